@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from harness.records.legible_text import spelt_out
+
 _LONGEST = 600
 _BEGINNING = 400
 
@@ -16,5 +18,4 @@ def shortened(message: str) -> str:
 
 def plain(text: str) -> str:
     """Make text safe for a terminal: one line, no control characters that move the cursor or colour it."""
-    words = " ".join(text.split())
-    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in words)
+    return " ".join(spelt_out(text).split())

@@ -17,6 +17,7 @@ from reports.curves.sources import Source
 from reports.differences import differences_of
 from reports.fault_matrix import fault_matrices
 from reports.figures.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
+from reports.legible_runs import legible_left_out
 from reports.load import Run
 from reports.notes.doubts import (
     batch_notes,
@@ -91,7 +92,7 @@ def build(
         scaling=scaling_of(sources),
         link_sensitivity=link_sensitivity_of(sources),
         problems=tuple(dict.fromkeys(problems)),
-        left_out=tuple(left_out),
+        left_out=tuple(map(legible_left_out, left_out)),
         origins=tuple(origin_of(run) for run in runs),
         differences=differences_of(runs),
         hints=hints_of(runs),

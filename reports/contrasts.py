@@ -33,7 +33,12 @@ class Contrasts:
         """The rate of one strategy over that of another; None where either has none."""
         key = (first, second)
         if key not in self._known:
-            self._known[key] = rate_ratio(self.usable.get(first, ()), self.usable.get(second, ()))
+            turned = self._known.get((second, first))
+            self._known[key] = (
+                rate_ratio(self.usable.get(first, ()), self.usable.get(second, ()))
+                if turned is None
+                else turned.inverse()
+            )
         return self._known[key]
 
     def p_of(self, first: str, second: str) -> float | None:

@@ -11,7 +11,15 @@ import numpy as np
 
 from harness.records.record import Record
 from harness.records.run_layout import RESULTS, RUN_FILE, STEPS
-from harness.records.store import StoredRun, load_run, read_documents, read_lines, read_record
+from harness.records.store import (
+    StoredRun,
+    StoreError,
+    load_run,
+    read_documents,
+    read_lines,
+    read_record,
+)
+from reports.legible_runs import legible, legible_document, legible_left_out, legible_record
 from reports.rows import LeftOut, StepSeries
 
 # Fields without a default say which case a line is about; without them it is about nothing.
@@ -50,7 +58,7 @@ def load(path: Path, *, with_files: bool = False) -> Run:
     """
     try:
         stored = load_run(path)
-    except Exception:
+    except (StoreError, OSError):
         # Whatever is wrong with one file, the others may still make a report; without run.json there is no
         # run to report on.
         if not (path / RUN_FILE).is_file():
@@ -59,7 +67,26 @@ def load(path: Path, *, with_files: bool = False) -> Run:
     else:
         is_sound = not stored.damaged and all(record.run == stored.run for record in stored.records)
         run = _sound(stored) if is_sound else _rescue(path)
-    return replace(run, left_out=(*run.left_out, *_damaged_files(run.stored))) if with_files else run
+    damaged = tuple(_damaged_files(run.stored)) if with_files else ()
+    return _legible(replace(run, left_out=(*run.left_out, *damaged)))
+
+
+def _legible(run: Run) -> Run:
+    """The run with text that is fit for every medium."""
+    stored = run.stored
+    return Run(
+        name=legible(run.name),
+        stored=replace(
+            stored,
+            run=legible(stored.run),
+            spec_hash=legible(stored.spec_hash),
+            created_utc=legible(stored.created_utc),
+            experiment=legible_document(stored.experiment),
+            environment=legible_document(stored.environment),
+            records=tuple(map(legible_record, stored.records)),
+        ),
+        left_out=tuple(map(legible_left_out, run.left_out)),
+    )
 
 
 def _sound(stored: StoredRun) -> Run:
@@ -91,7 +118,7 @@ def read_steps(run: Run, record: Record, *, most: int = MAX_SHOWN_STEPS) -> Step
     where = f"{record.case}/{record.repeat}/{STEPS}"
     try:
         stored = run.stored.steps(record)
-    except Exception as error:  # noqa: BLE001 - reports may not import the class of store's errors; any of them means the same
+    except StoreError as error:
         return LeftOut(where=where, why=f"{error}; step times are not shown")
     if stored is None:
         return LeftOut(where=where, why="not there; step times are not shown")
@@ -164,8 +191,9 @@ def _records(path: Path, run: object, left_out: list[LeftOut]) -> tuple[Record, 
                 left_out.append(LeftOut(where=where, why=why))
             elif record is not None:
                 by_repeat[record.case, record.repeat] = record
-    except Exception as error:  # noqa: BLE001 - as above: the store's errors, or the system's
-        why = f"cannot be read ({getattr(error, 'strerror', None) or error}); there are no more results"
+    except (StoreError, OSError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        why = f"cannot be read ({reason}); there are no more results"
         left_out.append(LeftOut(where=RESULTS, why=why))
     return tuple(by_repeat.values())
 
@@ -176,8 +204,8 @@ def _record(line: bytes, where: str, left_out: list[LeftOut]) -> Record | None:
     while True:
         try:
             return read_record(line, without=damaged)
-        except Exception as error:  # noqa: BLE001 - as above; a line that cannot be read is reported, whatever the reason
-            field = str(getattr(error, "field", None) or "").split(".")[0]
+        except StoreError as error:
+            field = (error.field or "").split(".")[0]
             if field not in _NULLABLE:
                 left_out.append(LeftOut(where=where, why=f"{error}; the line is left out"))
                 return None

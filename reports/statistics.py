@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
 
@@ -84,6 +84,16 @@ class Ratio:
     why_no_p: str | None
     is_paired: bool = False
     least_effect: float | None = None
+
+    def inverse(self) -> Ratio:
+        """The same pair the other way around: all of it was formed on logarithms."""
+        low, high = (None, None) if self.interval is None else (self.interval.low, self.interval.high)
+        interval = None if low is None or high is None else Interval(low=1.0 / high, high=_reciprocal(low))
+        return replace(self, value=1.0 / self.value, n=self.n_baseline, n_baseline=self.n, interval=interval)
+
+
+def _reciprocal(value: float) -> float:
+    return 1.0 / value if value > 0.0 else math.inf
 
 
 def estimate(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Estimate:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from harness.records.contained_files import opened_inside
+from harness.records.legible_text import cut, spelt_out
 from harness.records.redaction import redacted
 
 MOST_LETTERS = 300
@@ -31,14 +32,4 @@ def log_tail(folder: Path, *names: str, n_lines: int) -> tuple[str, ...]:
 
 
 def _shown(line: str) -> str:
-    if len(line) > MOST_LETTERS:
-        half = MOST_LETTERS // 2
-        n_more = len(line) - 2 * half
-        line = f"{line[:half]} … {n_more:,} characters more … {line[-half:]}"
-    return "".join(
-        letter if letter.isprintable() else _spelt(letter) for letter in line.expandtabs(4).rstrip()
-    )
-
-
-def _spelt(letter: str) -> str:
-    return f"\\x{ord(letter):02x}" if ord(letter) < 0x100 else f"\\u{ord(letter):04x}"
+    return spelt_out(cut(line, most=MOST_LETTERS).expandtabs(4).rstrip())

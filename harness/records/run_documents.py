@@ -18,6 +18,9 @@ RUN_SCHEMA = 2
 """Since 2 each document has its checksum."""
 _SEALED_SINCE = 2
 _MOST_BYTES = 1 << 24
+_MOST_VALUES = 50_000
+"""Of a document, those within others counted each; a small YAML file can name any number of them."""
+_MOST_LEVELS = 100
 
 
 def describe(
@@ -78,6 +81,7 @@ def read_experiment(path: Path, head: Mapping[str, JsonValue]) -> dict[str, Json
         ) from None
     if not isinstance(document, dict):
         raise StoreError(f"{file} must hold a mapping, got {type(document).__name__}")
+    _require_readable(file, document)
     if _has_checksums(head) and _hash(document) != head["spec_hash"]:
         raise StoreError(
             f"{file} must hold the experiment that {RUN_FILE} names, {str(head['spec_hash'])[:12]}…, got "
@@ -141,4 +145,24 @@ def _read_json(folder: Path, name: str) -> dict[str, JsonValue]:
         raise StoreError(f"{file} must be a JSON file written by stratbench: {error}") from None
     if not isinstance(document, dict):
         raise StoreError(f"{file} must hold a JSON object, got {type(document).__name__}")
+    _require_readable(file, document)
     return document
+
+
+def _require_readable(file: Path, document: object) -> None:
+    """Refuse what nobody could go through: YAML's aliases can nest without an end, and multiply."""
+    left = [(document, 1)]
+    n_values = 0
+    while left:
+        value, level = left.pop()
+        within: list[object] = []
+        if isinstance(value, Mapping):
+            within = [*value.values()]
+        elif isinstance(value, list | tuple | set):
+            within = [*value]
+        n_values += len(within)
+        if n_values > _MOST_VALUES:
+            raise StoreError(f"{file} must hold at most {_MOST_VALUES:,} values, got more")
+        if within and level > _MOST_LEVELS:
+            raise StoreError(f"{file} must be nested at most {_MOST_LEVELS} times, got more")
+        left.extend((item, level + 1) for item in within)

@@ -88,16 +88,17 @@ def read_steps(data: bytes, *, name: str = STEPS) -> Steps:
         # Files from before there were several have one window.
         windows = table.column("window") if "window" in table.column_names else None
         waits = table.column("input_s") if "input_s" in table.column_names else None
-    except (OSError, pa.ArrowInvalid, KeyError) as error:
+        warmup = np.asarray(columns["warmup"], dtype=np.bool_)
+        return Steps(
+            worker=np.asarray(columns["worker"], dtype=np.int32),
+            step=np.asarray(columns["step"], dtype=np.int32),
+            start_s=np.asarray(columns["start_s"], dtype=np.float64),
+            end_s=np.asarray(columns["end_s"], dtype=np.float64),
+            loss=np.asarray(columns["loss"], dtype=np.float64),
+            warmup=warmup,
+            window=-warmup.astype(np.int32) if windows is None else np.asarray(windows, dtype=np.int32),
+            input_s=None if waits is None else np.asarray(waits, dtype=np.float64),
+        )
+    # Columns of other types than these are refused by pyarrow or by numpy, each in its own way.
+    except (OSError, pa.ArrowException, KeyError, ValueError, TypeError, OverflowError) as error:
         raise StoreError(f"{name} must hold steps written by stratbench: {first_line(str(error))}") from None
-    warmup = np.asarray(columns["warmup"], dtype=np.bool_)
-    return Steps(
-        worker=np.asarray(columns["worker"], dtype=np.int32),
-        step=np.asarray(columns["step"], dtype=np.int32),
-        start_s=np.asarray(columns["start_s"], dtype=np.float64),
-        end_s=np.asarray(columns["end_s"], dtype=np.float64),
-        loss=np.asarray(columns["loss"], dtype=np.float64),
-        warmup=warmup,
-        window=-warmup.astype(np.int32) if windows is None else np.asarray(windows, dtype=np.int32),
-        input_s=None if waits is None else np.asarray(waits, dtype=np.float64),
-    )

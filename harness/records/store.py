@@ -19,6 +19,18 @@ from harness.records.run_documents import read_environment, read_experiment, rea
 from harness.records.run_layout import CASES, ENVIRONMENT, EXPERIMENT, PLAN, RESULTS, RUN_FILE, STEPS, TRACE
 from harness.records.steps_file import Steps, read_steps
 
+__all__ = [
+    "Documents",
+    "StoreError",
+    "StoredRun",
+    "load_run",
+    "read_documents",
+    "read_lines",
+    "read_record",
+    "require_run",
+]
+"""With the error that all of it raises, for readers that know nothing else of the harness."""
+
 _WORKER_LOG = re.compile(r"worker-\d+\.log")
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from harness.records.legible_text import spelt_out
 from reports.changes.changes import Change, Changes, Factor, Verdict
 from reports.pages.markdown_text import markdown_table, markdown_text
-from reports.pages.terminal import TerminalTable, literal
+from reports.pages.terminal import TerminalTable
 from reports.quantities import MISSING, limits, times
 from reports.tables.cells import Cell
 from reports.tables.table import Table, table_of
@@ -63,11 +64,13 @@ def to_terminal(changes: Changes) -> TerminalTable:
     """The changes as literal text."""
     table = changes_table(changes)
     return TerminalTable(
-        title=literal(table.caption),
-        columns=tuple(literal(column.name) for column in table.columns),
-        rows=tuple(tuple(literal(f"{cell.text} {cell.note}".rstrip()) for cell in row) for row in table.rows),
-        verdict=tuple(map(literal, (headline(changes), *_all_together(changes)))),
-        notes=tuple(map(literal, changes.differences)),
+        title=spelt_out(table.caption),
+        columns=tuple(spelt_out(column.name) for column in table.columns),
+        rows=tuple(
+            tuple(spelt_out(f"{cell.text} {cell.note}".rstrip()) for cell in row) for row in table.rows
+        ),
+        verdict=tuple(map(spelt_out, (headline(changes), *_all_together(changes)))),
+        notes=tuple(map(spelt_out, changes.differences)),
     )
 
 

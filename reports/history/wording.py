@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from harness.records.legible_text import spelt_out
 from reports.history.change_points import LEAST_NIGHTS
 from reports.history.verdicts import Cause, NightVerdict, SeriesVerdict
-from reports.pages.terminal import literal
 from reports.quantities import digits, limits, times
 
 Commits = Callable[[SeriesVerdict], Sequence[str]]
@@ -19,7 +19,7 @@ def verdict_line(verdict: NightVerdict) -> str:
     counts = ", ".join(f"{count} {state}" for state, count in verdict.counts.items() if count)
     lost = f", {len(verdict.lost)} without a figure" if verdict.lost else ""
     worst = "; ".join(_cause(cause) for cause in verdict.causes)
-    return literal(f"{verdict.night.name}: {counts or 'no series'}{lost}{f' - {worst}' if worst else ''}")
+    return spelt_out(f"{verdict.night.name}: {counts or 'no series'}{lost}{f' - {worst}' if worst else ''}")
 
 
 def further_lines(verdict: NightVerdict, commits: Commits) -> list[str]:
@@ -39,7 +39,7 @@ def further_lines(verdict: NightVerdict, commits: Commits) -> list[str]:
     ]
     lines += [f"known: {series_name(x)}: {moved(x)}: {x.why}" for x in verdict.series if x.state == "known"]
     lines += [f"no figure: {x.strategy} on {x.workload} · {x.shape}: {x.message}" for x in verdict.lost]
-    return [literal(line) for line in lines]
+    return [spelt_out(line) for line in lines]
 
 
 def document_of(verdict: NightVerdict, commits: Commits) -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import math
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
@@ -18,11 +19,13 @@ _Column: TypeAlias = tuple[str, Callable[[Comparison, Row], object]]
 
 
 def csv_cell(value: object) -> object:
-    """A cell that no spreadsheet takes for a formula; numbers stay numbers.
+    """A cell that no spreadsheet takes for a formula; finite numbers stay numbers, others are empty.
 
     Source:
         OWASP, "CSV Injection": a leading =, +, -, @, tab or carriage return starts a formula.
     """
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     # Spreadsheets drop leading white space before they look for a formula.
     if isinstance(value, str) and (value.lstrip()[:1] in _FORMULA_STARTS or value[:1] in _CONTROL_STARTS):
         return f"'{value}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from reports.pages.terminal import literal
+from harness.records.legible_text import spelt_out
 from reports.tables.cells import Cell
 from reports.tables.table import Table
 
@@ -22,7 +22,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~$&-])")
 
 def markdown_text(text: str) -> str:
     """Text that Markdown shows as it is, on one line, and GitHub without a mention or reference."""
-    escaped = _INERT.sub(_inert, " ".join(literal(text).split()))
+    escaped = _INERT.sub(_inert, " ".join(spelt_out(text).split()))
     # "1." at the start of a line would become a list.
     return re.sub(r"^(\d+)\.", r"\1\\.", escaped)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from harness.records.legible_text import spelt_out
 from reports.marks import mark_words
 from reports.quantities import MISSING, byte_count, interval_of, plain, seconds, times
 from reports.rows import Comparison, FaultMatrix, Mean, Report, Row
@@ -38,7 +39,7 @@ def terminal_tables(report: Report) -> tuple[TerminalTable, ...]:
             columns=last.columns,
             rows=last.rows,
             verdict=last.verdict,
-            notes=(*last.notes, *(literal(text) for text in rest)),
+            notes=(*last.notes, *(spelt_out(text) for text in rest)),
         )
     return tuple(tables)
 
@@ -67,11 +68,11 @@ def terminal_table(comparison: Comparison) -> TerminalTable:
         for problem in row.problems
     ]
     return TerminalTable(
-        title=literal(f"{comparison.workload} · {comparison.shape}"),
-        columns=tuple(literal(name) for name in columns),
+        title=spelt_out(f"{comparison.workload} · {comparison.shape}"),
+        columns=tuple(spelt_out(name) for name in columns),
         rows=tuple(_cells(row) for row in comparison.rows),
-        verdict=tuple(literal(text) for text in (comparison.verdict.headline, *comparison.verdict.details)),
-        notes=tuple(literal(text) for text in (*comparison.notes, *problems)),
+        verdict=tuple(spelt_out(text) for text in (comparison.verdict.headline, *comparison.verdict.details)),
+        notes=tuple(spelt_out(text) for text in (*comparison.notes, *problems)),
     )
 
 
@@ -79,11 +80,11 @@ def _fault_table(matrix: FaultMatrix) -> TerminalTable:
     """One metric by strategy and scenario as literal text."""
     table = fault_table(matrix)
     return TerminalTable(
-        title=literal(f"{matrix.title} · {matrix.shape}"),
-        columns=tuple(literal(column.name) for column in table.columns),
-        rows=tuple(tuple(literal(_short(cell)) for cell in row) for row in table.rows),
-        verdict=(literal(front_line(matrix)),),
-        notes=(literal(table.caption),),
+        title=spelt_out(f"{matrix.title} · {matrix.shape}"),
+        columns=tuple(spelt_out(column.name) for column in table.columns),
+        rows=tuple(tuple(spelt_out(_short(cell)) for cell in row) for row in table.rows),
+        verdict=(spelt_out(front_line(matrix)),),
+        notes=(spelt_out(table.caption),),
     )
 
 
@@ -93,19 +94,11 @@ def _short(cell: Cell) -> str:
     return f"{cell.text} ({note})" if note else cell.text
 
 
-def literal(text: str) -> str:
-    """Text with every control and format character spelt out, on one line."""
-    return "".join(
-        char if char.isprintable() else " " if char in "\n\t" else char.encode("unicode_escape").decode()
-        for char in text
-    )
-
-
 def _cells(row: Row) -> tuple[str, ...]:
     ratio = "1" if row.is_baseline else times(row.ratio.value if row.ratio else None)
     return (
         str(row.rank) if row.rank else MISSING,
-        literal(row.strategy),
+        spelt_out(row.strategy),
         mark_words(row) if row.status == "ok" else row.status,
         plain(row.rate.value if row.rate else None),
         ratio,

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from harness.records.record import Record
 from harness.records.run_layout import TRACE
+from harness.records.store import StoreError
 from reports.load import Run
 from reports.rows import LeftOut, Problem, TraceFile
 
@@ -35,7 +36,7 @@ def _with_log(run: Run, problem: Problem, by_repeat: dict[int, Record], left_out
             if name is not None:
                 log = run.stored.log_tail(record, name, n_lines=N_LOG_LINES)
                 return replace(problem, log=log, log_path=run.stored.name_of(record, name))
-        except Exception as error:  # noqa: BLE001 - reports may not import the class of the store's errors
+        except StoreError as error:
             where = f"{run.name}: {record.case}/{record.repeat}/{name or ''}"
             left_out.append(LeftOut(where=where, why=f"{error}; its end is not shown"))
     return problem

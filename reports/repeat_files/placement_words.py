@@ -91,10 +91,11 @@ def _reason(node: StoredNode, plan: StoredPlan) -> str:
         return f"{held}, which takes gradients and gives its value{rows}"
     if node.synchronizer in _GATHERED:
         rule = plan.strategy_params.get("rule")
-        return f"the rule{'' if rule is None else f' {rule}'} has to see every worker's gradient by itself"
+        named = "" if rule is None else f" {rule!s:.200}"
+        return f"the rule{named} has to see every worker's gradient by itself"
     if node.synchronizer == "average":
         period = plan.strategy_params.get("period")
-        times = "from time to time" if period is None else f"every {period} steps"
+        times = "from time to time" if period is None else f"every {period!s:.200} steps"
         return f"each replica updates a copy of its own, and copies are averaged {times}"
     return _reason_of_sum(node)
 

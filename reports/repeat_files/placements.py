@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from harness.records.record import Record
 from harness.records.run_layout import PLAN
+from harness.records.store import StoreError
 from reports.load import Run
 from reports.repeat_files.placement_words import how_synchronized, where_it_lies, why
-from reports.repeat_files.stored_plan import StoredNode, StoredPlan, stored_plan
+from reports.repeat_files.stored_plan import PlanError, StoredNode, StoredPlan, stored_plan
 from reports.rows import LeftOut, Placement, PlacementLine
 
 MOST_LINES = 60
@@ -19,6 +20,9 @@ MOST_PLAN_BYTES = 1 << 26
 _LEAST_LINES = 4
 _NUMBER = re.compile(r"\d+")
 _MOST_LETTERS = 200
+"""Of a name, or of a value of an option."""
+_MOST_NOTES = 20
+_MOST_NOTE_LETTERS = 1_000
 
 
 def lines_of_each(n_rows: int) -> int:
@@ -40,7 +44,7 @@ def placement_of(
             data = run.stored.file(record, PLAN, most_bytes=MOST_PLAN_BYTES)
             if data is not None:
                 return _placement(stored_plan(data), path, most_lines)
-        except Exception as error:  # noqa: BLE001 - reports may not import the class of the store's errors
+        except (StoreError, PlanError) as error:
             item = LeftOut(
                 where=f"{run.name}: {record.case}/{record.repeat}/{PLAN}", why=f"{error}; it is not shown"
             )
@@ -63,8 +67,18 @@ def _placement(plan: StoredPlan, path: str, most_lines: int) -> Placement:
         n_more=sum(line.n for line in lines) - sum(lines[i].n for i in largest),
         server_bytes=plan.server_bytes,
         worker_bytes=plan.worker_bytes,
-        notes=plan.notes,
+        notes=_notes(plan.notes),
     )
+
+
+def _notes(notes: Sequence[str]) -> tuple[str, ...]:
+    """The first of a plan's notes, each cut where it is longer than any that stratbench writes."""
+    shown = [
+        note if len(note) <= _MOST_NOTE_LETTERS else f"{note[:_MOST_NOTE_LETTERS]} …"
+        for note in notes[:_MOST_NOTES]
+    ]
+    n_more = len(notes) - len(shown)
+    return (*shown, *([f"{n_more} more notes are in the plan's file"] if n_more else []))
 
 
 def _line(nodes: Sequence[StoredNode], plan: StoredPlan) -> PlacementLine:

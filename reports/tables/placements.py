@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from reports.quantities import byte_count, count
-from reports.rows import Comparison, PassRow, Placement, PlacementLine, Row
+from reports.rows import Comparison, PassRow, PlacementLine, Row
 from reports.tables.cells import Cell, mean_cell, name_cell
 from reports.tables.table import Table, table_of
+
+MOST_SERVERS = 16
+"""That have a column of their own."""
 
 
 def placement_table(row: Row) -> Table | None:
@@ -23,7 +28,7 @@ def placement_table(row: Row) -> Table | None:
 
 
 def server_table(comparison: Comparison) -> Table | None:
-    """Bytes of variables and slots on each server; None where there are no servers."""
+    """Bytes of variables and slots on each server, of many in sum; None where there are no servers."""
     served = [
         (row, row.placement)
         for row in comparison.rows
@@ -32,11 +37,18 @@ def server_table(comparison: Comparison) -> Table | None:
     if not served:
         return None
     n_tasks = max(len(placement.server_bytes) for _, placement in served)
-    names = ("strategy", *(f"server {task}" for task in range(n_tasks)), "largest over mean")
+    n_shown = min(n_tasks, MOST_SERVERS)
+    is_cut = n_tasks > n_shown
+    further = ("further servers", "least of all", "mean", "largest") if is_cut else ()
+    names = ("strategy", *(f"server {task}" for task in range(n_shown)), *further, "largest over mean")
+    which = f", the first {n_shown} by themselves" if is_cut else ""
     return table_of(
-        "Bytes of variables and slots that each server holds",
+        f"Bytes of variables and slots that each server holds{which}",
         names,
-        [(name_cell(row), *_server_cells(placement, n_tasks)) for row, placement in served],
+        [
+            (name_cell(row), *_server_cells(placement.server_bytes, n_shown, is_cut=is_cut))
+            for row, placement in served
+        ],
     )
 
 
@@ -66,12 +78,20 @@ def _line_cells(line: PlacementLine) -> tuple[Cell, ...]:
     )
 
 
-def _server_cells(placement: Placement, n_tasks: int) -> tuple[Cell, ...]:
-    held = placement.server_bytes
-    cells = [Cell(text=byte_count(n_bytes), value=n_bytes) for n_bytes in held]
-    cells += [Cell(text="")] * (n_tasks - len(held))
-    imbalance = max(held) * len(held) / sum(held)
+def _server_cells(held: Sequence[int], n_shown: int, *, is_cut: bool) -> tuple[Cell, ...]:
+    cells = [_bytes_cell(n_bytes) for n_bytes in held[:n_shown]]
+    cells += [Cell(text="")] * (n_shown - len(cells))
+    mean = sum(held) / len(held)
+    if is_cut:
+        further = held[n_shown:]
+        sums = Cell(text=byte_count(sum(further)), note=f"{len(further)} servers", value=sum(further))
+        cells += [sums if further else Cell(text=""), *map(_bytes_cell, (min(held), mean, max(held)))]
+    imbalance = max(held) / mean
     return (*cells, Cell(text=f"{imbalance:.2f}", value=imbalance))
+
+
+def _bytes_cell(n_bytes: float) -> Cell:
+    return Cell(text=byte_count(n_bytes), value=n_bytes)
 
 
 def _pass_cells(each: PassRow) -> tuple[Cell, ...]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from harness.records.legible_text import spelt_out
 from reports.history.store import date_of
 from reports.history.verdicts import NightVerdict, SeriesVerdict
 from reports.history.wording import Commits, drifting_by, moved, series_name
-from reports.pages.terminal import literal
 from reports.trend.panels import ShownSeries
 
 _MOST_ITEMS, _MOST_COMMITS, _MOST_LETTERS = 12, 20, 400
@@ -62,7 +62,7 @@ def _regressions(verdict: NightVerdict, commits: Commits) -> Iterator[Card]:
         of_cause = list(dict.fromkeys(commit for each in cause.members for commit in commits(each)))
         yield Card(
             state="regressed",
-            headline=literal(f"Has got worse{since}: {cause.what}"),
+            headline=spelt_out(f"Has got worse{since}: {cause.what}"),
             items=tuple(_item(each) for each in cause.members[:_MOST_ITEMS]),
             n_more=len(cause.members[_MOST_ITEMS:]),
             commits=tuple(_clipped(commit) for commit in of_cause[:_MOST_COMMITS]),
@@ -91,7 +91,7 @@ def _lost(verdict: NightVerdict) -> Iterator[Card]:
             headline="Cases that failed, or were skipped",
             items=tuple(
                 Item(
-                    name=literal(f"{each.strategy} on {each.workload} · {each.shape}"),
+                    name=spelt_out(f"{each.strategy} on {each.workload} · {each.shape}"),
                     text=_clipped(f"{each.status}: {each.message}"),
                 )
                 for each in verdict.lost[:_MOST_ITEMS]
@@ -108,9 +108,9 @@ def _item(verdict: SeriesVerdict) -> Item:
         text = drifting_by(verdict)
     else:
         text = f"last measured on {date_of(int(verdict.series.days[-1]))}"
-    return Item(name=literal(series_name(verdict)), text=_clipped(text))
+    return Item(name=spelt_out(series_name(verdict)), text=_clipped(text))
 
 
 def _clipped(text: str) -> str:
     """Text on one line, as much of it as somebody reads."""
-    return literal(text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}…")
+    return spelt_out(text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}…")

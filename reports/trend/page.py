@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from harness.records.legible_text import spelt_out
 from reports.history.store import History
 from reports.history.verdicts import NightVerdict
 from reports.history.wording import Commits, document_of, verdict_line
 from reports.pages.page import page_script, script_hash, template
 from reports.pages.pictures import Picture, Pictures, packed
-from reports.pages.terminal import literal
 from reports.trend.answer import cards
 from reports.trend.charts import PanelChart, all_nights, newest_nights
 from reports.trend.panels import Panel, Section, sections_of, shown_series
@@ -95,7 +95,7 @@ def trend_page(history: History, verdict: NightVerdict, commits: Commits) -> str
     script = page_script()
     return template("trend.html.j2").render(
         night=verdict.night,
-        experiment=literal(verdict.night.experiment),
+        experiment=spelt_out(verdict.night.experiment),
         line=verdict_line(verdict),
         cards=cards(verdict, shown, commits),
         sections=[

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.records.legible_text import spelt_out
 from reports.history.figures import METRICS, SECONDS, Metric, Subject
 from reports.history.store import Series, date_of
 from reports.history.verdicts import NightVerdict, SeriesVerdict, State
 from reports.history.wording import lasts, series_name
-from reports.pages.terminal import literal
 from reports.quantities import byte_count, plain, seconds, times
 
 MOST_LINES = 8
@@ -63,7 +63,7 @@ class ShownSeries:
     @property
     def name(self) -> str:
         """Of its line in a chart of its workload and metric."""
-        strategy = literal(self.subject.strategy)
+        strategy = spelt_out(self.subject.strategy)
         if self.verdict.state == "missed":
             # Of another lock file there may be one that goes on.
             return f"{strategy}, until {date_of(int(self.past.days[-1]))}"
@@ -122,7 +122,7 @@ def shown_series(verdict: NightVerdict, all_series: Iterable[Series]) -> tuple[S
     keys: set[str] = set()
     shown = []
     for each in verdict.series:
-        key = literal(series_name(each))
+        key = spelt_out(series_name(each))
         if key in keys:
             # Another machine, method or lock file, of whose series two may be young at once.
             key = f"{key} ({each.series.subject.comparison_key} {each.series.subject.lock_hash[:12]})"
@@ -167,7 +167,7 @@ def _place(subject: Subject) -> tuple[str, str]:
     """What a section is of: benchmarks that name no workload are of their file."""
     is_of_file = subject.metric == SECONDS.name and subject.workload == _BENCHMARKS
     workload = subject.case.partition("::")[0] if is_of_file else subject.workload
-    return literal(workload), literal(subject.shape)
+    return spelt_out(workload), spelt_out(subject.shape)
 
 
 def _panels(shown: Sequence[ShownSeries]) -> tuple[Panel, ...]:
@@ -178,7 +178,7 @@ def _panels(shown: Sequence[ShownSeries]) -> tuple[Panel, ...]:
         by_metric.setdefault((order.index(each.metric.name), each.subject.against), []).append(each)
     return tuple(
         Panel(
-            title=METRIC_WORDS[order[number]] + (f" to {literal(against)}" if against else ""),
+            title=METRIC_WORDS[order[number]] + (f" to {spelt_out(against)}" if against else ""),
             metric=METRICS[order[number]],
             series=tuple(of_metric[:MOST_LINES]),
             n_left=len(of_metric[MOST_LINES:]),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from harness.records.legible_text import spelt_out
 from reports.history.figures import METRICS, Subject
 from reports.history.store import Series, date_of
-from reports.pages.terminal import literal
 from reports.quantities import MISSING, limits, times
 from reports.tables.cells import Cell
 from reports.tables.table import Table, table_of
@@ -106,9 +106,9 @@ def _ended_row(series: Series) -> tuple[Cell, ...]:
 
 
 def _names(subject: Subject) -> tuple[Cell, Cell]:
-    of = Cell(text=literal(subject.strategy), note=literal(f"{subject.workload} · {subject.shape}"))
+    of = Cell(text=spelt_out(subject.strategy), note=spelt_out(f"{subject.workload} · {subject.shape}"))
     against = f"to {subject.against}" if subject.against else ""
-    return of, Cell(text=METRIC_WORDS[subject.metric], note=literal(against))
+    return of, Cell(text=METRIC_WORDS[subject.metric], note=spelt_out(against))
 
 
 def _percent(value: float | None) -> str:

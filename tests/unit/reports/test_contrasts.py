@@ -5,12 +5,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from open_folders import made_record
 
 from harness.records.facts.outcome import StepSeconds
 from harness.records.facts.rounds import Rounds
 from harness.records.record import Record
 from reports.contrasts import Contrasts
+from reports.statistics import ratio
 
 N_ROUNDS = 10
 
@@ -125,3 +128,20 @@ def test_nothing_is_said_of_a_strategy_without_figures() -> None:
     assert contrasts.of("a", "b") is None
     assert contrasts.p_of("a", "b") is None
     assert not contrasts.ahead("a", "b")
+
+
+@given(
+    st.lists(st.floats(0.1, 10.0), min_size=3, max_size=7),
+    st.lists(st.floats(0.1, 10.0), min_size=3, max_size=7),
+)
+def test_a_ratio_turned_around_is_that_of_the_other_to_the_one(
+    first: list[float], second: list[float]
+) -> None:
+    turned, direct = ratio(first, second).inverse(), ratio(second, first)
+    assert turned.value == pytest.approx(direct.value)
+    assert (turned.n, turned.n_baseline) == (direct.n, direct.n_baseline)
+    assert turned.p_value == pytest.approx(direct.p_value, abs=0.02)
+    assert turned.interval is not None
+    assert direct.interval is not None
+    assert turned.interval.low == pytest.approx(direct.interval.low)
+    assert turned.interval.high == pytest.approx(direct.interval.high)

@@ -240,3 +240,43 @@ def test_a_plan_longer_than_any_is_refused(folder: Path, monkeypatch: pytest.Mon
     (item,) = build([load(folder)], with_files=True).left_out
     assert item.where.endswith("/plan.json")
     assert "must be at most 20 bytes, got 33" in item.why
+
+
+def without_checksums(folder: Path) -> None:
+    """The folder as versions wrote it that knew none, so that anything in it is believed."""
+    head = unsealed(json.loads((folder / "run.json").read_text()))
+    (folder / "run.json").write_text(json.dumps({**head, "schema": 1}))
+
+
+MULTIPLIED = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+ENDLESS = [
+    pytest.param("experiment.yaml", "name: &a [*a]", "nested at most 100 times", id="aliases of themselves"),
+    pytest.param("experiment.yaml", MULTIPLIED, "at most 50,000 values", id="aliases of aliases"),
+    pytest.param(
+        "environment.json", '{"a":' * 900 + "1" + "}" * 900, "nested at most 100", id="nested objects"
+    ),
+    pytest.param(
+        "environment.json", '{"a":' + "[" * 900 + "]" * 900 + "}", "nested at most 100", id="nested lists"
+    ),
+    pytest.param(
+        "environment.json", json.dumps(dict.fromkeys(map(str, range(50_001)))), "50,000", id="many values"
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "why"), ENDLESS)
+@pytest.mark.parametrize("is_sealed", [True, False], ids=["checksums", "no checksums"])
+def test_a_document_that_nobody_could_go_through_is_left_out(
+    folder: Path, name: str, content: str, why: str, is_sealed: bool
+) -> None:
+    if not is_sealed:
+        without_checksums(folder)
+    (folder / name).write_text(content)
+    run = load(folder)
+    assert len(run.records) == 6
+    assert [item.where for item in run.left_out] == [name]
+    assert why in run.left_out[0].why
+    reports.render([folder], "json")

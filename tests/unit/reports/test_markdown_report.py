@@ -14,11 +14,11 @@ from markdown_it.token import Token
 from synthetic_run import DIED, FORMULA, MARKDOWN, NONE, ONERROR, SCRIPT, SINGLE, Case, write_run
 
 import reports
+from harness.records.legible_text import spelt_out
 from reports.compare import build
 from reports.load import load
 from reports.pages.markdown import MOST_CHARACTERS, to_markdown
 from reports.pages.markdown_text import markdown_text
-from reports.pages.terminal import literal
 
 READER = MarkdownIt("commonmark").enable("table").enable("strikethrough")
 # What GitHub looks for in the text of what Markdown has become.
@@ -62,7 +62,7 @@ def shown(pieces: list[Token]) -> str:
 @pytest.mark.parametrize("text", [*REFERRING, SCRIPT, FORMULA, MARKDOWN, ONERROR])
 def test_text_is_shown_as_it_is_and_refers_to_nothing(text: str) -> None:
     pieces = inline(f"x {markdown_text(text)}")
-    assert shown(pieces) == f"x {' '.join(literal(text).split())}"
+    assert shown(pieces) == f"x {' '.join(spelt_out(text).split())}"
     assert not [each for each in texts(pieces) if LINKED.search(each)]
 
 

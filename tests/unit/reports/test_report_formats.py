@@ -26,7 +26,6 @@ from reports.load import load
 from reports.pages.code_spans import code_spans
 from reports.pages.csv_rows import COLUMN_NAMES, csv_cell
 from reports.pages.markdown_text import markdown_text
-from reports.pages.terminal import literal
 from reports.tables.cost import cost_table
 from reports.tables.speed import speed_table, step_table
 
@@ -303,11 +302,6 @@ def test_no_text_breaks_a_markdown_table(text: str) -> None:
     shown = markdown_text(text).replace("<!-- -->", "")
     assert "\n" not in shown
     assert not re.search(r"(?<!\\)(?:\\\\)*[|<`]", shown.replace("\\\\", ""))
-
-
-@given(st.text())
-def test_no_text_moves_the_cursor(text: str) -> None:
-    assert literal(text).isprintable()
 
 
 @pytest.mark.parametrize("number", [0, -1.5, 3, None, True])

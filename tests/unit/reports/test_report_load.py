@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from synthetic_run import SINGLE, Case, write_run
 
 import reports
 from harness.errors import StoreError
 from harness.records.checksums import sealed, unsealed
+from harness.records.facts.outcome import Failure
 from harness.records.record import Record
 from harness.records.run_folder import open_run
 from reports.compare import build
@@ -233,3 +237,54 @@ def test_what_a_csv_leaves_out_is_told(folder: Path) -> None:
     (line,) = told
     assert line.startswith("left out: ")
     assert "results.jsonl line 1: checksum: must be " in line
+
+
+@pytest.mark.parametrize("column", ["worker", "step", "start_s", "window"])
+@pytest.mark.parametrize("value", ["x", [1, 2]], ids=["words", "lists"])
+def test_steps_of_other_types_are_left_out(folder: Path, column: str, value: str | list[int]) -> None:
+    run = load(folder)
+    file = run.stored.repeat_dir(run.records[0]) / "steps.parquet"
+    table = pq.read_table(file)
+    odd = pa.array([value] * table.num_rows)
+    table = table.set_column(table.column_names.index(column), column, odd)
+    pq.write_table(table, file)
+    refused = read_steps(run, dataclasses.replace(run.records[0], file_checksums={}))
+    assert isinstance(refused, LeftOut)
+    assert "must hold steps written by stratbench" in refused.why
+
+
+def mistake(*_: object, **__: object) -> None:
+    raise ZeroDivisionError("a mistake of our own")
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "reports.load.load_run",
+        "harness.records.store.read_steps",
+        "reports.repeat_files.placements._placement",
+        "reports.repeat_files.logs_and_traces._telling_log",
+    ],
+)
+def test_a_mistake_of_our_own_is_not_taken_for_damage(
+    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = {1: ("failed", Failure(type="worker-died", message="worker 1", stage="run"))}
+    path = write_run(tmp_path / "run", [*CASES, Case(workload="w", strategy="all-reduce", problems=failed)])
+    for record in load(path).records:
+        beside = load(path).stored.repeat_dir(record)
+        beside.mkdir(parents=True, exist_ok=True)
+        (beside / "plan.json").write_text('{"nodes": []}')
+    reports.render([path], "html")
+    monkeypatch.setattr(place, mistake)
+    with pytest.raises(ZeroDivisionError):
+        reports.render([path], "html")
+
+
+def test_a_mistake_in_reading_a_line_is_none_of_the_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit(folder, lambda lines: ["not json", *lines])
+    monkeypatch.setattr("reports.load.read_record", mistake)
+    with pytest.raises(ZeroDivisionError):
+        load(folder)

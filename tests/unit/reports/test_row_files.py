@@ -240,6 +240,83 @@ def test_memory_of_servers(tmp_path: Path) -> None:
     assert [[cell.text for cell in cells] for cells in table.rows] == [["ps", "300 B", "100 B", "1.50"]]
 
 
+def test_memory_of_many_servers_is_summed_up(tmp_path: Path) -> None:
+    held = [*range(1, 17), *[1_000] * 9_984]
+    path = planned_run(tmp_path / "run", [node("v")], server_bytes=held)
+    table = server_table(build([load(path)], with_files=True).comparisons[0])
+    assert table is not None
+    names = [column.name for column in table.columns]
+    assert names[:1] + names[16:] == [
+        "strategy",
+        "server 15",
+        "further servers",
+        "least of all",
+        "mean",
+        "largest",
+        "largest over mean",
+    ]
+    (cells,) = table.rows
+    shown = [(cell.text, cell.note) for cell in cells[16:]]
+    assert shown == [
+        ("16.0 B", ""),
+        ("9.98 MB", "9984 servers"),
+        ("1.00 B", ""),
+        ("998 B", ""),
+        ("1.00 kB", ""),
+        ("1.00", ""),
+    ]
+
+
+HUGE = 10**400
+BEYOND = [
+    ([node("v", bytes=HUGE)], {}, "nodes.0.bytes"),
+    ([node("v", bytes=-1)], {}, "nodes.0.bytes"),
+    ([node("v", shape=[HUGE])], {}, "nodes.0.shape.0"),
+    ([node("v", shape=[1] * 255)], {}, "nodes.0.shape"),
+    ([node("v", destination=HUGE)], {}, "nodes.0.destination"),
+    ([node("v", compressor={"name": "topk", "rank": HUGE})], {}, "nodes.0.compressor.rank"),
+    ([node("v", compressor={"name": "topk", "ratio": float("inf")})], {}, "nodes.0.compressor.ratio"),
+    ([node("v", compressor={"name": "t" * 201})], {}, "nodes.0.compressor.name"),
+    ([node("v", dtype="y" * 201)], {}, "nodes.0.dtype"),
+    ([node("v", synchronizer="y" * 201)], {}, "nodes.0.synchronizer"),
+    ([], {"server_bytes": [1, -1]}, "server_bytes.1"),
+    ([], {"server_bytes": [1] * 10_001}, "server_bytes"),
+    ([], {"replicas_per_task": [1] * 10_001}, "replicas_per_task"),
+    ([], {"worker_bytes": HUGE}, "worker_bytes"),
+    ([], {"notes": ["x" * 10_001]}, "notes.0"),
+    ([], {"notes": ["x"] * 1_001}, "notes"),
+    ([], {"strategy_params": {"rule": "x" * 10_001}}, "strategy_params.rule"),
+    ([], {"strategy_params": {f"p{i}": 1 for i in range(201)}}, "strategy_params"),
+]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "fields", "where"), BEYOND, ids=[f"{w} {i}" for i, (*_, w) in enumerate(BEYOND)]
+)
+def test_a_plan_with_more_than_any_plan_has_is_left_out(
+    tmp_path: Path, nodes: list[dict[str, object]], fields: dict[str, object], where: str
+) -> None:
+    path = planned_run(tmp_path / "run", nodes, **fields)
+    told: list[str] = []
+    page = reports.render([path], "html", tell=told.append)
+    assert len(told) == 3
+    assert all(f"must hold a plan: {where}" in line and len(line) < 400 for line in told)
+    assert len(page) < len(reports.render([planned_run(tmp_path / "other", [])], "html")) + 3_000
+
+
+def test_notes_and_options_of_a_plan_are_cut(tmp_path: Path) -> None:
+    nodes = [node("v", synchronizer="robust-gather"), node("x" * 900)]
+    notes = [f"{i} " + "n" * 9_000 for i in range(1_000)]
+    params = {"rule": "r" * 9_000}
+    path = planned_run(tmp_path / "run", nodes, notes=notes, strategy_params=params)
+    placement = rows_of(path)[0]["ps"].placement
+    assert placement is not None
+    assert [len(note) for note in placement.notes[:20]] == [1_002] * 20
+    assert placement.notes[20:] == ("980 more notes are in the plan's file",)
+    assert "r" * 200 in placement.lines[0].why
+    assert "r" * 201 not in placement.lines[0].why
+
+
 @pytest.mark.parametrize(
     "plan", ["", "[]", '{"nodes": 3}', '{"nodes": [{"variable": 7}]}', '{"nodes": [', "[" * 10_000, "\x00"]
 )

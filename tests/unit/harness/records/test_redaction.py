@@ -1,9 +1,14 @@
 """Secrets in commands and logs are left out; what only sounds like one stays."""
 
+import re
 import shlex
+from collections.abc import Iterator
+from re._constants import MAXREPEAT  # type: ignore[import-not-found]
+from re._parser import SubPattern, parse  # type: ignore[import-not-found]
 
 import pytest
 
+from harness.records import redaction
 from harness.records.redaction import REDACTED, redacted, redacted_command, redacted_document
 
 TOKEN = "ghp_" + "a1B2" * 9
@@ -23,6 +28,14 @@ TOKEN = "ghp_" + "a1B2" * 9
         ("AKIAHUNTER2HUNTER2AB", REDACTED),
         ("-----BEGIN RSA PRIVATE KEY-----\nhunter2\n-----END RSA PRIVATE KEY-----\nx", f"{REDACTED}\nx"),
         ("-----BEGIN PRIVATE KEY-----\nhunter2", REDACTED),
+        ("run --token hunter2secret now", f"run --token {REDACTED} now"),
+        ("run --auth.api-key 'hunter2 secret' -n 2", f"run --auth.api-key {REDACTED} -n 2"),
+        ('["--token", "hunter2", "-n"]', f'["--token", {REDACTED}, "-n"]'),
+        ('{"token": ["hunter2", "hunter3"], "n": 1}', f'{{"token": {REDACTED}, "n": 1}}'),
+        ('token="hunter2 without an end', f"token={REDACTED}"),
+        ("https://u:p@ss@host/x", f"https://{REDACTED}@host/x"),
+        ("got eyJhbGciOiJI.eyJzdWIiOiIx.c2lnbmF0dXJl now", f"got {REDACTED} now"),
+        ("got eyJhbGciOiJI.eyJzdWIiOiIx now", f"got {REDACTED} now"),
     ],
 )
 def test_a_secret_is_left_out(text: str, shown: str) -> None:
@@ -39,6 +52,9 @@ def test_a_secret_is_left_out(text: str, shown: str) -> None:
         "https://example.org/a@b",
         "sk-learn 1.5",
         "step 12: loss 0.5",
+        "run --token-file /run/token --n-tokens 3",
+        "run --token --seed 7",
+        "eyJhbGciOiJI alone",
     ],
 )
 def test_what_is_none_stays(text: str) -> None:
@@ -74,3 +90,40 @@ def test_a_command_can_be_given_to_a_shell_again() -> None:
     assert "hunter2" not in shown
     assert shlex.split(shown)[:4] == words[:4]
     assert redacted_command(words[:3]) == "stratbench run 'my file.yaml'"
+
+
+def test_words_of_a_command_in_a_document_are_named_by_the_option_before_them() -> None:
+    document = {"argv": ["run", "--token", "hunter2", "x", "--password", "--seed", "7"]}
+    words = ["run", "--token", REDACTED, "x", "--password", "--seed", "7"]
+    assert redacted_document(document) == {"argv": words}
+
+
+def least_widths_after_endless(sequence: SubPattern, after: int = 0) -> Iterator[int]:
+    """For each repetition without an end, how many characters must follow it at least."""
+    items = list(sequence)
+    for i, (operation, argument) in enumerate(items):
+        rest = SubPattern(sequence.state, items[i + 1 :]).getwidth()[0] + after
+        if str(operation) in ("MAX_REPEAT", "MIN_REPEAT"):
+            _, most, repeated = argument
+            if most == MAXREPEAT:
+                yield rest
+            yield from least_widths_after_endless(repeated, rest)
+        elif str(operation) == "SUBPATTERN":
+            yield from least_widths_after_endless(argument[-1], rest)
+        elif str(operation) == "BRANCH":
+            for branch in argument[1]:
+                yield from least_widths_after_endless(branch, rest)
+
+
+PATTERNS = [value for value in vars(redaction).values() if isinstance(value, re.Pattern)]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=[f"{pattern.pattern[:20]!a}" for pattern in PATTERNS])
+def test_a_search_takes_no_longer_than_text_is_long(pattern: re.Pattern[str]) -> None:
+    """Where an endless repetition begins nothing can fail any more, so that it is gone through once."""
+    assert set(least_widths_after_endless(parse(pattern.pattern, pattern.flags))) <= {0}
+
+
+def test_the_rule_finds_what_is_searched_again_from_each_beginning() -> None:
+    assert list(least_widths_after_endless(parse(r"\beyJ[a-z-]{8,}\.[a-z]+"))) == [2, 0]
+    assert list(least_widths_after_endless(parse(r"(?:a(?:b+|c))d?e"))) == [1]
