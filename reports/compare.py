@@ -16,7 +16,6 @@ from reports.curves.scaling import scaling_of
 from reports.curves.sources import Source
 from reports.differences import differences_of
 from reports.fault_matrix import fault_matrices
-from reports.figures.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
 from reports.load import Run
 from reports.notes.doubts import (
     batch_notes,
@@ -43,6 +42,7 @@ from reports.repeat_files.placements import lines_of_each
 from reports.repeat_files.row_files import row_with_files
 from reports.repeat_files.shown_steps import ShownSteps, StepReader, StepShares
 from reports.rows import BATCH_RULES, GOALS, BatchRule, Comparison, Goal, LeftOut, Report
+from reports.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
 from reports.statistics import Ratio
 
 

@@ -17,7 +17,7 @@ from reports.figures.specification import (
     Point,
     PointChart,
 )
-from reports.quantities import byte_count, digits, interval_of, plain, spread_of, times
+from reports.quantities import byte_count, interval_of, link_rate, plain, spread_of, times
 from reports.rows import Comparison, LinkLine, LinkSensitivity, LossCurve, Scaling, ScalingLine, ScalingPoint
 from reports.statistics import Estimate
 
@@ -148,7 +148,7 @@ def link_sensitivity(found: LinkSensitivity) -> LineChart | None:
         y=Axis(name="examples per second", unit="number", log=True),
         lines=tuple(_link_line(line, color) for color, line in enumerate(found.lines) if _limited(line)),
         events=tuple(
-            Event(x=each.at_mbit, text=f"≈ {digits(each.at_mbit, significant=2)} Mbit/s")
+            Event(x=each.at_mbit, text=f"≈ {link_rate(each.at_mbit, significant=2)}")
             for each in found.cross_overs
             if each.at_mbit is not None and each.is_shown
         ),
@@ -235,7 +235,7 @@ def _link_line(line: LinkLine, color: int) -> Line:
         name=line.strategy,
         color=color,
         points=tuple((mbit, rate.value) for mbit, rate in points),
-        tips=tuple(f"{line.strategy} at {digits(mbit)} Mbit/s: {_rate(rate)}" for mbit, rate in points),
+        tips=tuple(f"{line.strategy} at {link_rate(mbit)}: {_rate(rate)}" for mbit, rate in points),
         intervals=_intervals(points),
     )
 

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from reports.contrasts import Contrasts
-from reports.figures.shapes import BASELINE
 from reports.quantities import byte_count, times
 from reports.recommendation.answers import answers_of, why_no_answer
 from reports.recommendation.candidates import can_win, together
 from reports.recommendation.phrases import bytes_phrase, rate_phrase
 from reports.rows import Advice, Goal, Row
+from reports.shapes import BASELINE
 from reports.statistics import Ratio
 
 _EMULATED = "Of the processors that emulate TPU cores, and of no TPU: there the order may be another one."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reports.marks import WORDS
-from reports.quantities import MISSING, digits, interval_of, plain
+from reports.quantities import MISSING, digits, interval_of, link_rate, plain
 from reports.rows import Comparison, LinkLine, LinkPoint, LinkSensitivity, Scaling, ScalingLine
 from reports.statistics import Estimate
 from reports.tables.cells import Cell, estimate_cell, mean_cell
@@ -109,6 +109,6 @@ def _estimate(rate: Estimate) -> Cell:
 
 
 def _link_name(point: LinkPoint) -> str:
-    asked = "no limit" if point.requested_mbit is None else f"{digits(point.requested_mbit)} Mbit/s"
+    asked = link_rate(point.requested_mbit)
     measured = point.measured_mbit
     return asked if measured is None else f"{asked} ({digits(measured.value)} measured, n={measured.n})"
