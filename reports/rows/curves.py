@@ -10,6 +10,7 @@ from reports.statistics import Estimate
 
 BatchRule = Literal["global", "per-replica"]
 BATCH_RULES: tuple[BatchRule, ...] = ("global", "per-replica")
+ByteLayer = Literal["tcp", "payload"]
 Bytes = tuple[int | None, ...]
 
 
@@ -127,7 +128,7 @@ class TradeOffPoint:
 class TradeOff:
     """Rates against bytes per step: those of TCP where all candidates have them, else the payload."""
 
-    layer: Literal["tcp", "payload"]
+    layer: ByteLayer
     points: tuple[TradeOffPoint, ...]
 
 
