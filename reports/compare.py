@@ -170,7 +170,7 @@ def _compared(
             has_faults=bool(faults),
         ),
         notes=tuple(notes),
-        curves=curves_of(rows, usable),
+        curves=curves_of(rows, contrasts),
     )
     return Source(shape=shape, comparison=comparison, contrasts=contrasts)
 

@@ -38,11 +38,12 @@ def trade_off(comparison: Comparison) -> PointChart | None:
         points=tuple(
             Point(
                 key=point.strategy,
-                name=point.strategy,
+                name=f"{point.strategy}, at most" if point.is_bound else point.strategy,
                 x=point.sent_bytes.value,
                 y=point.rate.value,
                 kind="front" if point.on_front else "behind",
-                tip=f"{point.strategy}: {_rate(point.rate)}, {byte_count(point.sent_bytes.value)} a step "
+                tip=f"{point.strategy}: {_rate(point.rate)}, {'at most ' if point.is_bound else ''}"
+                f"{byte_count(point.sent_bytes.value)} a step "
                 f"({spread_of(point.sent_bytes, unit='bytes')})",
             )
             for point in found.points

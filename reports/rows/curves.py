@@ -111,9 +111,10 @@ class LinkSensitivity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TradeOffPoint:
-    """A strategy's rate beside what it sends in a step.
+    """A strategy's rate beside what it sends in a step; `is_bound`: at most that much.
 
-    `on_front`: it may win, and no other that may is at least as fast and sends as little, and better in one.
+    `on_front`: it may win, and no other that may is as good in both figures and shown by the repeats to be
+    better in one.
     """
 
     strategy: str
@@ -121,6 +122,7 @@ class TradeOffPoint:
     can_win: bool
     rate: Estimate
     sent_bytes: Mean
+    is_bound: bool
     on_front: bool
 
 

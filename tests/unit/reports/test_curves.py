@@ -12,6 +12,7 @@ from harness.records.facts.rounds import Rounds
 from harness.records.record import Record
 from reports.compare import build
 from reports.curves.front import undominated
+from reports.figures import curves
 from reports.load import load
 from reports.rows import Comparison, LossCurve, TradeOff
 from reports.tables.curves import trade_off_table
@@ -99,6 +100,47 @@ def test_without_tcp_of_all_candidates_the_payload_counts(changed: Compare) -> N
         "ps": 1e6,
         "single": 0,
     }
+
+
+@pytest.mark.parametrize(
+    ("noise", "n_repeats", "behind"), [(0.05, 3, False), (0.0005, 3, True), (0.0005, 2, False)]
+)
+def test_only_what_repeats_show_is_behind(
+    compare: Compare, noise: float, n_repeats: int, *, behind: bool
+) -> None:
+    ring = replace(REDUCE, strategy="ring", p50_s=0.0101, noise=noise)
+    comparison = compare([ALONE, replace(REDUCE, noise=noise), ring], n_repeats=n_repeats)
+    on_front = {point.strategy: point.on_front for point in trade_off(comparison).points}
+    assert on_front == {"all-reduce": True, "ring": not behind, "single": True}
+    ranks = {row.strategy: row.rank for row in comparison.rows}
+    assert (ranks["ring"] is not None and ranks["ring"] > 1) is behind
+
+
+def test_bytes_that_repeats_tell_apart_put_equals_in_rate_behind(compare: Compare) -> None:
+    more = replace(REDUCE, strategy="more", p50_s=0.0101, noise=0.05, payload=2.2e6)
+    found = trade_off(compare([ALONE, replace(REDUCE, noise=0.05), more]))
+    assert {point.strategy: point.on_front for point in found.points}["more"] is False
+
+
+def test_a_bound_on_bytes_is_said_and_puts_nothing_behind(changed: Compare) -> None:
+    rows = replace(PS, strategy="rows", payload=2.5e6, payload_is_bound=True)
+    comparison = changed([ALONE, REDUCE, rows], lambda _: {"tcp_bytes_per_step": None})
+    points = {point.strategy: point for point in trade_off(comparison).points}
+    # Slower, and more at most: it may well send less.
+    assert (points["rows"].is_bound, points["rows"].on_front) == (True, True)
+    assert (points["all-reduce"].is_bound, points["all-reduce"].on_front) == (False, True)
+    table = trade_off_table(comparison)
+    assert table is not None
+    assert {cells[0].text: cells[3].text for cells in table.rows} == {
+        "all-reduce": "2.00 MB",
+        "rows": "at most 2.50 MB",
+        "single": "0 B",
+    }
+    chart = curves.trade_off(comparison)
+    assert chart is not None
+    (drawn,) = [point for point in chart.points if point.key == "rows"]
+    assert drawn.name == "rows, at most"
+    assert "at most 2.50 MB a step" in drawn.tip
 
 
 def test_one_candidate_is_no_trade_off(compare: Compare) -> None:
