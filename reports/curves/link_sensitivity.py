@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, permutations
 
+from reports.curves.best_by_link import sentences_of
 from reports.curves.sources import Source
 from reports.quantities import link_rate
 from reports.recommendation.candidates import can_win
@@ -44,6 +45,7 @@ def _sensitivity(members: Sequence[Source]) -> LinkSensitivity:
                     rate=row.rate,
                 )
                 lines.setdefault(row.strategy, []).append((row, point))
+    cross_overs = tuple(each for slower, faster in pairwise(members) for each in _cross_overs(slower, faster))
     return LinkSensitivity(
         run=first.comparison.run,
         workload=first.comparison.workload,
@@ -57,9 +59,8 @@ def _sensitivity(members: Sequence[Source]) -> LinkSensitivity:
             )
             for name, line in lines.items()
         ),
-        cross_overs=tuple(
-            each for slower, faster in pairwise(members) for each in _cross_overs(slower, faster)
-        ),
+        cross_overs=cross_overs,
+        sentences=sentences_of(members, cross_overs),
     )
 
 

@@ -99,7 +99,7 @@ def _across(curves: Scaling | LinkSensitivity) -> list[str]:
         title, table, sentences = "Scaling", scaling_table(curves), []
     else:
         title, table = "Links", link_table(curves)
-        sentences = [each.sentence for each in curves.cross_overs]
+        sentences = list(curves.sentences)
     return [
         f"## {markdown_text(f'{title}: {curves.workload}')}",
         "",

@@ -100,13 +100,17 @@ class CrossOver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSensitivity:
-    """Rates by the rate of links, all else equal, and where the best strategy changes."""
+    """Rates by the rate of links, all else equal, and where the best strategy changes.
+
+    `sentences` say all of it: the crossings, that there are none, or why that is not known.
+    """
 
     run: str
     workload: str
     shape: str
     lines: tuple[LinkLine, ...]
     cross_overs: tuple[CrossOver, ...]
+    sentences: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
