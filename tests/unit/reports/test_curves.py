@@ -14,6 +14,7 @@ from reports.compare import build
 from reports.curves.front import undominated
 from reports.figures import curves
 from reports.load import load
+from reports.quantities import MISSING
 from reports.rows import Comparison, LossCurve, TradeOff
 from reports.tables.curves import trade_off_table
 from reports.tables.training import loss_table, round_table
@@ -203,6 +204,37 @@ def test_what_is_not_finite_is_a_gap_and_points_are_few(changed: Compare) -> Non
     assert table is not None
     assert [cell.text for cell in table.rows[0]] == ["all-reduce", "3", *["1.00"] * 4, "not finite"]
     assert table.rows[0][-1].note.startswith("step 1,008, ")
+
+
+@pytest.mark.parametrize(
+    ("n_losses", "columns", "steps"),
+    [
+        (2, ["first", "last"], [9, 58]),
+        (3, ["first", "about half", "last"], [9, 33, 58]),
+        (4, ["first", "about a quarter", "about three quarters", "last"], [9, 25, 42, 58]),
+        (5, ["first", "about a quarter", "about half", "about three quarters", "last"], [9, 21, 33, 46, 58]),
+        (6, ["first", "about a quarter", "about half", "about three quarters", "last"], [9, 19, 29, 48, 58]),
+    ],
+)
+def test_a_short_curve_shows_each_loss_once_where_it_is(
+    changed: Compare, n_losses: int, columns: list[str], steps: list[int]
+) -> None:
+    comparison = changed([REDUCE], lambda _: {"loss": (2.0,) * n_losses})
+    table = loss_table(comparison)
+    assert table is not None
+    assert [column.name for column in table.columns][2:] == columns
+    notes = [cell.note.partition(",")[0] for cell in table.rows[0][2:]]
+    assert notes == [f"step {step}" for step in steps]
+
+
+def test_a_short_curve_beside_a_long_one_has_gaps(changed: Compare) -> None:
+    def losses(record: Record) -> Mapping[str, object]:
+        return {"loss": (2.0,) * (2 if record.strategy == "ps" else 50)}
+
+    table = loss_table(changed([REDUCE, PS], losses))
+    assert table is not None
+    shown = {cells[0].text: [cell.text for cell in cells[2:]] for cells in table.rows}
+    assert shown == {"all-reduce": ["2.00"] * 5, "ps": ["2.00", *[MISSING] * 3, "2.00"]}
 
 
 def test_without_losses_there_is_no_curve(changed: Compare) -> None:
