@@ -17,6 +17,7 @@ from reports.marks import WORDS
 from reports.pages.code_spans import code_spans
 from reports.pages.exports import document
 from reports.pages.pictures import Pictures, packed
+from reports.pages.reading import reading_of_statistics
 from reports.quantities import byte_count, interval_of, times
 from reports.recommendation.candidates import can_win
 from reports.rows import Comparison, Report, Row
@@ -58,6 +59,7 @@ def to_html(report: Report, *, in_run_folder: bool = False) -> str:
         with_logs=[problem for problem in report.problems if problem.log],
         differences=difference_table(report),
         words=WORDS,
+        reading=reading_of_statistics(),
         experiments=[
             (origin.run, yaml.safe_dump(_plain(origin.experiment), sort_keys=False, allow_unicode=True))
             for origin in report.origins
