@@ -9,6 +9,9 @@ from harness.records.comparing.student_interval import MIN_REPEATS_INTERVAL
 from reports.quantities import byte_count
 from reports.rows import ByteLayer, Mean, Row
 
+_LEAST_SHARE = 0.995
+"""Counted bytes above that share of others are as many: percents in words would round to none."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentBytes:
@@ -32,9 +35,11 @@ class SentBytes:
         return f"at most {byte_count(self.mean.value)}" if self.is_bound else byte_count(self.mean.value)
 
     def is_surely_less(self, other: SentBytes) -> bool:
-        """Whether repeats show it: ranges apart, and of what was counted enough repeats for a range."""
-        if not all(each.is_predicted or each.mean.n >= MIN_REPEATS_INTERVAL for each in (self, other)):
-            return False
+        """Whether repeats show it: ranges apart, and of what was counted enough repeats and a difference."""
+        if not (self.is_predicted and other.is_predicted):
+            n = min(self.mean.n, other.mean.n)
+            if n < MIN_REPEATS_INTERVAL or self.mean.value > _LEAST_SHARE * other.mean.value:
+                return False
         return self.mean.high < (0.0 if other.is_bound else other.mean.low)
 
 

@@ -109,7 +109,8 @@ def test_without_tcp_of_all_candidates_the_payload_counts(changed: Compare) -> N
 def test_only_what_repeats_show_is_behind(
     compare: Compare, noise: float, n_repeats: int, *, behind: bool
 ) -> None:
-    ring = replace(REDUCE, strategy="ring", p50_s=0.0101, noise=noise)
+    # Some bytes more in each repeat are nothing that is worth a word.
+    ring = replace(REDUCE, strategy="ring", p50_s=0.0101, noise=noise, overhead=1.0061)
     comparison = compare([ALONE, replace(REDUCE, noise=noise), ring], n_repeats=n_repeats)
     on_front = {point.strategy: point.on_front for point in trade_off(comparison).points}
     assert on_front == {"all-reduce": True, "ring": not behind, "single": True}
