@@ -16,9 +16,9 @@ from reports.aggregate import (
     time_split_of,
     timed_span,
 )
-from reports.figures.shapes import ComparedShape, shape_text
 from reports.marks import mark_of
 from reports.rows import LoopResharding, Mean, PassRow, Problem, Row, RowStatus, RuleUse
+from reports.shapes import ComparedShape, shape_text
 from reports.statistics import Ratio
 
 

@@ -16,7 +16,6 @@ from reports.curves.scaling import scaling_of
 from reports.curves.sources import Source
 from reports.differences import differences_of
 from reports.fault_matrix import fault_matrices
-from reports.figures.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
 from reports.legible_runs import legible_left_out
 from reports.load import Run
 from reports.notes.doubts import (
@@ -45,6 +44,7 @@ from reports.repeat_files.row_files import row_with_files
 from reports.repeat_files.shown_steps import ShownSteps, StepReader, StepShares
 from reports.rows import BATCH_RULES, GOALS, BatchRule, Comparison, Goal, LeftOut, Report
 from reports.run_sets import hints_of, report_title
+from reports.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
 from reports.statistics import Ratio
 
 
@@ -178,7 +178,7 @@ def _compared(
             has_faults=bool(faults),
         ),
         notes=tuple(notes),
-        curves=curves_of(rows, usable),
+        curves=curves_of(rows, contrasts),
     )
     return Source(shape=shape, comparison=comparison, contrasts=contrasts)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from harness.records.comparing.common_rounds import paired_ratios
@@ -23,9 +23,11 @@ class Contrasts:
 
     Args:
         usable: strategy → the records of it that have a rate.
+        prices: strategy → what it costs by the hour; ratios are then those of examples per price.
     """
 
     usable: Mapping[str, Sequence[Record]]
+    prices: Mapping[str, float] = field(default_factory=dict)
     _known: dict[tuple[str, str], Ratio | None] = field(default_factory=dict)
     _adjusted: dict[tuple[str, str], float] | None = None
 
@@ -35,11 +37,27 @@ class Contrasts:
         if key not in self._known:
             turned = self._known.get((second, first))
             self._known[key] = (
-                rate_ratio(self.usable.get(first, ()), self.usable.get(second, ()))
+                rate_ratio(
+                    self.usable.get(first, ()),
+                    self.usable.get(second, ()),
+                    times=self.price_of(second) / self.price_of(first),
+                )
                 if turned is None
                 else turned.inverse()
             )
         return self._known[key]
+
+    def per_price(self, prices: Mapping[str, float]) -> Contrasts:
+        """Ratios of examples per price between the strategies that have one, held to the same tests.
+
+        Args:
+            prices: strategy → what it costs by the hour, above 0.
+        """
+        return Contrasts({name: self.usable.get(name, ()) for name in prices}, prices)
+
+    def price_of(self, name: str) -> float:
+        """What a rate is divided by; 1 where it is the rate itself that counts."""
+        return self.prices.get(name, 1.0)
 
     def p_of(self, first: str, second: str) -> float | None:
         """The p of two strategies being alike, adjusted over the table; None without a test."""
@@ -65,14 +83,19 @@ class Contrasts:
         return 0.0 if against is None else against.value
 
 
-def rate_ratio(records: Sequence[Record], others: Sequence[Record]) -> Ratio | None:
-    """The rate of one case over that of another, within rounds if they took these together; None without."""
+def rate_ratio(records: Sequence[Record], others: Sequence[Record], *, times: float = 1.0) -> Ratio | None:
+    """The rate of one case over that of another, within rounds if they took these together; None without.
+
+    Args:
+        times: what the ratio is multiplied by before it is held against 1, such as one of prices.
+    """
     pairs = paired_ratios(records, others)
     if pairs.logs:
+        shifted = replace(pairs, logs=tuple(log + math.log(times) for log in pairs.logs))
         return paired_ratio(
-            pairs, confidence=SEQUENTIAL_CONFIDENCE if _is_sequential(records) else CONFIDENCE
+            shifted, confidence=SEQUENTIAL_CONFIDENCE if _is_sequential(records) else CONFIDENCE
         )
-    rates, other_rates = _rates(records), _rates(others)
+    rates, other_rates = [times * rate for rate in _rates(records)], _rates(others)
     return ratio(rates, other_rates) if rates and other_rates else None
 
 

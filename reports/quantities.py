@@ -94,6 +94,11 @@ def bandwidth(value: float | None) -> str:
     return MISSING if value is None else f"{byte_count(value)}/s"
 
 
+def link_rate(mbit: float | None, *, significant: int = 3) -> str:
+    """The rate of links; None for no limit."""
+    return "no limit" if mbit is None else f"{digits(mbit, significant=significant)} Mbit/s"
+
+
 UNITS: Mapping[str, Callable[[float | None], str]] = {
     "seconds": seconds,
     "bytes": byte_count,

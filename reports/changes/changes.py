@@ -24,11 +24,11 @@ from harness.records.comparing.comparison_key import comparable_facts
 from harness.records.comparing.student_interval import RepeatedMean, repeated_mean
 from reports.aggregate import mean_of
 from reports.changes.standings import Standing, paired, standings
-from reports.figures.shapes import shape_text
 from reports.load import Run
 from reports.marks import WORDS, mark_of
 from reports.origins import leaves
 from reports.quantities import byte_count, times
+from reports.shapes import shape_text
 from reports.statistics import Interval
 
 Verdict = Literal["faster", "slower", "same", "cannot-tell", "not-comparable"]

@@ -9,8 +9,8 @@ from harness.records.comparing.common_rounds import PairedRatios, paired_ratios
 from harness.records.record import Record
 from reports.case_row import is_usable
 from reports.compare import baseline_of
-from reports.figures.shapes import ComparedShape, shapes_of
 from reports.load import Run
+from reports.shapes import ComparedShape, shapes_of
 
 Identity = tuple[ComparedShape, str]
 """What a case of two runs has in common: its shape and its strategy, as a person types it."""

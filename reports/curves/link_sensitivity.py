@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, permutations
 
+from reports.curves.best_by_link import sentences_of
 from reports.curves.sources import Source
-from reports.figures.shapes import shape_text
-from reports.quantities import digits
+from reports.quantities import link_rate
 from reports.recommendation.candidates import can_win
 from reports.rows import CrossOver, LinkLine, LinkPoint, LinkSensitivity, Row
+from reports.shapes import shape_text
 
 
 def link_sensitivity_of(sources: Sequence[Source]) -> tuple[LinkSensitivity, ...]:
@@ -44,6 +45,7 @@ def _sensitivity(members: Sequence[Source]) -> LinkSensitivity:
                     rate=row.rate,
                 )
                 lines.setdefault(row.strategy, []).append((row, point))
+    cross_overs = tuple(each for slower, faster in pairwise(members) for each in _cross_overs(slower, faster))
     return LinkSensitivity(
         run=first.comparison.run,
         workload=first.comparison.workload,
@@ -57,9 +59,8 @@ def _sensitivity(members: Sequence[Source]) -> LinkSensitivity:
             )
             for name, line in lines.items()
         ),
-        cross_overs=tuple(
-            each for slower, faster in pairwise(members) for each in _cross_overs(slower, faster)
-        ),
+        cross_overs=cross_overs,
+        sentences=sentences_of(members, cross_overs),
     )
 
 
@@ -104,22 +105,18 @@ def _cross_over(slower: Source, faster: Source, below: str, above: str) -> Cross
 
 def _sentence(crossing: CrossOver, shown: tuple[bool, bool]) -> str:
     """Where the best changes in words, with certainty only if the repeats show both ends."""
-    low, high = f"{digits(crossing.slower_mbit)}", _rate(crossing.faster_mbit)
+    low, high = link_rate(crossing.slower_mbit), link_rate(crossing.faster_mbit)
     where = (
-        f"above {low} Mbit/s"
+        f"above {low}"
         if crossing.at_mbit is None
-        else f"below about {digits(crossing.at_mbit, significant=2)} Mbit/s"
+        else f"below about {link_rate(crossing.at_mbit, significant=2)}"
     )
     if crossing.at_mbit is None:
         change = f"somewhere {where} {crossing.ahead_above} overtakes {crossing.ahead_below}"
     else:
         change = f"{where} {crossing.ahead_below} overtakes {crossing.ahead_above}"
-    measured = f"measured at {low} Mbit/s and {high}, n={crossing.n}"
+    measured = f"measured at {low} and {high}, n={crossing.n}"
     if all(shown):
         return f"{change[0].upper()}{change[1:]} ({measured})."
-    ends = [end for end, is_shown in zip((f"{low} Mbit/s", high), shown, strict=True) if not is_shown]
+    ends = [end for end, is_shown in zip((low, high), shown, strict=True) if not is_shown]
     return f"Perhaps {change}: at {' and '.join(ends)} these repeats cannot tell them apart ({measured})."
-
-
-def _rate(mbit: float | None) -> str:
-    return "no limit" if mbit is None else f"{digits(mbit)} Mbit/s"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from harness.records.record import Record
 from reports.contrasts import rate_ratio
 from reports.curves.sources import Source
-from reports.figures.shapes import BASELINE, circumstances_text, shared_with_single
 from reports.rows import Comparison, MarkKind, Row, Scaling, ScalingLine, ScalingPoint
+from reports.shapes import BASELINE, circumstances_text, shared_with_single
 from reports.statistics import Estimate, Interval
 
 

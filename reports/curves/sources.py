@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reports.contrasts import Contrasts
-from reports.figures.shapes import ComparedShape
 from reports.rows import Comparison
+from reports.shapes import ComparedShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from reports.figures.specification import (
     Point,
     PointChart,
 )
-from reports.quantities import byte_count, digits, interval_of, plain, spread_of, times
+from reports.quantities import byte_count, interval_of, link_rate, plain, spread_of, times
 from reports.rows import Comparison, LinkLine, LinkSensitivity, LossCurve, Scaling, ScalingLine, ScalingPoint
 from reports.statistics import Estimate
 
@@ -39,11 +39,12 @@ def trade_off(comparison: Comparison) -> PointChart | None:
         points=tuple(
             Point(
                 key=point.strategy,
-                name=point.strategy,
+                name=f"{point.strategy}, at most" if point.is_bound else point.strategy,
                 x=point.sent_bytes.value,
                 y=point.rate.value,
                 kind="front" if point.on_front else "behind",
-                tip=f"{point.strategy}: {_rate(point.rate)}, {byte_count(point.sent_bytes.value)} a step "
+                tip=f"{point.strategy}: {_rate(point.rate)}, {'at most ' if point.is_bound else ''}"
+                f"{byte_count(point.sent_bytes.value)} a step "
                 f"({spread_of(point.sent_bytes, unit='bytes')})",
             )
             for point in found.points
@@ -151,7 +152,7 @@ def link_sensitivity(found: LinkSensitivity) -> LineChart | None:
         events=tuple(
             Event(
                 x=each.at_mbit,
-                text=f"≈ {digits(each.at_mbit, significant=2)} Mbit/s",
+                text=f"≈ {link_rate(each.at_mbit, significant=2)}",
                 keys=(each.ahead_below, each.ahead_above),
             )
             for each in found.cross_overs
@@ -240,7 +241,7 @@ def _link_line(line: LinkLine, color: int) -> Line:
         name=line.strategy,
         color=color,
         points=tuple((mbit, rate.value) for mbit, rate in points),
-        tips=tuple(f"{line.strategy} at {digits(mbit)} Mbit/s: {_rate(rate)}" for mbit, rate in points),
+        tips=tuple(f"{line.strategy} at {link_rate(mbit)}: {_rate(rate)}" for mbit, rate in points),
         intervals=_intervals(points),
     )
 

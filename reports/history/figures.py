@@ -11,8 +11,8 @@ from harness.records.comparing.comparison_key import comparison_key
 from harness.records.comparing.student_interval import RepeatedMean, repeated_mean
 from harness.records.record import Record
 from reports.changes.standings import Standing, standings
-from reports.figures.shapes import shape_text
 from reports.load import Run
+from reports.shapes import shape_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 
 from harness.records.record import Record
-from reports.figures.shapes import ComparedShape
-from reports.quantities import byte_count, digits, times
+from reports.quantities import byte_count, digits, link_rate, times
 from reports.rows import Mean, Row
+from reports.shapes import ComparedShape
 
 _UNSURE = 0.005
 """Of bytes of a step: what is in flight as the counters are read."""
@@ -48,7 +48,7 @@ def link_notes(cases: Mapping[str, list[Record]]) -> list[str]:
 
 
 def _limit(worker: int, mbit: float | None) -> str:
-    return f"worker {worker} has {'no limit' if mbit is None else f'{digits(mbit)} Mbit/s'}"
+    return f"worker {worker} has {link_rate(mbit)}"
 
 
 def until_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[str]:

@@ -150,7 +150,7 @@ def _curves_block(curves: Scaling | LinkSensitivity, *, names_runs: bool) -> _Bl
         title, table, sentences = "Scaling", scaling_table(curves), []
     else:
         title, table = "Links", link_table(curves)
-        sentences = [f"- {markdown_text(each.sentence)}" for each in curves.cross_overs]
+        sentences = [f"- {markdown_text(sentence)}" for sentence in curves.sentences]
     heading = _heading(f"{title}: {curves.workload}", curves, names_runs=names_runs)
     return _block("curves", heading, "", *sentences, *([""] if sentences else []), *markdown_table(table))
 

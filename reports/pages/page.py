@@ -18,6 +18,7 @@ from reports.load import MAX_SHOWN_REPEATS
 from reports.pages.code_spans import code_spans
 from reports.pages.json_document import document
 from reports.pages.pictures import Pictures, packed
+from reports.pages.reading import reading_of_statistics
 from reports.quantities import byte_count
 from reports.recommendation.candidates import can_win
 from reports.rows import Comparison, Report, Row
@@ -59,6 +60,7 @@ def to_html(report: Report, *, in_run_folder: bool = False) -> str:
         problems=problem_table(report.problems) if report.problems else None,
         with_logs=[problem for problem in report.problems if problem.log],
         differences=difference_table(report),
+        reading=reading_of_statistics(),
         experiments=[
             (origin.run, yaml.safe_dump(_plain(origin.experiment), sort_keys=False, allow_unicode=True))
             for origin in report.origins

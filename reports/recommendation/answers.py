@@ -1,30 +1,25 @@
-"""Short answers: the strategy that serves each goal best, each with how certain that is."""
+"""Short answers for goals other than speed: the strategy that serves each best, and how certain that is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from harness.records.comparing.student_interval import MIN_REPEATS_INTERVAL
 from reports.contrasts import Contrasts
-from reports.quantities import byte_count, plain, spread_of
-from reports.recommendation.candidates import can_win, together
+from reports.quantities import plain, spread_of
+from reports.recommendation.candidates import can_win, lead_of
 from reports.recommendation.phrases import rate_phrase
-from reports.rows import Answer, Goal, Mean, Row
+from reports.recommendation.sent_bytes import SentBytes, layer_of, sent_by
+from reports.rows import Answer, Goal, Row
 
 
-def answers_of(rows: Sequence[Row], contrasts: Contrasts) -> tuple[Answer, ...]:
-    """An answer for each goal whose figures two candidates at least have.
+def further_answers(rows: Sequence[Row], contrasts: Contrasts) -> tuple[Answer, ...]:
+    """An answer for each goal other than speed whose figures two candidates at least have.
 
     Args:
         rows: of one workload and shape, in falling order of standing.
     """
-    candidates = [row for row in rows if can_win(row)]
-    if len(candidates) < 2:
-        return ()
-    answers = (
-        _fastest(candidates, contrasts),
-        _cheapest(candidates, contrasts),
-        _least_network(candidates, contrasts),
-    )
+    answers = (_cheapest(rows, contrasts), _least_network(rows, contrasts))
     return tuple(answer for answer in answers if answer is not None)
 
 
@@ -38,68 +33,71 @@ def why_no_answer(goal: Goal) -> str:
     return f"compare.goal is {goal}, but {missing[goal]}; named is the fastest."
 
 
-def _fastest(candidates: Sequence[Row], contrasts: Contrasts) -> Answer:
-    leader, second = candidates[0], candidates[1]
-    name = leader.strategy
-    if leader.rate is None or leader.rate.interval is None:
-        text = f"Fastest by its figure: {name}, but n={leader.n} gives no interval."
-        return Answer(goal="fastest", text=text, strategies=(name,), certain=False)
-    level = [row.strategy for row in candidates[1:] if together(leader, row, contrasts)]
-    if level:
-        names = (name, *level)
-        text = f"Fastest: {' or '.join(names)}, which these repeats cannot tell apart."
-        return Answer(goal="fastest", text=text, strategies=names, certain=False)
-    lead = contrasts.of(name, second.strategy)
-    by = "" if lead is None else f", at {rate_phrase(lead, second.strategy)}, the next"
-    return Answer(goal="fastest", text=f"Fastest: {name}{by}.", strategies=(name,), certain=True)
-
-
-def _cheapest(candidates: Sequence[Row], contrasts: Contrasts) -> Answer | None:
-    """What a million examples cost at least, where prices are known."""
-    priced = [(row.cost_per_million.value, row) for row in candidates if row.cost_per_million]
+def _cheapest(rows: Sequence[Row], contrasts: Contrasts) -> Answer | None:
+    """Who takes most examples for its price, by the tests that say who is fastest."""
+    prices = {row.strategy: row.price_per_hour for row in rows if row.price_per_hour}
+    # Sorted by what rows are sorted by: equal prices leave their order as it is.
+    priced = sorted(
+        (row for row in rows if can_win(row) and row.strategy in prices and row.cost_per_million),
+        key=lambda row: -_standing(row) / prices[row.strategy],
+    )
     if len(priced) < 2:
         return None
-    cost, least = min(priced, key=lambda item: item[0])
-    level = [row.strategy for _, row in priced if row is not least and not _is_cheaper(least, row, contrasts)]
-    names = (least.strategy, *level)
-    price = f"{plain(cost)} per million examples"
-    text = f"Cheapest: {least.strategy}, at {price}."
-    if level:
-        joined = " or ".join(names)
-        text = f"Cheapest: {joined}, which these repeats cannot tell apart; {least.strategy} costs {price}."
-    return Answer(goal="cheapest", text=text, strategies=names, certain=not level)
+    lead = lead_of(priced, contrasts.per_price(prices))
+    leader, cost = lead.leader, lead.leader.cost_per_million
+    # Without a cost it would be none of these.
+    assert cost is not None
+    price = f"{plain(cost.value)} per million examples ({spread_of(cost)})"
+    text = {
+        "clear": f"Cheapest: {leader.strategy}, at {price}.",
+        "together": f"Cheapest: {' or '.join(lead.strategies)}, which these repeats cannot tell apart; "
+        f"{leader.strategy} costs {price}.",
+        "no-interval": f"Cheapest by its figure: {leader.strategy}, at {price}, but n={leader.n} gives "
+        "no interval.",
+    }[lead.kind]
+    return Answer(goal="cheapest", text=text, strategies=lead.strategies, certain=lead.kind == "clear")
 
 
-def _is_cheaper(row: Row, other: Row, contrasts: Contrasts) -> bool:
-    """Whether the repeats show that a row takes examples for less than another."""
-    lead = contrasts.of(row.strategy, other.strategy)
-    if lead is None or lead.interval is None or not row.price_per_hour or not other.price_per_hour:
-        return False
-    return lead.interval.low * other.price_per_hour / row.price_per_hour > 1.0
+def _standing(row: Row) -> float:
+    """What rows are in falling order of: the ratio to the baseline, or the rate where there is none."""
+    if row.ratio is not None:
+        return row.ratio.value
+    return 1.0 if row.is_baseline or row.rate is None else row.rate.value
 
 
-def _least_network(candidates: Sequence[Row], contrasts: Contrasts) -> Answer | None:
+def _least_network(rows: Sequence[Row], contrasts: Contrasts) -> Answer | None:
     """Which strategy sends least of those that send anything, as one device alone does not."""
-    is_measured = all(row.tcp_bytes is not None for row in candidates)
-    sent: list[tuple[Mean, Row]] = [
-        (mean, row)
-        for row in candidates
-        if (mean := row.tcp_bytes if is_measured else row.payload_bytes) is not None and mean.value > 0
+    candidates = [row for row in rows if can_win(row)]
+    layer = layer_of(candidates)
+    sent = [
+        (each, row) for row in candidates if (each := sent_by(row, layer)) is not None and each.mean.value > 0
     ]
     if len(sent) < 2:
         return None
-    fewest, least = min(sent, key=lambda item: item[0].value)
-    level = [row.strategy for mean, row in sent if row is not least and mean.low <= fewest.high]
-    layer = "over TCP" if is_measured else "by prediction"
-    most = " at most" if least.payload_is_bound and not is_measured else ""
-    figure = f"{byte_count(fewest.value)}{most} a step {layer} ({spread_of(fewest, unit='bytes')})"
-    names = (least.strategy, *level)
+    fewest, least = min(sent, key=lambda item: item[0].mean.value)
+    level = [(each, row) for each, row in sent if row is not least and not fewest.is_surely_less(each)]
+    how = "by prediction" if layer == "payload" else "over TCP"
+    figure = f"{fewest.text} a step {how} ({spread_of(fewest.mean, unit='bytes')})"
     text = f"Least network: {least.strategy}, {figure}{_cost_in_speed(least, candidates[0], contrasts)}."
     if level:
-        text = f"{text[:-1]}; {' and '.join(level)} cannot be told from it in bytes."
-    # One repeat has no range that could show it.
-    is_shown = not level and all(mean.n > 1 for mean, _ in sent)
-    return Answer(goal="network", text=text, strategies=names, certain=is_shown)
+        names = " and ".join(row.strategy for _, row in level)
+        text = f"{text[:-1]}; {names} cannot be told from it in bytes{_why_level(fewest, level)}."
+    return Answer(
+        goal="network",
+        text=text,
+        strategies=(least.strategy, *(row.strategy for _, row in level)),
+        certain=not level,
+    )
+
+
+def _why_level(fewest: SentBytes, level: Sequence[tuple[SentBytes, Row]]) -> str:
+    """What would tell them apart, where it is more than that their ranges overlap."""
+    bounds = [row.strategy for each, row in level if each.is_bound]
+    if bounds:
+        return f", since of {' and '.join(bounds)} it is only known what is sent at most"
+    if any(not each.is_predicted and each.mean.n < MIN_REPEATS_INTERVAL for each in (fewest, level[0][0])):
+        return f" by fewer than {MIN_REPEATS_INTERVAL} repeats"
+    return ""
 
 
 def _cost_in_speed(row: Row, leader: Row, contrasts: Contrasts) -> str:

@@ -1,11 +1,30 @@
-"""Candidates: which strategies may win, and which of them the repeats tell apart."""
+"""Candidates: which strategies may win, which of them the repeats tell apart, and which lead."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from reports.contrasts import Contrasts
 from reports.rows import Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lead:
+    """The candidate with the highest figure, and those that repeats do not tell from it.
+
+    `kind` is that of an advice: a figure without an interval leads nobody.
+    """
+
+    kind: Literal["clear", "together", "no-interval"]
+    leader: Row
+    level: tuple[Row, ...] = ()
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """The leader's name, and those of its equals."""
+        return (self.leader.strategy, *(row.strategy for row in self.level))
 
 
 def can_win(row: Row) -> bool:
@@ -13,8 +32,21 @@ def can_win(row: Row) -> bool:
     return row.status == "ok" and row.rate is not None and row.mark.proven
 
 
+def lead_of(candidates: Sequence[Row], contrasts: Contrasts) -> Lead:
+    """Who leads.
+
+    Args:
+        candidates: at least one, in falling order of what `contrasts` compares: rates, or examples per price.
+    """
+    leader = candidates[0]
+    if leader.rate is None or leader.rate.interval is None:
+        return Lead(kind="no-interval", leader=leader)
+    level = tuple(row for row in candidates[1:] if together(leader, row, contrasts))
+    return Lead(kind="together" if level else "clear", leader=leader, level=level)
+
+
 def together(first: Row, second: Row, contrasts: Contrasts) -> bool:
-    """Whether the repeats cannot tell two rows apart.
+    """Whether the repeats cannot tell two rows apart, by rate or by what `contrasts` divides it by.
 
     Args:
         first: the row that stands higher, with an interval.
@@ -24,7 +56,8 @@ def together(first: Row, second: Row, contrasts: Contrasts) -> bool:
     if first.rate is None or second.rate is None or first.rate.interval is None:
         return True
     if second.rate.interval is None:
-        return second.rate.value >= first.rate.interval.low
+        low = first.rate.interval.low / contrasts.price_of(first.strategy)
+        return second.rate.value / contrasts.price_of(second.strategy) >= low
     return not contrasts.ahead(first.strategy, second.strategy)
 
 

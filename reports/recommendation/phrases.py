@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from reports.quantities import limits, times
-from reports.rows import Mean, Row
+from reports.recommendation.sent_bytes import layer_of, sent_by
+from reports.rows import Row
 from reports.statistics import Ratio
 
 
@@ -18,21 +19,18 @@ def bytes_phrase(row: Row, other: Row) -> str:
     """By how much a row sends fewer bytes than another, or more.
 
     Returns:
-        Nothing unless both send something, and differ by more than repeats do.
+        Nothing unless both send something, neither figure is a bound, and repeats show the difference.
     """
-    if row.tcp_bytes is not None and other.tcp_bytes is not None:
-        return _share_phrase(row.tcp_bytes, other.tcp_bytes, "")
-    if row.payload_bytes is None or other.payload_bytes is None:
+    layer = layer_of((row, other))
+    own, others = sent_by(row, layer), sent_by(other, layer)
+    if own is None or others is None or own.is_bound or others.is_bound:
         return ""
-    if row.payload_is_bound or other.payload_is_bound:
+    if min(own.mean.low, others.mean.low) <= 0:
         return ""
-    return _share_phrase(row.payload_bytes, other.payload_bytes, " by prediction")
-
-
-def _share_phrase(own: Mean, others: Mean, how: str) -> str:
-    if own.low <= 0 or others.low <= 0 or (own.low <= others.high and others.low <= own.high):
+    if not (own.is_surely_less(others) or others.is_surely_less(own)):
         return ""
-    share = own.value / others.value
+    how = " by prediction" if layer == "payload" else ""
+    share = own.mean.value / others.mean.value
     if share >= 2:
         return f", but sends {times(share)} the bytes{how}"
     percent = round(100 * abs(1 - share))

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from harness.records.comparing.student_interval import MIN_REPEATS_INTERVAL
 from reports.contrasts import Contrasts
-from reports.figures.shapes import BASELINE
 from reports.quantities import byte_count, times
-from reports.recommendation.answers import answers_of, why_no_answer
-from reports.recommendation.candidates import can_win, together
+from reports.recommendation.answers import further_answers, why_no_answer
+from reports.recommendation.candidates import Lead, can_win, lead_of
+from reports.recommendation.cannot_win import outside
 from reports.recommendation.phrases import bytes_phrase, rate_phrase
-from reports.rows import Advice, Goal, Row
+from reports.rows import Advice, Answer, Goal, Row
+from reports.shapes import BASELINE
 from reports.statistics import Ratio
 
 _EMULATED = "Of the processors that emulate TPU cores, and of no TPU: there the order may be another one."
@@ -40,12 +42,26 @@ def verdict(
     """
     if has_faults:
         return _under_faults(rows)
-    advice = replace(_fastest(rows, contrasts), answers=answers_of(rows, contrasts))
+    advice = _fastest(rows, contrasts)
+    advice = replace(advice, answers=_answers(advice, rows, contrasts))
     advice = replace(advice, details=(*advice.details, *_further(advice)))
     if goal != "fastest":
         advice = _towards(advice, goal)
     first = (_EMULATED,) if is_emulated else ()
     return replace(advice, details=(*first, *advice.details))
+
+
+def _answers(fastest: Advice, rows: Sequence[Row], contrasts: Contrasts) -> tuple[Answer, ...]:
+    """An answer for each goal that has figures; none where there is nobody to be set against."""
+    if fastest.kind == "none":
+        return ()
+    answer = Answer(
+        goal="fastest",
+        text=fastest.headline,
+        strategies=fastest.leaders,
+        certain=fastest.kind == "clear",
+    )
+    return (answer, *further_answers(rows, contrasts))
 
 
 def _further(advice: Advice) -> tuple[str, ...]:
@@ -98,30 +114,31 @@ def _fastest(rows: Sequence[Row], contrasts: Contrasts) -> Advice:
         return Advice(
             kind="none",
             headline="No winner: no strategy was both measured and shown to compute the right thing.",
-            details=_outside(rows, None),
+            details=outside(rows, None, contrasts),
             leaders=(),
         )
-    leader = candidates[0]
     if len(candidates) == 1:
-        return _only(rows, leader)
-    if leader.rate is None or leader.rate.interval is None:
-        return _without_interval(rows, candidates)
-    level = [leader, *(row for row in candidates[1:] if together(leader, row, contrasts))]
-    if len(level) > 1:
-        return _level(rows, level, contrasts)
-    return _clear(rows, candidates, contrasts)
+        return _only(rows, candidates[0], contrasts)
+    lead = lead_of(candidates, contrasts)
+    match lead.kind:
+        case "no-interval":
+            return _without_interval(rows, candidates, contrasts)
+        case "together":
+            return _level(rows, lead, contrasts)
+        case "clear":
+            return _clear(rows, candidates, contrasts)
 
 
-def _only(rows: Sequence[Row], leader: Row) -> Advice:
+def _only(rows: Sequence[Row], leader: Row, contrasts: Contrasts) -> Advice:
     return Advice(
         kind="none",
         headline=f"No comparison: only {leader.strategy} was measured and shown to compute the right thing.",
-        details=(*_wire([leader]), *_outside(rows, leader)),
+        details=(*_wire([leader]), *outside(rows, leader, contrasts)),
         leaders=(leader.strategy,),
     )
 
 
-def _without_interval(rows: Sequence[Row], candidates: Sequence[Row]) -> Advice:
+def _without_interval(rows: Sequence[Row], candidates: Sequence[Row], contrasts: Contrasts) -> Advice:
     leader = candidates[0]
     return Advice(
         kind="no-interval",
@@ -131,16 +148,16 @@ def _without_interval(rows: Sequence[Row], candidates: Sequence[Row]) -> Advice:
         ),
         details=(
             *_against_baseline(rows, leader),
-            "Run at least 3 repeats for an interval.",
+            f"Run at least {MIN_REPEATS_INTERVAL} repeats for an interval.",
             *_wire([candidates[1] if leader.is_baseline else leader]),
-            *_outside(rows, leader),
+            *outside(rows, leader, contrasts),
         ),
         leaders=(leader.strategy,),
     )
 
 
-def _level(rows: Sequence[Row], level: Sequence[Row], contrasts: Contrasts) -> Advice:
-    names = [row.strategy for row in level]
+def _level(rows: Sequence[Row], lead: Lead, contrasts: Contrasts) -> Advice:
+    level, names = (lead.leader, *lead.level), lead.strategies
     joined = f"{', '.join(names[:-1])} and {names[-1]}"
     gap = contrasts.of(names[0], names[-1])
     return Advice(
@@ -150,9 +167,9 @@ def _level(rows: Sequence[Row], level: Sequence[Row], contrasts: Contrasts) -> A
             *(() if gap is None else _gap(names[0], names[-1], gap)),
             *_against_baseline(rows, level[0]),
             *_wire(level),
-            *_outside(rows, level[0]),
+            *outside(rows, level[0], contrasts),
         ),
-        leaders=tuple(names),
+        leaders=names,
     )
 
 
@@ -171,7 +188,7 @@ def _clear(rows: Sequence[Row], candidates: Sequence[Row], contrasts: Contrasts)
     return Advice(
         kind="clear",
         headline=headline,
-        details=(*details, *_outside(rows, leader)),
+        details=(*details, *outside(rows, leader, contrasts)),
         leaders=(leader.strategy,),
     )
 
@@ -218,25 +235,3 @@ def _sent(row: Row) -> str:
     sent = byte_count(row.tcp_bytes.value)
     at_most = " at most" if row.payload_is_bound else ""
     return f"{row.strategy} {sent} over TCP ({apart}the predicted payload of{at_most} {payload})"
-
-
-def _outside(rows: Sequence[Row], leader: Row | None) -> tuple[str, ...]:
-    """Rows faster than the leader that may not win, each with its reason; then those without a result."""
-    floor = leader.rate.value if leader is not None and leader.rate is not None else 0.0
-    reasons = {
-        "control": "a control: the rate if communication cost nothing",
-        "not-equivalent": "NOT equivalent to the reference",
-        "beyond-bound": "BEYOND what its compressors may lose",
-        "undecidable": "undecidable: rounding hides whether it computes the right thing",
-        "not-checked": "not checked for equivalence",
-        "statistical": "of a class that is not held to equivalence",
-    }
-    ahead = [
-        f"{row.strategy} ({reasons[row.mark.kind]})"
-        for row in rows
-        if row.status == "ok" and row.rate is not None and row.mark.kind in reasons and row.rate.value > floor
-    ]
-    lacking = [f"{row.strategy} ({row.status})" for row in rows if row.status != "ok"]
-    what = "Faster, but cannot win" if leader is not None else "Measured, but cannot win"
-    sentences = [f"{what}: {'; '.join(ahead)}."] if ahead else []
-    return (*sentences, f"Without a result to rank: {', '.join(lacking)}.") if lacking else tuple(sentences)

@@ -10,6 +10,7 @@ from reports.statistics import Estimate
 
 BatchRule = Literal["global", "per-replica"]
 BATCH_RULES: tuple[BatchRule, ...] = ("global", "per-replica")
+ByteLayer = Literal["tcp", "payload"]
 Bytes = tuple[int | None, ...]
 
 
@@ -99,20 +100,25 @@ class CrossOver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSensitivity:
-    """Rates by the rate of links, all else equal, and where the best strategy changes."""
+    """Rates by the rate of links, all else equal, and where the best strategy changes.
+
+    `sentences` say all of it: the crossings, that there are none, or why that is not known.
+    """
 
     run: str
     workload: str
     shape: str
     lines: tuple[LinkLine, ...]
     cross_overs: tuple[CrossOver, ...]
+    sentences: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TradeOffPoint:
-    """A strategy's rate beside what it sends in a step.
+    """A strategy's rate beside what it sends in a step; `is_bound`: at most that much.
 
-    `on_front`: it may win, and no other that may is at least as fast and sends as little, and better in one.
+    `on_front`: it may win, and no other that may is as good in both figures and shown by the repeats to be
+    better in one.
     """
 
     strategy: str
@@ -120,6 +126,7 @@ class TradeOffPoint:
     can_win: bool
     rate: Estimate
     sent_bytes: Mean
+    is_bound: bool
     on_front: bool
 
 
@@ -127,7 +134,7 @@ class TradeOffPoint:
 class TradeOff:
     """Rates against bytes per step: those of TCP where all candidates have them, else the payload."""
 
-    layer: Literal["tcp", "payload"]
+    layer: ByteLayer
     points: tuple[TradeOffPoint, ...]
 
 

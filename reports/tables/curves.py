@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from reports.marks import WORDS
-from reports.quantities import MISSING, digits, interval_of, plain
-from reports.rows import Comparison, LinkLine, LinkPoint, LinkSensitivity, Scaling, ScalingLine
+from reports.quantities import MISSING, digits, interval_of, link_rate, plain
+from reports.rows import Comparison, LinkLine, LinkPoint, LinkSensitivity, Scaling, ScalingLine, TradeOffPoint
 from reports.statistics import Estimate
 from reports.tables.cells import Cell, estimate_cell, mean_cell
 from reports.tables.table import Table, table_of
@@ -56,21 +58,27 @@ def trade_off_table(comparison: Comparison) -> Table | None:
         return None
     layer = "TCP measured" if trade_off.layer == "tcp" else "payload predicted"
     return table_of(
-        "What speed costs in bytes, all workers together: on the front no other that may win is as fast and "
-        "sends as little; rates with 95 % interval, bytes with their range over repeats",
+        "What speed costs in bytes, all workers together: one is behind where another that may win is as "
+        "good in both, and shown by the repeats to be better in one; rates with 95 % interval, bytes with "
+        "their range over repeats",
         ("strategy", "mark", "examples/s", f"{layer}, a step", "front"),
         [
             (
                 Cell(text=point.strategy),
                 Cell(text=WORDS[point.mark]),
                 _estimate(point.rate),
-                mean_cell(point.sent_bytes, unit="bytes"),
+                _sent_cell(point),
                 Cell(text="on the front" if point.on_front else "behind" if point.can_win else "cannot win"),
             )
             for point in trade_off.points
         ],
         words=("mark", "front"),
     )
+
+
+def _sent_cell(point: TradeOffPoint) -> Cell:
+    cell = mean_cell(point.sent_bytes, unit="bytes")
+    return replace(cell, text=f"at most {cell.text}") if point.is_bound else cell
 
 
 def _size_name(workers: int, replicas: int) -> str:
@@ -109,6 +117,6 @@ def _estimate(rate: Estimate) -> Cell:
 
 
 def _link_name(point: LinkPoint) -> str:
-    asked = "no limit" if point.requested_mbit is None else f"{digits(point.requested_mbit)} Mbit/s"
+    asked = link_rate(point.requested_mbit)
     measured = point.measured_mbit
     return asked if measured is None else f"{asked} ({digits(measured.value)} measured, n={measured.n})"

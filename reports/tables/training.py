@@ -7,23 +7,37 @@ from reports.rows import Comparison, LossCurve, RoundLine, RoundsOverTime
 from reports.tables.cells import Cell
 from reports.tables.table import Table, table_of
 
-_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+_SHARES = {
+    "first": 0.0,
+    "about a quarter": 0.25,
+    "about half": 0.5,
+    "about three quarters": 0.75,
+    "last": 1.0,
+}
+_NEAR = 0.125
+"""How far from a share of its curve a loss may stand and be shown there: no loss is near two of them."""
 
 
 def loss_table(comparison: Comparison) -> Table | None:
-    """Losses at five steps of each curve; None where no losses are stored."""
+    """Losses at up to five steps of each curve; None where no losses are stored."""
     curves = comparison.curves.losses
     if not curves:
         return None
+    # Short curves have nothing near some shares, and columns without any loss are none.
+    shares = {
+        name: share
+        for name, share in _SHARES.items()
+        if any(_place_near(share, len(curve.mean)) is not None for curve in curves)
+    }
     return table_of(
         "Loss by step: mean over repeats with their range, and when the step ends if all steps take the "
         "median of their window; steps count from the first of the warm-up",
-        ("strategy", "n", "first", "at a quarter", "half", "three quarters", "last"),
+        ("strategy", "n", *shares),
         [
             (
                 Cell(text=curve.strategy),
                 Cell(text=str(curve.n), value=curve.n),
-                *(_loss_cell(curve, round(share * (len(curve.mean) - 1))) for share in _SHARES),
+                *(_loss_cell(curve, _place_near(share, len(curve.mean))) for share in shares.values()),
             )
             for curve in curves
         ],
@@ -65,7 +79,15 @@ def round_table(comparison: Comparison) -> Table | None:
     )
 
 
-def _loss_cell(curve: LossCurve, place: int) -> Cell:
+def _place_near(share: float, n: int) -> int | None:
+    """The place of n that is nearest to a share of them; None where none is near."""
+    place = round(share * (n - 1))
+    return place if abs(place / (n - 1) - share) <= _NEAR else None
+
+
+def _loss_cell(curve: LossCurve, place: int | None) -> Cell:
+    if place is None:
+        return Cell(text=MISSING)
     loss = curve.mean[place]
     when = f"step {count(curve.at_steps[place])}, {seconds(curve.at_s[place])}"
     if loss is None:

@@ -128,7 +128,8 @@ def test_one_repeat_is_no_certain_answer(compare: Compare) -> None:
     advice = compare([ALONE, REDUCE, PS], n_repeats=1).verdict
     assert not answer(advice, "network").certain
     fastest = answer(advice, "fastest")
-    assert fastest.text == "Fastest by its figure: all-reduce, but n=1 gives no interval."
+    assert fastest.text == advice.headline
+    assert fastest.text.endswith("all-reduce has the highest figure, but n=1 gives no interval.")
     assert not fastest.certain
 
 
@@ -160,3 +161,106 @@ def test_a_goal_that_cannot_be_answered_says_what_is_missing(
     assert advice.headline.startswith("all-reduce is fastest")
     assert advice.goal == "fastest"
     assert "give cluster.price_per_hour" in advice.details[0]
+
+
+def alike(n: int, *, price: float = 1.0) -> list[Case]:
+    """Strategies so little apart that few repeats may or may not show it."""
+    first = replace(ALONE, p50_s=0.0100, noise=0.03, price_per_hour=price)
+    others = [
+        replace(
+            REDUCE, strategy=f"s{i}", p50_s=0.0094 if i == 0 else 0.0100, noise=0.03, price_per_hour=price
+        )
+        for i in range(n)
+    ]
+    return [first, *others]
+
+
+@pytest.mark.parametrize("n_repeats", [1, 2, 3, 4, 5, 6, 8])
+def test_at_equal_prices_the_cheapest_are_the_fastest(compare: Compare, n_repeats: int) -> None:
+    advice = compare(alike(5, price=0.7), n_repeats=n_repeats).verdict
+    fastest, cheapest = answer(advice, "fastest"), answer(advice, "cheapest")
+    assert (cheapest.strategies, cheapest.certain) == (fastest.strategies, fastest.certain)
+
+
+@pytest.mark.parametrize(
+    ("n_repeats", "words"),
+    [
+        (3, r"Cheapest: single, at [\d.]+ per million examples \(n=3, [\d.]+–[\d.]+\)\."),
+        (
+            1,
+            r"Cheapest by its figure: single, at [\d.]+ per million .* \(n=1\), but n=1 gives no interval\.",
+        ),
+    ],
+)
+def test_a_price_is_shown_with_its_n_and_range(compare: Compare, n_repeats: int, words: str) -> None:
+    cases = [replace(ALONE, price_per_hour=1.0), replace(REDUCE, price_per_hour=9.0)]
+    advice = compare(cases, n_repeats=n_repeats).verdict
+    assert re.fullmatch(words, answer(advice, "cheapest").text)
+
+
+def test_what_costs_as_much_as_it_is_faster_is_not_cheaper(compare: Compare) -> None:
+    cases = [replace(ALONE, price_per_hour=1.0), replace(REDUCE, price_per_hour=2.0)]
+    advice = compare(cases, n_repeats=6).verdict
+    assert answer(advice, "fastest").certain
+    cheapest = answer(advice, "cheapest")
+    assert (set(cheapest.strategies), cheapest.certain) == ({"single", "all-reduce"}, False)
+
+
+@pytest.mark.parametrize(
+    ("bounded", "strategies", "certain"),
+    [
+        ("ps", ("all-reduce", "ps"), False),
+        ("all-reduce", ("all-reduce",), True),
+        (None, ("all-reduce",), True),
+    ],
+)
+def test_at_most_so_many_bytes_are_not_more_than_fewer(
+    tmp_path: Path, bounded: str | None, strategies: tuple[str, ...], certain: bool
+) -> None:
+    cases = [
+        ALONE,
+        replace(REDUCE, payload=1.0e6, payload_is_bound=bounded == "all-reduce"),
+        replace(PS, payload=1.2e6, payload_is_bound=bounded == "ps"),
+    ]
+    run = load(write_run(tmp_path / "run", cases, n_repeats=1))
+    records = tuple(replace(record, tcp_bytes_per_step=None) for record in run.records)
+    (comparison,) = build([replace(run, stored=replace(run.stored, records=records))]).comparisons
+    least = answer(comparison.verdict, "network")
+    assert (least.strategies, least.certain) == (strategies, certain)
+    assert ("since of ps it is only known what is sent at most" in least.text) is (bounded == "ps")
+    assert ("all-reduce, at most 1.00 MB a step" in least.text) is (bounded == "all-reduce")
+
+
+@pytest.mark.parametrize(("n_repeats", "certain"), [(1, False), (2, False), (3, True)])
+def test_bytes_are_told_apart_from_three_repeats_on(
+    compare: Compare, n_repeats: int, *, certain: bool
+) -> None:
+    least = answer(compare([ALONE, REDUCE, PS], n_repeats=n_repeats).verdict, "network")
+    assert least.certain is certain
+    assert ("cannot be told from it in bytes by fewer than 3 repeats" in least.text) is not certain
+
+
+def test_a_card_says_the_fastest_once(towards: Callable[[list[Case], str], Advice]) -> None:
+    advice = towards([ALONE, REDUCE, PS], "network")
+    fastest = answer(advice, "fastest")
+    said = [advice.headline, *advice.details]
+    assert said.count(fastest.text) == 1
+    assert not any(text.startswith("Fastest") for text in (fastest.text, *said))
+
+
+@pytest.mark.parametrize(
+    ("p50_s", "noise", "n_repeats", "words"),
+    [
+        (0.0050, 0.01, 3, "Faster, but cannot win: wrong (NOT"),
+        (0.0099, 0.05, 3, "As fast by these repeats, but cannot win: wrong (NOT"),
+        (0.0050, 0.01, 1, "Faster by figures without an interval, but cannot win: wrong (NOT"),
+        (0.0150, 0.01, 3, None),
+    ],
+)
+def test_what_cannot_win_is_faster_only_where_repeats_show_it(
+    compare: Compare, p50_s: float, noise: float, n_repeats: int, words: str | None
+) -> None:
+    wrong = replace(REDUCE, strategy="wrong", p50_s=p50_s, noise=noise, equivalent=False)
+    advice = compare([ALONE, replace(REDUCE, noise=noise), wrong], n_repeats=n_repeats).verdict
+    said = [detail for detail in advice.details if "cannot win" in detail]
+    assert [detail.partition(" equivalent")[0] for detail in said] == ([] if words is None else [words])

@@ -145,3 +145,28 @@ def test_a_ratio_turned_around_is_that_of_the_other_to_the_one(
     assert direct.interval is not None
     assert turned.interval.low == pytest.approx(direct.interval.low)
     assert turned.interval.high == pytest.approx(direct.interval.high)
+
+
+@pytest.mark.parametrize("block", ["b", "other"])
+def test_prices_shift_ratios_and_what_they_are_tested_against(block: str) -> None:
+    usable = {
+        "a": records("a", noisy(1.0, seed=1, repeats=8)),
+        "b": records("b", noisy(2.0, seed=2, repeats=8), block=block),
+    }
+    plain, priced = Contrasts(usable), Contrasts(usable).per_price({"a": 3.0, "b": 1.0})
+    lead, cost_lead = plain.of("a", "b"), priced.of("a", "b")
+    assert lead is not None
+    assert cost_lead is not None
+    assert cost_lead.value == pytest.approx(lead.value / 3.0)
+    assert lead.interval is not None
+    assert cost_lead.interval is not None
+    assert cost_lead.interval.low == pytest.approx(lead.interval.low / 3.0)
+    even = Contrasts(usable).per_price({"a": lead.value, "b": 1.0})
+    assert even.p_of("a", "b") == pytest.approx(1.0, abs=0.2)
+    assert not even.ahead("a", "b")
+    assert not even.ahead("b", "a")
+
+
+def test_without_a_price_there_is_nothing_to_compare() -> None:
+    usable = {"a": records("a", noisy(1.0, seed=1)), "b": records("b", noisy(2.0, seed=2))}
+    assert Contrasts(usable).per_price({"a": 1.0}).of("a", "b") is None

@@ -12,7 +12,9 @@ from harness.records.facts.rounds import Rounds
 from harness.records.record import Record
 from reports.compare import build
 from reports.curves.front import undominated
+from reports.figures import curves
 from reports.load import load
+from reports.quantities import MISSING
 from reports.rows import Comparison, LossCurve, TradeOff
 from reports.tables.curves import trade_off_table
 from reports.tables.training import loss_table, round_table
@@ -101,6 +103,48 @@ def test_without_tcp_of_all_candidates_the_payload_counts(changed: Compare) -> N
     }
 
 
+@pytest.mark.parametrize(
+    ("noise", "n_repeats", "behind"), [(0.05, 3, False), (0.0005, 3, True), (0.0005, 2, False)]
+)
+def test_only_what_repeats_show_is_behind(
+    compare: Compare, noise: float, n_repeats: int, *, behind: bool
+) -> None:
+    # Some bytes more in each repeat are nothing that is worth a word.
+    ring = replace(REDUCE, strategy="ring", p50_s=0.0101, noise=noise, overhead=1.0061)
+    comparison = compare([ALONE, replace(REDUCE, noise=noise), ring], n_repeats=n_repeats)
+    on_front = {point.strategy: point.on_front for point in trade_off(comparison).points}
+    assert on_front == {"all-reduce": True, "ring": not behind, "single": True}
+    ranks = {row.strategy: row.rank for row in comparison.rows}
+    assert (ranks["ring"] is not None and ranks["ring"] > 1) is behind
+
+
+def test_bytes_that_repeats_tell_apart_put_equals_in_rate_behind(compare: Compare) -> None:
+    more = replace(REDUCE, strategy="more", p50_s=0.0101, noise=0.05, payload=2.2e6)
+    found = trade_off(compare([ALONE, replace(REDUCE, noise=0.05), more]))
+    assert {point.strategy: point.on_front for point in found.points}["more"] is False
+
+
+def test_a_bound_on_bytes_is_said_and_puts_nothing_behind(changed: Compare) -> None:
+    rows = replace(PS, strategy="rows", payload=2.5e6, payload_is_bound=True)
+    comparison = changed([ALONE, REDUCE, rows], lambda _: {"tcp_bytes_per_step": None})
+    points = {point.strategy: point for point in trade_off(comparison).points}
+    # Slower, and more at most: it may well send less.
+    assert (points["rows"].is_bound, points["rows"].on_front) == (True, True)
+    assert (points["all-reduce"].is_bound, points["all-reduce"].on_front) == (False, True)
+    table = trade_off_table(comparison)
+    assert table is not None
+    assert {cells[0].text: cells[3].text for cells in table.rows} == {
+        "all-reduce": "2.00 MB",
+        "rows": "at most 2.50 MB",
+        "single": "0 B",
+    }
+    chart = curves.trade_off(comparison)
+    assert chart is not None
+    (drawn,) = [point for point in chart.points if point.key == "rows"]
+    assert drawn.name == "rows, at most"
+    assert "at most 2.50 MB a step" in drawn.tip
+
+
 def test_one_candidate_is_no_trade_off(compare: Compare) -> None:
     comparison = compare([REDUCE, replace(PS, equivalent=False)])
     assert comparison.curves.trade_off is None
@@ -161,6 +205,37 @@ def test_what_is_not_finite_is_a_gap_and_points_are_few(changed: Compare) -> Non
     assert table is not None
     assert [cell.text for cell in table.rows[0]] == ["all-reduce", "3", *["1.00"] * 4, "not finite"]
     assert table.rows[0][-1].note.startswith("step 1,008, ")
+
+
+@pytest.mark.parametrize(
+    ("n_losses", "columns", "steps"),
+    [
+        (2, ["first", "last"], [9, 58]),
+        (3, ["first", "about half", "last"], [9, 33, 58]),
+        (4, ["first", "about a quarter", "about three quarters", "last"], [9, 25, 42, 58]),
+        (5, ["first", "about a quarter", "about half", "about three quarters", "last"], [9, 21, 33, 46, 58]),
+        (6, ["first", "about a quarter", "about half", "about three quarters", "last"], [9, 19, 29, 48, 58]),
+    ],
+)
+def test_a_short_curve_shows_each_loss_once_where_it_is(
+    changed: Compare, n_losses: int, columns: list[str], steps: list[int]
+) -> None:
+    comparison = changed([REDUCE], lambda _: {"loss": (2.0,) * n_losses})
+    table = loss_table(comparison)
+    assert table is not None
+    assert [column.name for column in table.columns][2:] == columns
+    notes = [cell.note.partition(",")[0] for cell in table.rows[0][2:]]
+    assert notes == [f"step {step}" for step in steps]
+
+
+def test_a_short_curve_beside_a_long_one_has_gaps(changed: Compare) -> None:
+    def losses(record: Record) -> Mapping[str, object]:
+        return {"loss": (2.0,) * (2 if record.strategy == "ps" else 50)}
+
+    table = loss_table(changed([REDUCE, PS], losses))
+    assert table is not None
+    shown = {cells[0].text: [cell.text for cell in cells[2:]] for cells in table.rows}
+    assert shown == {"all-reduce": ["2.00"] * 5, "ps": ["2.00", *[MISSING] * 3, "2.00"]}
 
 
 def test_without_losses_there_is_no_curve(changed: Compare) -> None:

@@ -12,10 +12,10 @@ from harness.records.record import Record
 from harness.records.record_json import from_json, to_document, to_json
 from harness.run.terminal import progress
 from reports.case_row import case_row
-from reports.figures.shapes import ComparedShape
 from reports.marks import mark_words
 from reports.notes.measuring import input_notes
 from reports.rows import Row
+from reports.shapes import ComparedShape
 
 SHAPE = ComparedShape(
     workload="w",

@@ -1,6 +1,8 @@
 """Link sensitivity: the curve over rates of links, and where strategies change places."""
 
+import html
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from synthetic_run import NONE, SINGLE, Case, write_run
 from reports.compare import build
 from reports.load import load
 from reports.pages.markdown import to_markdown
+from reports.pages.page import to_html
 from reports.rows import LinkSensitivity, Report
 from reports.tables.curves import link_table
 
@@ -100,6 +103,64 @@ def test_only_what_touches_the_best_and_may_win_is_told(report_of: Build) -> Non
     assert crossings(links) == []
     assert {each.strategy: each.can_win for each in links.lines}["wrong"] is False
     assert len(links.lines) == 6
+
+
+UNKNOWN = "Between 10.0 Mbit/s and 1,000 Mbit/s it cannot be said whether the best changes: "
+
+
+def unchecked(case: Case) -> Case:
+    return replace(case, equivalent=None)
+
+
+def test_nothing_is_said_of_strategies_that_nobody_judged(report_of: Build) -> None:
+    report = report_of([unchecked(case) for case in crossing_cases()])
+    (links,) = report.link_sensitivity
+    assert links.cross_overs == ()
+    # The one device alone is what others are held against, and needs no check.
+    (sentence,) = links.sentences
+    assert (
+        sentence
+        == f"{UNKNOWN}only single was measured and shown to compute the right thing at both, and it takes 2."
+    )
+    assert sentence in html.unescape(to_html(report))
+    assert "No strategy overtakes" not in to_html(report)
+    assert "cannot be said whether the best changes" in to_markdown(report)
+
+
+def test_the_best_at_one_rate_that_has_no_figure_at_the_next_is_named(report_of: Build) -> None:
+    cases = [ALONE, over(10, "ps", 0.04), over(1000, "ps", 0.04)]
+    (links,) = report_of([*cases, over(10, "topk", 0.02)]).link_sensitivity
+    (sentence,) = links.sentences
+    assert sentence.startswith(f"{UNKNOWN}topk, the best at 10.0 Mbit/s, was not measured and shown ")
+    assert sentence.endswith(" at 1,000 Mbit/s.")
+
+
+def test_a_gap_that_is_not_judged_leaves_the_others_as_they_are(report_of: Build) -> None:
+    cases = [
+        over(mbit, name, p50_s) for mbit in (1, 10, 1000) for name, p50_s in (("ps", 0.04), ("topk", 0.02))
+    ]
+    cases = [unchecked(case) if case.link_mbit[0] == 1000 else case for case in cases]
+    (links,) = report_of([ALONE, *cases]).link_sensitivity
+    assert [sentence.partition(":")[0] for sentence in links.sentences] == [
+        UNKNOWN.partition(":")[0],
+        "Between the other rates no strategy overtakes the best by its figures.",
+    ]
+
+
+def test_that_the_best_stays_is_certain_only_where_repeats_tell_it_apart(report_of: Build) -> None:
+    clear = [over(mbit, name, p50_s) for mbit in (10, 1000) for name, p50_s in (("ps", 0.04), ("topk", 0.02))]
+    (links,) = report_of([ALONE, *clear]).link_sensitivity
+    assert links.sentences == ("No strategy overtakes topk between the rates that were measured.",)
+
+
+def test_that_the_best_stays_is_said_by_figures_where_repeats_do_not_show_it(report_of: Build) -> None:
+    level = [over(10, "ps", 0.04), over(10, "topk", 0.02)]
+    level += [over(1000, "ps", 0.0205, noise=0.1), over(1000, "topk", 0.0195, noise=0.1)]
+    (links,) = report_of([ALONE, *level]).link_sensitivity
+    assert links.cross_overs == ()
+    (sentence,) = links.sentences
+    assert sentence.startswith("By their figures no strategy overtakes topk between the rates ")
+    assert sentence.endswith(", but at 1,000 Mbit/s these repeats cannot tell it from all others.")
 
 
 def test_other_batches_are_another_curve(report_of: Build) -> None:

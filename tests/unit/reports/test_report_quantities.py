@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.quantities import MISSING, byte_count, count, digits, error, seconds, times
+from reports.quantities import MISSING, byte_count, count, digits, error, link_rate, seconds, times
 
 
 @pytest.mark.parametrize(
@@ -67,3 +67,11 @@ def test_the_others() -> None:
 @given(st.floats(1e-12, 1e12))
 def test_digits_are_within_half_a_unit_of_the_third(value: float) -> None:
     assert float(digits(value).replace(",", "")) == pytest.approx(value, rel=0.0051)
+
+
+@pytest.mark.parametrize(
+    ("mbit", "significant", "shown"),
+    [(None, 3, "no limit"), (10, 3, "10.0 Mbit/s"), (1000, 3, "1,000 Mbit/s"), (98.7, 2, "99 Mbit/s")],
+)
+def test_rates_of_links(mbit: float | None, significant: int, shown: str) -> None:
+    assert link_rate(mbit, significant=significant) == shown

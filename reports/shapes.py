@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from harness.records.facts.circumstances import AS_WRITTEN
 from harness.records.record import Record
 from reports.load import Run
-from reports.quantities import digits
+from reports.quantities import link_rate
 
 BASELINE = "single"
 
@@ -160,7 +160,7 @@ def circumstances_text(shape: ComparedShape) -> str:
     if shape.batch_size:
         pieces.append(f"batch {shape.batch_size}")
     if shape.link_mbit:
-        pieces.append(f"link shaped to {digits(shape.link_mbit)} Mbit/s")
+        pieces.append(f"link shaped to {link_rate(shape.link_mbit)}")
     if shape.precision:
         pieces.append(f"mixed {shape.precision}")
     if shape.xla:

@@ -1,0 +1,50 @@
+"""What a page says of its statistics, held against what these do from the numbers on that it names."""
+
+import re
+
+import numpy as np
+import pytest
+
+from harness.records.comparing.common_rounds import PairedRatios
+from reports.compare import build
+from reports.pages.page import to_html
+from reports.pages.reading import reading_of_statistics
+from reports.paired_statistics import paired_ratio, sign_flip_p
+from reports.statistics import ratio
+
+
+def named(pattern: str) -> int:
+    """The number that a sentence of the page names."""
+    (number,) = re.findall(pattern, " ".join(text for _, text in reading_of_statistics()))
+    return int(number)
+
+
+def logs(n: int) -> list[float]:
+    return np.random.default_rng(n).normal(0.02, 0.05, size=n).tolist()
+
+
+@pytest.mark.parametrize("beyond", [-1, 0])
+def test_signs_are_permuted_from_the_number_on_that_is_named(beyond: int) -> None:
+    values = logs(named(r"from (\d+) repeats on that of a permutation of signs") + beyond)
+    p = paired_ratio(PairedRatios(logs=tuple(values))).p_value
+    assert (p == sign_flip_p(values)) is (beyond == 0)
+
+
+@pytest.mark.parametrize("beyond", [-1, 0])
+def test_labels_are_permuted_from_the_number_on_that_is_named(beyond: int) -> None:
+    n = named(r"permutation of labels, from (\d+) repeats") + beyond
+    lead = ratio(np.exp(logs(n)).tolist(), np.exp(logs(n)[::-1]).tolist())
+    assert (lead.p_value is not None) is (beyond == 0)
+
+
+@pytest.mark.parametrize("beyond", [-1, 0])
+def test_intervals_are_from_the_number_on_that_is_named(beyond: int) -> None:
+    n = named(r"Below (\d+) repeats there is none") + beyond
+    lead = paired_ratio(PairedRatios(logs=tuple(logs(n))))
+    assert (lead.interval is not None) is (beyond == 0)
+
+
+def test_the_page_has_it() -> None:
+    page = re.sub(r"&#39;", "'", to_html(build([])))
+    for name, text in reading_of_statistics():
+        assert f"<dt>{name}</dt><dd>{text}</dd>" in page
