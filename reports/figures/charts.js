@@ -280,20 +280,23 @@ globalThis.charts = (() => {
     : { color: color(LINE_COLORS[line.color % LINE_COLORS.length]), width: 1.8,
       type: LINE_TYPES[Math.floor(line.color / LINE_COLORS.length) % LINE_TYPES.length] });
 
-  // Events with the names that there is room for; at either edge they lie on the side where there is some.
+  // Events with the names that there is room for, in two rows, each date or place named once; at either edge a name lies
+  // on the side where there is some.
   const placed = (spec, width, values) => {
     const scale = (x) => (spec.x.log ? Math.log(x) : x);
     const low = scale(spec.x.low ?? Math.min(...values));
     const high = scale(spec.x.high ?? Math.max(...values));
-    let free = -Infinity;
-    return spec.events.map((event) => {
-      const at = (width - 106) * (scale(event.x) - low) / (high - low);
-      const half = event.text.length * 3.5;
-      const align = at < half ? "left" : at > width - 106 - half ? "right" : "center";
+    const room = width - (isWide(width) ? 106 : 86);
+    const free = [-Infinity, -Infinity];
+    return spec.events.map((event, i) => {
+      const isNamed = spec.events.slice(0, i).some(({ x, text }) => x === event.x && text === event.text);
+      const at = room * (scale(event.x) - low) / (high - low);
+      const half = event.text.length * 3.2;
+      const align = at < half ? "left" : at > room - half ? "right" : "center";
       const from = at - (align === "left" ? 0 : align === "right" ? 2 * half : half);
-      const fits = from >= free;
-      if (fits) free = from + 2 * half + 8;
-      return { xAxis: event.x, name: fits ? event.text : "", label: { align } };
+      const row = isNamed ? -1 : free.findIndex((end) => from >= end);
+      if (row >= 0) free[row] = from + 2 * half + 8;
+      return { xAxis: event.x, name: row < 0 ? "" : event.text, label: { align, distance: row > 0 ? 17 : 4 } };
     });
   };
 

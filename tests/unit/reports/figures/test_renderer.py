@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import math
 import re
 from importlib import resources
@@ -148,6 +149,51 @@ def test_a_gap_stays_a_gap() -> None:
     # Each of the two points begins anew: nothing leads over the one that is missing.
     assert drawn
     assert all("L" not in path for path in drawn)
+
+
+def nights(values: dict[int, float | None], events: tuple[Event, ...] = ()) -> LineChart:
+    """A line by date, longer than what is drawn with a dot for every value."""
+    days = range(20_000, 20_100)
+    points = tuple((float(day), values.get(day, 0.0)) for day in days)
+    return LineChart(
+        label="",
+        x=Axis(name="", unit="date", low=20_000.0, high=20_100.0),
+        y=Axis(name="", unit="percent", low=-1.0, high=1.0),
+        lines=(Line(key="a", name="a", color=0, points=points),),
+        events=events,
+    )
+
+
+def test_a_value_between_two_gaps_is_a_dot() -> None:
+    def dots(chart: LineChart) -> int:
+        root = ET.fromstring(svg(chart, width=WIDE_PX))
+        return sum(e.get("fill") == "var(--blue)" for e in root.iter())
+
+    assert dots(nights({})) == 0
+    assert dots(nights({20_040: None, 20_042: None})) == 1
+
+
+@pytest.mark.parametrize("width", [WIDE_PX, NARROW_PX])
+def test_names_of_events_lie_in_the_picture_beside_each_other_and_each_once(width: int) -> None:
+    days = (20_000, 20_050, 20_050, 20_051, 20_052, 20_099)
+    events = tuple(Event(x=float(day), text=f"since {day}") for day in days)
+    root = ET.fromstring(svg(nights({}, events), width=width))
+    named: dict[str, tuple[float, float, float]] = {}
+    for element in root.iter():
+        if (element.text or "").startswith("since"):
+            assert element.text not in named
+            x, y = (float(each) for each in re.findall(r"-?[\d.]+", element.attrib["transform"]))
+            length = 0.62 * 11 * len(str(element.text))
+            anchor = element.get("text-anchor")
+            left = x - {"end": length, "middle": length / 2}.get(str(anchor), 0.0)
+            named[str(element.text)] = (left, left + length, y)
+    # For the third of three days in a row there is no room.
+    assert set(named) == {"since 20000", "since 20050", "since 20051", "since 20099"}
+    assert all(left >= 0 and right <= width for left, right, _ in named.values())
+    ordered = sorted(named.values(), key=lambda each: (each[2], each[0]))
+    for one, other in itertools.pairwise(ordered):
+        assert one[2] != other[2] or one[1] <= other[0]
+    assert len({y for *_, y in named.values()}) == 2
 
 
 def test_the_library_is_the_one_that_was_written_down() -> None:

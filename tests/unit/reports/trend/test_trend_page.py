@@ -21,7 +21,8 @@ from trend_history import (
     write_history,
 )
 
-from reports.history.store import reading
+from reports.history.figures import Figure, Subject
+from reports.history.store import reading, writing
 from reports.history.verdicts import verdict_of
 from reports.history.wording import verdict_line
 from reports.trend.page import MOST_CHARTS
@@ -162,3 +163,37 @@ def test_a_series_of_an_older_lock_file_has_ended(html: str, store: Path) -> Non
     until = (LAST - timedelta(days=ENDED_BEFORE)).date()
     assert f">{until}</td>" in ended
     assert "Series that have ended" not in page_of(store, (until + timedelta(days=1)).isoformat())
+
+
+def test_benchmarks_without_a_workload_are_of_their_file_and_what_ended_says_so(tmp_path: Path) -> None:
+    subjects = [
+        Subject(
+            case=f"tests/{file}.py::test_{name}",
+            workload="benchmarks",
+            shape="a processor",
+            strategy=f"test_{name}",
+            comparison_key="machine",
+            lock_hash="",
+            metric="seconds",
+        )
+        for file in "ab"
+        for name in ("sum", "copy")
+    ]
+    with writing(tmp_path) as history:
+        for night in range(14):
+            there = subjects if night < 12 else subjects[:-1]
+            last = history.add(
+                [Figure(subject=of, value=0.1 + 0.0001 * (night % 3), error=None, n=5) for of in there],
+                (),
+                started_utc=(LAST - timedelta(days=13 - night)).isoformat(),
+                experiment="pytest-benchmark",
+                run=str(night),
+                run_dir="",
+            )
+        verdict = verdict_of(history, last)
+        sections = sections_of(shown_series(verdict, history.series(until=last)))
+    assert sorted(section.title for section in sections) == ["tests/a.py", "tests/b.py"]
+    (missed,) = [panel for section in sections for panel in section.changed]
+    until = (LAST - timedelta(days=2)).date()
+    assert [each.name for each in missed.series] == [f"test_copy, until {until}"]
+    assert sum(section.n_quiet for section in sections) == len(subjects) - 1
