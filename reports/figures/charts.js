@@ -261,7 +261,9 @@ globalThis.charts = (() => {
     const front = spec.joined
       ? [{ type: "line", silent: true, symbol: "none", lineStyle: { color: color("blue"), type: "dashed", width: 1.2 },
         emphasis: { disabled: true }, tooltip: { show: false }, step: "end",
-        data: shown(false).map(({ x, y }) => [x, y]).sort((a, b) => a[0] - b[0]) }]
+        // Points that are there for doubt may lie below it.
+        data: shown(false).map(({ x, y }) => [x, y]).sort((a, b) => a[0] - b[0])
+          .filter(([, y], i, sorted) => sorted.slice(0, i).every((before) => before[1] <= y)) }]
       : [];
     return {
       height,

@@ -62,7 +62,7 @@ def test_facts_that_differ_between_runs_stand_beside_each_other(tmp_path: Path) 
     second = rewritten(write_run(tmp_path / "b", CASES), elsewhere)
     assert cells_of(first, second) == [["cores", "2", "8"], ["keras", "3.12.0", "3.13.0"]]
     text = reports.render([first, second], "md")
-    assert "## What differs" in text
+    assert "<summary>What differs</summary>" in text
     assert "| keras | 3\\.12.0 | 3\\.13.0 |" in text
 
 
