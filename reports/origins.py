@@ -117,7 +117,7 @@ def leaves(name: str, value: object) -> Iterator[tuple[str, str]]:
             yield name, ", ".join(str(item) for item in value)
     elif isinstance(value, bool):
         yield name, "yes" if value else "no"
-    elif value is not None:
+    elif value is not None and value != "":
         is_bytes = name.endswith("_bytes") and isinstance(value, int | float)
         if is_bytes and isinstance(value, int | float):
             yield name, byte_count(float(value))

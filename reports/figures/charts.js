@@ -118,7 +118,9 @@ globalThis.charts = (() => {
       axisTick: { show: false, customValues: ticks },
       minorTick: { show: false },
       axisLabel: { color: SOFT, fontSize: 12, hideOverlap: true, formatter: UNITS[spec.unit], customValues: ticks,
-        showMaxLabel: spec.high === null || spec.high === undefined || spec.ticks ? undefined : false },
+        // The limit of an axis is no round number; and names at its ends stay within the picture.
+        showMaxLabel: spec.high === null || spec.high === undefined || ticks ? undefined : false,
+        ...(over.nameLocation === "end" ? {} : { alignMinLabel: "left", alignMaxLabel: "right" }) },
       splitLine: { lineStyle: { color: color("grid") } },
       ...over,
     };
@@ -199,8 +201,10 @@ globalThis.charts = (() => {
       xAxis: axis({ ...spec.axis, low: 0, high }, width, []),
       yAxis: [
         { ...category, axisLabel: { interval: 0, align: "left", margin: LABEL_WIDTH, ...shift, rich,
+          ...(wide ? {} : { backgroundColor: color("paper") }),
           formatter: (i) => marked(spec.lanes[i], wide ? 25 : spec.lanes.some(({ value, note }) => value || note) ? 15 : 24) } },
         { ...category, position: "right", axisLabel: { interval: 0, align: wide ? "left" : "right", margin: 14, ...shift, rich,
+          ...(wide ? {} : { backgroundColor: color("paper") }),
           formatter: (i) => valued(spec.lanes[i]) } },
       ],
       series: [],
@@ -253,7 +257,7 @@ globalThis.charts = (() => {
       symbolSize: behind ? 9 : 13,
       itemStyle: { color: color(behind ? "amber" : "blue"), opacity: behind ? 0.85 : 1 },
       emphasis: { disabled: true },
-      label: { show: wide || !behind, position: "right", color: behind ? SOFT : INK, fontSize: 12,
+      label: { show: true, position: "right", color: behind ? SOFT : INK, fontSize: 12,
         formatter: (item) => clipped(item.data.name, wide ? 34 : 16) },
       labelLayout: { hideOverlap: true, moveOverlap: "shiftY" },
       data: shown(behind).map((point) => ({ value: [point.x, point.y], name: point.name, tip: point.tip })),

@@ -70,7 +70,7 @@
     for (const figure of document.querySelectorAll("figure[data-chart]:not(.is-live)")) {
       figure.classList.toggle("empty", charts.isEmpty(shown(figure)));
     }
-    for (const element of document.querySelectorAll("tr[data-key], .legend [data-key]")) {
+    for (const element of document.querySelectorAll("tr[data-key], .legend [data-key], .matrices [data-key], details[data-key]")) {
       element.hidden = !keptIn(sectionOf(element))(element.dataset.key);
     }
     const all = Object.keys(data.kinds[""]);
