@@ -181,6 +181,7 @@
   }
   // Paper shows what the reader has chosen, too.
   addEventListener("beforeprint", () => {
+    for (const notes of document.querySelectorAll(".notes details")) notes.open = true;
     for (const figure of document.querySelectorAll("figure[data-chart]")) {
       const spec = shown(figure);
       if (!charts.isEmpty(spec)) figure.querySelector(".wide").innerHTML = charts.svg(spec, 1060);
