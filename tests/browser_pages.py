@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
-from playwright.sync_api import BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 # Deque's axe-core 4.14.1; its licence, the MPL 2.0, lies beside it.
 _AXE = Path(__file__).parent / "vendor" / "axe-core" / "axe.min.js"
 DESKTOP, PHONE = 1280, 360
-INTRUDER = (
+SURROUNDINGS = [
+    (DESKTOP, "light", True),
+    (DESKTOP, "dark", True),
+    (PHONE, "light", True),
+    (PHONE, "dark", True),
+    (DESKTOP, "light", False),
+    (PHONE, "light", False),
+]
+"""Width, colour scheme and whether scripts run."""
+_INTRUDER = (
     "() => { const script = document.createElement('script'); script.textContent = 'window.intruder = 1';"
     " document.body.append(script); }"
 )
@@ -35,3 +45,53 @@ def violations(page: Page) -> list[tuple[str, str]]:
     return [
         (cast("str", each["id"]), cast("str", each["nodes"][0]["html"])) for each in results["violations"]
     ]
+
+
+def refuse_other_scripts(chromium: Browser, path: Path) -> None:
+    """Hold a page to running its own script alone."""
+    context = chromium.new_context()
+    heard, page = listened(context, path)
+    page.evaluate(_INTRUDER)
+    assert page.evaluate("window.intruder ?? null") is None
+    context.close()
+    assert len(heard) == 1
+    assert "Content Security Policy" in heard[0]
+
+
+def fit_and_be_read(
+    chromium: Browser,
+    path: Path,
+    figure_of: Callable[[Page], Locator],
+    width: int,
+    scheme: str,
+    scripts: bool,
+) -> None:
+    """Hold a page to its width, to its colours and to what axe asks for, its folds closed and open."""
+    context = chromium.new_context(
+        viewport={"width": width, "height": 900},
+        color_scheme="dark" if scheme == "dark" else "light",
+        java_script_enabled=scripts,
+        reduced_motion="reduce",
+    )
+    page = context.new_page()
+    page.goto(path.as_uri())
+    figure = figure_of(page)
+    figure.scroll_into_view_if_needed()
+    drawn = ".live svg" if scripts else ".wide svg" if width == DESKTOP else ".narrow svg"
+    expect(figure.locator(drawn)).to_be_visible()
+    for other in {".wide svg", ".narrow svg"} - {drawn}:
+        expect(figure.locator(other)).to_be_hidden()
+    assert page.locator(".toolbar").is_visible() is scripts
+    if scripts:
+        _hold_to_axe(page, width)
+        paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert paper == ("rgb(20, 23, 26)" if scheme == "dark" else "rgb(251, 250, 247)")
+        assert page.evaluate("getComputedStyle(document.documentElement).scrollBehavior") == "auto"
+    context.close()
+
+
+def _hold_to_axe(page: Page, width: int) -> None:
+    # What is folded away would not be looked at.
+    page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert violations(page) == []

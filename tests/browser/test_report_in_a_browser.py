@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser_pages import DESKTOP, INTRUDER, PHONE, listened, violations
+from browser_pages import DESKTOP, SURROUNDINGS, fit_and_be_read, listened, refuse_other_scripts
 from playwright.sync_api import Browser, Locator, Page, expect
 from synthetic_run import SCRIPT, full_cases, write_run
 
@@ -40,6 +40,10 @@ def section_of(page: Page, workload: str) -> Locator:
     return page.locator("section.comparison", has=heading)
 
 
+def ranking_of(page: Page) -> Locator:
+    return section_of(page, "wide-mlp").locator("figure[data-chart$=-ranking]")
+
+
 def strategies_of(table: Locator) -> list[str]:
     """Names of the visible rows, from top to bottom."""
     return [str(row.get_attribute("data-key")) for row in table.locator("tbody tr:visible").all()]
@@ -59,46 +63,14 @@ def test_names_stay_text_and_nothing_is_fetched(page: Page) -> None:
 
 
 def test_no_other_script_runs(chromium: Browser, report: Path) -> None:
-    context = chromium.new_context()
-    heard, page = listened(context, report)
-    page.evaluate(INTRUDER)
-    assert page.evaluate("window.intruder ?? null") is None
-    context.close()
-    assert len(heard) == 1
-    assert "Content Security Policy" in heard[0]
+    refuse_other_scripts(chromium, report)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [DESKTOP, PHONE])
-@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no-scripts"])
+@pytest.mark.parametrize(("width", "scheme", "scripts"), SURROUNDINGS)
 def test_it_fits_every_page_and_everybody_can_read_it(
-    chromium: Browser, report: Path, scripts: bool, width: int, scheme: str
+    chromium: Browser, report: Path, width: int, scheme: str, scripts: bool
 ) -> None:
-    dark = scheme == "dark"
-    context = chromium.new_context(
-        viewport={"width": width, "height": 900},
-        color_scheme="dark" if dark else "light",
-        java_script_enabled=scripts,
-        reduced_motion="reduce",
-    )
-    page = context.new_page()
-    page.goto(report.as_uri())
-    drawn = ".live svg" if scripts else ".wide svg" if width == DESKTOP else ".narrow svg"
-    picture = section_of(page, "wide-mlp").locator("figure[data-chart$=-ranking]")
-    picture.scroll_into_view_if_needed()
-    expect(picture.locator(drawn)).to_be_visible()
-    for other in {".wide svg", ".narrow svg"} - {drawn}:
-        expect(picture.locator(other)).to_be_hidden()
-    if scripts:
-        assert page.evaluate("document.documentElement.scrollWidth") == width
-        paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert paper == ("rgb(20, 23, 26)" if dark else "rgb(251, 250, 247)")
-        assert page.evaluate("getComputedStyle(document.documentElement).scrollBehavior") == "auto"
-        assert page.locator(".toolbar").is_visible()
-        assert violations(page) == []
-    else:
-        assert page.locator(".toolbar").is_hidden()
-    context.close()
+    fit_and_be_read(chromium, report, ranking_of, width, scheme, scripts)
 
 
 def test_strategies_are_filtered_by_name_and_class(page: Page) -> None:

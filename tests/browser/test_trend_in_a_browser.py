@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser_pages import DESKTOP, INTRUDER, PHONE, listened, violations
+from browser_pages import DESKTOP, SURROUNDINGS, fit_and_be_read, listened, refuse_other_scripts
 from playwright.sync_api import Browser, Locator, Page, expect
 from synthetic_run import SCRIPT
 from trend_history import METRICS, STRATEGIES, page_of, write_history
@@ -68,45 +68,14 @@ def test_what_has_not_changed_is_closed(page: Page) -> None:
 
 
 def test_no_other_script_runs(chromium: Browser, trend: Path) -> None:
-    context = chromium.new_context()
-    heard, page = listened(context, trend)
-    page.evaluate(INTRUDER)
-    assert page.evaluate("window.intruder ?? null") is None
-    context.close()
-    assert len(heard) == 1
-    assert "Content Security Policy" in heard[0]
+    refuse_other_scripts(chromium, trend)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [DESKTOP, PHONE])
-@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no-scripts"])
+@pytest.mark.parametrize(("width", "scheme", "scripts"), SURROUNDINGS)
 def test_it_fits_every_page_and_everybody_can_read_it(
-    chromium: Browser, trend: Path, scripts: bool, width: int, scheme: str
+    chromium: Browser, trend: Path, width: int, scheme: str, scripts: bool
 ) -> None:
-    dark = scheme == "dark"
-    context = chromium.new_context(
-        viewport={"width": width, "height": 900},
-        color_scheme="dark" if dark else "light",
-        java_script_enabled=scripts,
-    )
-    page = context.new_page()
-    page.goto(trend.as_uri())
-    figure = first_chart(page)
-    drawn = ".live svg" if scripts else ".wide svg" if width == DESKTOP else ".narrow svg"
-    expect(figure.locator(drawn)).to_be_visible()
-    for other in {".wide svg", ".narrow svg"} - {drawn}:
-        expect(figure.locator(other)).to_be_hidden()
-    if scripts:
-        for is_open in (False, True):
-            page.evaluate(
-                "(open) => { for (const each of document.querySelectorAll('details')) each.open = open; }",
-                is_open,
-            )
-            assert page.evaluate("document.documentElement.scrollWidth") == width
-            assert violations(page) == []
-        paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert paper == ("rgb(20, 23, 26)" if dark else "rgb(251, 250, 247)")
-    context.close()
+    fit_and_be_read(chromium, trend, first_chart, width, scheme, scripts)
 
 
 def test_series_are_filtered_by_name_and_state(page: Page) -> None:
