@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from harness.records.legible_text import spelt_out
 from reports.history.store import date_of
 from reports.history.verdicts import NightVerdict, SeriesVerdict
-from reports.history.wording import Commits, drifting_by, moved, series_name
+from reports.history.wording import Commits, drifting_by, moved, place_name, series_name
 from reports.trend.panels import ShownSeries
 
 _MOST_ITEMS, _MOST_COMMITS, _MOST_LETTERS = 12, 20, 400
@@ -102,13 +102,15 @@ def _lost(verdict: NightVerdict) -> Iterator[Card]:
 
 def _item(verdict: SeriesVerdict) -> Item:
     why = f": {verdict.why}" if verdict.why else ""
+    name = series_name(verdict)
     if verdict.change is not None:
-        text = f"{moved(verdict)}{why}"
+        # What has changed begins with its metric.
+        name, text = place_name(verdict.series.subject), f"{moved(verdict)}{why}"
     elif verdict.state == "drifting":
         text = drifting_by(verdict)
     else:
         text = f"last measured on {date_of(int(verdict.series.days[-1]))}"
-    return Item(name=spelt_out(series_name(verdict)), text=_clipped(text))
+    return Item(name=spelt_out(name), text=_clipped(text))
 
 
 def _clipped(text: str) -> str:
