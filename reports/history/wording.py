@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.records.legible_text import spelt_out
-from reports.history.change_points import LEAST_NIGHTS
+from reports.history.change_points import EARLY_NIGHTS, LEAST_NIGHTS
 from reports.history.figures import METRICS, SECONDS, Metric, Subject
 from reports.history.verdicts import Cause, NightVerdict, SeriesVerdict
 from reports.quantities import byte_count, digits, plain, seconds, times
@@ -67,7 +67,22 @@ def verdict_line(verdict: NightVerdict) -> str:
     counts = ", ".join(f"{count} {state}" for state, count in verdict.counts.items() if count)
     lost = f", {len(verdict.lost)} without a figure" if verdict.lost else ""
     worst = "; ".join(_cause(cause) for cause in verdict.causes)
+    if all(each.state == "new" for each in verdict.series):
+        worst = ": ".join(too_early(verdict.series)) if verdict.series else ""
     return spelt_out(f"{verdict.night.name}: {counts or 'no series'}{lost}{f' - {worst}' if worst else ''}")
+
+
+def too_early(young: Sequence[SeriesVerdict]) -> tuple[str, str]:
+    """Why nothing can be said of series that are new, and from when on something can.
+
+    Args:
+        young: one at least; the nights of the oldest count.
+    """
+    n_nights = max(len(each.series.days) for each in young)
+    so_far = f"{n_nights} night{'' if n_nights == 1 else 's'} so far"
+    if n_nights <= EARLY_NIGHTS:
+        return "too early to tell", f"{so_far}; changes can be told from the {EARLY_NIGHTS + 1}th on"
+    return "few nights", f"{so_far}; until the {LEAST_NIGHTS}th, only what is far from all before is told"
 
 
 def further_lines(verdict: NightVerdict, commits: Commits) -> list[str]:

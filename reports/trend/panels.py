@@ -19,7 +19,6 @@ _BENCHMARKS = "benchmarks"
 _BY_URGENCY: Sequence[State] = (
     "regressed", "pending", "drifting", "improved", "known", "missed", "new", "ok",
 )  # fmt: skip
-_QUIET: Sequence[State] = ("ok", "new")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +47,12 @@ class ShownSeries:
         return METRICS[self.subject.metric]
 
     @property
-    def has_changed(self) -> bool:
-        """Whether there is anything to say of it; one odd night is not."""
-        return self.verdict.state not in _QUIET and not self.is_odd_night
+    def is_unfolded(self) -> bool:
+        """Whether it is seen at once: there is something to say of it, or it is too young for that.
+
+        One odd night is nothing to say.
+        """
+        return self.verdict.state != "ok" and not self.is_odd_night
 
     @property
     def is_odd_night(self) -> bool:
@@ -94,7 +96,8 @@ class Panel:
 class Section:
     """A workload and shape, or a file of benchmarks.
 
-    `n_quiet`: series in which nothing has happened, `n_odd` of them with one odd night so far.
+    `changed`: of series in which something has happened, or that are new. `quiet`: of all others, which are
+    folded away, `n_quiet` series, `n_odd` of them with one odd night so far.
     """
 
     title: str
@@ -129,9 +132,9 @@ def sections_of(shown: Sequence[ShownSeries]) -> tuple[Section, ...]:
         Section(
             title=title,
             shape=shape,
-            changed=_panels([each for each in of_place if each.has_changed]),
-            quiet=_panels([each for each in of_place if not each.has_changed]),
-            n_quiet=sum(not each.has_changed for each in of_place),
+            changed=_panels([each for each in of_place if each.is_unfolded]),
+            quiet=_panels([each for each in of_place if not each.is_unfolded]),
+            n_quiet=sum(not each.is_unfolded for each in of_place),
             n_odd=sum(each.is_odd_night for each in of_place),
         )
         for (title, shape), of_place in places.items()
