@@ -43,7 +43,8 @@ def acknowledged(
         before = _newest_verdicts(history, {night.experiment for night in nights}, confirm)
         concerned = {name for name, verdict in before.items() if case in _changed_names(verdict)}
         if not concerned:
-            changed = sorted({name for verdict in before.values() for name in _changed_names(verdict)})
+            series = [each for verdict in before.values() for each in verdict.series if _has_changed(each)]
+            changed = sorted({names_of(each.series.subject)[-1] for each in series})
             what = f"changed are {', '.join(changed)}" if changed else "nothing else has changed either"
             raise UsageError(
                 f"must be a case that has changed, got {case!r}: nothing to acknowledge; {what}", field="ack"

@@ -146,7 +146,7 @@ def test_where_nothing_has_changed_there_is_nothing_to_acknowledge(store: Store)
     assert (status, out) == (2, [])
     assert line == (
         "stratbench: ack: must be a case that has changed, got 'all-reduce': nothing to acknowledge; changed "
-        "are ps, w ps, w-ps"
+        "are w ps"
     )
     with writing(store.path) as history:
         assert not history.known()
