@@ -180,6 +180,7 @@ def write_run(
     seed: int = 7,
     baseline: str = "single",
     minutes: tuple[float, float] | None = None,
+    experiment_name: str = "synthetic",
 ) -> Path:
     """Write a run folder through the harness's own store.
 
@@ -190,10 +191,11 @@ def write_run(
         seed: of the noise.
         baseline: `compare.baseline` of the experiment.
         minutes: how much slower a round may be than another; None for cases that took no windows in turn.
+        experiment_name: as the experiment's file says it.
     """
     rng = np.random.default_rng(seed)
     experiment = {
-        "name": "synthetic",
+        "name": experiment_name,
         "workloads": list(dict.fromkeys(case.workload for case in cases)),
         "strategies": list(dict.fromkeys(case.strategy for case in cases)),
         "compare": {"baseline": baseline},

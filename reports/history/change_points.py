@@ -34,7 +34,7 @@ _PROPOSAL_PENALTY = 14.0
 _CLIP = 4.0
 _BEFORE, _AFTER = 180, 120
 _USUAL_NIGHTS, _FAR = 30, 3.5
-_EARLY_NIGHTS, _EARLY_LEVEL = 3, 0.001
+EARLY_NIGHTS, _EARLY_LEVEL = 3, 0.001
 """Nights before a change that say what is usual, and how seldom one is seen where there is none."""
 _ASIDE = 3
 """Nights on either side of a proposal that are tried as well."""
@@ -125,7 +125,7 @@ def _steps(nights: IntArray, series: Cleaned, least_effect: float) -> list[Step]
 
 def _early(nights: IntArray, logs: FloatArray, errors: FloatArray | None, least_effect: float) -> Analysis:
     """A change of a young series: nights that all lie where a further night of those before hardly would."""
-    for place in range(len(logs) - 1, _EARLY_NIGHTS - 1, -1):
+    for place in range(len(logs) - 1, EARLY_NIGHTS - 1, -1):
         before, apart = logs[:place], logs[place:] - float(np.mean(logs[:place]))
         own = 0.0 if errors is None else float(np.median(errors))
         sigma = max(float(np.std(before, ddof=1)), own, LEAST_SIGMA)

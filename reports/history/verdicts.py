@@ -25,6 +25,7 @@ _MISSED_DAYS = 14
 _TOGETHER_DAYS = 3
 _MOST = 2 / 3
 _NORMAL_95 = 1.96
+_LEVEL_NIGHTS = 90
 State = Literal["ok", "pending", "regressed", "improved", "drifting", "new", "missed", "known"]
 
 
@@ -50,6 +51,14 @@ class SeriesVerdict:
     def factor(self) -> float | None:
         """By what the figure was multiplied."""
         return None if self.change is None else math.exp(self.change.effect)
+
+    @property
+    def level(self) -> float:
+        """The median of up to 90 nights before the change, or of the newest ones."""
+        confirmed = [change.place for change in self.analysis.changes if change.state == "confirmed"]
+        end = len(self.series.values) if self.change is None else self.change.place
+        begin = max((place for place in confirmed if place < end), default=0)
+        return float(np.median(self.series.values[max(begin, end - _LEVEL_NIGHTS) : end]))
 
     @property
     def interval(self) -> Interval | None:

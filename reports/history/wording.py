@@ -2,16 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from harness.records.legible_text import spelt_out
-from reports.history.change_points import LEAST_NIGHTS
+from reports.history.change_points import EARLY_NIGHTS, LEAST_NIGHTS
+from reports.history.figures import METRICS, SECONDS, Metric, Subject
 from reports.history.verdicts import Cause, NightVerdict, SeriesVerdict
-from reports.quantities import digits, limits, times
+from reports.quantities import byte_count, digits, plain, seconds, times
+from reports.statistics import Interval
 
 Commits = Callable[[SeriesVerdict], Sequence[str]]
 """Commits between the last night before a change and its first one, where these are known."""
-_N_NAMED = 4
+_N_NAMED, _N_DETAILED = 4, 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricWords:
+    """What a metric is called.
+
+    Attributes:
+        title: over a chart, and in a table. noun: within a sentence.
+        more, less: what is said of a figure that has grown, and of one that has shrunk.
+    """
+
+    title: str
+    noun: str
+    more: str = "higher"
+    less: str = "lower"
+
+
+METRIC_WORDS: Mapping[str, MetricWords] = {
+    "ratio": MetricWords(title="Ratio of rates", noun="ratio of rates"),
+    "rate": MetricWords(title="Examples per second", noun="examples per second"),
+    "payload_bytes": MetricWords(
+        title="Payload bytes of a step", noun="payload of a step", more="larger", less="smaller"
+    ),
+    "tcp_bytes": MetricWords(
+        title="TCP bytes of a step", noun="TCP bytes of a step", more="more", less="fewer"
+    ),
+    "peak_rss_bytes": MetricWords(title="Peak memory", noun="peak memory"),
+    "seconds": MetricWords(title="Median time", noun="median time", more="slower", less="faster"),
+}
+
+
+def metric_name(subject: Subject) -> str:
+    """What is measured of a subject, within a sentence."""
+    # Of benchmarks, those of cases alone know a lock file, and their time is a step's.
+    is_step = subject.metric == SECONDS.name and subject.lock_hash
+    noun = "median step" if is_step else METRIC_WORDS[subject.metric].noun
+    return f"{noun} to {subject.against}" if subject.against else noun
+
+
+def figure_text(metric: Metric, value: float) -> str:
+    """A value of a metric with its unit."""
+    if metric.name.endswith("bytes"):
+        return byte_count(value)
+    shows: Mapping[str, Callable[[float], str]] = {"seconds": seconds, "ratio": times}
+    return shows.get(metric.name, plain)(value)
 
 
 def verdict_line(verdict: NightVerdict) -> str:
@@ -19,25 +67,46 @@ def verdict_line(verdict: NightVerdict) -> str:
     counts = ", ".join(f"{count} {state}" for state, count in verdict.counts.items() if count)
     lost = f", {len(verdict.lost)} without a figure" if verdict.lost else ""
     worst = "; ".join(_cause(cause) for cause in verdict.causes)
+    if all(each.state == "new" for each in verdict.series):
+        worst = ": ".join(too_early(verdict.series)) if verdict.series else ""
     return spelt_out(f"{verdict.night.name}: {counts or 'no series'}{lost}{f' - {worst}' if worst else ''}")
+
+
+def too_early(young: Sequence[SeriesVerdict]) -> tuple[str, str]:
+    """Why nothing can be said of series that are new, and from when on something can.
+
+    Args:
+        young: one at least; the nights of the oldest count.
+    """
+    n_nights = max(len(each.series.days) for each in young)
+    so_far = f"{n_nights} night{'' if n_nights == 1 else 's'} so far"
+    if n_nights <= EARLY_NIGHTS:
+        return "too early to tell", f"{so_far}; changes can be told from the {EARLY_NIGHTS + 1}th on"
+    return "few nights", f"{so_far}; until the {LEAST_NIGHTS}th, only what is far from all before is told"
 
 
 def further_lines(verdict: NightVerdict, commits: Commits) -> list[str]:
     """What a person looks at next: regressions, what may become one, what is missing."""
     lines = []
     for each in verdict.regressed:
-        lines.append(f"regressed: {series_name(each)}: {moved(each)}")
+        lines.append(f"regressed: {place_name(each.series.subject)}: {moved(each)}")
         lines += [f"  {commit}" for commit in commits(each)]
     for state in ("pending", "improved"):
         lines += [
-            f"{state}: {series_name(x)}: {moved(x)}" for x in verdict.series if x.state == state and lasts(x)
+            f"{state}: {place_name(each.series.subject)}: {moved(each)}"
+            for each in verdict.series
+            if each.state == state and lasts(each)
         ]
     lines += [
         f"drifting: {series_name(each)}: {drifting_by(each)}"
         for each in verdict.series
         if each.state == "drifting"
     ]
-    lines += [f"known: {series_name(x)}: {moved(x)}: {x.why}" for x in verdict.series if x.state == "known"]
+    lines += [
+        f"known: {place_name(each.series.subject)}: {moved(each)}: {each.why}"
+        for each in verdict.series
+        if each.state == "known"
+    ]
     lines += [f"no figure: {x.strategy} on {x.workload} · {x.shape}: {x.message}" for x in verdict.lost]
     return [spelt_out(line) for line in lines]
 
@@ -83,22 +152,42 @@ def _interval(verdict: SeriesVerdict) -> dict[str, float] | None:
     return None if found is None else {"low": found.low, "high": found.high}
 
 
+def place_name(subject: Subject) -> str:
+    """What a figure is of, but for its metric."""
+    return f"{subject.strategy} on {subject.workload} · {subject.shape}"
+
+
 def series_name(verdict: SeriesVerdict) -> str:
     """What a series is of."""
     subject = verdict.series.subject
-    metric = f"{subject.metric} to {subject.against}" if subject.against else subject.metric
-    return f"{subject.strategy} on {subject.workload} · {subject.shape}: {metric}"
+    return f"{place_name(subject)}: {metric_name(subject)}"
 
 
 def moved(verdict: SeriesVerdict) -> str:
-    """By how much, since when, and how long that has lasted."""
+    """What has changed and by how much, since when, and how long that has lasted."""
     change, since = verdict.change, verdict.since
     assert change is not None
     assert since is not None
     nights = f"{change.n_nights} night{'s' if change.n_nights != 1 else ''}"
     noise = f"nights differ by {digits(100 * verdict.analysis.sigma, significant=2)} %"
-    interval = f" [{limits(verdict.interval)}]" if verdict.interval else ""
-    return f"{times(verdict.factor)}{interval} since {since.name}, {nights}; {noise}"
+    return f"{change_text(verdict)} since {since.name}, {nights}; {noise}"
+
+
+def change_text(verdict: SeriesVerdict, *, is_brief: bool = False) -> str:
+    """What has changed and by how much: `median step 22 % slower (6.69 → 8.16 ms; 95 % interval 20–25 %)`.
+
+    Args:
+        is_brief: without what stands in parentheses.
+    """
+    subject, factor = verdict.series.subject, verdict.factor
+    assert factor is not None
+    words = METRIC_WORDS[subject.metric]
+    by = _percent(abs(factor - 1))
+    line = f"{metric_name(subject)} {by} % {words.more if factor > 1 else words.less}"
+    if is_brief:
+        return line
+    interval = f"; 95 % interval {_percents(verdict.interval, factor)} %" if verdict.interval else ""
+    return f"{line} ({_before_and_after(verdict.level, factor, METRICS[subject.metric])}{interval})"
 
 
 def drifting_by(verdict: SeriesVerdict) -> str:
@@ -106,12 +195,35 @@ def drifting_by(verdict: SeriesVerdict) -> str:
     return f"{100 * verdict.analysis.drift * 7:+.1f} % a week"
 
 
+def _before_and_after(level: float, factor: float, metric: Metric) -> str:
+    before, after = figure_text(metric, level), figure_text(metric, level * factor)
+    (value, _, unit), unit_after = before.partition(" "), after.partition(" ")[2]
+    return f"{value if unit == unit_after else before} → {after}"
+
+
+def _percents(interval: Interval, factor: float) -> str:
+    """Limits of a change in the direction that it has, the lesser first; below 0, in the other one."""
+    sign = 1 if factor > 1 else -1
+    low, high = sorted((sign * (interval.low - 1), sign * (interval.high - 1)))
+    return f"{_percent(low)}{' to ' if low < 0 else '–'}{_percent(high)}"
+
+
+def _percent(share: float) -> str:
+    """A share in percent, those below ten with a decimal."""
+    percent = 100 * share
+    text = f"{percent:.1f}" if abs(percent) < 9.95 else f"{percent:,.0f}"
+    return text.replace("-", "−")
+
+
 def _cause(cause: Cause) -> str:
-    shown = [
-        f"{each.series.subject.strategy} on {each.series.subject.workload} {each.series.subject.metric} "
-        f"{times(each.factor)}"
-        for each in cause.members[:_N_NAMED]
-    ]
+    """What got worse together, in full where there is little of it."""
+    is_brief = len(cause.members) > _N_DETAILED
+    changes = []
+    for each in cause.members[:_N_NAMED]:
+        subject = each.series.subject
+        name = f"{subject.strategy} on {subject.workload}"
+        of = "" if name == cause.what else f"{name} "
+        changes.append(f"{of}{change_text(each, is_brief=is_brief)}")
     more = f" and {len(cause.members) - _N_NAMED} more" if len(cause.members) > _N_NAMED else ""
     first = cause.members[0].since
-    return f"{cause.what}, since {first.name if first else 'then'}: {', '.join(shown)}{more}"
+    return f"{cause.what}: {', '.join(changes)}{more} since {first.name if first else 'then'}"

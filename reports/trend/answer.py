@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from harness.records.legible_text import spelt_out
 from reports.history.store import date_of
 from reports.history.verdicts import NightVerdict, SeriesVerdict
-from reports.history.wording import Commits, drifting_by, moved, series_name
+from reports.history.wording import Commits, drifting_by, moved, place_name, series_name, too_early
 from reports.trend.panels import ShownSeries
 
 _MOST_ITEMS, _MOST_COMMITS, _MOST_LETTERS = 12, 20, 400
@@ -52,7 +52,7 @@ _STATES = (
 
 def cards(verdict: NightVerdict, shown: Sequence[ShownSeries], commits: Commits) -> tuple[Card, ...]:
     """All that a night says, in the order in which it is to be looked at."""
-    return (*_regressions(verdict, commits), *_others(shown), *_lost(verdict))
+    return (*_regressions(verdict, commits), *_others(shown), *_young(verdict), *_lost(verdict))
 
 
 def _regressions(verdict: NightVerdict, commits: Commits) -> Iterator[Card]:
@@ -84,6 +84,18 @@ def _others(shown: Sequence[ShownSeries]) -> Iterator[Card]:
             )
 
 
+def _young(verdict: NightVerdict) -> Iterator[Card]:
+    young = [each for each in verdict.series if each.state == "new"]
+    if young:
+        why, when = too_early(young)
+        of_all = "" if len(young) == len(verdict.series) else f" of {len(verdict.series)}"
+        yield Card(
+            state="new",
+            headline=f"{why[0].upper()}{why[1:]}",
+            items=(Item(name=f"{len(young)}{of_all} series", text=when),),
+        )
+
+
 def _lost(verdict: NightVerdict) -> Iterator[Card]:
     if verdict.lost:
         yield Card(
@@ -102,13 +114,15 @@ def _lost(verdict: NightVerdict) -> Iterator[Card]:
 
 def _item(verdict: SeriesVerdict) -> Item:
     why = f": {verdict.why}" if verdict.why else ""
+    name = series_name(verdict)
     if verdict.change is not None:
-        text = f"{moved(verdict)}{why}"
+        # What has changed begins with its metric.
+        name, text = place_name(verdict.series.subject), f"{moved(verdict)}{why}"
     elif verdict.state == "drifting":
         text = drifting_by(verdict)
     else:
         text = f"last measured on {date_of(int(verdict.series.days[-1]))}"
-    return Item(name=spelt_out(series_name(verdict)), text=_clipped(text))
+    return Item(name=spelt_out(name), text=_clipped(text))
 
 
 def _clipped(text: str) -> str:

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from harness.records.legible_text import spelt_out
 from reports.history.figures import METRICS, SECONDS, Metric, Subject
 from reports.history.store import Series, date_of
 from reports.history.verdicts import NightVerdict, SeriesVerdict, State
-from reports.history.wording import lasts, series_name
-from reports.quantities import byte_count, plain, seconds, times
+from reports.history.wording import METRIC_WORDS, figure_text, lasts, series_name
+from reports.quantities import times
 
 MOST_LINES = 8
 """Lines that a reader can tell apart in one chart."""
-_LEVEL_NIGHTS = 90
 _BENCHMARKS = "benchmarks"
 _BY_URGENCY: Sequence[State] = (
     "regressed", "pending", "drifting", "improved", "known", "missed", "new", "ok",
 )  # fmt: skip
-_QUIET: Sequence[State] = ("ok", "new")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +47,12 @@ class ShownSeries:
         return METRICS[self.subject.metric]
 
     @property
-    def has_changed(self) -> bool:
-        """Whether there is anything to say of it; one odd night is not."""
-        return self.verdict.state not in _QUIET and not self.is_odd_night
+    def is_unfolded(self) -> bool:
+        """Whether it is seen at once: there is something to say of it, or it is too young for that.
+
+        One odd night is nothing to say.
+        """
+        return self.verdict.state != "ok" and not self.is_odd_night
 
     @property
     def is_odd_night(self) -> bool:
@@ -73,14 +72,6 @@ class ShownSeries:
     def figure(self, value: float) -> str:
         """A value in the metric's unit."""
         return figure_text(self.metric, value)
-
-
-def figure_text(metric: Metric, value: float) -> str:
-    """A value of a metric with its unit."""
-    if metric.name.endswith("bytes"):
-        return byte_count(value)
-    shows: Mapping[str, Callable[[float], str]] = {"seconds": seconds, "ratio": times}
-    return shows.get(metric.name, plain)(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +96,8 @@ class Panel:
 class Section:
     """A workload and shape, or a file of benchmarks.
 
-    `n_quiet`: series in which nothing has happened, `n_odd` of them with one odd night so far.
+    `changed`: of series in which something has happened, or that are new. `quiet`: of all others, which are
+    folded away, `n_quiet` series, `n_odd` of them with one odd night so far.
     """
 
     title: str
@@ -127,7 +119,7 @@ def shown_series(verdict: NightVerdict, all_series: Iterable[Series]) -> tuple[S
             # Another machine, method or lock file, of whose series two may be young at once.
             key = f"{key} ({each.series.subject.comparison_key} {each.series.subject.lock_hash[:12]})"
         keys.add(key)
-        shown.append(ShownSeries(verdict=each, past=past[each.series.subject], level=_level(each), key=key))
+        shown.append(ShownSeries(verdict=each, past=past[each.series.subject], level=each.level, key=key))
     return tuple(sorted(shown, key=_urgency))
 
 
@@ -140,22 +132,13 @@ def sections_of(shown: Sequence[ShownSeries]) -> tuple[Section, ...]:
         Section(
             title=title,
             shape=shape,
-            changed=_panels([each for each in of_place if each.has_changed]),
-            quiet=_panels([each for each in of_place if not each.has_changed]),
-            n_quiet=sum(not each.has_changed for each in of_place),
+            changed=_panels([each for each in of_place if each.is_unfolded]),
+            quiet=_panels([each for each in of_place if not each.is_unfolded]),
+            n_quiet=sum(not each.is_unfolded for each in of_place),
             n_odd=sum(each.is_odd_night for each in of_place),
         )
         for (title, shape), of_place in places.items()
     )
-
-
-def _level(verdict: SeriesVerdict) -> float:
-    """The median of up to 90 nights before the change, or of the newest ones."""
-    values = verdict.series.values
-    confirmed = [change.place for change in verdict.analysis.changes if change.state == "confirmed"]
-    end = len(values) if verdict.change is None else verdict.change.place
-    begin = max((place for place in confirmed if place < end), default=0)
-    return float(np.median(values[max(begin, end - _LEVEL_NIGHTS) : end]))
 
 
 def _urgency(shown: ShownSeries) -> tuple[int, float, str]:
@@ -178,21 +161,10 @@ def _panels(shown: Sequence[ShownSeries]) -> tuple[Panel, ...]:
         by_metric.setdefault((order.index(each.metric.name), each.subject.against), []).append(each)
     return tuple(
         Panel(
-            title=METRIC_WORDS[order[number]] + (f" to {spelt_out(against)}" if against else ""),
+            title=METRIC_WORDS[order[number]].title + (f" to {spelt_out(against)}" if against else ""),
             metric=METRICS[order[number]],
             series=tuple(of_metric[:MOST_LINES]),
             n_left=len(of_metric[MOST_LINES:]),
         )
         for (number, against), of_metric in sorted(by_metric.items(), key=lambda item: item[0])
     )
-
-
-METRIC_WORDS: Mapping[str, str] = {
-    "ratio": "Ratio of rates",
-    "rate": "Examples per second",
-    "payload_bytes": "Payload bytes of a step",
-    "tcp_bytes": "TCP bytes of a step",
-    "peak_rss_bytes": "Peak memory",
-    "seconds": "Seconds",
-}
-"""Metric → what a reader calls it."""

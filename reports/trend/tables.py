@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from harness.records.legible_text import spelt_out
 from reports.history.figures import METRICS, Subject
 from reports.history.store import Series, date_of
+from reports.history.wording import METRIC_WORDS, figure_text
 from reports.quantities import MISSING, limits, times
 from reports.tables.cells import Cell
 from reports.tables.table import Table, table_of
 from reports.trend.charts import PanelChart
-from reports.trend.panels import METRIC_WORDS, ShownSeries, figure_text
+from reports.trend.panels import ShownSeries
 
 MOST_ROWS, _MOST_ENDED = 2000, 200
 
@@ -108,7 +109,7 @@ def _ended_row(series: Series) -> tuple[Cell, ...]:
 def _names(subject: Subject) -> tuple[Cell, Cell]:
     of = Cell(text=spelt_out(subject.strategy), note=spelt_out(f"{subject.workload} · {subject.shape}"))
     against = f"to {subject.against}" if subject.against else ""
-    return of, Cell(text=METRIC_WORDS[subject.metric], note=spelt_out(against))
+    return of, Cell(text=METRIC_WORDS[subject.metric].title, note=spelt_out(against))
 
 
 def _percent(value: float | None) -> str:

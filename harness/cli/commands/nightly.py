@@ -36,7 +36,9 @@ def nightly(
     ack: Annotated[
         str | None,
         typer.Option(
-            "--ack", metavar="CASE", help="Run nothing; note that what has changed of a case is known."
+            "--ack",
+            metavar="CASE",
+            help="Run nothing; note that what has changed of a case is known, and write the page anew.",
         ),
     ] = None,
     reason: Annotated[
@@ -44,7 +46,11 @@ def nightly(
     ] = None,
     replay: Annotated[
         str | None,
-        typer.Option("--replay", metavar="DATE", help="Run nothing; say again what that night said."),
+        typer.Option(
+            "--replay",
+            metavar="DATE",
+            help="Run nothing; say again what that night said, an earlier one on a page of its own.",
+        ),
     ] = None,
     import_: Annotated[
         list[Path] | None,
@@ -97,7 +103,12 @@ def nightly(
         {"reason": reason is not None, "prometheus": prometheus is not None, "json": json},
     )
     if ack is not None or replay is not None or import_:
-        return _stored(store, ack, reason, replay, import_ or (), confirm=confirm, prometheus=prometheus)
+        from harness.cli.nightly.which_night import name_in_history
+
+        name = name_in_history(experiment, settings or ())
+        return _stored(
+            store, name, ack, reason, replay, import_ or (), confirm=confirm, prometheus=prometheus
+        )
     from harness.experiment.resolve import load_experiment
 
     spec = load_experiment(experiment, settings=settings or (), surroundings=os.environ)
@@ -138,6 +149,7 @@ def nightly(
 
 def _stored(
     store: Path,
+    experiment: str,
     ack: str | None,
     reason: str | None,
     replay: str | None,
@@ -150,10 +162,10 @@ def _stored(
     from harness.cli.nightly.stored_nights import acknowledged, imported, replayed
 
     if ack is not None:
-        return acknowledged(store, ack, reason or "")
+        return acknowledged(store, experiment, ack, reason or "", confirm=confirm, prometheus=prometheus)
     if replay is not None:
-        return replayed(store, replay, confirm=confirm, prometheus=prometheus)
-    return imported(store, imports, confirm=confirm, prometheus=prometheus)
+        return replayed(store, experiment, replay, confirm=confirm, prometheus=prometheus)
+    return imported(store, experiment, imports, confirm=confirm, prometheus=prometheus)
 
 
 def _stay(context: typer.Context, at: str) -> NoReturn:
@@ -176,7 +188,7 @@ def _run_options(timeout_factor: float, *, no_isolation: bool, require: bool) ->
 
 _GOES_WITH: dict[str, tuple[str, ...]] = {
     "reason": ("ack",),
-    "prometheus": ("replay", "import", "at"),
+    "prometheus": ("ack", "replay", "import", "at"),
     "json": ("ack", "replay", "import", "bisect"),
 }
 """Option → what it may be given with, of those that ask for something else than a night."""

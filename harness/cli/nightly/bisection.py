@@ -17,6 +17,7 @@ from harness.bisection.single_case import single_case
 from harness.cli import output
 from harness.cli.answer import Answer
 from harness.cli.nightly.trials import RunAt, Trials, factor_text
+from harness.cli.nightly.which_night import holdings
 from harness.errors import EXIT_CASE, EXIT_OK, CaseError, UsageError
 from harness.experiment.cases import expand
 from harness.experiment.document import spec_document
@@ -88,7 +89,11 @@ def regression_of(store: Path, experiment: str, case: str, *, confirm: int) -> S
     with reading(store) as history:
         nights = [night for night in history.nights() if night.experiment == experiment]
         if not nights:
-            raise UsageError(f"must be followed in {store}, got no night of {experiment}", field="bisect")
+            raise UsageError(
+                f"needs nights of {experiment} in {store}, got {holdings(history)}; name an experiment "
+                f"that it holds, or add nights by `stratbench nightly {experiment} --store {store}`",
+                field="bisect",
+            )
         verdict = verdict_of(history, nights[-1], confirm=confirm)
     worse = [each for each in verdict.series if each.state in ("regressed", "known")]
     of_case = [each for each in worse if case in names_of(each.series.subject)]

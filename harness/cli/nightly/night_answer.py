@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
@@ -18,23 +18,33 @@ from reports.history import wording
 from reports.history.verdicts import NightVerdict, SeriesVerdict
 
 
-def night_answer(store: Path, verdict: NightVerdict, *, otherwise: int, prometheus: Path | None) -> Answer:
+def night_answer(
+    store: Path,
+    verdict: NightVerdict,
+    *,
+    otherwise: int,
+    prometheus: Path | None,
+    heading: Sequence[str] = (),
+    fields: Mapping[str, object] | None = None,
+) -> Answer:
     """What a person and a program are told of a night.
 
     Args:
         otherwise: exit status where nothing has regressed.
         prometheus: a file that is written for Prometheus; None for no such file.
+        heading: lines above all others. fields: of the document, beside the night's.
     Raises:
         UsageError: that file cannot be written.
     """
     report = write_trend(store, verdict, commits_of)
     if prometheus is not None:
         _write_page(prometheus, verdict)
-    lines = [wording.verdict_line(verdict), *wording.further_lines(verdict, commits_of)]
+    lines = [*heading, wording.verdict_line(verdict), *wording.further_lines(verdict, commits_of)]
     if report is not None:
         lines.append(f"report: {report}")
     return Answer(
         document={
+            **(fields or {}),
             "store": str(store),
             **wording.document_of(verdict, commits_of),
             "report": None if report is None else str(report),

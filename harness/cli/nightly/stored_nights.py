@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from harness.cli import output
 from harness.cli.answer import Answer
-from harness.cli.nightly.night_answer import night_answer
+from harness.cli.nightly.night_answer import commits_of, night_answer
+from harness.cli.nightly.trend_file import live_page, write_trend
+from harness.cli.nightly.which_night import newest_of, night_named
 from harness.errors import EXIT_OK, UsageError
 from reports.history.benchmarks import added_benchmarks
 from reports.history.night import added
 from reports.history.store import History, Night, reading, writing
-from reports.history.verdicts import names_of, verdict_of
+from reports.history.verdicts import NightVerdict, SeriesVerdict, names_of, verdict_of
 from strategies.errors import suggestion
 
 
-def acknowledged(store: Path, case: str, reason: str) -> Answer:
-    """Note that what has changed of a case is known."""
+def acknowledged(
+    store: Path, experiment: str, case: str, reason: str, *, confirm: int, prometheus: Path | None
+) -> Answer:
+    """Note that what has changed of a case is known, and say what the newest night says from now on.
+
+    Args:
+        experiment: whose night is said, where the case is one of its.
+    """
     with writing(store) as history:
         nights = history.nights()
         if not nights:
@@ -30,35 +40,112 @@ def acknowledged(store: Path, case: str, reason: str) -> Answer:
             raise UsageError(
                 f"must be a case, a strategy, or workload and strategy, got {case!r}; {hint}", field="ack"
             )
+        before = _newest_verdicts(history, {night.experiment for night in nights}, confirm)
+        concerned = {name for name, verdict in before.items() if case in _changed_names(verdict)}
+        if not concerned:
+            series = [each for verdict in before.values() for each in verdict.series if _has_changed(each)]
+            changed = sorted({names_of(each.series.subject)[-1] for each in series})
+            what = f"changed are {', '.join(changed)}" if changed else "nothing else has changed either"
+            raise UsageError(
+                f"must be a case that has changed, got {case!r}: nothing to acknowledge; {what}", field="ack"
+            )
         last = max(nights, key=lambda night: night.id)
         history.acknowledge(case, until=last, reason=reason)
-    document = {"case": case, "until": last.name, "reason": reason}
-    line = f"known from now on: what has changed of {case} up to {last.name}: {reason}"
-    return Answer(document=document, show=partial(output.say, line))
+        verdicts = _newest_verdicts(history, concerned, confirm)
+    answer = _answer(
+        store,
+        verdicts,
+        experiment if experiment in verdicts else min(verdicts),
+        prometheus=prometheus,
+        heading=[f"known from now on: what has changed of {case} up to {last.name}: {reason}"],
+        fields={"case": case, "until": last.name, "reason": reason},
+    )
+    # That was asked for, whatever else has got worse.
+    return replace(answer, exit_status=EXIT_OK)
 
 
-def imported(store: Path, paths: Sequence[Path], *, confirm: int, prometheus: Path | None) -> Answer:
-    """Add run folders and files of pytest-benchmark as nights, and say what the last of them says."""
+def imported(
+    store: Path, experiment: str, paths: Sequence[Path], *, confirm: int, prometheus: Path | None
+) -> Answer:
+    """Add run folders and files of pytest-benchmark as nights, and say what the newest night says.
+
+    Args:
+        experiment: whose night is said, where one of its was imported; otherwise that of the last path.
+    """
+    imports = []
     with writing(store, clock=partial(datetime.now, UTC)) as history:
+        there = {night.id for night in history.nights()}
         for path in paths:
             is_run = not path.is_file()
             night = added(history, path, tell=output.warn) if is_run else added_benchmarks(history, path)
-            output.warn(f"{night.name}: {path}")
+            output.warn(f"{night.name}: {'already in the history: ' if night.id in there else ''}{path}")
+            there.add(night.id)
+            imports.append(night)
+        _tell_of_others(history, experiment, imports)
+        verdicts = _newest_verdicts(history, {night.experiment for night in imports}, confirm)
+    shown = experiment if experiment in verdicts else imports[-1].experiment
+    return _answer(store, verdicts, shown, prometheus=prometheus)
+
+
+def replayed(store: Path, experiment: str, name: str, *, confirm: int, prometheus: Path | None) -> Answer:
+    """Say again what a night said."""
+    with reading(store) as history:
+        night = night_named(history, name, experiment=experiment)
+        _tell_of_others(history, experiment, [night])
         verdict = verdict_of(history, night, confirm=confirm)
     return night_answer(store, verdict, otherwise=EXIT_OK, prometheus=prometheus)
 
 
-def replayed(store: Path, name: str, *, confirm: int, prometheus: Path | None) -> Answer:
-    """Say again what a night said."""
-    with reading(store) as history:
-        verdict = verdict_of(history, _named(history, name), confirm=confirm)
-    return night_answer(store, verdict, otherwise=EXIT_OK, prometheus=prometheus)
+def _newest_verdicts(history: History, experiments: set[str], confirm: int) -> Mapping[str, NightVerdict]:
+    """What the newest nights of experiments say, by the experiments' names."""
+    nights = {name: newest_of(history, name) for name in sorted(experiments)}
+    return {
+        name: verdict_of(history, night, confirm=confirm)
+        for name, night in nights.items()
+        if night is not None
+    }
 
 
-def _named(history: History, name: str) -> Night:
-    nights = {night.name: night for night in history.nights()}
-    if name not in nights:
-        raise UsageError(
-            f"must be a night of the history, got {name!r}; {suggestion(name, nights)}", field="replay"
+def _answer(
+    store: Path,
+    verdicts: Mapping[str, NightVerdict],
+    shown: str,
+    *,
+    prometheus: Path | None,
+    heading: Sequence[str] = (),
+    fields: Mapping[str, object] | None = None,
+) -> Answer:
+    """What one experiment's night says; the pages of the others are written as well."""
+    for name, verdict in verdicts.items():
+        if name != shown:
+            write_trend(store, verdict, commits_of)
+    return night_answer(
+        store,
+        verdicts[shown],
+        otherwise=EXIT_OK,
+        prometheus=prometheus,
+        heading=heading,
+        fields=fields,
+    )
+
+
+def _changed_names(verdict: NightVerdict) -> set[str]:
+    """What cases may be called of which something has changed that can be known."""
+    return {name for each in verdict.series if _has_changed(each) for name in names_of(each.series.subject)}
+
+
+def _has_changed(verdict: SeriesVerdict) -> bool:
+    # What is missed tonight may have got worse before.
+    is_missed = verdict.state == "missed" and bool(verdict.analysis.changes)
+    return is_missed or verdict.state in ("regressed", "pending", "known")
+
+
+def _tell_of_others(history: History, experiment: str, nights: Sequence[Night]) -> None:
+    """Say which nights are of another experiment than the one that was named."""
+    others = Counter(night.experiment for night in nights if night.experiment != experiment)
+    for name, count in others.items():
+        are = "night is" if count == 1 else "nights are"
+        output.warn(
+            f"{count} {are} of {name}, not of {experiment}; each experiment is judged by itself and has a "
+            f"page of its own: {live_page(history, name)}"
         )
-    return nights[name]

@@ -1,6 +1,7 @@
 """What a night says of series whose changes are known, and whom it holds responsible."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from reports.history.figures import Figure, Subject
 from reports.history.store import History, Night, writing
 from reports.history.verdicts import NightVerdict, verdict_of
-from reports.history.wording import document_of, further_lines, verdict_line
+from reports.history.wording import change_text, document_of, further_lines, verdict_line
 
 STRATEGIES, WORKLOADS = ("ps", "all-reduce", "sharded-update"), ("w", "v")
 BEGAN = datetime(2026, 1, 5, 2, tzinfo=UTC)
@@ -44,6 +45,29 @@ class Nights:
             )
             self.number += 1
         return night
+
+    def of_one(self, metric: str, lock_hash: str, values: Sequence[float]) -> Night:
+        """Nights of one series; returns the last."""
+        subject = Subject(
+            case="c",
+            workload="w",
+            shape="s",
+            strategy="ps",
+            comparison_key="k",
+            lock_hash=lock_hash,
+            metric=metric,
+        )
+        for number, value in enumerate(values):
+            noisy = value * float(np.exp(self.rng.normal(0, 1e-6)))
+            last = self.history.add(
+                [Figure(subject=subject, value=noisy, error=None, n=3)],
+                (),
+                started_utc=(BEGAN + timedelta(days=number)).isoformat(),
+                experiment="x",
+                run=f"run-{number}",
+                run_dir="",
+            )
+        return last
 
     def _figures(self, effects: Effects) -> list[Figure]:
         found = []
@@ -137,7 +161,13 @@ def test_a_change_is_pending_and_then_a_regression_with_its_night(nights: Nights
         assert each.interval.contains(0.85)
     line = verdict_line(verdict)
     assert "2 regressed" in line
-    assert "ps on w, since 2026-01-30: ps on w" in line
+    assert line.count("ps on w") == 1
+    assert re.search(
+        r" - ps on w: examples per second 15 % lower \(\S+ → \S+; 95 % interval 1[345]–1[567] %\), "
+        r"ratio of rates to single 15 % lower \(\S+× → \S+×; 95 % interval 1[345]–1[567] %\) "
+        r"since 2026-01-30$",
+        line,
+    )
     document = document_of(verdict, lambda each: [f"{each.before.git_sha}..{each.since.git_sha}"])  # type: ignore[union-attr]
     assert document["regressions"][0]["since"] == "2026-01-30"  # type: ignore[index]
     assert document["regressions"][0]["commits"] == ["sha24..sha25"]  # type: ignore[index]
@@ -153,7 +183,39 @@ def test_of_few_nights_an_interval_is_wide_and_told(nights: Nights) -> None:
     normal = 2 * 1.96 * pending.analysis.sigma * (1 / 5 + 1 / 2) ** 0.5
     assert np.log(pending.interval.high / pending.interval.low) > 1.3 * normal
     (line,) = [each for each in further_lines(verdict, lambda _: ()) if each.startswith("pending")]
-    assert f"[{pending.interval.low:.3f}" in line
+    high, low = (100 * (1 - limit) for limit in (pending.interval.low, pending.interval.high))
+    assert f"95 % interval {low:.{0 if low > 9.95 else 1}f}–{high:.0f} %)" in line
+
+
+@pytest.mark.parametrize(
+    ("metric", "lock_hash", "factor", "expected"),
+    [
+        ("seconds", "l", 1.22, "median step 22 % slower (6.69 → 8.16 ms; 95 % interval "),
+        ("seconds", "", 0.8, "median time 20 % faster (6.69 → 5.35 ms; 95 % interval "),
+        ("seconds", "l", 200.0, "median step 19,900 % slower (6.69 ms → 1.34 s; 95 % interval "),
+        ("peak_rss_bytes", "l", 1.3, "peak memory 30 % higher (6.69 → 8.70 GB; 95 % interval "),
+        ("tcp_bytes", "l", 0.92, "TCP bytes of a step 8.0 % fewer (6.69 → 6.15 MB; 95 % interval "),
+        ("payload_bytes", "l", 1.5, "payload of a step 50 % larger (6.69 → 10.0 MB; 95 % interval "),
+    ],
+)
+def test_a_change_says_of_what_from_where_to_where_and_in_which_direction(
+    nights: Nights, metric: str, lock_hash: str, factor: float, expected: str
+) -> None:
+    usual = {"seconds": 6.69e-3, "peak_rss_bytes": 6.69e9}.get(metric, 6.69e6)
+    verdict = said(
+        nights,
+        nights.of_one(metric, lock_hash, [usual] * 15 + [usual * factor] * 3),
+    )
+    (each,) = verdict.series
+    assert change_text(each).startswith(expected)
+    assert change_text(each).endswith(" %)")
+    assert change_text(each, is_brief=True) == expected.partition(" (")[0]
+
+
+def test_an_interval_on_both_sides_of_none_has_a_sign(nights: Nights) -> None:
+    (each,) = said(nights, nights.of_one("seconds", "l", [0.1] * 15 + [0.2] * 3)).series
+    wide = replace(each, analysis=replace(each.analysis, sigma=1.0))
+    assert re.search(r"; 95 % interval −\d+ to [\d,]+ %\)$", change_text(wide))
 
 
 def test_more_nights_are_waited_for_if_asked(nights: Nights) -> None:

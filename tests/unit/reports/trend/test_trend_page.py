@@ -6,6 +6,7 @@ import json
 from datetime import date, timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 from page_parts import Page
 from synthetic_run import FORMULA, MARKDOWN, SCRIPT
@@ -17,6 +18,7 @@ from trend_history import (
     N_NIGHTS,
     SLOWER_FOR,
     STRATEGIES,
+    figure,
     page_of,
     write_history,
 )
@@ -128,6 +130,48 @@ def test_a_page_of_an_earlier_night_knows_nothing_of_later_ones(store: Path) -> 
     assert "Nothing has changed within a month." in "".join(page.text)
     last = max(x for chart in charts_of(page) for line in chart["lines"] for x, _ in line["points"])
     assert date(1970, 1, 1) + timedelta(days=last) == date.fromisoformat(before)
+
+
+@pytest.mark.parametrize(
+    ("n_nights", "headline", "when"),
+    [
+        (1, "Too early to tell", "1 night so far; changes can be told from the 4th on"),
+        (2, "Too early to tell", "2 nights so far; changes can be told from the 4th on"),
+        (5, "Few nights", "5 nights so far; until the 11th, only what is far from all before is told"),
+    ],
+)
+def test_of_too_few_nights_it_says_so_and_shows_them(
+    tmp_path: Path, n_nights: int, headline: str, when: str
+) -> None:
+    store = write_history(tmp_path, strategies=("single", "ps"), n_nights=n_nights, slower=False)
+    html = page_of(store)
+    page = Page(html)
+    text = "".join(page.text)
+    n_series = 2 * 2 * len(METRICS)
+    assert headline in page.text
+    assert f"{n_series} series: {when}" in text
+    assert f"{n_series} new, 1 without a figure - {headline.lower()}: {when}" in text
+    assert "Nothing has changed within a month" not in text
+    assert "in which nothing has happened" not in text
+    assert len(charts_of(page)) == 2 * len(METRICS)
+    assert 'class="behind quiet"' not in html
+
+
+def test_series_that_join_older_ones_are_new_while_the_others_are_judged(tmp_path: Path) -> None:
+    write_history(tmp_path, strategies=("single",), n_nights=20, slower=False)
+    with writing(tmp_path) as history:
+        rng = np.random.default_rng(1)
+        last = history.add(
+            [figure("digits-cnn", name, "ratio", 1.0, rng) for name in ("single", "ps")],
+            (),
+            started_utc=(LAST + timedelta(hours=1)).isoformat(),
+            experiment=SCRIPT,
+            run="joined",
+            run_dir="",
+        )
+    text = "".join(Page(page_of(tmp_path, last.name)).text)
+    assert f"1 of {2 * len(METRICS) + 1} series: 1 night so far" in text
+    assert f"{last.name}: 1 ok, 1 new, " in text
 
 
 def test_what_has_changed_is_drawn_before_what_has_not_and_lines_stay_few(tmp_path: Path) -> None:

@@ -1,0 +1,255 @@
+"""`stratbench nightly` without a run: what is imported again, replayed, known, or of another experiment."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from harness.cli import main
+from reports.history.figures import Figure, Subject
+from reports.history.store import writing
+
+BEGAN = datetime(2026, 1, 5, 2, tzinfo=UTC)
+SLOWER_SINCE, N_NIGHTS = 15, 19
+LAST, SINCE = "2026-01-23", "2026-01-20"
+
+
+class Store:
+    """A history whose `ps` has got slower, and the command on it."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.path, self.folder, self.capsys = folder / "store", folder, capsys
+        self.page = self.path / "trend.html"
+
+    def nights(
+        self, experiment: str, *, strategies: Sequence[str] = ("ps", "all-reduce"), days: int = 0
+    ) -> None:
+        """Nights of an experiment, in which `ps` gets slower; `days` later than those of others."""
+        rng = np.random.default_rng(4)
+        with writing(self.path) as history:
+            for number in range(N_NIGHTS):
+                history.add(
+                    [
+                        Figure(subject=subject(name), value=_rate(name, number, rng), error=None, n=3)
+                        for name in strategies
+                    ],
+                    (),
+                    started_utc=(BEGAN + timedelta(days=number + days)).isoformat(),
+                    experiment=experiment,
+                    run=f"{experiment}-{number}",
+                    run_dir="",
+                )
+
+    def benchmarks(self, day: int, *, median: float = 0.1) -> Path:
+        """A file of pytest-benchmark of a day of January."""
+        stats = {"median": median, "stddev": 0.001, "rounds": 5}
+        file = self.folder / f"{day}-{median}.json"
+        document = {
+            "datetime": f"2026-01-{day:02d}T03:00:00+00:00",
+            "benchmarks": [{"fullname": "a.py::test_b", "name": "test_b", "stats": stats}],
+        }
+        file.write_text(json.dumps(document))
+        return file
+
+    def called(self, *arguments: str, experiment: str = "quickstart") -> tuple[int, list[str], list[str]]:
+        """Status, lines of the answer and lines beside it."""
+        status = main(["nightly", experiment, "--store", str(self.path), *arguments])
+        captured = self.capsys.readouterr()
+        return status, captured.out.splitlines(), captured.err.splitlines()
+
+    def said(self, *arguments: str, experiment: str = "quickstart") -> tuple[int, dict[str, Any]]:
+        status, out, _ = self.called("--json", *arguments, experiment=experiment)
+        return status, json.loads("\n".join(out))
+
+
+def subject(strategy: str) -> Subject:
+    return Subject(
+        case=f"w-{strategy}",
+        workload="w",
+        shape="2 workers",
+        strategy=strategy,
+        comparison_key="k",
+        lock_hash="l",
+        metric="rate",
+    )
+
+
+def _rate(strategy: str, number: int, rng: np.random.Generator) -> float:
+    slower = 0.7 if strategy == "ps" and number >= SLOWER_SINCE else 1.0
+    return 1000.0 * slower * float(np.exp(rng.normal(0, 0.005)))
+
+
+@pytest.fixture
+def store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Store:
+    return Store(tmp_path, capsys)
+
+
+def test_a_run_that_is_there_already_leaves_the_page_to_the_newest_night(store: Store) -> None:
+    old, new = store.benchmarks(5), store.benchmarks(8)
+    _, out, err = store.called("--import", str(old), "--import", str(new), experiment="pytest-benchmark")
+    assert err == [f"2026-01-05: {old}", f"2026-01-08: {new}"]
+    _, out, err = store.called("--import", str(old), experiment="pytest-benchmark")
+    assert err == [f"2026-01-05: already in the history: {old}"]
+    assert out[0].startswith("2026-01-08: ")
+    assert out[-1] == f"report: {store.page}"
+    assert "night 2026-01-08</title>" in store.page.read_text()
+
+
+def test_a_night_that_joins_between_others_does_not_put_the_page_back(store: Store) -> None:
+    store.called("--import", str(store.benchmarks(8)), experiment="pytest-benchmark")
+    _, said = store.said("--import", str(store.benchmarks(6)), experiment="pytest-benchmark")
+    assert said["night"] == "2026-01-08"
+    assert "2 nights so far" in store.page.read_text()
+
+
+def test_a_replayed_night_has_a_page_of_its_own(store: Store) -> None:
+    store.nights("quickstart")
+    store.called("--replay", LAST)
+    live = store.page.read_text()
+    status, out, err = store.called("--replay", SINCE)
+    page = store.path / f"trend-{SINCE}.html"
+    assert status == 0
+    assert out[-1] == f"report: {page}"
+    assert err == [f"{page} is the page of {SINCE}; trend.html stays that of {LAST}"]
+    assert f"night {SINCE}</title>" in page.read_text()
+    assert store.page.read_text() == live
+
+
+def test_what_is_acknowledged_ends_its_alert_on_the_page_and_for_prometheus(store: Store) -> None:
+    store.nights("quickstart")
+    prom = store.folder / "night.prom"
+    status, _ = store.said("--replay", LAST, "--prometheus", str(prom))
+    assert (status, regressed(prom)) == (4, 1)
+    assert "Has got worse, since" in store.page.read_text()
+    status, out, err = store.called("--ack", "ps", "--reason", "a slower lock", "--prometheus", str(prom))
+    assert (status, err) == (0, [])
+    assert out[0] == f"known from now on: what has changed of ps up to {LAST}: a slower lock"
+    assert out[1] == f"{LAST}: 1 ok, 1 known"
+    assert out[-1] == f"report: {store.page}"
+    assert regressed(prom) == 0
+    text = store.page.read_text()
+    assert "Has got worse, since" not in text
+    assert "a slower lock" in text
+    _, said = store.said("--ack", "ps", "--reason", "again")
+    assert {"case": "ps", "until": LAST, "reason": "again"}.items() <= said.items()
+    assert said["report"] == str(store.page)
+
+
+def test_where_nothing_has_changed_there_is_nothing_to_acknowledge(store: Store) -> None:
+    store.nights("quickstart")
+    status, out, (line,) = store.called("--ack", "all-reduce", "--reason", "x")
+    assert (status, out) == (2, [])
+    assert line == (
+        "stratbench: ack: must be a case that has changed, got 'all-reduce': nothing to acknowledge; changed "
+        "are w ps"
+    )
+    with writing(store.path) as history:
+        assert not history.known()
+
+
+def test_a_change_of_a_case_that_is_missed_tonight_can_be_acknowledged(store: Store) -> None:
+    store.nights("quickstart")
+    with writing(store.path) as history:
+        history.add(
+            [Figure(subject=subject("all-reduce"), value=1000.0, error=None, n=3)],
+            (),
+            started_utc=(BEGAN + timedelta(days=N_NIGHTS)).isoformat(),
+            experiment="quickstart",
+            run="without-ps",
+            run_dir="",
+        )
+    assert store.said("--ack", "ps", "--reason", "x")[0] == 0
+
+
+def test_each_experiment_of_a_store_has_a_page_and_others_than_the_named_are_told(store: Store) -> None:
+    store.nights("quickstart")
+    store.called("--replay", LAST)
+    live = store.page.read_text()
+    file = store.benchmarks(5)
+    status, out, err = store.called("--import", str(file))
+    page = store.path / "trend-pytest-benchmark.html"
+    assert status == 0
+    assert out[-1] == f"report: {page}"
+    notice = "1 night is of pytest-benchmark, not of quickstart; each experiment is judged by itself"
+    assert err == [f"2026-01-05.2: {file}", f"{notice} and has a page of its own: {page}"]
+    assert "pytest-benchmark, night 2026-01-05.2</title>" in page.read_text()
+    assert store.page.read_text() == live
+    _, _, err = store.called("--replay", LAST, experiment="pytest-benchmark")
+    assert err[0].startswith("1 night is of quickstart, not of pytest-benchmark")
+
+
+def test_experiments_whose_names_are_alike_as_files_have_pages_apart(store: Store) -> None:
+    reports = set()
+    for number, name in enumerate(("first", "a b", "a-b", "a/b")):
+        store.nights(name, strategies=("single",), days=40 * number)
+        last = (BEGAN + timedelta(days=40 * number + N_NIGHTS - 1)).date().isoformat()
+        reports.add(store.said("--replay", last)[1]["report"])
+    assert len(reports) == 4
+    assert {Path(each).parent for each in reports} == {store.path}
+
+
+def test_what_is_acknowledged_of_several_experiments_is_on_the_pages_of_all(store: Store) -> None:
+    store.nights("quickstart")
+    store.nights("rivals")
+    _, said = store.said("--ack", "ps", "--reason", "a slower lock", experiment="rivals")
+    pages = [store.page, store.path / "trend-rivals.html"]
+    assert said["report"] == str(pages[1])
+    assert all("a slower lock" in page.read_text() for page in pages)
+
+
+def test_an_experiment_is_named_by_what_its_file_says(store: Store) -> None:
+    store.nights("quickstart")
+    file = store.folder / "other.yaml"
+    file.write_text("name: quickstart\nworkloads: [digits-cnn]\nstrategies: [single, ps]\n")
+    assert store.called("--replay", LAST, experiment=str(file))[2] == []
+    status, _, (line,) = store.called("--replay", LAST, experiment=str(store.folder / "gone.yaml"))
+    assert status == 2
+    assert "must be a file or a shipped experiment" in line
+
+
+@pytest.mark.parametrize(
+    ("asked", "offer"),
+    [
+        ("2026-01-21", "the newest before it is 2026-01-19; there are nights from 2026-01-05 to 2026-01-27"),
+        ("2026-01-05.3", "the newest before it is 2026-01-05.2; there are nights from 2026-01-05"),
+        ("2025-12-31", "the first is 2026-01-05; there are nights from 2026-01-05 to 2026-01-27"),
+        ("yesterday", "there are nights from 2026-01-05 to 2026-01-27, each named by its date"),
+    ],
+)
+def test_an_unknown_date_is_answered_with_the_newest_night_before_it(
+    store: Store, asked: str, offer: str
+) -> None:
+    days = (5, 5, 12, 19, 27)
+    files = [str(store.benchmarks(day, median=0.1 + k / 100)) for k, day in enumerate(days)]
+    store.called(*(part for file in files for part in ("--import", file)))
+    status, _, (line,) = store.called("--replay", asked, experiment="pytest-benchmark")
+    assert status == 2
+    assert f"replay: must be a night of the history, got '{asked}'; {offer}" in line
+
+
+def test_a_bisection_of_an_experiment_without_nights_says_what_the_store_holds(store: Store) -> None:
+    store.nights("rivals")
+    store.called("--import", str(store.benchmarks(5)))
+    status, _, (line,) = store.called("--bisect", "ps")
+    assert status == 2
+    assert line == (
+        f"stratbench: bisect: needs nights of quickstart in {store.path}, got 1 night of pytest-benchmark "
+        f"and {N_NIGHTS} nights of rivals; name an experiment that it holds, or add nights by "
+        f"`stratbench nightly quickstart --store {store.path}`"
+    )
+
+
+def regressed(page: Path) -> float:
+    """What Prometheus reads of whether something has got worse."""
+    (value,) = (
+        sample.value
+        for family in text_string_to_metric_families(page.read_text())
+        for sample in family.samples
+        if sample.name == "stratbench_nightly_regressed"
+    )
+    return value
