@@ -1,4 +1,4 @@
-"""Ties: why strategies rank together although an interval excludes 1, and how many repeats may tell them apart."""
+"""Ties: why strategies rank together although an interval excludes 1, and how many repeats may decide."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def why_together(first: str, second: str, contrasts: Contrasts) -> str:
 def enough_repeats(figure: Ratio, *, n_tests: int = 1) -> int | None:
     """Repeats that tell a difference as large as this one from none, four times in five.
 
-    It is a plain estimate: it takes the spread and the difference of these repeats for the true ones, and p to
-    be corrected for all tests of the table at once (Bonferroni), which is never less than what is done.
+    It is a plain estimate: it takes the spread and the difference of these repeats for the true ones, and p
+    to be corrected for all tests of the table at once (Bonferroni), which is never less than what is done.
 
     Returns:
         More than there are; None where they are too many to wait for, or nothing is known of the spread.

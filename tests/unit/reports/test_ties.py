@@ -1,4 +1,4 @@
-"""What is said of strategies that rank together: why an interval was not enough, and how many repeats may be."""
+"""What is said of strategies that rank together: why, and how many repeats may decide."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from reports.rows import Comparison
 from reports.statistics import Ratio
 
 N_ROUNDS = 10
-# Logarithms of four strategies' step times: `a` and `b` differ by themselves, by p = 0.03, and not of six pairs.
+# Logarithms of four strategies' step times: `a` and `b` differ by themselves, but not as one pair of six.
 STEPS = {
     "a": (0.0, 0.0, 0.0),
     "b": (0.30, 0.42, 0.25),
