@@ -20,6 +20,7 @@ from reports.legible_runs import legible_left_out
 from reports.load import Run
 from reports.notes.doubts import (
     batch_notes,
+    is_warning,
     link_notes,
     record_notes,
     row_notes,
@@ -146,6 +147,7 @@ def _compared(
     notes.extend(stability_notes(cases))
     notes.extend(setting_notes(cases))
     notes.extend(note for row in rows for note in row_notes(row))
+    notes.sort(key=lambda note: not is_warning(note))
     notes.extend(small_payload_notes(rows))
     notes.extend(record_notes(cases))
     methods = [r.method for records in cases.values() for r in records if r.method]

@@ -61,12 +61,22 @@ class Contrasts:
 
     def p_of(self, first: str, second: str) -> float | None:
         """The p of two strategies being alike, adjusted over the table; None without a test."""
+        known = self._adjusted_p()
+        return known.get((first, second), known.get((second, first)))
+
+    @property
+    def n_tests(self) -> int:
+        """Pairs of the table that have a test, over which p is adjusted; at least 1."""
+        return max(1, len(self._adjusted_p()))
+
+    def _adjusted_p(self) -> dict[tuple[str, str], float]:
+        """Pair → its adjusted p, for all pairs of the table that have a test."""
         if self._adjusted is None:
             pairs = list(itertools.combinations(self.usable, 2))
             found = {pair: lead.p_value for pair in pairs if (lead := self.of(*pair)) is not None}
             tested = {pair: p for pair, p in found.items() if p is not None}
             self._adjusted = dict(zip(tested, adjusted(list(tested.values())), strict=True))
-        return self._adjusted.get((first, second), self._adjusted.get((second, first)))
+        return self._adjusted
 
     def ahead(self, first: str, second: str) -> bool:
         """Whether the repeats show that one strategy is faster than another."""

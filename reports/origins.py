@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from harness.records.redaction import redacted_document
+from reports.legible_runs import legible
 from reports.load import Run
 from reports.quantities import byte_count
 from reports.rows import Origin
@@ -68,14 +69,21 @@ def origin_of(run: Run) -> Origin:
         if text not in seen or len(text) < 4:
             facts.setdefault(name, [])
             facts[name] += [text] if text not in facts[name] else []
+    facts = {name: texts for name, texts in facts.items() if any(texts)}
     named = [name for name in _NAMES if name in facts]
     versions = sorted(name for name in facts if name.startswith("provenance.versions."))
     rest = [name for name in facts if name not in _NAMES and name not in versions]
     return Origin(
         run=run.name,
+        folder=folder_name(run),
         facts=tuple((shown_name(name), _safe(name, facts[name])) for name in [*named, *versions, *rest]),
         experiment=_safe_experiment(run.experiment),
     )
+
+
+def folder_name(run: Run) -> str:
+    """The name of the folder that a run is in, without where that lies on one machine."""
+    return legible(run.stored.path.resolve().name)
 
 
 def _distinct(values: Iterable[Any]) -> Sequence[Any]:

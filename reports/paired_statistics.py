@@ -32,7 +32,8 @@ from harness.records.comparing.student_interval import CONFIDENCE
 from reports.statistics import Interval, Ratio
 
 MIN_REPEATS_SIGN_FLIP = 8
-_POWER = 0.8
+POWER = 0.8
+"""Share of true differences that are to be found."""
 _MAX_EXACT_REPEATS = 14
 _DRAWN_SIGNS = 20_000
 
@@ -70,7 +71,7 @@ def paired_ratio(pairs: PairedRatios, *, confidence: float = CONFIDENCE, seed: i
         else _t_p(mean.value, mean.error, mean.freedom),
         why_no_p=None,
         is_paired=True,
-        least_effect=math.exp(half + float(stdtrit(mean.freedom, _POWER)) * mean.error),
+        least_effect=math.exp(half + float(stdtrit(mean.freedom, POWER)) * mean.error),
     )
 
 

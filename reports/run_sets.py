@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
+from reports.legible_runs import legible
 from reports.load import Run
 
 
@@ -38,9 +40,8 @@ def _compare_hint(name: str, earlier: Run, later: Run) -> str:
 
 
 def _folder(run: Run) -> str:
-    """The folder as a person would type it, without where it lies on one machine."""
-    path = run.stored.path
-    return path.name if path.is_absolute() else str(path)
+    """The folder as the person typed it who made the report, for a shell."""
+    return shlex.quote(legible(str(run.stored.path)))
 
 
 def _experiment(run: Run) -> str:

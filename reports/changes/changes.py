@@ -64,6 +64,7 @@ class Change:
         of: that figure: the rate, or the rate's ratio to that of a baseline.
         rate_factor: the same of the rate.
         why: what the verdict rests on, or why there is none.
+        is_baseline: others are measured by it, so that it is left open.
         broken: it had a result, or computed the right thing, and has or does no more.
         notes: what else has changed.
     """
@@ -77,6 +78,7 @@ class Change:
     factor: Factor | None = None
     of: str | None = None
     rate_factor: Factor | None = None
+    is_baseline: bool = False
     broken: bool = False
     notes: tuple[str, ...] = ()
 
@@ -177,7 +179,14 @@ class _Judge:
         factor = Factor.of(log)
         verdict, why = self._verdict(factor, of, after)
         reasons = (broken, why, *(f"although {each}" for each in differences))
-        return replace(change, factor=factor, of=of, verdict=verdict, why="; ".join(filter(None, reasons)))
+        return replace(
+            change,
+            factor=factor,
+            of=of,
+            verdict=verdict,
+            is_baseline=why == _BASELINE,
+            why="; ".join(filter(None, reasons)),
+        )
 
     def _judged_by(self, before: Standing, after: Standing, rate: RepeatedMean) -> tuple[str, RepeatedMean]:
         """What a case's verdict is by, and the logarithm of its factor."""

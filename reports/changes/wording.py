@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from harness.records.legible_text import spelt_out
 from reports.changes.changes import Change, Changes, Factor, Verdict
 from reports.pages.markdown_text import markdown_table, markdown_text
 from reports.pages.terminal import TerminalTable
-from reports.quantities import MISSING, limits, times
+from reports.quantities import MISSING, digits, limits, times
 from reports.tables.cells import Cell
 from reports.tables.table import Table, table_of
 
@@ -23,19 +24,43 @@ _N_NAMED = 3
 
 
 def headline(changes: Changes) -> str:
-    """The answer in a line: what got worse, or that nothing did."""
+    """The answer in a line: what got worse, that nothing did, or how much worse it may be unseen."""
     slower = [each for each in changes.cases if each.verdict == "slower" and not each.broken]
     broken = [each for each in changes.cases if each.broken]
     parts = [f"{_share(broken, changes)} broken: {_named(broken)}"] if broken else []
     parts += [f"{_share(slower, changes)} slower: {_named(slower)}"] if slower else []
     counts = Counter(each.verdict for each in changes.cases if each not in slower and not each.broken)
+    if not parts and counts["cannot-tell"] and not (counts["same"] or counts["faster"]):
+        return _nothing_told(changes)
     rest = ", ".join(
         f"{counts[verdict]} {words}" for verdict, words in VERDICT_WORDS.items() if counts[verdict]
     )
     if rest:
-        parts += [rest] if parts or changes.is_empty else [f"No case is slower or broken: {rest}"]
+        # The baseline is left open by rule, and its rate is that of the day.
+        unseen = _unseen(
+            [each for each in changes.cases if each.verdict == "cannot-tell" and not each.is_baseline]
+        )
+        rest += f"; {unseen}" if unseen else ""
+        parts += [rest] if parts or changes.is_empty else [f"No case is shown to be slower or broken: {rest}"]
     nothing = "Nothing can be compared: " if changes.is_empty and not broken else ""
     return f"{nothing}{'; '.join(parts) or 'no case is in either run'}."
+
+
+def _nothing_told(changes: Changes) -> str:
+    """The answer where no case is known to be the same, faster or slower: no all-clear."""
+    untold = [each for each in changes.cases if each.verdict == "cannot-tell"]
+    why = _unseen(untold) or next((each.why for each in untold if not each.is_baseline), untold[0].why)
+    left = len(changes.cases) - len(untold)
+    rest = f"; {left} {VERDICT_WORDS['not-comparable']}" if left else ""
+    return f"Nothing can be told of {_share(untold, changes)}: {why}{rest}."
+
+
+def _unseen(untold: Sequence[Change]) -> str:
+    """The largest slow-down that the intervals of cases leave possible of which nothing can be told."""
+    lows = [each.factor.interval.low for each in untold if each.factor and each.factor.interval]
+    if not lows or min(lows) >= 1.0:
+        return ""
+    return f"a case up to {digits(100 * (1.0 - min(lows)), significant=2)} % slower would go unseen"
 
 
 def changes_table(changes: Changes) -> Table:
@@ -53,7 +78,7 @@ def changes_table(changes: Changes) -> Table:
         for each in changes.cases
     ]
     return table_of(
-        f"{changes.after} against {changes.before}; the same is within {changes.threshold:.3g}",
+        f"{changes.after} against {changes.before}; the same is within {100 * changes.threshold:.3g} %",
         ("strategy", "case", "verdict", "now : before", "of", "rates", "why"),
         rows,
         words=("case", "verdict", "of", "why"),

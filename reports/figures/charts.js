@@ -66,6 +66,13 @@ globalThis.charts = (() => {
     date: (value) => new Date(value * 86400000).toISOString().slice(0, 10),
   };
 
+  // A value as readers point at it: what it is, and three digits of it, but every digit of a number of things.
+  const worded = ({ unit, what }, value) => {
+    const number = unit !== "number" ? UNITS[unit](value)
+      : Number.isInteger(value) ? String(value).replace(/\B(?=(\d{3})+$)/g, ",") : UNITS.number(Number(value.toPrecision(3)));
+    return what ? `${what} ${number}` : number;
+  };
+
   // ---- what all charts share ----------------------------------------------------------------------------------
 
   const isWide = (width) => width >= WIDE_FROM;
@@ -309,7 +316,7 @@ globalThis.charts = (() => {
   const lines = (spec, width, { live = false } = {}) => {
     const wide = isWide(width);
     const named = (line, [x, y], i) =>
-      line.tips?.[i] ?? `${line.name}: ${y === null ? "none" : UNITS[spec.y.unit](y)} at ${UNITS[spec.x.unit](x)}`;
+      line.tips?.[i] ?? `${line.name}: ${y === null ? `no ${spec.y.what || "value"}` : worded(spec.y, y)} at ${worded(spec.x, x)}`;
     const isAlone = (line, i) => [i - 1, i + 1].every((near) => (line.points[near]?.[1] ?? null) === null);
     const style = (line) => ({
       type: "line",

@@ -77,7 +77,7 @@ def time_split(comparison: Comparison) -> BarChart | None:
     return BarChart(
         label=f"Median step time on {comparison.workload}: computing and exposed communication",
         axis=Axis(name="median step", unit="seconds"),
-        lanes=tuple(_split_lane(row) for row in rows),
+        lanes=tuple(_split_lane(row, why_unsplit=_why_unsplit(row, rows)) for row in rows),
         stacked=True,
     )
 
@@ -163,20 +163,42 @@ def _strip_repeats(row: Row) -> tuple[StripRepeat, ...]:
     )
 
 
-def _split_lane(row: Row) -> Lane:
+def _split_lane(row: Row, *, why_unsplit: str) -> Lane:
     total = row.p50_s.value if row.p50_s else 0.0
-    exposed = row.exposed_comm_s.value if row.exposed_comm_s else None
-    shown = min(max(exposed or 0.0, 0.0), total)
-    silent = row.mark.kind in ("control", "reference")
-    kind = "compute" if exposed is not None or silent else "unsplit"
-    bars = [Bar(kind=kind, end=total - shown, tip=f"{row.strategy}: computing {seconds(total - shown)}")]
-    if exposed is None:
-        return _lane(
-            row, bars, note=f"{seconds(total)}, {'sends nothing' if silent else 'not split'}, n={row.n}"
-        )
-    tip = f"{row.strategy}: exposed communication {seconds(exposed)}"
-    bars.append(Bar(kind="exposed", start=total - shown, end=total, tip=tip))
+    if row.exposed_comm_s is None:
+        return _whole_lane(row, total, why_unsplit)
+    exposed = row.exposed_comm_s.value
+    computing = total - min(max(exposed, 0.0), total)
+    bars = (
+        Bar(kind="compute", end=computing, tip=f"{row.strategy}: computing {seconds(computing)}"),
+        Bar(
+            kind="exposed",
+            start=computing,
+            end=total,
+            tip=f"{row.strategy}: exposed communication {seconds(exposed)}",
+        ),
+    )
     return _lane(row, bars, note=f"{seconds(exposed)} of {seconds(total)} exposed, n={row.n}")
+
+
+def _whole_lane(row: Row, total: float, why_unsplit: str) -> Lane:
+    """A step that computes alone, or of which nobody knows how much of it does."""
+    if row.mark.kind in ("control", "reference"):
+        bar = Bar(kind="compute", end=total, tip=f"{row.strategy}: computing {seconds(total)}, sends nothing")
+        return _lane(row, [bar], note=f"{seconds(total)}, sends nothing, n={row.n}")
+    tip = f"{row.strategy}: not split: {seconds(total)}, {why_unsplit}"
+    return _lane(
+        row, [Bar(kind="unsplit", end=total, tip=tip)], note=f"{seconds(total)}, not split, n={row.n}"
+    )
+
+
+def _why_unsplit(row: Row, rows: Sequence[Row]) -> str:
+    """Why nobody knows how much of a row's step is exposed communication."""
+    if row.transform_s is None:
+        return "since TensorFlow's own strategies have no control: no pass takes communication out of them"
+    if not any(other.mark.kind == "control" for other in rows):
+        return "since no control was measured here"
+    return "since no control was measured that computes it in the same way"
 
 
 def _traced_lane(row: Row, split: TimeSplit) -> Lane:

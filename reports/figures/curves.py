@@ -49,6 +49,9 @@ def trade_off(comparison: Comparison) -> PointChart | None:
             )
             for point in found.points
         ),
+        front="on the front: no other that may win is shown to beat it",
+        behind="behind: another is as good in both, and shown by the repeats to be better in one; "
+        "or cannot win",
         joined=True,
     )
 
@@ -171,8 +174,13 @@ def _losses(comparison: Comparison, axis: str, *, by_second: bool) -> LineChart 
     by = "second" if by_second else "step"
     return LineChart(
         label=f"Loss by {by} of training on {comparison.workload}, mean over repeats",
-        x=Axis(name=axis, unit="seconds" if by_second else "number", low=0.0),
-        y=Axis(name="loss", unit="number", log=is_log),
+        x=Axis(
+            name=axis,
+            unit="seconds" if by_second else "number",
+            what="" if by_second else "step",
+            low=0.0,
+        ),
+        y=Axis(name="loss", unit="number", what="loss", log=is_log),
         lines=tuple(
             Line(
                 key=curve.strategy,

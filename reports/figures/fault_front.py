@@ -45,4 +45,6 @@ def fault_front(matrix: FaultMatrix) -> PointChart | None:
             )
             for name, rate, worst, on_front in points
         ),
+        front="on the front: no other is both as fast and as good at worst",
+        behind="behind it",
     )

@@ -1,4 +1,4 @@
-"""The legend of a chart that stands by itself: what its colours, dots and lines mean."""
+"""The legend of a chart, in the page and as a file: what its colours, dots and lines mean."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ KINDS: dict[str, tuple[Literal["bar", "outline"], str, str]] = {
     "interface": ("bar", "sky", "interface counters"),
     "compute": ("bar", "blue", "computing"),
     "exposed": ("bar", "amber", "exposed communication: step time minus the control's"),
-    "unsplit": ("bar", "grey", "not split: no control with the same shape"),
+    "unsplit": ("bar", "grey", "not split"),
     "transfer": ("bar", "amber", "transfer"),
     "wait": ("bar", "purple", "waiting for workers"),
     "rest": ("bar", "grey", "rest"),
@@ -65,9 +65,9 @@ def _entries(chart: Chart) -> Iterator[LegendEntry]:
     elif isinstance(chart, PointChart):
         kinds = {point.kind for point in chart.points}
         if "front" in kinds:
-            yield LegendEntry(form="diamond", color="blue", text="on the front: none is better in both")
+            yield LegendEntry(form="diamond", color="blue", text=chart.front)
         if "behind" in kinds:
-            yield LegendEntry(form="dot", color="amber", text="behind it, or cannot win")
+            yield LegendEntry(form="dot", color="amber", text=chart.behind)
     elif isinstance(chart, LineChart):
         yield from _line_entries(chart)
     else:

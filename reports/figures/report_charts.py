@@ -48,10 +48,10 @@ class ReportChart:
 
 def report_charts(report: Report) -> tuple[ReportChart, ...]:
     """All charts for which there are figures, in the order of the page."""
-    return tuple(_charts(report, names_runs=len(report.origins) > 1))
+    return tuple(_charts(report))
 
 
-def _charts(report: Report, *, names_runs: bool) -> Iterator[ReportChart]:
+def _charts(report: Report) -> Iterator[ReportChart]:
     def charted(
         of: FaultMatrix | Scaling | LinkSensitivity | Comparison,
         section: str,
@@ -59,13 +59,13 @@ def _charts(report: Report, *, names_runs: bool) -> Iterator[ReportChart]:
         chart: Chart | None,
     ) -> Iterator[ReportChart]:
         if chart is not None:
-            run = f" · run {of.run}" if names_runs else ""
+            run = report.run_in_words(of.run)
             yield ReportChart(
                 section=section,
                 name=name,
                 workload=of.workload,
                 distinction=_distinction(of) if isinstance(of, Comparison) else "",
-                where=f"{of.workload} · {of.shape}{run}",
+                where=f"{of.workload} · {of.shape}{f' · run {run}' if run else ''}",
                 chart=chart,
             )
 

@@ -12,11 +12,13 @@ Unit = Literal["number", "times", "percent", "bytes", "seconds", "mbit", "date"]
 class Axis:
     """What lies along an axis; `date` counts days since 1970.
 
-    Limits and ticks are found where there are none.
+    Limits and ticks are found where there are none. `what` is a value of it in a word, such as loss: what a
+    reader sees who points at one.
     """
 
     name: str
     unit: Unit
+    what: str = ""
     log: bool = False
     low: float | None = None
     high: float | None = None
@@ -68,7 +70,7 @@ class BarChart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A strategy in a plane; none is better in both where it is on the front."""
+    """A strategy in a plane, on the front of those that none beats, or behind it."""
 
     key: str
     name: str
@@ -80,12 +82,17 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointChart:
-    """Strategies in a plane; `joined` draws a line through its front."""
+    """Strategies in a plane; `joined` draws a line through its front.
+
+    `front` and `behind` say what it means to be there.
+    """
 
     label: str
     x: Axis
     y: Axis
     points: tuple[Point, ...]
+    front: str
+    behind: str
     joined: bool = False
     form: Literal["points"] = "points"
 

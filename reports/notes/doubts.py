@@ -10,6 +10,7 @@ from reports.quantities import byte_count, digits, link_rate, times
 from reports.rows import Mean, Row
 from reports.shapes import ComparedShape
 
+_WARNING = "Warning, for"
 _UNSURE = 0.005
 """Of bytes of a step: what is in flight as the counters are read."""
 ALARM_APART = 0.10
@@ -122,10 +123,15 @@ def small_payload_notes(rows: Sequence[Row]) -> list[str]:
     return [f"{why}: over TCP {', '.join(sent)}."]
 
 
+def is_warning(note: str) -> bool:
+    """Whether a note is one that a reader must not miss."""
+    return note.startswith(_WARNING)
+
+
 def warning_notes(cases: Mapping[str, list[Record]]) -> list[str]:
     """Why cases are not what their strategies were chosen for."""
     return [
-        f"Warning, for {name}: {text}."
+        f"{_WARNING} {name}: {text}."
         for name, records in cases.items()
         for text in dict.fromkeys(text for record in records for text in record.warnings)
     ]
@@ -140,7 +146,7 @@ def separability_notes(cases: Mapping[str, list[Record]]) -> list[str]:
             if text is not None and separable is not True:
                 named.setdefault((separable, text), []).append(name)
     return [
-        f"{'Warning, for' if separable is False else 'For'} {', '.join(names)}: {text}."
+        f"{_WARNING if separable is False else 'For'} {', '.join(names)}: {text}."
         for (separable, text), names in named.items()
     ]
 

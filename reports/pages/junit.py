@@ -17,7 +17,8 @@ _WRONG = ("not-equivalent", "beyond-bound")
 def to_junit(report: Report) -> str:
     """A suite for each comparison: failed where a strategy failed or computes something else, else passed.
 
-    A test's time is that of its median step.
+    A test's time is that of its median step. A control passes by failing the check, and has a property that
+    says so.
     """
     suites = ET.Element("testsuites", name=_sayable(report.title))
     for comparison in report.comparisons:
@@ -49,6 +50,9 @@ def _suite(comparison: Comparison, *, names_run: bool) -> ET.Element:
 def _case(comparison: Comparison, row: Row, where: str) -> ET.Element:
     case = ET.Element("testcase", classname=where, name=_sayable(row.strategy), time=_time(row))
     problem = row.problems[0] if row.problems else None
+    if row.mark.kind == "control":
+        properties = ET.SubElement(case, "properties")
+        ET.SubElement(properties, "property", name="control", value=_sayable(row.mark.explanation))
     if row.status == "skipped":
         ET.SubElement(case, "skipped", message=_sayable(problem.message if problem else "skipped"))
     elif row.status != "ok":
@@ -65,12 +69,14 @@ def _case(comparison: Comparison, row: Row, where: str) -> ET.Element:
 
 def _figures(comparison: Comparison, row: Row) -> list[str]:
     assert row.rate is not None
-    told = [f"{plain(row.rate.value)} examples/s, {mark_words(row)}"]
+    lines = [f"{plain(row.rate.value)} examples/s, {mark_words(row)}"]
+    if row.mark.kind == "control":
+        lines.append(f"A control, no candidate. {row.mark.explanation}")
     if row.p50_s is not None:
-        told.append(f"median step {seconds(row.p50_s.value)}")
+        lines.append(f"median step {seconds(row.p50_s.value)}")
     if row.ratio is not None:
-        told.append(f"{times(row.ratio.value)} {comparison.baseline} ({interval_of(row.ratio)})")
-    return told
+        lines.append(f"{times(row.ratio.value)} {comparison.baseline} ({interval_of(row.ratio)})")
+    return lines
 
 
 def _time(row: Row) -> str:

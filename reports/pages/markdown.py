@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from reports.notes.doubts import is_warning
 from reports.pages.markdown_text import markdown_table, markdown_text
 from reports.rows import Comparison, FaultMatrix, LinkSensitivity, Report, Scaling
 from reports.tables.checks import check_table, problem_table
@@ -62,6 +63,12 @@ _DROPPED_WHOLE: dict[Kind, str] = {
 """What is left out for want of room, the least important first, in words."""
 _DROPPED_SINGLY: dict[Kind, str] = {"ranking": "rankings", "verdict": "verdicts"}
 
+_LEGEND = (
+    "Mark: what a check against one device says of what a strategy computes; a control sends nothing and "
+    "never wins. Rank: by examples per second of those that compute the right thing; these repeats cannot "
+    "tell apart those that share one."
+)
+
 _FOLDED: tuple[tuple[Kind, str, Callable[[Comparison], Table | None]], ...] = (
     ("steps", "Step times", step_table),
     ("traced", "Where a step's time goes", trace_table),
@@ -105,16 +112,17 @@ def to_markdown(report: Report, *, most: int = MOST_CHARACTERS) -> str:
 
 
 def _blocks(report: Report) -> Iterator[_Block]:
-    names_runs = len(report.origins) > 1
+    if report.comparisons:
+        yield _block("heading", markdown_text(_LEGEND))
     for comparison in report.comparisons:
-        yield from _comparison_blocks(comparison, names_runs=names_runs)
+        yield from _comparison_blocks(comparison, report.run_in_words(comparison.run))
     for matrix in report.fault_matrices:
-        heading = _heading(matrix.title, matrix, names_runs=names_runs)
+        heading = _heading(matrix.title, matrix, report.run_in_words(matrix.run))
         yield _block("verdict", heading, "", f"**{markdown_text(front_line(matrix))}**")
         yield _block("ranking", *markdown_table(fault_table(matrix)))
     across: tuple[Scaling | LinkSensitivity, ...] = (*report.scaling, *report.link_sensitivity)
     for curves in across:
-        yield _curves_block(curves, names_runs=names_runs)
+        yield _curves_block(curves, report.run_in_words(curves.run))
     if report.problems:
         title = f"Failures: {len(report.problems)}"
         yield _folded("problems", title, *markdown_table(problem_table(report.problems)))
@@ -127,15 +135,31 @@ def _blocks(report: Report) -> Iterator[_Block]:
         yield _folded("differences", "What differs", caption, "", *markdown_table(differing))
     for origin in report.origins:
         facts = [f"- {markdown_text(name)}: {markdown_text(value)}" for name, value in origin.facts]
-        yield _folded("origins", "What ran where", f"**{markdown_text(origin.run)}**", "", *facts)
+        yield _folded(
+            "origins",
+            "What ran where",
+            f"**{markdown_text(report.run_in_words(origin.run) or origin.run)}**",
+            "",
+            *facts,
+        )
 
 
-def _comparison_blocks(comparison: Comparison, *, names_runs: bool) -> Iterator[_Block]:
-    heading = _heading(comparison.workload, comparison, names_runs=names_runs)
-    yield _block("verdict", heading, "", f"**{markdown_text(comparison.verdict.headline)}**")
+def _comparison_blocks(comparison: Comparison, run: str) -> Iterator[_Block]:
+    """What is said of a comparison, the answers first.
+
+    Args:
+        run: its name, empty where there is one run alone.
+    """
+    verdict = comparison.verdict
+    answers = [each.text for each in verdict.answers if each.goal != verdict.goal]
+    heading = _heading(comparison.workload, comparison, run)
+    further = [line for text in answers for line in ("", markdown_text(text))]
+    yield _block("verdict", heading, "", f"**{markdown_text(verdict.headline)}**", *further)
     ranking = speed_table(comparison)
     yield _block("ranking", *markdown_table(ranking), "", markdown_text(ranking.caption))
-    reasons = (*comparison.verdict.details, *comparison.notes)
+    warnings = [note for note in comparison.notes if is_warning(note)]
+    details = [text for text in verdict.details if text not in answers]
+    reasons = (*warnings, *details, *(note for note in comparison.notes if not is_warning(note)))
     if reasons:
         yield _block("reasons", *(f"- {markdown_text(text)}" for text in reasons))
     for kind, title, table in _FOLDED:
@@ -144,22 +168,20 @@ def _comparison_blocks(comparison: Comparison, *, names_runs: bool) -> Iterator[
             yield _folded(kind, title, markdown_text(content.caption), "", *markdown_table(content))
 
 
-def _curves_block(curves: Scaling | LinkSensitivity, *, names_runs: bool) -> _Block:
+def _curves_block(curves: Scaling | LinkSensitivity, run: str) -> _Block:
     """What several comparisons tell together."""
     if isinstance(curves, Scaling):
         title, table, sentences = "Scaling", scaling_table(curves), []
     else:
         title, table = "Links", link_table(curves)
         sentences = [f"- {markdown_text(sentence)}" for sentence in curves.sentences]
-    heading = _heading(f"{title}: {curves.workload}", curves, names_runs=names_runs)
+    heading = _heading(f"{title}: {curves.workload}", curves, run)
     return _block("curves", heading, "", *sentences, *([""] if sentences else []), *markdown_table(table))
 
 
-def _heading(
-    title: str, of: Comparison | FaultMatrix | Scaling | LinkSensitivity, *, names_runs: bool
-) -> str:
-    run = f" · run {of.run}" if names_runs else ""
-    return f"## {markdown_text(title)}\n\n{markdown_text(f'{of.shape}{run}')}"
+def _heading(title: str, of: Comparison | FaultMatrix | Scaling | LinkSensitivity, run: str) -> str:
+    where = f"{of.shape} · run {run}" if run else of.shape
+    return f"## {markdown_text(title)}\n\n{markdown_text(where)}"
 
 
 def _block(kind: Kind, *lines: str) -> _Block:

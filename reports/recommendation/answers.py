@@ -10,7 +10,7 @@ from reports.quantities import plain, spread_of
 from reports.recommendation.candidates import can_win, lead_of
 from reports.recommendation.phrases import rate_phrase
 from reports.recommendation.sent_bytes import SentBytes, layer_of, sent_by
-from reports.rows import Answer, Goal, Row
+from reports.rows import Answer, ByteLayer, Goal, Row
 
 
 def further_answers(rows: Sequence[Row], contrasts: Contrasts) -> tuple[Answer, ...]:
@@ -66,7 +66,7 @@ def _standing(row: Row) -> float:
 
 
 def _least_network(rows: Sequence[Row], contrasts: Contrasts) -> Answer | None:
-    """Which strategy sends least of those that send anything, as one device alone does not."""
+    """Which strategy sends least of those that send anything; others, such as one device alone, are named."""
     candidates = [row for row in rows if can_win(row)]
     layer = layer_of(candidates)
     sent = [
@@ -78,16 +78,27 @@ def _least_network(rows: Sequence[Row], contrasts: Contrasts) -> Answer | None:
     level = [(each, row) for each, row in sent if row is not least and not fewest.is_surely_less(each)]
     how = "by prediction" if layer == "payload" else "over TCP"
     figure = f"{fewest.text} a step {how} ({spread_of(fewest.mean, unit='bytes')})"
-    text = f"Least network: {least.strategy}, {figure}{_cost_in_speed(least, candidates[0], contrasts)}."
+    silent = [row.strategy for row in candidates if _sends_nothing(row, layer)]
+    among = " of those that send anything" if silent else ""
+    parts = [f"Least network{among}: {least.strategy}, {figure}"]
+    parts[0] += _cost_in_speed(least, candidates[0], contrasts)
     if level:
         names = " and ".join(row.strategy for _, row in level)
-        text = f"{text[:-1]}; {names} cannot be told from it in bytes{_why_level(fewest, level)}."
+        parts.append(f"{names} cannot be told from it in bytes{_why_level(fewest, level)}")
+    if silent:
+        parts.append(f"{' and '.join(silent)} {'sends' if len(silent) == 1 else 'send'} nothing")
     return Answer(
         goal="network",
-        text=text,
+        text=f"{'; '.join(parts)}.",
         strategies=(least.strategy, *(row.strategy for _, row in level)),
         certain=not level,
     )
+
+
+def _sends_nothing(row: Row, layer: ByteLayer) -> bool:
+    """Whether it is known that a row sends nothing."""
+    sent = sent_by(row, layer)
+    return sent is not None and not sent.is_bound and sent.mean.high <= 0
 
 
 def _why_level(fewest: SentBytes, level: Sequence[tuple[SentBytes, Row]]) -> str:

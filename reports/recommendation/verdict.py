@@ -17,6 +17,7 @@ from reports.recommendation.answers import further_answers, why_no_answer
 from reports.recommendation.candidates import Lead, can_win, lead_of
 from reports.recommendation.cannot_win import outside
 from reports.recommendation.phrases import bytes_phrase, rate_phrase
+from reports.recommendation.ties import tie_sentences
 from reports.rows import Advice, Answer, Goal, Row
 from reports.shapes import BASELINE
 from reports.statistics import Ratio
@@ -159,13 +160,17 @@ def _without_interval(rows: Sequence[Row], candidates: Sequence[Row], contrasts:
 def _level(rows: Sequence[Row], lead: Lead, contrasts: Contrasts) -> Advice:
     level, names = (lead.leader, *lead.level), lead.strategies
     joined = f"{', '.join(names[:-1])} and {names[-1]}"
-    gap = contrasts.of(names[0], names[-1])
+    ties = tie_sentences(level, contrasts)
     return Advice(
         kind="together",
         headline=f"{joined} rank together: these repeats cannot tell them apart.",
         details=(
-            *(() if gap is None else _gap(names[0], names[-1], gap)),
-            *_against_baseline(rows, level[0]),
+            *ties,
+            *(
+                text
+                for text in _against_baseline(rows, level[0])
+                if not any(text[:-1] in tie for tie in ties)
+            ),
             *_wire(level),
             *outside(rows, level[0], contrasts),
         ),
@@ -199,14 +204,6 @@ def _ahead_of(leader: Row, second: Row, lead: Ratio | None) -> str:
         return ""
     place = "the baseline and next" if second.is_baseline else "the next"
     return f": {rate_phrase(lead, second.strategy)}, {place}{bytes_phrase(leader, second)}"
-
-
-def _gap(highest: str, lowest: str, figure: Ratio) -> tuple[str, ...]:
-    """How far apart strategies are that rank together, and how small a gap would have been seen."""
-    least = figure.least_effect
-    seen = "" if least is None else f"; a difference of {least - 1:.0%} would most likely have been seen"
-    phrase = rate_phrase(figure, lowest)
-    return (f"From the highest figure to the lowest of them: {highest} runs at {phrase}{seen}.",)
 
 
 def _against_baseline(rows: Sequence[Row], row: Row) -> tuple[str, ...]:

@@ -307,9 +307,10 @@ class FaultMatrix:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What ran where: one run folder's name, facts and resolved experiment."""
+    """What ran where: one run's name and that of its folder, its facts and its resolved experiment."""
 
     run: str
+    folder: str
     facts: tuple[tuple[str, str], ...]
     experiment: Mapping[str, object]
 
@@ -347,3 +348,12 @@ class Report:
     origins: tuple[Origin, ...]
     differences: tuple[FactDifference, ...] = ()
     hints: tuple[str, ...] = ()
+
+    def run_in_words(self, run: str) -> str:
+        """A run as its readers know it: by its folder, and by its own name; empty where there is no other."""
+        if len(self.origins) < 2:
+            return ""
+        folders = {origin.folder for origin in self.origins if origin.run == run}
+        # Copies of one run have its name in several folders.
+        folder = folders.pop() if len(folders) == 1 else run
+        return run if folder in ("", run) else f"{folder} ({run})"

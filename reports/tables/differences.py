@@ -16,7 +16,7 @@ def difference_table(report: Report) -> Table | None:
     """A line for each fact that differs, a column for each run; None where all is alike."""
     if not report.differences:
         return None
-    names = ("fact", *(origin.run for origin in report.origins))
+    names = ("fact", *(report.run_in_words(origin.run) or origin.run for origin in report.origins))
     several = len(report.origins) > 1
     return table_of(
         f"Facts that are not the same in all {'runs' if several else 'records'}; several values of one run "

@@ -78,10 +78,10 @@ def compare(
 
 
 def _show(table: TerminalTable) -> None:
-    output.say(table.title)
-    output.table(table.columns, table.rows)
     for line in table.verdict:
         output.say(line)
+    output.say(table.title)
+    output.table(table.columns, table.rows)
     if table.notes:
         output.say("What differs around them:")
     for note in table.notes:

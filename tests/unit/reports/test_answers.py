@@ -104,15 +104,21 @@ def test_each_goal_is_answered_with_its_certainty(compare: Compare) -> None:
     assert all(each.certain for each in advice.answers)
     assert answer(advice, "fastest").strategies == ("all-reduce",)
     assert answer(advice, "cheapest").strategies == ("single",)
-    # One device alone sends nothing, and is no choice of what to send.
+    # One device alone sends nothing, and is no choice of what to send: that is said.
     least = answer(advice, "network")
     assert least.strategies == ("ps",)
     assert re.fullmatch(
-        rf"Least network: ps, 1\.01 MB a step over TCP \(n=3, all 1\.01 MB\), at {FIGURE} the rate of "
-        r"all-reduce, the highest\.",
+        rf"Least network of those that send anything: ps, 1\.01 MB a step over TCP \(n=3, all 1\.01 MB\), "
+        rf"at {FIGURE} the rate of all-reduce, the highest; single sends nothing\.",
         least.text,
     )
     assert advice.details[-2:] == (answer(advice, "cheapest").text, least.text)
+
+
+def test_least_network_names_no_rule_where_every_strategy_sends(compare: Compare) -> None:
+    least = answer(compare([REDUCE, PS], baseline="all-reduce").verdict, "network")
+    assert least.text.startswith("Least network: ps, ")
+    assert "nothing" not in least.text
 
 
 def test_what_cannot_be_told_apart_is_no_certain_answer(compare: Compare) -> None:
@@ -135,7 +141,7 @@ def test_one_repeat_is_no_certain_answer(compare: Compare) -> None:
 
 def test_what_sends_least_and_is_fastest_is_said_once(compare: Compare) -> None:
     comparison = compare([ALONE, replace(REDUCE, payload=5e5), PS])
-    assert answer(comparison.verdict, "network").text.endswith(", which has the highest rate too.")
+    assert ", which has the highest rate too; " in answer(comparison.verdict, "network").text
     assert not any("Least network" in detail for detail in comparison.verdict.details)
     assert "all-reduce is fastest" in terminal_table(comparison).verdict[0]
 
@@ -148,7 +154,7 @@ def test_what_may_not_win_answers_nothing(compare: Compare) -> None:
 
 def test_the_goal_chooses_the_headline(towards: Callable[[list[Case], str], Advice]) -> None:
     advice = towards([ALONE, REDUCE, PS], "network")
-    assert advice.headline.startswith("Least network: ps, ")
+    assert advice.headline.startswith("Least network of those that send anything: ps, ")
     assert (advice.goal, advice.kind, advice.leaders) == ("network", "clear", ("ps",))
     assert advice.details[0].startswith("all-reduce is fastest")
     assert advice.headline not in advice.details

@@ -16,6 +16,7 @@ from harness.records.comparing.comparison_key import comparison_key
 from reports.changes.changes import Change, Changes, changes_between
 from reports.changes.wording import headline, to_document, to_markdown, to_terminal
 from reports.load import load
+from reports.pages.markdown_text import markdown_text
 
 USUAL_S = {"single": 0.05, "none": 0.02, "ps": 0.04, "all-reduce": 0.03, "sharded-update": 0.025}
 
@@ -70,7 +71,48 @@ def test_nothing_has_changed_however_slow_the_machine_is(runs: Runs) -> None:
     assert changes.geometric_mean == pytest.approx(1 / 1.4, rel=0.1)
     assert of(changes, "ps").of == "÷ single"
     assert of(changes, "single").of == "rate"
-    assert headline(changes) == "No case is slower or broken: 4 the same, 1 cannot be told."
+    assert headline(changes) == "No case is shown to be slower or broken: 4 the same, 1 cannot be told."
+
+
+def test_where_nothing_can_be_told_the_headline_is_no_all_clear(runs: Runs) -> None:
+    changes = runs.changes(cases(noise=0.1), cases(noise=0.1), repeats=3)
+    assert set(verdicts(changes).values()) == {"cannot-tell"}
+    lows = [each.factor.interval.low for each in changes.cases if each.factor and each.factor.interval]
+    assert len(lows) == 5
+    said = re.fullmatch(
+        r"Nothing can be told of 5 of 5 cases: a case up to (\d+) % slower would go unseen\.",
+        headline(changes),
+    )
+    assert said is not None
+    assert float(said[1]) == pytest.approx(100 * (1 - min(lows)), abs=0.5)
+    assert to_terminal(changes).verdict[0] == headline(changes)
+    assert to_markdown(changes).startswith(f"**{markdown_text(headline(changes))}**")
+
+
+def test_too_few_repeats_are_why_nothing_can_be_told(runs: Runs) -> None:
+    changes = runs.changes(cases(), cases(), repeats=2)
+    assert headline(changes) == (
+        "Nothing can be told of 5 of 5 cases: no interval: needs 3 repeats in both runs."
+    )
+
+
+def test_what_may_go_unseen_stands_beside_what_is_the_same(runs: Runs) -> None:
+    noisy = [replace(each, noise=0.1) if each.strategy == "ps" else each for each in cases()]
+    changes = runs.changes(noisy, noisy)
+    assert verdicts(changes)["ps"] == "cannot-tell"
+    assert re.fullmatch(
+        r"No case is shown to be slower or broken: 3 the same, 2 cannot be told; "
+        r"a case up to \d+ % slower would go unseen\.",
+        headline(changes),
+    )
+
+
+def test_the_answer_stands_before_the_table(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    changes = runs.changes(cases(), cases())
+    main(["compare", str(runs.path / "before"), str(runs.path / "after")])
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith(headline(changes))
+    assert text.index(headline(changes)) < text.index("the same is within 3 %") < text.index("now : before")
 
 
 def test_a_case_that_is_slower_is_found_on_a_machine_that_is_faster(runs: Runs) -> None:

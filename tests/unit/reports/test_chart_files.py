@@ -187,7 +187,9 @@ def test_several_runs_are_named_in_their_pictures(tmp_path: Path) -> None:
     cases = [Case(workload="w", strategy="ps")]
     runs = [write_run(tmp_path / name, cases, seed=i) for i, name in enumerate(("before", "after"))]
     files = reports.charts_of(runs, "svg")
-    assert {load(run).name for run in runs} == {file.where.rpartition("run ")[2] for file in files}
+    assert {f"{run.name} ({load(run).name})" for run in runs} == {
+        file.where.rpartition("run ")[2] for file in files
+    }
 
 
 def test_a_run_without_figures_has_no_files(tmp_path: Path) -> None:

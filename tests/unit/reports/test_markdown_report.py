@@ -102,6 +102,43 @@ def test_verdict_and_ranking_stand_open_and_all_else_is_folded(full_run: Path) -
     assert "Left out, since" not in text
 
 
+def test_answers_stand_under_the_headline_and_warnings_before_all_reasons(tmp_path: Path) -> None:
+    cases = [
+        Case(workload="w", p50_s=0.05, price_per_hour=1.0, **SINGLE),
+        Case(workload="w", strategy="all-reduce", p50_s=0.01, payload=2e6, price_per_hour=2.0),
+        Case(
+            workload="w", strategy="ps", p50_s=0.02, price_per_hour=2.0, payload=1e6, warnings=("it is slow",)
+        ),
+    ]
+    report = build([load(write_run(tmp_path / "run", cases))])
+    (comparison,) = report.comparisons
+    text = to_markdown(report)
+    table = text.index("| strategy |")
+    for answer in comparison.verdict.answers:
+        assert text.count(markdown_text(answer.text)) == 1
+        assert text.index("## w") < text.index(markdown_text(answer.text)) < table
+    assert [each.goal for each in comparison.verdict.answers] == ["fastest", "cheapest", "network"]
+    (warning,) = [line for line in text.splitlines() if "it is slow" in line]
+    items = [line for line in text[table:].splitlines() if line.startswith("- ")]
+    assert items[0] == warning
+    assert len(items) > 2
+
+
+def test_marks_and_ranks_are_explained_once(full_run: Path) -> None:
+    text = reports.render([full_run], "md")
+    assert text.count("Mark: ") == 1
+    assert text.index("Mark: ") < text.index("| rank | mark |")
+
+
+def test_facts_that_nothing_is_known_of_are_not_listed(tmp_path: Path) -> None:
+    run = load(write_run(tmp_path / "run", [Case(workload="w", strategy="ps", scenario="")]))
+    (origin,) = build([run]).origins
+    assert [name for name, value in origin.facts if not value] == []
+    (record, *_) = run.records
+    assert record.method is not None
+    assert record.method.scenario == ""
+
+
 def many_cases(n_workloads: int) -> list[Case]:
     return [
         case
@@ -126,7 +163,7 @@ def test_a_large_report_fits_into_a_comment_and_says_what_is_missing(
     assert "stratbench report RUN_DIR --format html" in last
     assert "CPU time of a step" not in text
     for i in range(n_workloads):
-        assert re.search(rf"## w{i}\n\n.*\n\n\*\*.*\*\*\n\n\| strategy \| rank", text)
+        assert re.search(rf"## w{i}\n\n.*\n\n\*\*.*\*\*\n\nLeast network.*\n\n\| strategy \| rank", text)
 
 
 def test_less_important_tables_go_first(tmp_path: Path) -> None:

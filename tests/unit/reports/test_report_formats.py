@@ -243,6 +243,19 @@ def test_junit_has_a_test_for_each_strategy_and_says_what_is_wrong(full_run: Pat
     assert SCRIPT in {case.get("name") for case in suites[SCRIPT].iter("testcase")}
 
 
+def test_a_control_in_junit_is_named_as_one(full_run: Path) -> None:
+    root = ET.fromstring(reports.render([full_run], "junit"))
+    tests = [case for case in root.iter("testcase") if case.find("properties") is not None]
+    assert {case.get("name") for case in tests} == {"none"}
+    assert len(tests) == 3
+    for control in tests:
+        (stated,) = control.findall("properties/property")
+        assert stated.get("name") == "control"
+        assert "must not agree with the reference" in stated.get("value", "")
+        assert f"A control, no candidate. {stated.get('value')}" in control.findtext("system-out", "")
+        assert control.find("failure") is None
+
+
 def test_junit_says_what_xml_cannot(tmp_path: Path) -> None:
     nasty = "a\x00\x1b[2J\ud800]]>&b"
     path = write_run(

@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import io
 import json
+import shlex
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -14,6 +15,7 @@ from synthetic_run import DIED, SINGLE, Case, write_run
 
 import reports
 from harness.cli import main
+from reports.compare import build
 from reports.load import load
 from reports.pages.markdown_text import markdown_text
 
@@ -29,9 +31,12 @@ def test_every_format_says_of_which_run_something_is(runs: list[Path]) -> None:
     names = [load(run).name for run in runs]
     assert len(set(names)) == 2
     markdown = reports.render(runs, "md")
-    for name in names:
+    page = reports.render(runs, "html")
+    for run in runs:
+        # The folder is what readers know, the name what records have.
+        name = f"{run.name} ({load(run).name})"
         assert markdown.count(markdown_text(f"batch 64 · run {name}")) == 1
-        assert f"run {name}" in reports.render(runs, "html")
+        assert page.count(f"<span>run {name}</span>") == 1
     rows = list(csv.DictReader(io.StringIO(reports.render(runs, "csv"))))
     assert {row["run"] for row in rows} == set(names)
     root = ET.fromstring(reports.render(runs, "junit"))
@@ -55,7 +60,8 @@ def test_runs_of_one_experiment_are_better_compared(
     runs: list[Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = "stratbench compare monday tuesday"
-    assert json.loads(reports.render(runs, "json"))["hints"][0].endswith(command)
+    # As they were typed, so that they can be pasted.
+    assert json.loads(reports.render(runs, "json"))["hints"][0].endswith(f"compare {runs[0]} {runs[1]}")
     # By the time at which they were made, not by the order in which they are named.
     head = json.loads((runs[0] / "run.json").read_text())
     (runs[0] / "run.json").write_text(json.dumps(head | {"created_utc": "2020-01-01T00:00:00Z"}))
@@ -67,6 +73,28 @@ def test_runs_of_one_experiment_are_better_compared(
     experiment = runs[1] / "experiment.yaml"
     experiment.write_text(experiment.read_text().replace("name: synthetic", "name: other"))
     assert json.loads(reports.render(runs, "json"))["hints"] == []
+
+
+def test_folders_that_a_shell_would_take_apart_are_quoted(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / name, CASES, seed=i) for i, name in enumerate(("of monday", "of tuesday"))]
+    (hint,) = json.loads(reports.render(runs, "json"))["hints"]
+    assert shlex.split(hint.partition("stratbench compare ")[2]) == list(map(str, runs))
+
+
+def test_one_run_is_not_told_from_others(runs: list[Path]) -> None:
+    name = load(runs[0]).name
+    text = reports.render(runs[:1], "md")
+    assert markdown_text(name) in text
+    assert markdown_text(f"({name})") not in text
+    assert f"({name})" not in reports.render(runs[:1], "html")
+
+
+def test_a_run_in_a_folder_of_its_own_name_is_named_once(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path / name, CASES, seed=i) for i, name in enumerate(("one", "other"))]
+    run = folders[0].rename(tmp_path / load(folders[0]).name)
+    (origin, _) = build([load(run), load(folders[1])]).origins
+    assert origin.folder == origin.run
+    assert markdown_text(f"({origin.run})") not in reports.render([run, folders[1]], "md")
 
 
 def test_runs_without_a_case_in_common_have_nothing_to_compare(tmp_path: Path) -> None:

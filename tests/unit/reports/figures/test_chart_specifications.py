@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from synthetic_run import SINGLE, Case, full_cases, write_run
 
 from reports.compare import build
 from reports.figures import charts, curves
+from reports.figures.legend import LegendEntry, legend_of
 from reports.figures.specification import BarChart
 from reports.load import load, read_steps
+from reports.quantities import seconds
 from reports.rows import Comparison, Report
 
 
@@ -67,6 +70,39 @@ def test_parts_of_a_step_follow_one_another_without_gap(report: Report, draw: ob
             assert after.start == pytest.approx(before.end)
 
 
+@pytest.mark.parametrize(
+    ("name", "transform_s", "has_control", "why"),
+    [
+        ("tf-mirrored", None, True, "since TensorFlow's own strategies have no control"),
+        ("all-reduce", 0.08, True, "since no control was measured that computes it in the same way"),
+        ("all-reduce", 0.08, False, "since no control was measured here"),
+    ],
+)
+def test_a_step_that_is_not_split_is_said_to_be_none_of_computing(
+    report: Report, name: str, transform_s: float | None, why: str, *, has_control: bool
+) -> None:
+    comparison = of(report, "wide-mlp")
+    rows = [row for row in comparison.rows if has_control or row.mark.kind != "control"]
+    (row,) = [row for row in rows if row.strategy == "all-reduce"]
+    took = None if transform_s is None else row.transform_s
+    unsplit = replace(row, strategy=name, exposed_comm_s=None, transform_s=took)
+    chart = charts.time_split(replace(comparison, rows=(*rows, unsplit)))
+    assert chart is not None
+    bar = chart.lanes[-1].bars[0]
+    assert row.p50_s is not None
+    assert (bar.kind, bar.end) == ("unsplit", row.p50_s.value)
+    assert bar.tip.startswith(f"{name}: not split: {seconds(row.p50_s.value)}, {why}")
+    assert LegendEntry(form="bar", color="grey", text="not split") in legend_of(chart)
+
+
+def test_what_sends_nothing_computes_alone(report: Report) -> None:
+    chart = charts.time_split(of(report, "wide-mlp"))
+    assert chart is not None
+    (alone,) = [lane.bars for lane in chart.lanes if lane.key == "single"]
+    assert [bar.kind for bar in alone] == ["compute"]
+    assert alone[0].tip.startswith("single: computing ")
+
+
 def test_bytes_that_were_not_measured_are_said_not_to_be(report: Report) -> None:
     chart = charts.bytes_sent(of(report, "digits-cnn"))
     assert chart is not None
@@ -90,6 +126,7 @@ def test_losses_keep_their_gaps_and_steps(report: Report) -> None:
     by_step, by_second = curves.losses_by_step(comparison), curves.losses_by_second(comparison)
     assert by_step is not None
     assert by_second is not None
+    assert (by_step.x.what, by_step.y.what, by_second.y.what) == ("step", "loss", "loss")
     for curve, line, timed in zip(comparison.curves.losses, by_step.lines, by_second.lines, strict=True):
         assert [x for x, _ in line.points] == list(map(float, curve.at_steps))
         assert [x for x, _ in timed.points] == list(curve.at_s)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
+import json
 import math
 import re
 from importlib import resources
 from xml.etree import ElementTree as ET
 
 import pytest
+from quickjs import Context
 
-from reports.figures.renderer import NARROW_PX, WIDE_PX, echarts_source, svg
+from reports.figures.renderer import NARROW_PX, WIDE_PX, as_data, charts_source, echarts_source, svg
 from reports.figures.specification import (
     Axis,
     Bar,
@@ -77,6 +79,8 @@ CHARTS: dict[str, Chart] = {
             )
             for i in range(4)
         ),
+        front="",
+        behind="",
     ),
     "lines": LineChart(
         label="lines",
@@ -247,3 +251,40 @@ def test_an_interval_beyond_the_axis_is_not_drawn_over_what_stands_there() -> No
     )
     root = ET.fromstring(svg(chart, width=WIDE_PX))
     assert not [e for e in root.iter() if e.get("stroke") == "var(--ink)"]
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "point", "tip"),
+    [
+        (
+            Axis(name="step, from 1 on", unit="number", what="step"),
+            Axis(name="loss", unit="number", what="loss"),
+            (14.0, 1.1293),
+            "none: loss 1.13 at step 14",
+        ),
+        (
+            Axis(name="step, from 1 on", unit="number", what="step"),
+            Axis(name="loss", unit="number", what="loss"),
+            (12345.0, None),
+            "none: no loss at step 12,345",
+        ),
+        (
+            Axis(name="seconds of training", unit="seconds"),
+            Axis(name="loss", unit="number", what="loss"),
+            (0.25, 2.0),
+            "none: loss 2 at 250 ms",
+        ),
+    ],
+)
+def test_whoever_points_at_a_line_sees_what_its_values_are(
+    x: Axis, y: Axis, point: tuple[float, float | None], tip: str
+) -> None:
+    of_none = Line(key="none", name="none", color=0, points=(point, (1.0, 1.0)))
+    chart = LineChart(label="", x=x, y=y, lines=(of_none,))
+    context = Context()
+    context.eval(f"{charts_source()}\n;0")
+    draw = context.eval(
+        "(chart) => JSON.stringify(charts.draw(JSON.parse(chart), 1060, {live: true}).option.series[0].data)"
+    )
+    (first, _) = json.loads(draw(json.dumps(as_data(chart))))
+    assert first["tip"] == tip
