@@ -19,7 +19,7 @@ from harness.records.facts.rounds import Rounds
 from harness.records.record import Record
 from reports.contrasts import Contrasts
 from reports.paired_statistics import adjusted, paired_ratio
-from reports.recommendation.ties import enough_repeats, why_together
+from reports.recommendation.ties import enough_repeats, tie_sentences, why_together
 from reports.rows import Comparison
 from reports.statistics import Ratio
 
@@ -85,6 +85,20 @@ def test_a_tie_has_no_corrected_p_where_nothing_contradicts_it() -> None:
     assert why_together("a", "c", table("a", "b", "c", "d")) == ""
     # Of one pair nothing is corrected, and `a` is ahead.
     assert why_together("a", "b", table("a", "b")) == ""
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("a", "b", "c"), ("a", "d", "b")])
+def test_the_corrected_p_stands_beside_the_interval_that_excludes_1(
+    compare: Callable[..., Comparison], names: tuple[str, ...]
+) -> None:
+    (any_row,) = compare([Case(workload="w", strategy="ps")]).rows
+    contrasts = table("a", "b", "c", "d")
+    sentences = tie_sentences([replace(any_row, strategy=name) for name in names], contrasts)
+    why = why_together("a", "b", contrasts)
+    (of_b,) = [text for text in sentences if "the rate of b" in text]
+    assert why
+    assert f"the rate of b{why}" in of_b
+    assert sum(why in text for text in sentences) == 1
 
 
 def test_enough_repeats_tell_a_difference_as_large_four_times_in_five() -> None:
