@@ -48,6 +48,10 @@ from reports.run_sets import hints_of, report_title
 from reports.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
 from reports.statistics import Ratio
 
+_LEAST_BASELINES = 4
+_MOST_RATIOS = 4_000
+"""Ratios of rows to all baselines that a reader may choose; of many rows there are fewer to choose from."""
+
 
 def build(
     runs: Sequence[Run],
@@ -71,7 +75,9 @@ def build(
     for run in runs:
         left_out.extend(replace(item, where=f"{run.name}: {item.where}") for item in run.left_out)
     shown_steps = None if read_steps is None else ShownSteps(read_steps, _shares(shapes))
-    most_lines = lines_of_each(sum(len(cases) for _, _, cases in shapes)) if with_files else None
+    n_rows = sum(len(cases) for _, _, cases in shapes)
+    most_lines = lines_of_each(n_rows) if with_files else None
+    n_baselines = min(n_baselines, max(_LEAST_BASELINES, _MOST_RATIOS // max(1, n_rows)))
     for run, shape, cases in shapes:
         source = _compared(run, shape, cases, shown_steps, left_out, most_lines)
         others = _other_baselines(source, n_baselines)

@@ -53,6 +53,9 @@ class Contrasts:
         Args:
             prices: strategy → what it costs by the hour, above 0.
         """
+        if len(set(prices.values())) == 1 and set(prices) == set(self.usable):
+            # Where all cost the same, ratios are those of the rates.
+            return self
         return Contrasts({name: self.usable.get(name, ()) for name in prices}, prices)
 
     def price_of(self, name: str) -> float:

@@ -37,6 +37,10 @@ from reports.tables.workers import balance_table, memory_table
 _MAY_WIN = "may win"
 _MANY_ROWS = 60
 """From so many on a page has no charts for narrow pages but those that its script draws."""
+_ROOM = 1_700_000
+"""Characters of charts that stand in a page before its script runs."""
+_TOO_MANY_ROWS = 400
+"""From so many on these are the most important charts alone: each takes time, and nobody sees all of them."""
 _DRAWN = ("steps", "other_baselines", "curves", "scaling", "link_sensitivity", "placement", "passes")
 """What stands in the page as charts and tables, and would double its size as data."""
 
@@ -49,7 +53,9 @@ def to_html(report: Report, *, in_run_folder: bool = False) -> str:
     """
     n_rows = sum(len(comparison.rows) for comparison in report.comparisons)
     pictures = Pictures(
-        charts={each.id: each.chart for each in report_charts(report)}, with_narrow=n_rows <= _MANY_ROWS
+        charts={each.id: each.chart for each in report_charts(report)},
+        with_narrow=n_rows <= _MANY_ROWS,
+        room=_ROOM if n_rows <= _TOO_MANY_ROWS else 0,
     )
     script = page_script()
     return template("report.html.j2").render(
@@ -216,23 +222,20 @@ def _section(comparison: Comparison, number: int, pictures: Pictures) -> dict[st
         "traces": [row for row in comparison.rows if row.traces],
         "memory": memory_table(comparison),
         "memory_chart": pictures.of(f"{name}-memory"),
-        "matrices": [(row.strategy, _heat(row)) for row in comparison.rows if _heat(row)],
+        "matrices": [(row.strategy, heat) for row in comparison.rows if (heat := _heat(row))],
         "n_undrawn": sum(row.n - len(row.steps) for row in comparison.rows if row.n > MAX_SHOWN_REPEATS),
         "n_thinned": sum(steps.thinned_from is not None for row in comparison.rows for steps in row.steps),
     }
 
 
-def _heat(row: Row) -> list[list[tuple[str, Markup]]]:
+def _heat(row: Row) -> list[list[tuple[str, str]]]:
     """The TCP matrix as shown bytes and their share of the largest cell; empty when nothing was sent."""
     if row.tcp_matrix is None:
         return []
     top = max((value for line in row.tcp_matrix for value in line if value is not None), default=0.0)
     if top <= 0:
         return []
-    return [
-        [(byte_count(value), Markup("{:.2f}").format((value or 0.0) / top)) for value in line]
-        for line in row.tcp_matrix
-    ]
+    return [[(byte_count(value), f"{(value or 0.0) / top:.2f}") for value in line] for line in row.tcp_matrix]
 
 
 def _plain(value: object) -> object:

@@ -76,7 +76,7 @@ class Pictures:
     """
 
     charts: Mapping[str, Chart] = field(default_factory=dict)
-    room: int = 1_700_000
+    room: int = 2_000_000
     with_narrow: bool = True
     specifications: dict[str, object] = field(default_factory=dict)
 

@@ -43,9 +43,10 @@ def test_lists_are_arrays_of_what_the_contract_says(capsys: pytest.CaptureFixtur
 def test_report_goes_where_it_is_told(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(
-        reports, "render", lambda run_dirs, kind, tell: f"{kind} of {len(run_dirs)}\n", raising=False
-    )
+    def render(run_dirs: list[Path], kind: str, **_: object) -> str:
+        return f"{kind} of {len(run_dirs)}\n"
+
+    monkeypatch.setattr(reports, "render", render, raising=False)
     status, captured = call(capsys, "report", "a", "b", "--format", "csv")
     assert (status, captured.out) == (0, "csv of 2\n")
     out = tmp_path / "all.html"
