@@ -1,11 +1,9 @@
 """What a report of many records costs, beside reading them, which every format has to.
 
-Processor seconds of one process, which other programs disturb little; what is held is their ratio, and of a
-report of thousands of cases, made in a process of its own, its memory. The size of a page is held, too.
+Processor seconds of one process, which other programs disturb little; what is held is their ratio, and the
+size of a page.
 """
 
-import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -27,7 +25,6 @@ N_STRATEGIES = 10
 N_REPEATS = 300
 # The permutation tests of ten strategies draw as many splits however few the repeats are.
 MOST_OF_READING = 3.0
-MOST_MEMORY_BYTES = 1e9
 MOST_PAGE_BYTES = 4e6
 
 
@@ -88,42 +85,6 @@ def test_report_of_many_records(
         sys.stdout.write(f"\nreport {format} of {n_records} records: {whole_s:.2f} s, ")
         sys.stdout.write(f"{whole_s / reading_s:.1f} times what reading them takes\n")
     assert whole_s < MOST_OF_READING * reading_s
-
-
-@pytest.fixture(scope="module")
-def many_cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of two thousand cases, three repeats of each with its record and its files."""
-    path = tmp_path_factory.mktemp("many-cases") / "run"
-    return write_many_cases(path, n_shapes=50, n_strategies=40, n_repeats=3)
-
-
-_FRESH = """
-import json, pathlib, resource, sys, time
-import reports
-text = reports.render([pathlib.Path(sys.argv[1])], sys.argv[2])
-most_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-print(json.dumps({"cpu_s": time.process_time(), "most_bytes": most_bytes, "letters": len(text)}))
-"""
-
-
-@pytest.mark.parametrize("format", ["html", "json"])
-def test_report_of_thousands_of_cases(
-    format: str,  # noqa: A002 - as the command line calls it
-    many_cases: Path,
-    benchmark: BenchmarkFixture,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def fresh() -> dict[str, float]:
-        command = [sys.executable, "-c", _FRESH, str(many_cases), format]
-        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
-        return json.loads(answer.stdout)  # type: ignore[no-any-return]
-
-    cost = benchmark.pedantic(fresh, rounds=1)
-    benchmark.extra_info.update(cost)
-    with capsys.disabled():
-        sys.stdout.write(f"\nreport {format} of 6,000 records: {cost['cpu_s']:.1f} s, ")
-        sys.stdout.write(f"{cost['most_bytes'] / 1e9:.2f} GB, {cost['letters'] / 1e6:.1f} MB of text\n")
-    assert cost["most_bytes"] < MOST_MEMORY_BYTES
 
 
 def test_a_page_of_two_hundred_cases_can_be_sent(tmp_path: Path) -> None:
