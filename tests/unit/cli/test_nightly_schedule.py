@@ -65,8 +65,8 @@ def test_a_day_has_no_second_night_when_its_clock_is_set_back() -> None:
         ("2026-03-28 00:00", ["28 02:30 +0100", "29 03:30 +0200", "30 02:30 +0200"]),
         # At 03:00 it becomes 02:00.
         ("2026-10-24 00:00", ["24 02:30 +0200", "25 02:30 +0200", "26 02:30 +0100"]),
-        # Asked for between the two times that it is 02:30: this day has had its own.
-        ("2026-10-25 00:45", ["26 02:30 +0100", "27 02:30 +0100"]),
+        # Asked for when it is 02:15 for the second time: 02:30 of this day is over.
+        ("2026-10-25 01:15", ["26 02:30 +0100", "27 02:30 +0100"]),
     ],
 )
 @pytest.mark.parametrize("is_of_the_machine", [True, False])
