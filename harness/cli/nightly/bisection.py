@@ -182,9 +182,14 @@ def _halfway(trials: Trials, name: str) -> float:
     """Logarithm of half the change between the ends, which are run first."""
     last = len(trials.commits) - 1
     for index in (0, last):
-        if not trials.measure(index):
-            skipped = trials.skipped[-1]
-            raise CaseError("end-does-not-run", f"{skipped.commit} must run, got: {skipped.why}", stage="run")
+        why = trials.why_no_result(index) if trials.measure(index) else trials.skipped[-1].why
+        if why:
+            raise CaseError(
+                "end-does-not-run",
+                f"{trials.commits[index]} must run, for the search to have both its ends, got: {why}; make it "
+                "run here, as `stratbench run` at that commit shows it",
+                stage="run",
+            )
     factor, why = trials.between(0, last)
     if factor is None or factor.interval is None or factor.interval.high >= 1:
         ends = f"{trials.commits[0].sha[:10]} and {trials.commits[last].sha[:10]}"
