@@ -186,8 +186,8 @@ def _halfway(trials: Trials, name: str) -> float:
         if why:
             raise CaseError(
                 "end-does-not-run",
-                f"{trials.commits[index]} must run, for the search to have both its ends, got: {why}; make it "
-                "run here, as `stratbench run` at that commit shows it",
+                f"{trials.commits[index]} must run, as an end of the search, got: {why}; make it run "
+                "here, as `stratbench run` at that commit shows",
                 stage="run",
             )
     factor, why = trials.between(0, last)

@@ -2,16 +2,20 @@
 
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from git_repository import Repository
+from waiting import eventually
 
 import harness.bisection.checkout
+import harness.stratbench_process
 from harness.bisection.checkout import Checkout, Commit
 from harness.bisection.commit_run import CommitRuns
 from harness.bisection.search import OutOfTimeError
@@ -23,7 +27,18 @@ experiment, out = sys.argv[2], pathlib.Path(sys.argv[sys.argv.index("--out") + 1
 out.mkdir(parents=True)
 (out / "run.json").write_text(json.dumps({{"version": {version!r}, "arguments": sys.argv[1:]}}))
 """
-WAITS = "import signal; signal.pause()"
+WAITS = """
+import os, pathlib, signal, sys
+ready = pathlib.Path(os.environ["READY"])
+def clean_up(*_):
+    ready.unlink()
+    sys.exit(1)
+signal.signal(signal.SIGTERM, clean_up)
+ready.touch()
+while True:
+    signal.pause()
+"""
+OF_SUBPROCESS = ("DEVNULL", "TimeoutExpired")
 FAILS = "import sys; sys.exit('stratbench: no such option')"
 PRINTS = "import os, sys; sys.exit(f'its variables: {[name for name in os.environ if name[:4] == \"GIT_\"]}')"
 HANGS = """#!/bin/sh
@@ -188,24 +203,44 @@ def test_code_that_does_not_run_says_why(repository: Repository, tmp_path: Path)
     assert repository.worktrees == 1
 
 
-def test_a_run_that_takes_too_long_is_ended_and_leaves_no_worktree(
-    repository: Repository, tmp_path: Path
+def test_without_time_left_nothing_is_run(repository: Repository, tmp_path: Path) -> None:
+    sha = repository.commit("fails", code(FAILS))
+    with pytest.raises(OutOfTimeError):
+        runs(repository, tmp_path, until_s=time.monotonic()).run(only_commit(repository, sha))
+    assert not any((tmp_path / "private").iterdir())
+
+
+def test_a_run_that_takes_too_long_is_had_to_clean_up_and_leaves_no_worktree(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sha = repository.commit("waits", code(WAITS))
-    (commit,) = checkout(repository).commits_in_a_row(sha, sha)
-    for left_s in (-1.0, 0.5):
-        with pytest.raises(OutOfTimeError):
-            runs(repository, tmp_path, until_s=time.monotonic() + left_s).run(commit)
+    commit = only_commit(repository, repository.commit("waits", code(WAITS)))
+    ready = tmp_path / "ready"
+    started: list[subprocess.Popen[bytes]] = []
+
+    class OutOfTime(subprocess.Popen[bytes]):
+        """For the first wait, time is up as soon as the command is ready to clean up."""
+
+        def wait(self, timeout: float | None = None) -> int:
+            if not started:
+                started.append(self)
+                eventually(ready.exists, 60.0, "the command is ready")
+                assert timeout is not None
+                timeout = 0.0
+            return super().wait(timeout)
+
+    # Not `subprocess.Popen` itself, which git is run by.
+    monkeypatch.setattr(
+        harness.stratbench_process,
+        "subprocess",
+        SimpleNamespace(Popen=OutOfTime, **{name: getattr(subprocess, name) for name in OF_SUBPROCESS}),
+    )
+    timed = replace(
+        runs(repository, tmp_path, until_s=time.monotonic() + 3600),
+        environ={**os.environ, "READY": str(ready)},
+    )
+    with pytest.raises(OutOfTimeError):
+        timed.run(commit)
+    (process,) = started
+    assert process.returncode == 1
+    assert not ready.exists()
     assert repository.worktrees == 1
-    assert not any(str(tmp_path) in command for command in commands())
-
-
-def commands() -> list[str]:
-    """Command lines of all processes."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            found.append(path.read_bytes().decode(errors="replace"))
-        except OSError:
-            continue
-    return found
