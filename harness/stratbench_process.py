@@ -1,4 +1,7 @@
-"""Another `stratbench` command, in a process of its own that ends with whoever started it."""
+"""Another `stratbench` command, in a process of its own that is ended when the wait for it ends early.
+
+Only where the process that waits is killed (SIGKILL) does the command go on, to its own end.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.bisection.checkout import Commit, checked_out
+from harness.bisection.checkout import Checkout, Commit, without_git
 from harness.bisection.search import OutOfTimeError
 from harness.errors import CaseError, first_line
 from harness.provision.temporary.reaper import RUN_FOLDER_VARIABLE
@@ -52,7 +52,8 @@ class CommitRuns:
         out = self.folder / "runs" / commit.sha[:12]
         log = self.folder / f"{commit.sha[:12]}.log"
         with ExitStack() as stack:
-            code = stack.enter_context(checked_out(self.root, commit, self.folder))
+            checkout = Checkout(root=self.root, environ=self.environ)
+            code = stack.enter_context(checkout.checked_out(commit, self.folder))
             stream = stack.enter_context(log.open("wb"))
             arguments = ("run", str(self.experiment), "--out", str(out), *self.options)
             try:
@@ -67,7 +68,7 @@ class CommitRuns:
         # Before whatever is installed; and what lies in the working directory not before it, in workers too.
         paths = [str(code), *filter(None, [self.environ.get("PYTHONPATH")])]
         return {
-            **self.environ,
+            **without_git(self.environ),
             "PYTHONPATH": os.pathsep.join(paths),
             "PYTHONSAFEPATH": "1",
             RUN_FOLDER_VARIABLE: str(self.folder),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import harness
 from harness.atomic_files import write_json
-from harness.bisection.checkout import Commit, commits_in_a_row
+from harness.bisection.checkout import Checkout, Commit
 from harness.bisection.commit_run import CommitRuns
 from harness.bisection.search import Narrowed, OutOfTimeError, narrowed
 from harness.bisection.single_case import single_case
@@ -54,7 +54,7 @@ def bisect(
     """
     regression = regression_of(store, spec.name, case, confirm=confirm)
     root = checkout_root()
-    commits = commits_of(regression, root)
+    commits = commits_of(regression, Checkout(root=root, environ=environ))
     cases = {each.id: each for each in expand(spec)}
     case_id = regression.series.subject.case
     if case_id not in cases:
@@ -117,11 +117,11 @@ def regression_of(store: Path, experiment: str, case: str, *, confirm: int) -> S
     return by_metric[metric]
 
 
-def commits_of(regression: SeriesVerdict, root: Path) -> tuple[Commit, ...]:
+def commits_of(regression: SeriesVerdict, checkout: Checkout) -> tuple[Commit, ...]:
     """Commits from the night before a regression to the first one with it.
 
     Raises:
-        UsageError: these are not known, or one and the same.
+        UsageError: these are not known, or one and the same. And as `Checkout.commits_in_a_row`.
     """
     earlier = regression.before.git_sha if regression.before else None
     later = regression.since.git_sha if regression.since else None
@@ -133,7 +133,7 @@ def commits_of(regression: SeriesVerdict, root: Path) -> tuple[Commit, ...]:
             "was not committed",
             field="bisect",
         )
-    return commits_in_a_row(root, earlier, later)
+    return checkout.commits_in_a_row(earlier, later)
 
 
 def bisected(regression: SeriesVerdict, commits: Sequence[Commit], run_at: RunAt) -> Answer:
@@ -182,9 +182,14 @@ def _halfway(trials: Trials, name: str) -> float:
     """Logarithm of half the change between the ends, which are run first."""
     last = len(trials.commits) - 1
     for index in (0, last):
-        if not trials.measure(index):
-            skipped = trials.skipped[-1]
-            raise CaseError("end-does-not-run", f"{skipped.commit} must run, got: {skipped.why}", stage="run")
+        why = trials.why_no_result(index) if trials.measure(index) else trials.skipped[-1].why
+        if why:
+            raise CaseError(
+                "end-does-not-run",
+                f"{trials.commits[index]} must run, as an end of the search, got: {why}; make it run "
+                "here, as `stratbench run` at that commit shows",
+                stage="run",
+            )
     factor, why = trials.between(0, last)
     if factor is None or factor.interval is None or factor.interval.high >= 1:
         ends = f"{trials.commits[0].sha[:10]} and {trials.commits[last].sha[:10]}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from datetime import time as time_of_day
 from typing import NoReturn
 
@@ -29,10 +29,31 @@ def hour_of(text: str) -> time_of_day:
         raise UsageError(f"must be a time of day such as 02:30, got {text[:80]!r}", field="at") from None
 
 
-def next_begin(now: datetime, hour: time_of_day) -> datetime:
-    """The next moment at which the clock says so, after now; both without a zone, as this machine's clock."""
-    today = datetime.combine(now.date(), hour)
-    return today if today > now else today + timedelta(days=1)
+def next_begin(
+    now: datetime, hour: time_of_day, *, zone: tzinfo | None = None, last: date | None = None
+) -> datetime:
+    """The next moment after now that is the hour of a day: the first such, where clocks repeat the hour.
+
+    Where clocks leave the hour out, it is as long after midnight as the hour of other days.
+
+    Args:
+        now: with a zone, of whatever kind.
+        zone: of the hour; None for this machine's.
+        last: day of the last night, which has no other even if its clock was set back meanwhile.
+    Returns:
+        a moment with a zone, by the clock of `zone`.
+    """
+    today = now.astimezone(zone).date()
+    days = (today + timedelta(days=n_later) for n_later in range(3))
+    # As seconds: moments of one zone are compared by what its clock says, which it may say twice; and
+    # `astimezone` is an hour early for an hour that is left out, where there is no zone.
+    moments_s = (datetime.combine(day, hour, tzinfo=zone).timestamp() for day in days if day != last)
+    begin_s = next(moment_s for moment_s in moments_s if moment_s > now.timestamp())
+    return datetime.fromtimestamp(begin_s, UTC).astimezone(zone)
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
 
 
 def every_day(
@@ -40,17 +61,21 @@ def every_day(
     night: Callable[[], int],
     *,
     wait_until: Callable[[datetime], None],
-    now: Callable[[], datetime] = datetime.now,
+    now: Callable[[], datetime] = _utc_now,
+    zone: tzinfo | None = None,
 ) -> NoReturn:
     """Have nights one after the other, whatever becomes of them, until this is interrupted.
 
     Args:
         night: runs one, and gives its exit status.
+        zone: of the hour; None for this machine's.
     """
+    last: date | None = None
     while True:
-        begin = next_begin(now(), hour)
+        begin = next_begin(now(), hour, zone=zone, last=last)
         output.warn(f"next night: {begin:%Y-%m-%d %H:%M}")
         wait_until(begin)
+        last = begin.date()
         try:
             output.warn(f"the night ended with status {night()}")
         except OSError as error:

@@ -67,6 +67,11 @@ class Trials:
             return None, "the case is in neither run"
         return change.factor, change.why
 
+    def why_no_result(self, index: int) -> str:
+        """Why a commit's run gives no figure of the case; nothing where it does."""
+        factor, why = self.between(index, index)
+        return why if factor is None else ""
+
     def look(self, index: int, halfway: float) -> Finding:
         """What a commit is.
 

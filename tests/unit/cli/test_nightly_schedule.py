@@ -5,8 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-from datetime import datetime, time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
+from time import tzset
+from zoneinfo import ZoneInfo
 
 import pytest
 from waiting import eventually
@@ -19,6 +22,23 @@ from harness.cli.nightly.schedule import every_day, next_begin
 HOUR = time(2, 30)
 
 
+def utc(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+@pytest.fixture
+def machine_zone() -> Iterator[Callable[[str], None]]:
+    """Sets this machine's zone, for as long as a test lasts."""
+    with pytest.MonkeyPatch.context() as patch:
+
+        def set_zone(name: str) -> None:
+            patch.setenv("TZ", name)
+            tzset()
+
+        yield set_zone
+    tzset()
+
+
 @pytest.mark.parametrize(
     ("now", "begin"),
     [
@@ -29,13 +49,53 @@ HOUR = time(2, 30)
     ],
 )
 def test_a_night_begins_when_the_clock_next_says_so(now: str, begin: str) -> None:
-    assert next_begin(datetime.fromisoformat(now), HOUR) == datetime.fromisoformat(begin)
+    assert next_begin(utc(now), HOUR, zone=UTC) == utc(begin)
+
+
+def test_a_day_has_no_second_night_when_its_clock_is_set_back() -> None:
+    now = utc("2026-03-01 02:29:59")
+    assert next_begin(now, HOUR, zone=UTC, last=now.date()) == utc("2026-03-02 02:30")
+    assert next_begin(utc("2026-02-28 23:59"), time(0), zone=UTC, last=now.date()) == utc("2026-03-02 00:00")
+
+
+@pytest.mark.parametrize(
+    ("since", "begins"),
+    [
+        # At 02:00 it becomes 03:00.
+        ("2026-03-28 00:00", ["28 02:30 +0100", "29 03:30 +0200", "30 02:30 +0200"]),
+        # At 03:00 it becomes 02:00.
+        ("2026-10-24 00:00", ["24 02:30 +0200", "25 02:30 +0200", "26 02:30 +0100"]),
+        # Asked for when it is 02:15 for the second time: 02:30 of this day is over.
+        ("2026-10-25 01:15", ["26 02:30 +0100", "27 02:30 +0100"]),
+    ],
+)
+@pytest.mark.parametrize("is_of_the_machine", [True, False])
+def test_every_day_has_one_night_through_the_changes_of_the_clock(
+    since: str, begins: list[str], is_of_the_machine: bool, machine_zone: Callable[[str], None]
+) -> None:
+    clock, seen = [utc(since)], list[str]()
+
+    def wait_until(begin: datetime) -> None:
+        if len(seen) == len(begins):
+            raise KeyboardInterrupt
+        seen.append(f"{begin:%d %H:%M %z}")
+        clock[0] = datetime.fromtimestamp(begin.timestamp(), UTC)
+
+    def night() -> int:
+        clock[0] += timedelta(minutes=2)
+        return 0
+
+    machine_zone("Europe/Berlin" if is_of_the_machine else "America/New_York")
+    zone = None if is_of_the_machine else ZoneInfo("Europe/Berlin")
+    with pytest.raises(KeyboardInterrupt):
+        every_day(HOUR, night, wait_until=wait_until, now=lambda: clock[0], zone=zone)
+    assert seen == begins
 
 
 def test_nights_go_on_whatever_becomes_of_one_until_it_is_interrupted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    clock = [datetime.fromisoformat("2026-03-01 12:00")]
+    clock = [utc("2026-03-01 12:00")]
     statuses = iter([0, 4, OSError("no memory"), -9, 1])
     begins: list[datetime] = []
 
@@ -52,7 +112,7 @@ def test_nights_go_on_whatever_becomes_of_one_until_it_is_interrupted(
         return status
 
     with pytest.raises(KeyboardInterrupt):
-        every_day(HOUR, night, wait_until=wait_until, now=lambda: clock[0])
+        every_day(HOUR, night, wait_until=wait_until, now=lambda: clock[0], zone=UTC)
     assert [f"{begin:%m-%d %H:%M}" for begin in begins] == [f"03-0{day} 02:30" for day in range(2, 7)]
     said = capsys.readouterr().err.splitlines()
     assert said[:2] == ["next night: 2026-03-02 02:30", "the night ended with status 0"]

@@ -1,14 +1,22 @@
 """Commits of a checkout: in which order, and that the code of each runs in a folder that goes again."""
 
 import os
+import shutil
+import subprocess
 import time
-from contextlib import suppress
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from git_repository import Repository
+from waiting import eventually
 
-from harness.bisection.checkout import checked_out, commits_in_a_row
+import harness.bisection.checkout
+import harness.stratbench_process
+from harness.bisection.checkout import Checkout, Commit
 from harness.bisection.commit_run import CommitRuns
 from harness.bisection.search import OutOfTimeError
 from harness.errors import CaseError, UsageError
@@ -19,8 +27,28 @@ experiment, out = sys.argv[2], pathlib.Path(sys.argv[sys.argv.index("--out") + 1
 out.mkdir(parents=True)
 (out / "run.json").write_text(json.dumps({{"version": {version!r}, "arguments": sys.argv[1:]}}))
 """
-WAITS = "import signal; signal.pause()"
+WAITS = """
+import os, pathlib, signal, sys
+ready = pathlib.Path(os.environ["READY"])
+def clean_up(*_):
+    ready.unlink()
+    sys.exit(1)
+signal.signal(signal.SIGTERM, clean_up)
+ready.touch()
+while True:
+    signal.pause()
+"""
+OF_SUBPROCESS = ("DEVNULL", "TimeoutExpired")
 FAILS = "import sys; sys.exit('stratbench: no such option')"
+PRINTS = "import os, sys; sys.exit(f'its variables: {[name for name in os.environ if name[:4] == \"GIT_\"]}')"
+HANGS = """#!/bin/sh
+case "$*" in
+    *"worktree {hangs_at}"*)
+        test {hangs_at} = remove || {git} "$@"
+        exec sleep 600
+esac
+exec {git} "$@"
+"""
 
 
 def code(text: str) -> dict[str, str]:
@@ -30,6 +58,15 @@ def code(text: str) -> dict[str, str]:
 @pytest.fixture
 def repository(tmp_path: Path) -> Repository:
     return Repository(tmp_path / "checkout")
+
+
+def checkout(repository: Repository, environ: Mapping[str, str] = os.environ) -> Checkout:
+    return Checkout(root=repository.root, environ=environ)
+
+
+def only_commit(repository: Repository, sha: str) -> Commit:
+    (commit,) = checkout(repository).commits_in_a_row(sha, sha)
+    return commit
 
 
 def runs(repository: Repository, tmp_path: Path, until_s: float | None = None) -> CommitRuns:
@@ -53,31 +90,30 @@ def test_commits_come_oldest_first_and_of_a_merge_the_side_merged_into(repositor
     repository.git("checkout", "--quiet", "main")
     repository.git("merge", "--quiet", "--no-ff", "--message", "merge", "aside")
     last = repository.commit("last: with a colon")
-    row = commits_in_a_row(repository.root, first, last)
+    row = checkout(repository).commits_in_a_row(first, last)
     assert [commit.subject for commit in row] == ["first", "second", "merge", "last: with a colon"]
     assert [row[0].sha, row[1].sha, row[-1].sha] == [first, second, last]
     with pytest.raises(UsageError, match="does not come of"):
-        commits_in_a_row(repository.root, aside, second)
+        checkout(repository).commits_in_a_row(aside, second)
     with pytest.raises(UsageError, match="needs commit 0123456789, which"):
-        commits_in_a_row(repository.root, first, "0123456789" * 4)
+        checkout(repository).commits_in_a_row(first, "0123456789" * 4)
 
 
 def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="in a git checkout, got"):
-        commits_in_a_row(tmp_path, "a", "b")
+        Checkout(root=tmp_path, environ=os.environ).commits_in_a_row("a", "b")
 
 
 def test_a_worktree_has_what_is_committed_and_goes_however_it_ends(
     repository: Repository, tmp_path: Path
 ) -> None:
-    repository.commit("first", {"file": "committed"})
-    (commit,) = commits_in_a_row(repository.root, *[repository.git("rev-parse", "HEAD")] * 2)
+    commit = only_commit(repository, repository.commit("first", {"file": "committed"}))
     hook = repository.root / ".git" / "hooks" / "post-checkout"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\ntouch hooked\n")
     hook.chmod(0o755)
     (repository.root / "file").write_text("not committed")
-    with suppress(KeyboardInterrupt), checked_out(repository.root, commit, tmp_path) as path:
+    with suppress(KeyboardInterrupt), checkout(repository).checked_out(commit, tmp_path) as path:
         assert (path / "file").read_text() == "committed"
         assert not (path / "hooked").exists()
         (path / "by-the-run").touch()
@@ -88,6 +124,60 @@ def test_a_worktree_has_what_is_committed_and_goes_however_it_ends(
     assert (repository.root / "file").read_text() == "not committed"
 
 
+def test_worktrees_of_others_whose_folder_is_away_stay(repository: Repository, tmp_path: Path) -> None:
+    commit = only_commit(repository, repository.commit("first"))
+    theirs, away = tmp_path / "theirs", tmp_path / "away"
+    repository.git("worktree", "add", "--quiet", "--detach", str(theirs))
+    theirs.rename(away)
+    with checkout(repository).checked_out(commit, tmp_path) as path:
+        pass
+    # Nor where git cannot remove ours, as it does not know the folder for a worktree any more.
+    with checkout(repository).checked_out(commit, tmp_path) as path:
+        (path / ".git").unlink()
+    away.rename(theirs)
+    assert repository.worktrees == 2
+    assert repository.git("-C", str(theirs), "rev-parse", "HEAD") == commit.sha
+    assert [each.name for each in (repository.root / ".git" / "worktrees").iterdir()] == ["theirs"]
+    assert [each for each in tmp_path.iterdir() if each.name.startswith(commit.sha[:12])] == []
+
+
+def test_variables_of_git_do_not_lead_it_elsewhere(repository: Repository, tmp_path: Path) -> None:
+    sha = repository.commit("prints", code(PRINTS))
+    other = Repository(tmp_path / "other")
+    environ = {**os.environ, "GIT_DIR": str(other.root / ".git"), "GIT_INDEX_FILE": str(tmp_path / "index")}
+    (commit,) = checkout(repository, environ).commits_in_a_row(sha, sha)
+    with pytest.raises(CaseError, match=r"its variables: \[\]"):
+        replace(runs(repository, tmp_path), environ=environ).run(commit)
+    assert (other.worktrees, repository.worktrees) == (1, 1)
+
+
+def test_what_git_says_is_passed_on(repository: Repository) -> None:
+    sha = repository.commit("first")
+    (repository.root / ".git" / "config").write_text("[core\n")
+    with pytest.raises(UsageError, match="git says: fatal: bad config line 1"):
+        checkout(repository).commits_in_a_row(sha, sha)
+
+
+@pytest.mark.parametrize("hangs_at", ["add", "remove"])
+def test_a_git_that_hangs_is_an_error_in_one_line_and_leaves_nothing(
+    hangs_at: str, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = only_commit(repository, repository.commit("first"))
+    monkeypatch.setattr(harness.bisection.checkout, "_GIT_TIMEOUT_S", 2.0)
+    fake = tmp_path / "bin" / "git"
+    fake.parent.mkdir()
+    # It hangs when all but the end of its work is done.
+    fake.write_text(HANGS.format(git=shutil.which("git"), hangs_at=hangs_at))
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(fake.parent), prepend=os.pathsep)
+    with ExitStack() as stack:
+        if hangs_at == "add":
+            stack.enter_context(pytest.raises(CaseError, match=r"worktree add .* must end within 2 s"))
+        stack.enter_context(checkout(repository).checked_out(commit, tmp_path))
+    assert not list(tmp_path.glob(f"{commit.sha[:12]}*"))
+    assert repository.worktrees == 1
+
+
 def test_a_run_is_by_the_code_of_its_commit_alone(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,7 +186,7 @@ def test_a_run_is_by_the_code_of_its_commit_alone(
     # What lies in the working directory is the newest of all.
     monkeypatch.chdir(repository.root)
     seen = {}
-    for commit in commits_in_a_row(repository.root, old, new):
+    for commit in checkout(repository).commits_in_a_row(old, new):
         out = runs(repository, tmp_path).run(commit)
         seen[commit.sha] = (out / "run.json").read_text()
     assert '"old"' in seen[old]
@@ -107,30 +197,50 @@ def test_a_run_is_by_the_code_of_its_commit_alone(
 
 def test_code_that_does_not_run_says_why(repository: Repository, tmp_path: Path) -> None:
     sha = repository.commit("broken", code(FAILS))
-    (commit,) = commits_in_a_row(repository.root, sha, sha)
+    commit = only_commit(repository, sha)
     with pytest.raises(CaseError, match="stratbench: no such option"):
         runs(repository, tmp_path).run(commit)
     assert repository.worktrees == 1
 
 
-def test_a_run_that_takes_too_long_is_ended_and_leaves_no_worktree(
-    repository: Repository, tmp_path: Path
+def test_without_time_left_nothing_is_run(repository: Repository, tmp_path: Path) -> None:
+    sha = repository.commit("fails", code(FAILS))
+    with pytest.raises(OutOfTimeError):
+        runs(repository, tmp_path, until_s=time.monotonic()).run(only_commit(repository, sha))
+    assert not any((tmp_path / "private").iterdir())
+
+
+def test_a_run_that_takes_too_long_is_had_to_clean_up_and_leaves_no_worktree(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sha = repository.commit("waits", code(WAITS))
-    (commit,) = commits_in_a_row(repository.root, sha, sha)
-    for left_s in (-1.0, 0.5):
-        with pytest.raises(OutOfTimeError):
-            runs(repository, tmp_path, until_s=time.monotonic() + left_s).run(commit)
+    commit = only_commit(repository, repository.commit("waits", code(WAITS)))
+    ready = tmp_path / "ready"
+    started: list[subprocess.Popen[bytes]] = []
+
+    class OutOfTime(subprocess.Popen[bytes]):
+        """For the first wait, time is up as soon as the command is ready to clean up."""
+
+        def wait(self, timeout: float | None = None) -> int:
+            if not started:
+                started.append(self)
+                eventually(ready.exists, 60.0, "the command is ready")
+                assert timeout is not None
+                timeout = 0.0
+            return super().wait(timeout)
+
+    # Not `subprocess.Popen` itself, which git is run by.
+    monkeypatch.setattr(
+        harness.stratbench_process,
+        "subprocess",
+        SimpleNamespace(Popen=OutOfTime, **{name: getattr(subprocess, name) for name in OF_SUBPROCESS}),
+    )
+    timed = replace(
+        runs(repository, tmp_path, until_s=time.monotonic() + 3600),
+        environ={**os.environ, "READY": str(ready)},
+    )
+    with pytest.raises(OutOfTimeError):
+        timed.run(commit)
+    (process,) = started
+    assert process.returncode == 1
+    assert not ready.exists()
     assert repository.worktrees == 1
-    assert not any(str(tmp_path) in command for command in commands())
-
-
-def commands() -> list[str]:
-    """Command lines of all processes."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            found.append(path.read_bytes().decode(errors="replace"))
-        except OSError:
-            continue
-    return found

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from git_repository import Repository
-from synthetic_run import Case, write_run
+from synthetic_run import DIED, Case, write_run
 
 from harness.bisection.checkout import Commit
 from harness.bisection.commit_run import CommitRuns
@@ -37,6 +38,7 @@ class Bisection:
         commits: of the night before first, of the first slow night last.
         asked: numbers of the commits that were run.
         problems: number of a commit → why it does not run. OutOfTimeError where None.
+        failing: numbers of commits that run, but at which the case has no result.
     """
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
@@ -46,6 +48,7 @@ class Bisection:
         self.asked: list[int] = []
         self.problems: Mapping[int, str | None] = {}
         self.slower, self.slows_all, self.n_repeats = 1.25, False, 6
+        self.failing: set[int] = set()
         self.experiments: list[dict[str, Any]] = []
         monkeypatch.setattr("harness.cli.nightly.bisection.checkout_root", lambda: self.repository.root)
 
@@ -98,10 +101,11 @@ class Bisection:
             raise OutOfTimeError if why is None else CaseError("commit-does-not-run", why, stage="run")
         slower = self.slower if number >= FIRST_BAD else 1.0
         single_s = 0.05 * (slower if self.slows_all else 1.0)
-        cases = [
-            Case(workload="digits-cnn", strategy="single", p50_s=single_s, traced=False, git_sha=commit.sha),
-            Case(workload="digits-cnn", strategy="ps", p50_s=0.04 * slower, traced=False, git_sha=commit.sha),
-        ]
+        died = dict.fromkeys(range(self.n_repeats), ("failed", DIED)) if number in self.failing else {}
+        single = Case(
+            workload="digits-cnn", strategy="single", p50_s=single_s, traced=False, git_sha=commit.sha
+        )
+        cases = [single, replace(single, strategy="ps", p50_s=0.04 * slower, problems=died)]
         out = runs.folder / "runs" / str(number)
         return write_run(out, cases, seed=number, minutes=(1.0, 1.05), n_repeats=self.n_repeats)
 
@@ -161,6 +165,19 @@ def test_ends_that_are_alike_here_and_now_end_the_search(bisection: Bisection) -
     assert (status, said["error"]["type"]) == (1, "ends-alike")
     assert "here and now" in said["error"]["message"]
     assert bisection.asked == [0, N_COMMITS - 1]
+
+
+@pytest.mark.parametrize(("end", "asked"), [(0, [0]), (N_COMMITS - 1, [0, N_COMMITS - 1])])
+def test_a_case_that_fails_at_an_end_is_told_as_that(
+    bisection: Bisection, end: int, asked: list[int]
+) -> None:
+    bisection.nights()
+    bisection.failing = {end}
+    status, said = bisection.said()
+    assert (status, said["error"]["type"]) == (1, "end-does-not-run")
+    assert said["error"]["message"].startswith(f"{bisection.commits[end][:10]} change {end} must run")
+    assert "worker 1 was killed by signal 9" in said["error"]["message"]
+    assert bisection.asked == asked
 
 
 def test_too_few_repeats_for_an_interval_tell_nothing(bisection: Bisection) -> None:
