@@ -24,6 +24,7 @@ def night_answer(
     prometheus: Path | None,
     heading: Sequence[str] = (),
     fields: Mapping[str, object] | None = None,
+    others: Sequence[NightVerdict] = (),
 ) -> Answer:
     """What a person and a program are told of a night.
 
@@ -31,6 +32,7 @@ def night_answer(
         otherwise: exit status where nothing has regressed.
         prometheus: a file that is written for Prometheus; None for no such file.
         heading: lines above all others. fields: of the document, beside the night's.
+        others: nights of other experiments: a line, a page and a place in the document each; the status is of all.
     """
     report = write_trend(store, verdict, commits_of)
     if prometheus is not None:
@@ -38,6 +40,13 @@ def night_answer(
     lines = [*heading, wording.verdict_line(verdict), *wording.further_lines(verdict, commits_of)]
     if report is not None:
         lines.append(f"report: {report}")
+    if others:
+        reports = [write_trend(store, other, commits_of) for other in others]
+        lines = [*(_other_line(other) for other in others), *lines]
+        fields = {
+            **(fields or {}),
+            "others": [_other_entry(*each) for each in zip(others, reports, strict=True)],
+        }
     return Answer(
         document={
             **(fields or {}),
@@ -46,8 +55,20 @@ def night_answer(
             "report": None if report is None else str(report),
         },
         show=partial(_show, lines),
-        exit_status=EXIT_REGRESSION if verdict.regressed else otherwise,
+        exit_status=EXIT_REGRESSION if any(each.regressed for each in (verdict, *others)) else otherwise,
     )
+
+
+def _other_line(verdict: NightVerdict) -> str:
+    return f"{verdict.night.experiment}: {wording.verdict_line(verdict)}"
+
+
+def _other_entry(verdict: NightVerdict, report: Path | None) -> Mapping[str, object]:
+    return {
+        "experiment": verdict.night.experiment,
+        **wording.document_of(verdict, commits_of),
+        "report": None if report is None else str(report),
+    }
 
 
 def commits_of(verdict: SeriesVerdict) -> tuple[str, ...]:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from harness.cli import output
 from harness.cli.answer import Answer
-from harness.cli.nightly.night_answer import commits_of, night_answer
-from harness.cli.nightly.trend_file import live_page, write_trend
+from harness.cli.nightly.night_answer import night_answer
+from harness.cli.nightly.prometheus_file import file_of
+from harness.cli.nightly.trend_file import live_page
 from harness.cli.nightly.which_night import newest_of, night_named
 from harness.errors import EXIT_OK, UsageError
 from reports.history.benchmarks import added_benchmarks
@@ -55,7 +56,8 @@ def acknowledged(
     answer = _answer(
         store,
         verdicts,
-        experiment if experiment in verdicts else min(verdicts),
+        experiment,
+        otherwise_shown=min(verdicts),
         prometheus=prometheus,
         heading=[f"known from now on: what has changed of {case} up to {last.name}: {reason}"],
         fields={"case": case, "until": last.name, "reason": reason},
@@ -67,10 +69,10 @@ def acknowledged(
 def imported(
     store: Path, experiment: str, paths: Sequence[Path], *, confirm: int, prometheus: Path | None
 ) -> Answer:
-    """Add run folders and files of pytest-benchmark as nights, and say what the newest night says.
+    """Add run folders and files of pytest-benchmark as nights, and say what the newest of each experiment says.
 
     Args:
-        experiment: whose night is said, where one of its was imported; otherwise that of the last path.
+        experiment: whose night is said in full, where one of its was imported; else that of the last path.
     """
     imports = []
     with writing(store, clock=partial(datetime.now, UTC)) as history:
@@ -83,8 +85,7 @@ def imported(
             imports.append(night)
         _tell_of_others(history, experiment, imports)
         verdicts = _newest_verdicts(history, {night.experiment for night in imports}, confirm)
-    shown = experiment if experiment in verdicts else imports[-1].experiment
-    return _answer(store, verdicts, shown, prometheus=prometheus)
+    return _answer(store, verdicts, experiment, otherwise_shown=imports[-1].experiment, prometheus=prometheus)
 
 
 def replayed(store: Path, experiment: str, name: str, *, confirm: int, prometheus: Path | None) -> Answer:
@@ -93,7 +94,8 @@ def replayed(store: Path, experiment: str, name: str, *, confirm: int, prometheu
         night = night_named(history, name, experiment=experiment)
         _tell_of_others(history, experiment, [night])
         verdict = verdict_of(history, night, confirm=confirm)
-    return night_answer(store, verdict, otherwise=EXIT_OK, prometheus=prometheus)
+    file = file_of(prometheus, named=experiment, shown=night.experiment)
+    return night_answer(store, verdict, otherwise=EXIT_OK, prometheus=file)
 
 
 def _newest_verdicts(history: History, experiments: set[str], confirm: int) -> Mapping[str, NightVerdict]:
@@ -109,23 +111,27 @@ def _newest_verdicts(history: History, experiments: set[str], confirm: int) -> M
 def _answer(
     store: Path,
     verdicts: Mapping[str, NightVerdict],
-    shown: str,
+    named: str,
     *,
+    otherwise_shown: str,
     prometheus: Path | None,
     heading: Sequence[str] = (),
     fields: Mapping[str, object] | None = None,
 ) -> Answer:
-    """What one experiment's night says; the pages of the others are written as well."""
-    for name, verdict in verdicts.items():
-        if name != shown:
-            write_trend(store, verdict, commits_of)
+    """What one experiment's night says in full, and those of the others in a line each.
+
+    Args:
+        named: the experiment that was asked for. otherwise_shown: in its place, where it is none of these.
+    """
+    shown = named if named in verdicts else otherwise_shown
     return night_answer(
         store,
         verdicts[shown],
         otherwise=EXIT_OK,
-        prometheus=prometheus,
+        prometheus=file_of(prometheus, named=named, shown=shown),
         heading=heading,
         fields=fields,
+        others=[verdict for name, verdict in verdicts.items() if name != shown],
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from synthetic_run import Case, write_run
 
 from harness.cli import main
 from reports.history.figures import Figure, Subject
@@ -200,6 +201,40 @@ def test_what_is_acknowledged_of_several_experiments_is_on_the_pages_of_all(stor
     pages = [store.page, store.path / "trend-rivals.html"]
     assert said["report"] == str(pages[1])
     assert all("a slower lock" in page.read_text() for page in pages)
+
+
+def test_an_import_of_several_experiments_tells_of_each_and_ends_with_4_if_any_regressed(
+    store: Store,
+) -> None:
+    files = [store.benchmarks(k + 1, median=0.1 if k < SLOWER_SINCE else 0.15) for k in range(N_NIGHTS)]
+    run = write_run(store.folder / "run", [Case(workload="w", strategy="ps")], experiment_name="quickstart")
+    paths = [part for path in (*files, run) for part in ("--import", str(path))]
+    status, out, _ = store.called(*paths)
+    assert status == 4
+    assert out[0].startswith("pytest-benchmark: 2026-01-19: 1 regressed")
+    assert out[-1] == f"report: {store.path / 'trend-quickstart.html'}"
+    status, said = store.said(*paths)
+    (other,) = said["others"]
+    assert (status, other["experiment"], other["series"]["regressed"]) == (4, "pytest-benchmark", 1)
+    assert other["report"] == str(store.page)
+    assert store.said("--import", str(run))[0] == 0
+
+
+def test_a_file_for_prometheus_is_of_the_named_experiment_alone(store: Store) -> None:
+    store.nights("rivals")
+    prom = store.folder / "quickstart.prom"
+    prom.write_text("what quickstart said\n")
+    calls = [
+        ["--replay", LAST],
+        ["--ack", "ps", "--reason", "x"],
+        ["--import", str(store.benchmarks(5))],
+    ]
+    for arguments in calls:
+        _, _, err = store.called(*arguments, "--prometheus", str(prom))
+        assert sum(f"{prom} must have a night of quickstart, got one of" in line for line in err) == 1
+        assert prom.read_text() == "what quickstart said\n"
+        store.called(*arguments, "--prometheus", str(prom.with_name("own.prom")), experiment="rivals")
+    assert 'experiment="rivals"' in prom.with_name("own.prom").read_text()
 
 
 def test_an_experiment_is_named_by_what_its_file_says(store: Store) -> None:
