@@ -32,7 +32,7 @@ def night_answer(
         otherwise: exit status where nothing has regressed.
         prometheus: a file that is written for Prometheus; None for no such file.
         heading: lines above all others. fields: of the document, beside the night's.
-        others: nights of other experiments: a line, a page and a place in the document each; the status is of all.
+        others: nights of other experiments, with a line and a page each; the status is of all.
     """
     report = write_trend(store, verdict, commits_of)
     if prometheus is not None:

@@ -69,7 +69,7 @@ def acknowledged(
 def imported(
     store: Path, experiment: str, paths: Sequence[Path], *, confirm: int, prometheus: Path | None
 ) -> Answer:
-    """Add run folders and files of pytest-benchmark as nights, and say what the newest of each experiment says.
+    """Add run folders and files of pytest-benchmark as nights, and say what the newest say.
 
     Args:
         experiment: whose night is said in full, where one of its was imported; else that of the last path.

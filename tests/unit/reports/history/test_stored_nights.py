@@ -12,8 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from synthetic_run import Case, write_run
 
 from harness.cli import main
+from harness.cli.nightly import trend_file
 from reports.history.figures import Figure, Subject
 from reports.history.store import writing
+from reports.trend.page import trend_page
 
 BEGAN = datetime(2026, 1, 5, 2, tzinfo=UTC)
 SLOWER_SINCE, N_NIGHTS = 15, 19
@@ -113,7 +115,7 @@ def test_a_replayed_night_has_a_page_of_its_own(store: Store) -> None:
     store.called("--replay", LAST)
     live = store.page.read_text()
     status, out, err = store.called("--replay", SINCE)
-    page = store.path / f"trend-{SINCE}.html"
+    page = store.path / f"night-{SINCE}.html"
     assert status == 0
     assert out[-1] == f"report: {page}"
     assert err == [f"{page} is the page of {SINCE}; trend.html stays that of {LAST}"]
@@ -192,6 +194,31 @@ def test_experiments_whose_names_are_alike_as_files_have_pages_apart(store: Stor
         reports.add(store.said("--replay", last)[1]["report"])
     assert len(reports) == 4
     assert {Path(each).parent for each in reports} == {store.path}
+
+
+def test_an_experiment_that_is_called_like_a_date_does_not_share_a_page_with_a_night(store: Store) -> None:
+    store.nights("quickstart")
+    store.nights(SINCE, days=40)
+    last = (BEGAN + timedelta(days=40 + N_NIGHTS - 1)).date().isoformat()
+    live = store.said("--replay", last, experiment=SINCE)[1]["report"]
+    assert store.said("--replay", SINCE)[1]["report"] != live
+    assert f"{SINCE}, night {last}</title>" in Path(live).read_text()
+
+
+def test_a_page_that_is_overtaken_by_a_newer_night_leaves_the_live_one_to_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = store.benchmarks(8)
+
+    def overtaken(*arguments: Any) -> str:
+        monkeypatch.setattr(trend_file, "trend_page", trend_page)
+        store.called("--import", str(newer), experiment="pytest-benchmark")
+        return trend_page(*arguments)
+
+    monkeypatch.setattr(trend_file, "trend_page", overtaken)
+    _, out, _ = store.called("--import", str(store.benchmarks(5)), experiment="pytest-benchmark")
+    assert "night 2026-01-08</title>" in store.page.read_text()
+    assert out[-1] == f"report: {store.path / 'night-2026-01-05.html'}"
 
 
 def test_what_is_acknowledged_of_several_experiments_is_on_the_pages_of_all(store: Store) -> None:
