@@ -337,6 +337,22 @@ def test_a_disk_without_room_for_a_history_is_named(
     assert captured.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_without_room_for_the_folder_of_a_history_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    run = write_run(tmp_path / "run", [Case(workload="w", strategy="ps")])
+    store = str(tmp_path / "not" / "there")
+    monkeypatch.setattr(Path, "mkdir", full)
+    status, captured = call(capsys, "nightly", "quickstart", "--store", store, "--import", str(run))
+    assert status == 3
+    assert f"the disk of {store} must have room for the history, got" in captured.err
+    assert captured.err.count("\n") == 1
+
+
 def test_a_night_of_the_future_is_refused_with_its_date_and_the_clocks(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
