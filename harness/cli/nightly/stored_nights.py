@@ -16,9 +16,9 @@ from harness.cli.nightly.prometheus_file import file_of
 from harness.cli.nightly.trend_file import live_page
 from harness.cli.nightly.which_night import newest_of, night_named
 from harness.errors import EXIT_OK, UsageError
-from reports.history.benchmarks import added_benchmarks
-from reports.history.night import added
-from reports.history.store import History, Night, reading, writing
+from reports.history.benchmarks import benchmarks_night
+from reports.history.night import NewNight, run_night
+from reports.history.store import DATABASE, History, Night, reading, writing
 from reports.history.verdicts import NightVerdict, SeriesVerdict, names_of, verdict_of
 from strategies.errors import suggestion
 
@@ -31,10 +31,14 @@ def acknowledged(
     Args:
         experiment: whose night is said, where the case is one of its.
     """
+    none = UsageError(f"must name a history with a night, got none in {store}", field="store")
+    # A store of another name must not be made.
+    if not (store / DATABASE).is_file():
+        raise none
     with writing(store) as history:
         nights = history.nights()
         if not nights:
-            raise UsageError(f"must name a history with a night, got none in {store}", field="store")
+            raise none
         names = {name for series in history.series() for name in names_of(series.subject)}
         if case not in names:
             hint = suggestion(case, sorted(names))
@@ -74,18 +78,22 @@ def imported(
     Args:
         experiment: whose night is said in full, where one of its was imported; else that of the last path.
     """
+    new = [_new_night(path) for path in paths]
     imports = []
     with writing(store, clock=partial(datetime.now, UTC)) as history:
         there = {night.id for night in history.nights()}
-        for path in paths:
-            is_run = not path.is_file()
-            night = added(history, path, tell=output.warn) if is_run else added_benchmarks(history, path)
+        for path, each in zip(paths, new, strict=True):
+            night = each.added_to(history)
             output.warn(f"{night.name}: {'already in the history: ' if night.id in there else ''}{path}")
             there.add(night.id)
             imports.append(night)
         _tell_of_others(history, experiment, imports)
         verdicts = _newest_verdicts(history, {night.experiment for night in imports}, confirm)
     return _answer(store, verdicts, experiment, otherwise_shown=imports[-1].experiment, prometheus=prometheus)
+
+
+def _new_night(path: Path) -> NewNight:
+    return benchmarks_night(path) if path.is_file() else run_night(path, tell=output.warn)
 
 
 def replayed(store: Path, experiment: str, name: str, *, confirm: int, prometheus: Path | None) -> Answer:

@@ -264,6 +264,27 @@ def test_a_file_for_prometheus_is_of_the_named_experiment_alone(store: Store) ->
     assert 'experiment="rivals"' in prom.with_name("own.prom").read_text()
 
 
+def test_a_store_that_is_not_there_is_not_made_by_what_cannot_be_done(store: Store) -> None:
+    for arguments in (
+        ["--ack", "ps", "--reason", "x"],
+        ["--import", str(store.folder / "gone")],
+        ["--import", str(store.benchmarks(5)), "--import", str(store.folder / "gone")],
+    ):
+        status, out, err = store.called(*arguments)
+        assert (status, out, len(err)) == (2, [], 1)
+        assert not store.path.exists()
+
+
+def test_an_import_of_which_one_cannot_be_read_adds_none(store: Store) -> None:
+    store.nights("quickstart")
+    odd = store.folder / "odd.json"
+    odd.write_text("{}")
+    status, _, (line,) = store.called("--import", str(store.benchmarks(5)), "--import", str(odd))
+    assert (status, f"{odd} must be a file of pytest-benchmark" in line) == (2, True)
+    with writing(store.path) as history:
+        assert {night.experiment for night in history.nights()} == {"quickstart"}
+
+
 def test_an_experiment_is_named_by_what_its_file_says(store: Store) -> None:
     store.nights("quickstart")
     file = store.folder / "other.yaml"
