@@ -9,14 +9,20 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
 from reports.history.database import HistoryError
 from reports.history.figures import MEMORY, METRICS, SECONDS, Figure, Subject
+from reports.history.night import NewNight
 from reports.history.store import History, Night
 
 _MACHINE = ("machine", "processor", "system", "python_implementation", "python_version")
@@ -29,6 +35,47 @@ _COSTS = {
 """Of a case: name in `extra_info` → what it is in a history. Its rate says no more than its seconds."""
 
 
+_MOST_ROUNDS = 2**31
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredStats:
+    """What of a benchmark's times is followed, in seconds."""
+
+    median: float
+    stddev: float
+    rounds: Annotated[int, Field(ge=0, le=_MOST_ROUNDS)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredBenchmark:
+    """A benchmark as its file has it."""
+
+    fullname: str
+    name: str
+    stats: StoredStats
+    group: str | None = None
+    extra_info: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredCommit:
+    """The commit that was benchmarked."""
+
+    id: str | None = None
+    dirty: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredBenchmarks:
+    """A file of pytest-benchmark; what it has besides is passed over."""
+
+    datetime: str
+    benchmarks: tuple[StoredBenchmark, ...]
+    machine_info: Mapping[str, object] | None = None
+    commit_info: StoredCommit | None = None
+
+
 def added_benchmarks(history: History, file: Path) -> Night:
     """Write the medians of a file as a night; a file that is there already is not written again.
 
@@ -37,62 +84,99 @@ def added_benchmarks(history: History, file: Path) -> Night:
     Raises:
         HistoryError: it is none.
     """
+    return benchmarks_night(file).added_to(history)
+
+
+def benchmarks_night(file: Path) -> NewNight:
+    """The medians of a file, as a night that can be written.
+
+    Args:
+        file: as `pytest --benchmark-json` writes it.
+    Raises:
+        HistoryError: it is none.
+    """
     try:
         text = file.read_text()
-        document = json.loads(text)
+        document = _adapter().validate_json(text)
         figures = tuple(_figures(document))
-        started_utc = _utc(str(document["datetime"]))
-        commit = document.get("commit_info") or {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        why = f"{type(error).__name__}: {error}"[:200]
-        raise HistoryError(f"{file} must be a file of pytest-benchmark, got {why}; name another") from None
-    return history.add(
-        figures,
-        (),
+        _refuse_same(figures)
+        started_utc = _utc(document.datetime)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        path = ".".join(str(piece)[:80] for piece in first["loc"])
+        raise _no_benchmarks(
+            file, f"{path or 'its text'}: {first['msg']}, received {first['input']!r:.80}"
+        ) from None
+    except (OSError, ValueError, OverflowError) as error:
+        raise _no_benchmarks(file, f"{error}"[:200]) from None
+    commit = document.commit_info or StoredCommit()
+    return NewNight(
+        figures=figures,
+        lost=(),
         started_utc=started_utc,
         experiment="pytest-benchmark",
         run=hashlib.sha256(text.encode()).hexdigest(),
         run_dir=str(file),
-        git_sha=commit.get("id"),
-        git_dirty=commit.get("dirty"),
+        git_sha=commit.id,
+        git_dirty=commit.dirty,
     )
 
 
-def _figures(document: Mapping[str, Any]) -> Iterator[Figure]:
-    machine = document.get("machine_info") or {}
-    cpu = machine.get("cpu") or {}
+def _no_benchmarks(file: Path, why: str) -> HistoryError:
+    return HistoryError(
+        f"{file} must be a file of pytest-benchmark, got {' '.join(why.split())}; name another"
+    )
+
+
+@cache
+def _adapter() -> TypeAdapter[StoredBenchmarks]:
+    return TypeAdapter(StoredBenchmarks)
+
+
+def _figures(document: StoredBenchmarks) -> Iterator[Figure]:
+    machine = document.machine_info or {}
+    cpu = machine.get("cpu")
+    of_cpu: Mapping[str, object] = cpu if isinstance(cpu, Mapping) else {}
     facts = {
         **{name: machine.get(name) for name in _MACHINE},
-        **{name: cpu.get(name) for name in _CPU},
+        **{name: of_cpu.get(name) for name in _CPU},
     }
-    for benchmark in document["benchmarks"]:
-        extra: Mapping[str, object] = benchmark.get("extra_info") or {}
+    for benchmark in document.benchmarks:
+        extra = benchmark.extra_info or {}
         subject = Subject(
-            case=str(benchmark["fullname"]),
-            workload=str(extra.get("workload") or benchmark.get("group") or "benchmarks"),
+            case=benchmark.fullname,
+            workload=str(extra.get("workload") or benchmark.group or "benchmarks"),
             shape=str(facts["brand_raw"] or facts["processor"] or "this machine"),
-            strategy=str(extra.get("strategy") or benchmark["name"]),
+            strategy=str(extra.get("strategy") or benchmark.name),
             comparison_key=_key(facts, extra.get("comparison_key")),
             lock_hash=str(extra.get("lock_hash") or ""),
             metric=SECONDS.name,
         )
-        yield from _of_benchmark(subject, benchmark["stats"], extra)
+        yield from _of_benchmark(subject, benchmark.stats, extra)
 
 
-def _of_benchmark(
-    subject: Subject, stats: Mapping[str, Any], extra: Mapping[str, object]
-) -> Iterator[Figure]:
-    median, rounds = float(stats["median"]), int(stats["rounds"])
+def _of_benchmark(subject: Subject, stats: StoredStats, extra: Mapping[str, object]) -> Iterator[Figure]:
     # Rounds of one repeat of a case have its processes in common, and so are no evidence each.
     repeats = extra.get("repeats")
-    n = repeats if isinstance(repeats, int) and repeats >= 1 else rounds
-    if math.isfinite(median) and median > 0:
-        error = float(stats["stddev"]) / median / math.sqrt(n) if min(n, rounds) > 1 else None
-        yield Figure(subject=subject, value=median, error=error, n=n)
+    n = repeats if isinstance(repeats, int) and 1 <= repeats <= _MOST_ROUNDS else stats.rounds
+    if math.isfinite(stats.median) and stats.median > 0:
+        error = stats.stddev / stats.median / math.sqrt(n) if min(n, stats.rounds) > 1 else None
+        yield Figure(subject=subject, value=stats.median, error=error, n=n)
     for name, metric in _COSTS.items():
         value = extra.get(name)
         if isinstance(value, int | float) and math.isfinite(value) and value > 0:
             yield Figure(subject=replace(subject, metric=metric.name), value=value, error=None, n=n)
+
+
+def _refuse_same(figures: Sequence[Figure]) -> None:
+    """Refuse two figures of one series in a night.
+
+    Raises:
+        ValueError: there are.
+    """
+    subject, count = next(iter(Counter(figure.subject for figure in figures).most_common(1)), (None, 0))
+    if subject is not None and count > 1:
+        raise ValueError(f"{count} benchmarks of the name {subject.case}")
 
 
 def _key(facts: Mapping[str, object], of_case: object) -> str:
@@ -104,4 +188,7 @@ def _key(facts: Mapping[str, object], of_case: object) -> str:
 def _utc(text: str) -> str:
     """A moment with its zone; one without is of UTC, as pytest-benchmark means it."""
     moment = datetime.fromisoformat(text)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    # As a history has it: some moments of the first and the last year are of none in UTC.
+    moment.astimezone(UTC)
+    return moment.isoformat()

@@ -19,6 +19,7 @@ _BUSY_S = 30.0
 _PRIMARY = 0xFF
 """Of SQLite's extended error codes, what says which kind an error is of."""
 _NEXT_TO_NOTHING = 1 << 20
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class HistoryError(Exception):
@@ -49,7 +50,7 @@ def needing_room(folder: Path) -> Iterator[None]:
     except (OSError, sqlite3.Error) as error:
         if not _is_full(error, folder):
             raise
-        free = f"{shutil.disk_usage(folder).free >> 10} KiB free"
+        free = f"{_free_bytes(folder) >> 10} KiB free"
         raise DiskFullError(
             f"the disk of {folder} must have room for the history, got {free}; it is as it was: make room, "
             "and add a run that is there by `nightly --import RUN_DIR`"
@@ -58,11 +59,17 @@ def needing_room(folder: Path) -> Iterator[None]:
 
 def _is_full(error: OSError | sqlite3.Error, folder: Path) -> bool:
     if isinstance(error, OSError):
-        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+        return error.errno in _FULL
     code = getattr(error, "sqlite_errorcode", 0)
     # Where files beside the database cannot grow, it is an error of input and output.
-    is_io = code & _PRIMARY == sqlite3.SQLITE_IOERR and shutil.disk_usage(folder).free < _NEXT_TO_NOTHING
+    is_io = code & _PRIMARY == sqlite3.SQLITE_IOERR and _free_bytes(folder) < _NEXT_TO_NOTHING
     return code == sqlite3.SQLITE_FULL or is_io
+
+
+def _free_bytes(folder: Path) -> int:
+    """What the disk has left that a folder is on, or would be on."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return shutil.disk_usage(there).free
 
 
 @contextlib.contextmanager
@@ -77,7 +84,7 @@ def locked(path: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        if error.errno == errno.ENOSPC:
+        if error.errno in _FULL:
             raise
         raise HistoryError(f"{folder} must be writable, got {error.strerror}; name another folder") from None
     try:

@@ -2,13 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from reports.history.database import HistoryError
-from reports.history.figures import figures_of
+from reports.history.figures import Figure, Lost, figures_of
 from reports.history.store import History, Night
 from reports.load import load
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewNight:
+    """A night before it is in a history.
+
+    Attributes:
+        run: its id; a run that is there already is not written again.
+    """
+
+    figures: Sequence[Figure]
+    lost: Sequence[Lost]
+    started_utc: str
+    experiment: str
+    run: str
+    run_dir: str
+    git_sha: str | None
+    git_dirty: bool | None
+
+    def added_to(self, history: History) -> Night:
+        """Write it, all of it or nothing."""
+        return history.add(
+            self.figures,
+            self.lost,
+            started_utc=self.started_utc,
+            experiment=self.experiment,
+            run=self.run,
+            run_dir=self.run_dir,
+            git_sha=self.git_sha,
+            git_dirty=self.git_dirty,
+        )
 
 
 def added(history: History, folder: Path, *, tell: Callable[[str], None]) -> Night:
@@ -19,6 +51,11 @@ def added(history: History, folder: Path, *, tell: Callable[[str], None]) -> Nig
     Raises:
         harness.errors.StoreError: it is no run folder. HistoryError: nobody knows of which night it is.
     """
+    return run_night(folder, tell=tell).added_to(history)
+
+
+def run_night(folder: Path, *, tell: Callable[[str], None]) -> NewNight:
+    """What a run folder has to say, as a night that can be written; all as for `added`."""
     run = load(folder)
     if not run.stored.created_utc:
         raise HistoryError(f"{folder} must say when its run began, got nothing; its run.json is damaged")
@@ -26,9 +63,9 @@ def added(history: History, folder: Path, *, tell: Callable[[str], None]) -> Nig
         tell(f"left out: {folder}: {item.where}: {item.why}")
     figures, lost = figures_of(run)
     provenance = next((record.provenance for record in run.records if record.provenance), None)
-    return history.add(
-        figures,
-        lost,
+    return NewNight(
+        figures=figures,
+        lost=lost,
         started_utc=run.stored.created_utc,
         experiment=str(run.experiment.get("name") or run.name),
         run=run.name,

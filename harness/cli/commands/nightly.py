@@ -102,6 +102,10 @@ def nightly(
         [name for name, value in ways.items() if value not in (None, [])],
         {"reason": reason is not None, "prometheus": prometheus is not None, "json": json},
     )
+    if prometheus is not None:
+        from harness.cli.nightly.prometheus_file import require_writable
+
+        require_writable(prometheus)
     if ack is not None or replay is not None or import_:
         from harness.cli.nightly.which_night import name_in_history
 

@@ -21,6 +21,8 @@ from reports.history.night import added
 from reports.history.store import RUNS, writing
 from reports.history.verdicts import NightVerdict, verdict_of
 
+STAMP = "last-night"
+"""File of a store that a night touches once it is in the history, and nothing else does."""
 _LEAST_FREE_BYTES = 1 << 30
 
 
@@ -44,6 +46,7 @@ def judged_night(
         except StoreError as error:
             raise StoreError(f"{error.message}; {_way_out(folder)}", field="store") from None
         night = added(history, folder, tell=output.warn)
+        _stamp(store / STAMP)
         verdict = verdict_of(history, night, confirm=confirm)
         remove_old_runs(store / RUNS, keep)
     return verdict, outcome
@@ -52,6 +55,15 @@ def judged_night(
 def folder_name(experiment: str) -> str:
     """A name for the folder of a run that begins now."""
     return f"{slug(experiment)}-{datetime.now(UTC):%Y%m%dt%H%M%Sz}-{secrets.token_hex(4)}"
+
+
+def _stamp(path: Path) -> None:
+    try:
+        path.touch()
+    except OSError as error:
+        output.warn(
+            f"{path} must be a file that can be written, got {error.strerror}; Compose looks at its age"
+        )
 
 
 def _way_out(folder: Path) -> str:

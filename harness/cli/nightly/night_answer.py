@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
 
-from harness.atomic_files import write_bytes
 from harness.cli import output
 from harness.cli.answer import Answer
+from harness.cli.nightly.prometheus_file import write_page
 from harness.cli.nightly.trend_file import write_trend
-from harness.errors import EXIT_REGRESSION, UsageError
+from harness.errors import EXIT_REGRESSION
 from harness.host_facts import commits_between
-from harness.measure.export.nightly import NightFigures, SeriesFigure, night_page
 from reports.history import wording
 from reports.history.verdicts import NightVerdict, SeriesVerdict
 
@@ -26,6 +24,7 @@ def night_answer(
     prometheus: Path | None,
     heading: Sequence[str] = (),
     fields: Mapping[str, object] | None = None,
+    others: Sequence[NightVerdict] = (),
 ) -> Answer:
     """What a person and a program are told of a night.
 
@@ -33,15 +32,21 @@ def night_answer(
         otherwise: exit status where nothing has regressed.
         prometheus: a file that is written for Prometheus; None for no such file.
         heading: lines above all others. fields: of the document, beside the night's.
-    Raises:
-        UsageError: that file cannot be written.
+        others: nights of other experiments, with a line and a page each; the status is of all.
     """
     report = write_trend(store, verdict, commits_of)
     if prometheus is not None:
-        _write_page(prometheus, verdict)
+        write_page(prometheus, verdict)
     lines = [*heading, wording.verdict_line(verdict), *wording.further_lines(verdict, commits_of)]
     if report is not None:
         lines.append(f"report: {report}")
+    if others:
+        reports = [write_trend(store, other, commits_of) for other in others]
+        lines = [*(_other_line(other) for other in others), *lines]
+        fields = {
+            **(fields or {}),
+            "others": [_other_entry(*each) for each in zip(others, reports, strict=True)],
+        }
     return Answer(
         document={
             **(fields or {}),
@@ -50,8 +55,20 @@ def night_answer(
             "report": None if report is None else str(report),
         },
         show=partial(_show, lines),
-        exit_status=EXIT_REGRESSION if verdict.regressed else otherwise,
+        exit_status=EXIT_REGRESSION if any(each.regressed for each in (verdict, *others)) else otherwise,
     )
+
+
+def _other_line(verdict: NightVerdict) -> str:
+    return f"{verdict.night.experiment}: {wording.verdict_line(verdict)}"
+
+
+def _other_entry(verdict: NightVerdict, report: Path | None) -> Mapping[str, object]:
+    return {
+        "experiment": verdict.night.experiment,
+        **wording.document_of(verdict, commits_of),
+        "report": None if report is None else str(report),
+    }
 
 
 def commits_of(verdict: SeriesVerdict) -> tuple[str, ...]:
@@ -68,38 +85,3 @@ _commits = cache(commits_between)
 def _show(lines: Sequence[str]) -> None:
     for line in lines:
         output.say(line)
-
-
-def _write_page(path: Path, verdict: NightVerdict) -> None:
-    night = NightFigures(
-        experiment=verdict.night.experiment,
-        began_s=datetime.fromisoformat(verdict.night.started_utc).timestamp(),
-        n_by_state=verdict.counts,
-        n_lost=len(verdict.lost),
-        # What is missed has no figure of this night.
-        series=tuple(_series_figure(each) for each in verdict.series if each.state != "missed"),
-    )
-    try:
-        write_bytes(path, night_page(night))
-    except OSError as error:
-        raise UsageError(
-            f"must be a file that can be written, got {error.strerror} for {path}; the night is in the "
-            "history, and `--replay` with another file writes it",
-            field="prometheus",
-        ) from None
-
-
-def _series_figure(verdict: SeriesVerdict) -> SeriesFigure:
-    subject = verdict.series.subject
-    return SeriesFigure(
-        labels={
-            "case": subject.case,
-            "workload": subject.workload,
-            "shape": subject.shape,
-            "strategy": subject.strategy,
-            "metric": subject.metric,
-            "against": subject.against,
-        },
-        value=float(verdict.series.values[-1]),
-        regression=verdict.factor if verdict.state == "regressed" else None,
-    )

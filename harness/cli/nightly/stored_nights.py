@@ -11,13 +11,14 @@ from pathlib import Path
 
 from harness.cli import output
 from harness.cli.answer import Answer
-from harness.cli.nightly.night_answer import commits_of, night_answer
-from harness.cli.nightly.trend_file import live_page, write_trend
+from harness.cli.nightly.night_answer import night_answer
+from harness.cli.nightly.prometheus_file import file_of
+from harness.cli.nightly.trend_file import live_page
 from harness.cli.nightly.which_night import newest_of, night_named
 from harness.errors import EXIT_OK, UsageError
-from reports.history.benchmarks import added_benchmarks
-from reports.history.night import added
-from reports.history.store import History, Night, reading, writing
+from reports.history.benchmarks import benchmarks_night
+from reports.history.night import NewNight, run_night
+from reports.history.store import DATABASE, History, Night, reading, writing
 from reports.history.verdicts import NightVerdict, SeriesVerdict, names_of, verdict_of
 from strategies.errors import suggestion
 
@@ -30,10 +31,14 @@ def acknowledged(
     Args:
         experiment: whose night is said, where the case is one of its.
     """
+    none = UsageError(f"must name a history with a night, got none in {store}", field="store")
+    # A store of another name must not be made.
+    if not (store / DATABASE).is_file():
+        raise none
     with writing(store) as history:
         nights = history.nights()
         if not nights:
-            raise UsageError(f"must name a history with a night, got none in {store}", field="store")
+            raise none
         names = {name for series in history.series() for name in names_of(series.subject)}
         if case not in names:
             hint = suggestion(case, sorted(names))
@@ -55,7 +60,8 @@ def acknowledged(
     answer = _answer(
         store,
         verdicts,
-        experiment if experiment in verdicts else min(verdicts),
+        experiment,
+        otherwise_shown=min(verdicts),
         prometheus=prometheus,
         heading=[f"known from now on: what has changed of {case} up to {last.name}: {reason}"],
         fields={"case": case, "until": last.name, "reason": reason},
@@ -67,24 +73,27 @@ def acknowledged(
 def imported(
     store: Path, experiment: str, paths: Sequence[Path], *, confirm: int, prometheus: Path | None
 ) -> Answer:
-    """Add run folders and files of pytest-benchmark as nights, and say what the newest night says.
+    """Add run folders and files of pytest-benchmark as nights, and say what the newest say.
 
     Args:
-        experiment: whose night is said, where one of its was imported; otherwise that of the last path.
+        experiment: whose night is said in full, where one of its was imported; else that of the last path.
     """
+    new = [_new_night(path) for path in paths]
     imports = []
     with writing(store, clock=partial(datetime.now, UTC)) as history:
         there = {night.id for night in history.nights()}
-        for path in paths:
-            is_run = not path.is_file()
-            night = added(history, path, tell=output.warn) if is_run else added_benchmarks(history, path)
+        for path, each in zip(paths, new, strict=True):
+            night = each.added_to(history)
             output.warn(f"{night.name}: {'already in the history: ' if night.id in there else ''}{path}")
             there.add(night.id)
             imports.append(night)
         _tell_of_others(history, experiment, imports)
         verdicts = _newest_verdicts(history, {night.experiment for night in imports}, confirm)
-    shown = experiment if experiment in verdicts else imports[-1].experiment
-    return _answer(store, verdicts, shown, prometheus=prometheus)
+    return _answer(store, verdicts, experiment, otherwise_shown=imports[-1].experiment, prometheus=prometheus)
+
+
+def _new_night(path: Path) -> NewNight:
+    return benchmarks_night(path) if path.is_file() else run_night(path, tell=output.warn)
 
 
 def replayed(store: Path, experiment: str, name: str, *, confirm: int, prometheus: Path | None) -> Answer:
@@ -93,7 +102,8 @@ def replayed(store: Path, experiment: str, name: str, *, confirm: int, prometheu
         night = night_named(history, name, experiment=experiment)
         _tell_of_others(history, experiment, [night])
         verdict = verdict_of(history, night, confirm=confirm)
-    return night_answer(store, verdict, otherwise=EXIT_OK, prometheus=prometheus)
+    file = file_of(prometheus, named=experiment, shown=night.experiment)
+    return night_answer(store, verdict, otherwise=EXIT_OK, prometheus=file)
 
 
 def _newest_verdicts(history: History, experiments: set[str], confirm: int) -> Mapping[str, NightVerdict]:
@@ -109,23 +119,27 @@ def _newest_verdicts(history: History, experiments: set[str], confirm: int) -> M
 def _answer(
     store: Path,
     verdicts: Mapping[str, NightVerdict],
-    shown: str,
+    named: str,
     *,
+    otherwise_shown: str,
     prometheus: Path | None,
     heading: Sequence[str] = (),
     fields: Mapping[str, object] | None = None,
 ) -> Answer:
-    """What one experiment's night says; the pages of the others are written as well."""
-    for name, verdict in verdicts.items():
-        if name != shown:
-            write_trend(store, verdict, commits_of)
+    """What one experiment's night says in full, and those of the others in a line each.
+
+    Args:
+        named: the experiment that was asked for. otherwise_shown: in its place, where it is none of these.
+    """
+    shown = named if named in verdicts else otherwise_shown
     return night_answer(
         store,
         verdicts[shown],
         otherwise=EXIT_OK,
-        prometheus=prometheus,
+        prometheus=file_of(prometheus, named=named, shown=shown),
         heading=heading,
         fields=fields,
+        others=[verdict for name, verdict in verdicts.items() if name != shown],
     )
 
 

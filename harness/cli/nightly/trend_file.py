@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 from harness.atomic_files import write_text
@@ -17,6 +20,8 @@ from reports.trend.page import trend_page
 
 TREND = "trend.html"
 """Of the experiment that a store began with."""
+_LOCK = "pages.lock"
+"""Apart from the history's, which a night has for as long as it runs."""
 
 
 def live_page(history: History, experiment: str) -> Path:
@@ -34,7 +39,8 @@ def page_of(history: History, night: Night) -> Path:
     newest = newest_of(history, night.experiment)
     if newest is None or newest.id == night.id:
         return live_page(history, night.experiment)
-    return history.folder / f"trend-{night.name}.html"
+    # No experiment's page begins like this, whatever it is called.
+    return history.folder / f"night-{night.name}.html"
 
 
 def write_trend(store: Path, verdict: NightVerdict, commits: Commits) -> Path | None:
@@ -46,10 +52,13 @@ def write_trend(store: Path, verdict: NightVerdict, commits: Commits) -> Path | 
     path, night = store / TREND, verdict.night
     try:
         with reading(store) as history:
-            live, newest = live_page(history, night.experiment), newest_of(history, night.experiment)
             path = page_of(history, night)
             page = trend_page(history, verdict, commits)
-        write_text(path, page)
+        # Which night is the newest is asked again: another may have been added while the page was made.
+        with _pages_locked(store), reading(store) as history:
+            live, newest = live_page(history, night.experiment), newest_of(history, night.experiment)
+            path = page_of(history, night)
+            write_text(path, page)
     except (OSError, sqlite3.Error, HistoryError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         output.warn(
@@ -60,3 +69,11 @@ def write_trend(store: Path, verdict: NightVerdict, commits: Commits) -> Path | 
     if path != live and newest is not None:
         output.warn(f"{path} is the page of {night.name}; {live.name} stays that of {newest.name}")
     return path
+
+
+@contextlib.contextmanager
+def _pages_locked(store: Path) -> Iterator[None]:
+    """The pages of a store for this process alone, once others have put theirs in place."""
+    with (store / _LOCK).open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

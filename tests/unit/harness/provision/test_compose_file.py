@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 import yaml
+from synthetic_run import Case, write_run
 
+from harness.cli import main
 from harness.cli.nightly.schedule import hour_of
+from harness.errors import CaseError
 from harness.provision.ray.settings import NODE_VARIABLES
-from reports.history.store import writing
+from harness.requests import RunOptions, RunOutcome
 
 ROOT = Path(__file__).parents[4]
 DOCUMENT: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
@@ -91,19 +94,36 @@ def test_the_nightly_service_is_asked_for_with_options_that_exist() -> None:
 
 @pytest.mark.parametrize(("age_minutes", "status"), [(None, 1), (60, 0), (27 * 60, 1)])
 def test_the_nightly_service_is_healthy_while_its_last_night_is_young(
-    tmp_path: Path, age_minutes: int | None, status: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, age_minutes: int | None, status: int
 ) -> None:
     kind, command = SERVICES["nightly"]["healthcheck"]["test"]
     assert kind == "CMD-SHELL"
+    monkeypatch.chdir(tmp_path)
+    store = tmp_path / "runs" / "nightly"
+    arguments = ["nightly", "quickstart", "--store", "runs/nightly", "--no-isolation"]
     if age_minutes is not None:
-        store = tmp_path / "runs" / "nightly"
-        with writing(store) as history:
-            assert not history.nights()
+        monkeypatch.setattr("harness.pipeline.run", run_of_a_case)
+        assert main(arguments) == 0
         written_s = time.time() - 60 * age_minutes
         for path in store.iterdir():
             os.utime(path, (written_s, written_s))
+    # A night that fails, and what is asked of the history, say nothing of nights.
+    monkeypatch.setattr("harness.pipeline.run", run_that_fails)
+    assert main(arguments) == 1
+    run = write_run(tmp_path / "run", [Case(workload="w", strategy="ps")], experiment_name="quickstart")
+    assert main([*arguments, "--import", str(run)]) == 0
     done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == status
+
+
+def run_of_a_case(_spec: object, options: RunOptions) -> RunOutcome:
+    assert options.out is not None
+    write_run(options.out, [Case(workload="w", strategy="ps")], experiment_name="quickstart")
+    return RunOutcome(run_dir=options.out)
+
+
+def run_that_fails(_spec: object, _options: RunOptions) -> RunOutcome:
+    raise CaseError("worker-died", "worker 1 is gone", stage="run")
 
 
 def test_its_files_are_made_once_and_are_the_users_own(tmp_path: Path) -> None:

@@ -131,3 +131,26 @@ def test_what_is_no_such_file_is_refused_and_leaves_nothing(tmp_path: Path, text
         with pytest.raises(HistoryError, match="must be a file of pytest-benchmark, got"):
             added_benchmarks(history, path)
         assert history.nights() == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"commit_info": {"id": ["x"]}}, r"commit_info.id: .*received \['x'\]"),
+        ({"commit_info": {"dirty": {}}}, "commit_info.dirty: "),
+        ({"datetime": "0001-01-01T00:00:00+05:00"}, "date value out of range"),
+        ({"benchmarks": 2}, "2 benchmarks of the name tests/test_a.py::test_sum"),
+        ({"machine_info": []}, "machine_info: "),
+    ],
+)
+def test_what_a_file_says_oddly_is_named_in_a_line(tmp_path: Path, changed: dict[str, Any], why: str) -> None:
+    path = written(tmp_path, 1, 0.01)
+    document = json.loads(path.read_text())
+    if "benchmarks" in changed:
+        changed = {"benchmarks": document["benchmarks"] * changed["benchmarks"]}
+    path.write_text(json.dumps({**document, **changed}))
+    with writing(tmp_path / "store") as history:
+        with pytest.raises(HistoryError, match=f"must be a file of pytest-benchmark, got .*{why}") as refused:
+            added_benchmarks(history, path)
+        assert history.nights() == []
+    assert "\n" not in str(refused.value)

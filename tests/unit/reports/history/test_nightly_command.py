@@ -185,6 +185,39 @@ def test_a_night_is_written_for_prometheus_as_it_was_judged(
     assert (status, refused["error"]["field"]) == (2, "prometheus")
 
 
+def test_a_file_for_prometheus_that_cannot_be_written_is_refused_before_a_night_runs(
+    night: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "file" / "night.prom"):
+        status, refused = night("--prometheus", str(path))
+        assert (status, refused["error"]["field"]) == (2, "prometheus")
+        assert f"for {path}; name another" in refused["error"]["message"]
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_file_for_prometheus_that_fails_after_a_night_leaves_its_verdict_and_status(
+    night: Callable[..., tuple[int, dict[str, Any]]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    for k in range(16):
+        _, said = night(slower={"ps": 1.5} if k >= 12 else None)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("harness.cli.nightly.prometheus_file.write_bytes", full)
+    path, store = tmp_path / "night.prom", str(tmp_path / "store")
+    arguments = ["--replay", said["night"], "--prometheus", str(path)]
+    status, captured = call(capsys, "nightly", "quickstart", "--store", store, *arguments)
+    assert status == 4
+    assert captured.out.startswith(f"{said['night']}: ")
+    assert captured.err.count("\n") == 1
+    assert f"{path} must be a file that can be written, got No space left on device" in captured.err
+
+
 def test_runs_that_are_there_become_nights_and_only_once(
     night: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path
 ) -> None:
@@ -298,6 +331,22 @@ def test_a_disk_without_room_for_a_history_is_named(
     monkeypatch.setattr(os, "pwrite", full)
     run = write_run(tmp_path / "run", [Case(workload="w", strategy="ps")])
     store = str(tmp_path / "store")
+    status, captured = call(capsys, "nightly", "quickstart", "--store", store, "--import", str(run))
+    assert status == 3
+    assert f"the disk of {store} must have room for the history, got" in captured.err
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_without_room_for_the_folder_of_a_history_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    run = write_run(tmp_path / "run", [Case(workload="w", strategy="ps")])
+    store = str(tmp_path / "not" / "there")
+    monkeypatch.setattr(Path, "mkdir", full)
     status, captured = call(capsys, "nightly", "quickstart", "--store", store, "--import", str(run))
     assert status == 3
     assert f"the disk of {store} must have room for the history, got" in captured.err

@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from synthetic_run import Case, write_run
 
 from harness.cli import main
+from harness.cli.nightly import trend_file
 from reports.history.figures import Figure, Subject
 from reports.history.store import writing
+from reports.trend.page import trend_page
 
 BEGAN = datetime(2026, 1, 5, 2, tzinfo=UTC)
 SLOWER_SINCE, N_NIGHTS = 15, 19
@@ -112,7 +115,7 @@ def test_a_replayed_night_has_a_page_of_its_own(store: Store) -> None:
     store.called("--replay", LAST)
     live = store.page.read_text()
     status, out, err = store.called("--replay", SINCE)
-    page = store.path / f"trend-{SINCE}.html"
+    page = store.path / f"night-{SINCE}.html"
     assert status == 0
     assert out[-1] == f"report: {page}"
     assert err == [f"{page} is the page of {SINCE}; trend.html stays that of {LAST}"]
@@ -193,6 +196,31 @@ def test_experiments_whose_names_are_alike_as_files_have_pages_apart(store: Stor
     assert {Path(each).parent for each in reports} == {store.path}
 
 
+def test_an_experiment_that_is_called_like_a_date_does_not_share_a_page_with_a_night(store: Store) -> None:
+    store.nights("quickstart")
+    store.nights(SINCE, days=40)
+    last = (BEGAN + timedelta(days=40 + N_NIGHTS - 1)).date().isoformat()
+    live = store.said("--replay", last, experiment=SINCE)[1]["report"]
+    assert store.said("--replay", SINCE)[1]["report"] != live
+    assert f"{SINCE}, night {last}</title>" in Path(live).read_text()
+
+
+def test_a_page_that_is_overtaken_by_a_newer_night_leaves_the_live_one_to_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = store.benchmarks(8)
+
+    def overtaken(*arguments: Any) -> str:
+        monkeypatch.setattr(trend_file, "trend_page", trend_page)
+        store.called("--import", str(newer), experiment="pytest-benchmark")
+        return trend_page(*arguments)
+
+    monkeypatch.setattr(trend_file, "trend_page", overtaken)
+    _, out, _ = store.called("--import", str(store.benchmarks(5)), experiment="pytest-benchmark")
+    assert "night 2026-01-08</title>" in store.page.read_text()
+    assert out[-1] == f"report: {store.path / 'night-2026-01-05.html'}"
+
+
 def test_what_is_acknowledged_of_several_experiments_is_on_the_pages_of_all(store: Store) -> None:
     store.nights("quickstart")
     store.nights("rivals")
@@ -200,6 +228,61 @@ def test_what_is_acknowledged_of_several_experiments_is_on_the_pages_of_all(stor
     pages = [store.page, store.path / "trend-rivals.html"]
     assert said["report"] == str(pages[1])
     assert all("a slower lock" in page.read_text() for page in pages)
+
+
+def test_an_import_of_several_experiments_tells_of_each_and_ends_with_4_if_any_regressed(
+    store: Store,
+) -> None:
+    files = [store.benchmarks(k + 1, median=0.1 if k < SLOWER_SINCE else 0.15) for k in range(N_NIGHTS)]
+    run = write_run(store.folder / "run", [Case(workload="w", strategy="ps")], experiment_name="quickstart")
+    paths = [part for path in (*files, run) for part in ("--import", str(path))]
+    status, out, _ = store.called(*paths)
+    assert status == 4
+    assert out[0].startswith("pytest-benchmark: 2026-01-19: 1 regressed")
+    assert out[-1] == f"report: {store.path / 'trend-quickstart.html'}"
+    status, said = store.said(*paths)
+    (other,) = said["others"]
+    assert (status, other["experiment"], other["series"]["regressed"]) == (4, "pytest-benchmark", 1)
+    assert other["report"] == str(store.page)
+    assert store.said("--import", str(run))[0] == 0
+
+
+def test_a_file_for_prometheus_is_of_the_named_experiment_alone(store: Store) -> None:
+    store.nights("rivals")
+    prom = store.folder / "quickstart.prom"
+    prom.write_text("what quickstart said\n")
+    calls = [
+        ["--replay", LAST],
+        ["--ack", "ps", "--reason", "x"],
+        ["--import", str(store.benchmarks(5))],
+    ]
+    for arguments in calls:
+        _, _, err = store.called(*arguments, "--prometheus", str(prom))
+        assert sum(f"{prom} must have a night of quickstart, got one of" in line for line in err) == 1
+        assert prom.read_text() == "what quickstart said\n"
+        store.called(*arguments, "--prometheus", str(prom.with_name("own.prom")), experiment="rivals")
+    assert 'experiment="rivals"' in prom.with_name("own.prom").read_text()
+
+
+def test_a_store_that_is_not_there_is_not_made_by_what_cannot_be_done(store: Store) -> None:
+    for arguments in (
+        ["--ack", "ps", "--reason", "x"],
+        ["--import", str(store.folder / "gone")],
+        ["--import", str(store.benchmarks(5)), "--import", str(store.folder / "gone")],
+    ):
+        status, out, err = store.called(*arguments)
+        assert (status, out, len(err)) == (2, [], 1)
+        assert not store.path.exists()
+
+
+def test_an_import_of_which_one_cannot_be_read_adds_none(store: Store) -> None:
+    store.nights("quickstart")
+    odd = store.folder / "odd.json"
+    odd.write_text("{}")
+    status, _, (line,) = store.called("--import", str(store.benchmarks(5)), "--import", str(odd))
+    assert (status, f"{odd} must be a file of pytest-benchmark" in line) == (2, True)
+    with writing(store.path) as history:
+        assert {night.experiment for night in history.nights()} == {"quickstart"}
 
 
 def test_an_experiment_is_named_by_what_its_file_says(store: Store) -> None:
