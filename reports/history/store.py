@@ -188,6 +188,8 @@ class History:
             (*last, first, experiment),
         )
         figures = np.fromiter(rows, dtype=_FIGURE)
+        if not len(figures):
+            return []
         order = {night.id: place for place, night in enumerate(self.nights())}
         places = np.array([order[night] for night in figures["night"].tolist()], dtype=np.int64)
         figures = figures[np.lexsort((places, figures["series"]))]

@@ -253,3 +253,12 @@ def regressed(page: Path) -> float:
         if sample.name == "stratbench_nightly_regressed"
     )
     return value
+
+
+def test_a_file_without_a_benchmark_becomes_a_night_without_a_series(store: Store) -> None:
+    empty = store.benchmarks(5)
+    empty.write_text(json.dumps({**json.loads(empty.read_text()), "benchmarks": []}))
+    status, said = store.said("--import", str(empty))
+    assert (status, said["verdict"]) == (0, "2026-01-05: no series")
+    status, said = store.said("--import", str(store.benchmarks(6)))
+    assert (status, said["series"]["new"]) == (0, 1)
