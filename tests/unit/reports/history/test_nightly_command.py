@@ -340,7 +340,7 @@ def test_a_first_night_of_which_every_case_failed_is_told_replayed_and_has_nothi
 ) -> None:
     def run(_spec: object, options: RunOptions) -> RunOutcome:
         assert options.out is not None
-        problems = {repeat: ("failed", DIED) for repeat in range(6)}
+        problems = dict.fromkeys(range(6), ("failed", DIED))
         cases = [Case(workload="w", strategy=name, traced=False, problems=problems) for name in USUAL_S]
         write_run(options.out, cases, experiment_name="quickstart")
         return replace(RunOutcome(run_dir=options.out), exit_status=1)
