@@ -13,12 +13,19 @@ RECENT_DAYS = 30
 
 
 def decisive(
-    series: Series, analysis: Analysis, night: Night, confirm: int, until: int, *, more_is_better: bool
+    series: Series,
+    analysis: Analysis,
+    night: Night,
+    confirm: int,
+    n_known: int,
+    *,
+    more_is_better: bool,
 ) -> Change | None:
     """The change that a verdict is by: first the largest loss that has not been made up for.
 
     Args:
-        until: id of the night up to which changes are known. more_is_better: of the metric.
+        n_known: how many nights, from the first on, have changes that are known.
+        more_is_better: of the metric.
     """
     recent = [
         change
@@ -27,7 +34,7 @@ def decisive(
         or night.day - int(series.days[min(change.place + confirm - 1, len(series.days) - 1)]) <= RECENT_DAYS
     ]
     confirmed = [change for change in recent if change.state == "confirmed"]
-    untold = [change for change in confirmed if int(series.nights[change.place]) > until]
+    untold = [change for change in confirmed if change.place >= n_known]
     losses = _losses(untold, sign=1 if more_is_better else -1)
     if sum(lost for _, lost in losses) >= METRICS[series.subject.metric].least_effect:
         return max(losses, key=lambda loss: loss[1])[0]

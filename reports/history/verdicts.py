@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -180,8 +181,8 @@ def _judged(
     state: State = "drifting" if analysis.drift else "ok"
     if int(series.nights[-1]) != night.id:
         return SeriesVerdict(series=series, state="missed", analysis=analysis)
-    until, why = max((known[key] for key in names_of(subject) if key in known), default=(-1, ""))
-    newest = decisive(series, analysis, night, confirm, until, more_is_better=metric.more_is_better)
+    n_known, why = _known_nights(series, nights, known)
+    newest = decisive(series, analysis, night, confirm, n_known, more_is_better=metric.more_is_better)
     if n < LEAST_NIGHTS and newest is None:
         return SeriesVerdict(series=series, state="new", analysis=analysis)
     if newest is None:
@@ -192,7 +193,7 @@ def _judged(
     elif is_better:
         state = "improved"
     else:
-        state = "known" if int(series.nights[newest.place]) <= until else "regressed"
+        state = "known" if newest.place < n_known else "regressed"
     return SeriesVerdict(
         series=series,
         state=state,
@@ -202,6 +203,18 @@ def _judged(
         before=nights[int(series.nights[newest.place - 1])],
         why=why if state == "known" else "",
     )
+
+
+def _known_nights(
+    series: Series, nights: Mapping[int, Night], known: Mapping[str, tuple[int, str]]
+) -> tuple[int, str]:
+    """How many nights of a series there are up to the last one whose changes are known, and why they are."""
+    acknowledged = [known[name] for name in names_of(series.subject) if name in known]
+    if not acknowledged:
+        return 0, ""
+    last, why = max(acknowledged, key=lambda each: nights[each[0]].moment)
+    moment = nights[last].moment
+    return bisect_right(series.nights.tolist(), moment, key=lambda night: nights[night].moment), why
 
 
 def _one_after_the_other(days: IntArray) -> IntArray:
