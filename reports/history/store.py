@@ -178,7 +178,7 @@ class History:
             until: the last night that counts, and whose experiment does.
             n_days: how many days before it count; None for all.
         """
-        last = (until.started_utc, until.id) if until else ("9999", 2**62)
+        last = until.moment if until else ("9999", 2**62)
         first = until.day - n_days if until and n_days is not None else -(2**62)
         experiment = until.experiment if until else None
         rows = self.connection.execute(
@@ -188,6 +188,8 @@ class History:
             (*last, first, experiment),
         )
         figures = np.fromiter(rows, dtype=_FIGURE)
+        if not len(figures):
+            return []
         order = {night.id: place for place, night in enumerate(self.nights())}
         places = np.array([order[night] for night in figures["night"].tolist()], dtype=np.int64)
         figures = figures[np.lexsort((places, figures["series"]))]
@@ -214,7 +216,10 @@ class History:
 
     def known(self) -> Mapping[str, tuple[int, str]]:
         """Case → id of the last night up to which its changes are known, and why."""
-        found = self.connection.execute("SELECT case_id, until_night, reason FROM known ORDER BY until_night")
+        found = self.connection.execute(
+            "SELECT case_id, until_night, reason FROM known JOIN night ON night.id = until_night "
+            "ORDER BY started_utc, night.id"
+        )
         return {case: (night, reason) for case, night, reason in found}
 
 

@@ -36,6 +36,11 @@ class Night:
     git_sha: str | None
     git_dirty: bool | None
 
+    @property
+    def moment(self) -> tuple[str, int]:
+        """What orders nights: an older one may be written later."""
+        return self.started_utc, self.id
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:

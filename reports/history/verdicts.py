@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from reports.history.change_points import CONFIRM, LEAST_NIGHTS, Analysis, Change, analyse
+from reports.history.decisive import decisive
 from reports.history.figures import METRICS, RATE, RATIO, Lost, Subject
 from reports.history.noise import FloatArray, IntArray
 from reports.history.store import History, Night, Series
@@ -19,8 +21,6 @@ from reports.statistics import Interval
 
 ANALYSED_DAYS = 400
 """Days before a night that are looked at for its verdict."""
-RECENT_DAYS = 30
-"""Days after which a change that nobody has acknowledged is what is usual."""
 _MISSED_DAYS = 14
 _TOGETHER_DAYS = 3
 _MOST = 2 / 3
@@ -34,7 +34,7 @@ class SeriesVerdict:
     """A series in a night.
 
     Attributes:
-        change: the newest one that counts; None where there is none.
+        change: the one that counts; None where there is none.
         since: the night that it began with, and the last one before it; None where there is no change.
         why: the reason of a known change.
     """
@@ -48,8 +48,26 @@ class SeriesVerdict:
     why: str = ""
 
     @property
+    def later(self) -> tuple[Change, ...]:
+        """Confirmed changes after the one that counts."""
+        if self.change is None:
+            return ()
+        return tuple(
+            each
+            for each in self.analysis.changes
+            if each.state == "confirmed" and each.place > self.change.place
+        )
+
+    @property
     def factor(self) -> float | None:
-        """By what the figure was multiplied."""
+        """The level now over that before the change, with what later ones added or made up for."""
+        if self.change is None:
+            return None
+        return math.exp(self.change.effect + sum(each.effect for each in self.later))
+
+    @property
+    def first_factor(self) -> float | None:
+        """By what the change alone multiplied the figure."""
         return None if self.change is None else math.exp(self.change.effect)
 
     @property
@@ -66,14 +84,15 @@ class SeriesVerdict:
 
         Of a young series' few nights, that is not known well.
         """
-        if self.change is None:
+        if self.change is None or self.factor is None:
             return None
         earlier = [change.place for change in self.analysis.changes if change.place < self.change.place]
         n_before = max(self.change.place - max(earlier, default=0), 1)
         is_young = len(self.series.days) < LEAST_NIGHTS
         quantile = float(stdtrit(n_before - 1, 0.975)) if is_young else _NORMAL_95
-        half = quantile * self.analysis.sigma * math.sqrt(1 / self.change.n_nights + 1 / n_before)
-        return Interval(low=math.exp(self.change.effect - half), high=math.exp(self.change.effect + half))
+        n_now = min(each.n_nights for each in (self.change, *self.later))
+        half = quantile * self.analysis.sigma * math.sqrt(1 / n_now + 1 / n_before)
+        return Interval(low=self.factor * math.exp(-half), high=self.factor * math.exp(half))
 
     def changed_with(self, other: SeriesVerdict) -> bool:
         """Whether both have changed, at about the same time."""
@@ -162,8 +181,8 @@ def _judged(
     state: State = "drifting" if analysis.drift else "ok"
     if int(series.nights[-1]) != night.id:
         return SeriesVerdict(series=series, state="missed", analysis=analysis)
-    until, why = max((known[key] for key in names_of(subject) if key in known), default=(-1, ""))
-    newest = _decisive(series, analysis, night, confirm, until, more_is_better=metric.more_is_better)
+    n_known, why = _known_nights(series, nights, known)
+    newest = decisive(series, analysis, night, confirm, n_known, more_is_better=metric.more_is_better)
     if n < LEAST_NIGHTS and newest is None:
         return SeriesVerdict(series=series, state="new", analysis=analysis)
     if newest is None:
@@ -174,7 +193,7 @@ def _judged(
     elif is_better:
         state = "improved"
     else:
-        state = "known" if int(series.nights[newest.place]) <= until else "regressed"
+        state = "known" if newest.place < n_known else "regressed"
     return SeriesVerdict(
         series=series,
         state=state,
@@ -186,31 +205,16 @@ def _judged(
     )
 
 
-def _decisive(
-    series: Series, analysis: Analysis, night: Night, confirm: int, until: int, *, more_is_better: bool
-) -> Change | None:
-    """The change that a verdict is by: first what is confirmed and has not been made up for.
-
-    Args:
-        until: id of the night up to which changes are known. more_is_better: of the metric.
-    """
-    recent = [
-        change
-        for change in analysis.changes
-        if change.state == "pending"
-        or night.day - int(series.days[min(change.place + confirm - 1, len(series.days) - 1)]) <= RECENT_DAYS
-    ]
-    confirmed = [change for change in recent if change.state == "confirmed"]
-    sign = 1 if more_is_better else -1
-    lost, worst = 0.0, None
-    for change in confirmed:
-        if int(series.nights[change.place]) <= until:
-            continue
-        lost = min(lost + sign * change.effect, 0.0)
-        worst = change if sign * change.effect < 0 else worst
-    if worst is not None and -lost >= METRICS[series.subject.metric].least_effect:
-        return worst
-    return recent[-1] if recent else None
+def _known_nights(
+    series: Series, nights: Mapping[int, Night], known: Mapping[str, tuple[int, str]]
+) -> tuple[int, str]:
+    """How many nights of a series there are up to the last one whose changes are known, and why they are."""
+    acknowledged = [known[name] for name in names_of(series.subject) if name in known]
+    if not acknowledged:
+        return 0, ""
+    last, why = max(acknowledged, key=lambda each: nights[each[0]].moment)
+    moment = nights[last].moment
+    return bisect_right(series.nights.tolist(), moment, key=lambda night: nights[night].moment), why
 
 
 def _one_after_the_other(days: IntArray) -> IntArray:

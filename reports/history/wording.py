@@ -176,18 +176,27 @@ def moved(verdict: SeriesVerdict) -> str:
 def change_text(verdict: SeriesVerdict, *, is_brief: bool = False) -> str:
     """What has changed and by how much: `median step 22 % slower (6.69 → 8.16 ms; 95 % interval 20–25 %)`.
 
+    Where the level has changed again since, it ends with what it was at first: `; 30 % slower at first)`.
+
     Args:
         is_brief: without what stands in parentheses.
     """
-    subject, factor = verdict.series.subject, verdict.factor
+    subject, factor, first = verdict.series.subject, verdict.factor, verdict.first_factor
     assert factor is not None
-    words = METRIC_WORDS[subject.metric]
-    by = _percent(abs(factor - 1))
-    line = f"{metric_name(subject)} {by} % {words.more if factor > 1 else words.less}"
+    assert first is not None
+    line = f"{metric_name(subject)} {_by(factor, subject)}"
     if is_brief:
         return line
     interval = f"; 95 % interval {_percents(verdict.interval, factor)} %" if verdict.interval else ""
-    return f"{line} ({_before_and_after(verdict.level, factor, METRICS[subject.metric])}{interval})"
+    now, then = _by(factor, subject), _by(first, subject)
+    at_first = "" if now == then else f"; {then} at first"
+    return f"{line} ({_before_and_after(verdict.level, factor, METRICS[subject.metric])}{interval}{at_first})"
+
+
+def _by(factor: float, subject: Subject) -> str:
+    """By how much a figure has moved, and in which direction."""
+    words = METRIC_WORDS[subject.metric]
+    return f"{_percent(abs(factor - 1))} % {words.more if factor > 1 else words.less}"
 
 
 def drifting_by(verdict: SeriesVerdict) -> str:

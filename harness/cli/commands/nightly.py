@@ -38,7 +38,8 @@ def nightly(
         typer.Option(
             "--ack",
             metavar="CASE",
-            help="Run nothing; note that what has changed of a case is known, and write the page anew.",
+            help="Run nothing; note that what has changed of a case is known, replays of earlier nights "
+            "included, and write the page anew.",
         ),
     ] = None,
     reason: Annotated[

@@ -54,7 +54,7 @@ def acknowledged(
             raise UsageError(
                 f"must be a case that has changed, got {case!r}: nothing to acknowledge; {what}", field="ack"
             )
-        last = max(nights, key=lambda night: night.id)
+        last = nights[-1]
         history.acknowledge(case, until=last, reason=reason)
         verdicts = _newest_verdicts(history, concerned, confirm)
     answer = _answer(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from synthetic_run import Case, write_run
+from synthetic_run import DIED, Case, write_run
 
 from harness import pipeline
 from harness.cli import main
@@ -382,6 +382,30 @@ def test_the_status_of_a_night_without_regressions_is_that_of_its_run(
 
     monkeypatch.setattr(pipeline, "run", run)
     assert call(capsys, "nightly", "quickstart", "--store", str(tmp_path), "--no-isolation")[0] == 1
+
+
+def test_a_first_night_of_which_every_case_failed_is_told_replayed_and_has_nothing_to_acknowledge(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def run(_spec: object, options: RunOptions) -> RunOutcome:
+        assert options.out is not None
+        problems = dict.fromkeys(range(6), ("failed", DIED))
+        cases = [Case(workload="w", strategy=name, traced=False, problems=problems) for name in USUAL_S]
+        write_run(options.out, cases, experiment_name="quickstart")
+        return replace(RunOutcome(run_dir=options.out), exit_status=1)
+
+    monkeypatch.setattr(pipeline, "run", run)
+    nightly = ("nightly", "quickstart", "--store", str(tmp_path), "--no-isolation")
+    status, captured = call(capsys, *nightly, "--json")
+    said = json.loads(captured.out)
+    assert status == 1
+    assert said["verdict"] == f"{said['night']}: no series, 4 without a figure"
+    assert (tmp_path / "trend.html").is_file()
+    status, captured = call(capsys, *nightly, "--json", "--replay", said["night"])
+    assert (status, json.loads(captured.out)["verdict"]) == (0, said["verdict"])
+    status, captured = call(capsys, *nightly, "--ack", "ps", "--reason", "x")
+    assert (status, captured.out) == (2, "")
+    assert captured.err.endswith("got 'ps'; none are known\n")
 
 
 @pytest.mark.parametrize(

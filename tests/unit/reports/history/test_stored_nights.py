@@ -70,6 +70,19 @@ class Store:
         return status, json.loads("\n".join(out))
 
 
+def older(store: Store, days: float, value: float) -> None:
+    """A night of `ps` that is written after all that began later."""
+    with writing(store.path) as history:
+        history.add(
+            [Figure(subject=subject("ps"), value=value, error=None, n=3)],
+            (),
+            started_utc=(BEGAN + timedelta(days=days)).isoformat(),
+            experiment="quickstart",
+            run="older",
+            run_dir="",
+        )
+
+
 def subject(strategy: str) -> Subject:
     return Subject(
         case=f"w-{strategy}",
@@ -221,6 +234,32 @@ def test_a_page_that_is_overtaken_by_a_newer_night_leaves_the_live_one_to_it(
     assert out[-1] == f"report: {store.path / 'night-2026-01-05.html'}"
 
 
+def test_an_older_night_that_is_added_later_does_not_undo_what_is_known(store: Store) -> None:
+    store.nights("quickstart")
+    store.called("--ack", "ps", "--reason", "a slower lock")
+    older(store, SLOWER_SINCE - 0.5, 700.0)
+    status, out, _ = store.called("--replay", LAST)
+    assert (status, out[0]) == (0, f"{LAST}: 1 ok, 1 known")
+    assert "known: ps on w" in out[1]
+    assert "since 2026-01-19.2," in out[1]
+
+
+def test_what_is_acknowledged_after_an_older_night_was_added_concerns_the_newest_one(store: Store) -> None:
+    store.nights("quickstart")
+    older(store, 3.5, 100.0)
+    _, out, _ = store.called("--ack", "ps", "--reason", "a slower lock")
+    assert out[0] == f"known from now on: what has changed of ps up to {LAST}: a slower lock"
+    assert out[1] == f"{LAST}: 1 ok, 1 known"
+
+
+def test_what_is_known_is_so_to_a_replay_of_an_earlier_night(store: Store) -> None:
+    store.nights("quickstart")
+    assert store.called("--replay", "2026-01-22")[0] == 4
+    store.called("--ack", "ps", "--reason", "a slower lock")
+    status, out, _ = store.called("--replay", "2026-01-22")
+    assert (status, out[0]) == (0, "2026-01-22: 1 ok, 1 known")
+
+
 def test_what_is_acknowledged_of_several_experiments_is_on_the_pages_of_all(store: Store) -> None:
     store.nights("quickstart")
     store.nights("rivals")
@@ -336,3 +375,12 @@ def regressed(page: Path) -> float:
         if sample.name == "stratbench_nightly_regressed"
     )
     return value
+
+
+def test_a_file_without_a_benchmark_becomes_a_night_without_a_series(store: Store) -> None:
+    empty = store.benchmarks(5)
+    empty.write_text(json.dumps({**json.loads(empty.read_text()), "benchmarks": []}))
+    status, said = store.said("--import", str(empty))
+    assert (status, said["verdict"]) == (0, "2026-01-05: no series")
+    status, said = store.said("--import", str(store.benchmarks(6)))
+    assert (status, said["series"]["new"]) == (0, 1)

@@ -283,6 +283,46 @@ def test_a_later_change_does_not_hide_a_regression_that_it_does_not_make_up_for(
     assert not said(nights, whole).regressed
 
 
+@pytest.mark.parametrize(
+    ("levels", "since", "factor", "first", "words"),
+    [
+        ((1.0, 0.7, 0.66), 25, 0.66, 0.7, "34 % lower (100 → 66.0; 30 % lower at first)"),
+        ((1.0, 0.95, 0.665), 33, 0.7, 0.7, "30 % lower (95.0 → 66.5)"),
+        ((1.0, 0.7, 0.88), 25, 0.88, 0.7, "12 % lower (100 → 88.0; 30 % lower at first)"),
+        ((1.0, 0.9, 0.72, 0.9), 25, 0.9, 0.9, "10 % lower (100 → 90.0)"),
+        ((1.0, 0.9, 0.72, 0.846), 25, 0.846, 0.9, "15 % lower (100 → 84.6; 10 % lower at first)"),
+        ((1.0, 0.7, 0.9, 0.86), 25, 0.86, 0.7, "14 % lower (100 → 86.0; 30 % lower at first)"),
+    ],
+)
+def test_of_several_changes_the_largest_loss_that_is_left_is_told_with_what_became_of_it(
+    nights: Nights, levels: tuple[float, ...], since: int, factor: float, first: float, words: str
+) -> None:
+    values = [100.0] * 25 + [100.0 * level for level in levels[1:] for _ in range(8)]
+    (regressed,) = said(nights, nights.of_one("rate", "l", values)).regressed
+    assert regressed.since is not None
+    assert regressed.since.run == f"run-{since}"
+    assert regressed.factor == pytest.approx(factor, rel=0.005)
+    assert regressed.first_factor == pytest.approx(first, rel=0.005)
+    assert regressed.interval is not None
+    assert regressed.interval.contains(factor)
+    assert re.sub("; 95 % interval [^%]* %", "", change_text(regressed)) == f"examples per second {words}"
+
+
+def test_what_is_known_is_no_part_of_a_later_loss(nights: Nights) -> None:
+    values = [100.0] * 25 + [70.0] * 8
+    nights.history.acknowledge("c", until=nights.of_one("rate", "l", values), reason="x")
+    (regressed,) = said(nights, nights.of_one("rate", "l", values + [66.5] * 8)).regressed
+    assert regressed.factor == pytest.approx(0.95, rel=0.005)
+    assert regressed.later == ()
+
+
+def test_a_loss_that_was_made_up_for_is_none_although_another_one_is_left(nights: Nights) -> None:
+    values = [100.0] * 25 + [70.0] * 8 + [100.0] * 8 + [94.0] * 8
+    (regressed,) = said(nights, nights.of_one("rate", "l", values)).regressed
+    assert regressed.factor == pytest.approx(0.94, rel=0.005)
+    assert change_text(regressed, is_brief=True) == "examples per second 6.0 % lower"
+
+
 def test_what_is_known_ends_with_the_night_that_it_was_said_of(nights: Nights) -> None:
     nights.hours = 0
     nights.history.acknowledge("ps", until=nights.add(30), reason="x")
