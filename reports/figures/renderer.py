@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import re
 from functools import cache
 from importlib import resources
@@ -70,7 +71,7 @@ def as_data(chart: Chart) -> object:
 def _plain(value: object) -> object:
     if isinstance(value, float):
         # JSON has no infinity: a limit that has none ends at the edge of the picture.
-        return float(f"{min(max(value, -_FAR), _FAR):.{_DIGITS}g}") if value == value else None  # noqa: PLR0124
+        return None if math.isnan(value) else float(f"{min(max(value, -_FAR), _FAR):.{_DIGITS}g}")
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if not dataclasses.is_dataclass(value):

@@ -23,7 +23,6 @@ from pydantic.dataclasses import dataclass
 from reports.history.database import HistoryError
 from reports.history.figures import MEMORY, METRICS, SECONDS, Figure, Subject
 from reports.history.night import NewNight
-from reports.history.store import History, Night
 
 _MACHINE = ("machine", "processor", "system", "python_implementation", "python_version")
 _CPU = ("brand_raw", "count", "arch")
@@ -74,17 +73,6 @@ class StoredBenchmarks:
     benchmarks: tuple[StoredBenchmark, ...]
     machine_info: Mapping[str, object] | None = None
     commit_info: StoredCommit | None = None
-
-
-def added_benchmarks(history: History, file: Path) -> Night:
-    """Write the medians of a file as a night; a file that is there already is not written again.
-
-    Args:
-        file: as `pytest --benchmark-json` writes it.
-    Raises:
-        HistoryError: it is none.
-    """
-    return benchmarks_night(file).added_to(history)
 
 
 def benchmarks_night(file: Path) -> NewNight:

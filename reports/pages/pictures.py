@@ -10,34 +10,9 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from reports.figures.legend import legend_of
+from reports.figures.legend import LegendEntry, legend_of
 from reports.figures.renderer import NARROW_PX, WIDE_PX, as_data, svg_of
 from reports.figures.specification import Chart, LineChart
-
-_CLASSES: Mapping[tuple[str, str], str] = {
-    ("bar", "blue"): "swatch equivalent",
-    ("bar", "vermilion"): "swatch not-equivalent",
-    ("bar", "purple"): "swatch statistical",
-    ("bar", "grey"): "swatch payload",
-    ("bar", "amber"): "swatch exposed",
-    ("bar", "sky"): "swatch interface",
-    ("outline", "grey"): "swatch control",
-    ("outline", "vermilion"): "swatch implausible",
-    ("dot", "blue"): "dot timed",
-    ("dot", "amber"): "dot behind",
-    ("diamond", "blue"): "dot front",
-    ("interval", "ink"): "stroke",
-    ("median", "ink"): "stroke upright",
-}
-"""Form and colour of an entry of a legend → the classes in which the style sheet draws it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FormEntry:
-    """What a form in the chart means; `classes` are those of the style sheet that draw it."""
-
-    classes: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +36,7 @@ class Picture:
     label: str
     wide: Markup
     narrow: Markup
-    forms: tuple[FormEntry, ...]
+    forms: tuple[LegendEntry, ...]
     legend: tuple[LineEntry, ...]
 
 
@@ -99,21 +74,13 @@ class Pictures:
             # Text within is escaped by what draws it.
             wide=Markup(wide),  # noqa: S704
             narrow=Markup(narrow),  # noqa: S704
-            forms=_forms(chart),
+            # Lines are in the legend below, by which readers filter.
+            forms=tuple(entry for entry in legend_of(chart) if entry.form != "line"),
             legend=tuple(
                 LineEntry(key=line.key, name=line.name, color=line.color, is_perfect=line.kind == "perfect")
                 for line in lines
             ),
         )
-
-
-def _forms(chart: Chart) -> tuple[FormEntry, ...]:
-    """What stands in the legend of the chart as a file, too, but for lines, which readers filter here."""
-    return tuple(
-        FormEntry(classes=_CLASSES[entry.form, entry.color], text=entry.text)
-        for entry in legend_of(chart)
-        if entry.form != "line"
-    )
 
 
 def packed(data: object) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from reports.history.benchmarks import added_benchmarks
+from reports.history.benchmarks import benchmarks_night
 from reports.history.store import writing
 
 TESTS = Path(__file__).parents[3]
@@ -181,7 +181,7 @@ def test_other_benchmarks_are_left_alone(good: Session) -> None:
 
 def test_its_file_becomes_a_night(good: Session, tmp_path: Path) -> None:
     with writing(tmp_path / "store") as history:
-        added_benchmarks(history, good.folder / "out.json")
+        benchmarks_night(good.folder / "out.json").added_to(history)
         series = {
             series.subject.metric: series
             for series in history.series()
