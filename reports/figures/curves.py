@@ -28,10 +28,10 @@ _LOG_FROM = 20.0
 
 def trade_off(comparison: Comparison) -> PointChart | None:
     """Rate against bytes per step; None where there is nothing to weigh."""
-    found = comparison.curves.trade_off
-    if found is None:
+    figures = comparison.curves.trade_off
+    if figures is None:
         return None
-    layer = "TCP" if found.layer == "tcp" else "predicted payload"
+    layer = "TCP" if figures.layer == "tcp" else "predicted payload"
     return PointChart(
         label=f"Examples per second against bytes per step ({layer}) on {comparison.workload}, by strategy",
         x=Axis(name=f"bytes per step ({layer}), less is better", unit="bytes", low=0.0),
@@ -47,7 +47,7 @@ def trade_off(comparison: Comparison) -> PointChart | None:
                 f"{byte_count(point.sent_bytes.value)} a step "
                 f"({spread_of(point.sent_bytes, unit='bytes')})",
             )
-            for point in found.points
+            for point in figures.points
         ),
         front="on the front: no other that may win is shown to beat it",
         behind="behind: another is as good in both, and shown by the repeats to be better in one; "
@@ -68,15 +68,15 @@ def losses_by_second(comparison: Comparison) -> LineChart | None:
 
 def rounds_over_time(comparison: Comparison) -> LineChart | None:
     """Each window's steps relative to the strategy's own median; None without rounds."""
-    found = comparison.curves.rounds
-    if found is None or len(found.repeats) < 2:
+    rounds = comparison.curves.rounds
+    if rounds is None or len(rounds.repeats) < 2:
         return None
     colors = _colors([row.strategy for row in comparison.rows])
     names = [
         f"repeat {repeat}, round {number}"
-        for repeat, number in zip(found.repeats, found.numbers, strict=True)
+        for repeat, number in zip(rounds.repeats, rounds.numbers, strict=True)
     ]
-    begins = [0, *(i for i in range(1, len(names)) if found.repeats[i] != found.repeats[i - 1])]
+    begins = [0, *(i for i in range(1, len(names)) if rounds.repeats[i] != rounds.repeats[i - 1])]
     return LineChart(
         label=f"Step time of each round relative to the strategy's own median on {comparison.workload}",
         x=Axis(name="rounds in the order of time", unit="number", low=0.0, high=len(names) - 1.0),
@@ -92,9 +92,9 @@ def rounds_over_time(comparison: Comparison) -> LineChart | None:
                     for name, value in zip(names, line.relative, strict=True)
                 ),
             )
-            for line in found.lines
+            for line in rounds.lines
         ),
-        events=tuple(Event(x=float(i), text=f"repeat {found.repeats[i]}") for i in begins),
+        events=tuple(Event(x=float(i), text=f"repeat {rounds.repeats[i]}") for i in begins),
         low_height=True,
     )
 
@@ -128,37 +128,37 @@ def memory(comparison: Comparison) -> BarChart | None:
     )
 
 
-def scaling(found: Scaling) -> LineChart:
+def scaling(curves: Scaling) -> LineChart:
     """Rate over the number of devices, with the perfect line of the first reference."""
-    sizes = sorted({float(point.n_devices) for line in found.lines for point in line.points})
+    sizes = sorted({float(point.n_devices) for line in curves.lines for point in line.points})
     return LineChart(
-        label=f"Examples per second by number of devices on {found.workload}, with 95 % intervals",
+        label=f"Examples per second by number of devices on {curves.workload}, with 95 % intervals",
         x=Axis(name="devices", unit="number", log=True, ticks=tuple(sizes)),
         y=Axis(name="examples per second", unit="number", log=True),
         lines=(
-            *(_scaling_line(line, color) for color, line in enumerate(found.lines)),
-            *_perfect(found.lines, sizes),
+            *(_scaling_line(line, color) for color, line in enumerate(curves.lines)),
+            *_perfect(curves.lines, sizes),
         ),
     )
 
 
-def link_sensitivity(found: LinkSensitivity) -> LineChart | None:
+def link_sensitivity(curves: LinkSensitivity) -> LineChart | None:
     """Rate over the rate of links; None with fewer than two limited ones, which a table shows as well."""
-    rates = sorted({mbit for line in found.lines for mbit in _limited(line)})
+    rates = sorted({mbit for line in curves.lines for mbit in _limited(line)})
     if len(rates) < 2:
         return None
     return LineChart(
-        label=f"Examples per second by link rate on {found.workload}, with 95 % intervals",
+        label=f"Examples per second by link rate on {curves.workload}, with 95 % intervals",
         x=Axis(name="rate asked of links", unit="mbit", log=True, ticks=tuple(rates)),
         y=Axis(name="examples per second", unit="number", log=True),
-        lines=tuple(_link_line(line, color) for color, line in enumerate(found.lines) if _limited(line)),
+        lines=tuple(_link_line(line, color) for color, line in enumerate(curves.lines) if _limited(line)),
         events=tuple(
             Event(
                 x=each.at_mbit,
                 text=f"≈ {link_rate(each.at_mbit, significant=2)}",
                 keys=(each.ahead_below, each.ahead_above),
             )
-            for each in found.cross_overs
+            for each in curves.cross_overs
             if each.at_mbit is not None and each.is_shown
         ),
     )
