@@ -6,8 +6,10 @@ DEVICE ?= cpu
 LOCK := .ci/lock/$(DEVICE).txt
 TARGET ?= $(DEVICE)
 PYTEST_ARGS ?=
-# What starts processes of its own, or measures, runs alone; the rest in two processes, each with a TensorFlow.
-APART := --numprocesses 2 --dist loadfile --ignore tests/integration --ignore tests/benchmarks
+# What compares times runs alone; the rest in two processes, each with a TensorFlow or starting one.
+PAIR := --numprocesses 2 --dist loadfile
+ALONE := tests/integration/test_input_pipeline.py tests/integration/test_link_shaping.py tests/benchmarks
+IN_PROCESS := $(PAIR) --ignore tests/integration --ignore tests/benchmarks
 
 .DEFAULT_GOAL := help
 .PHONY: help setup bench benchmarks test test-all soak check image compose-files docs lock
@@ -33,11 +35,12 @@ benchmarks: setup  ## short benchmarks of pytest, timed, as build/benchmarks.jso
 	$(BIN)/python -m pytest tests/benchmarks/timed --benchmark-json build/benchmarks.json
 
 test: setup  ## the tests; those that lack Docker, a browser or a GPU are skipped with the reason
-	$(BIN)/python -m pytest $(APART) $(PYTEST_ARGS)
-	$(BIN)/python -m pytest tests/integration tests/benchmarks $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(IN_PROCESS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PAIR) tests/integration $(ALONE:%=--ignore %) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(ALONE) $(PYTEST_ARGS)
 
 test-all: setup  ## the whole contract matrix
-	$(BIN)/python -m pytest $(APART) --all-cases $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(IN_PROCESS) --all-cases $(PYTEST_ARGS)
 
 soak: setup  ## the long calibrations and cycles, outside CI
 	$(BIN)/python -m pytest tests/soak $(PYTEST_ARGS)
