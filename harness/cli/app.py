@@ -30,6 +30,7 @@ from harness.cli.commands import (
 )
 from harness.cli.interruption import signals_interrupt
 from harness.cli.isolation import Caller
+from harness.cli.once_each import OnceEach
 from harness.errors import (
     EXIT_CASE,
     EXIT_INTERRUPTED,
@@ -171,7 +172,7 @@ def _app() -> typer.Typer:
     # A callback keeps this a group of commands, and would stay one with a single command.
     app.callback()(_group)
     for name, command, example in _COMMANDS:
-        app.command(name, epilog=f"Example: {example}")(command)
+        app.command(name, cls=OnceEach, epilog=f"Example: {example}")(command)
     return app
 
 

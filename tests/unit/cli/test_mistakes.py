@@ -138,6 +138,14 @@ from strategies.errors import StrategyError
         (["report", "nowhere"], "stratbench: run_dir: must be a run folder"),
         (["report", "a", "b"], "stratbench: out: must be given for an HTML report of several runs"),
         (["report", "a", "--format", "md", "--open"], "stratbench: open: must be used with --format html"),
+        (
+            ["run", "quickstart", "--strategies", "single", "--strategies=ps"],
+            "stratbench: strategies: must be given once, got it 2 times",
+        ),
+        (
+            ["verify", "wide-mlp", "-s", "ps", "--strategy", "ps"],
+            "stratbench: strategy: must be given once, got it 2 times",
+        ),
     ],
 )
 def test_a_mistake_costs_one_line_and_status_2(
@@ -155,6 +163,16 @@ def test_a_mistake_costs_one_line_and_status_2(
     assert set(error) == {"type", "message", "field"}
     assert error["message"] in captured.err.replace("\n", " ")
     assert captured.err.count("\n") == 1
+
+
+def test_a_list_and_a_switch_may_be_given_again(
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline
+) -> None:
+    lists = ["--set", "measure.steps=9", "--set", "measure.rounds=3"]
+    status, _ = call(capsys, "run", "quickstart", *lists, "--json", "--json")
+    ((spec, _),) = pipeline.asked
+    assert status == 0
+    assert (spec.measure.steps, spec.measure.rounds) == (9, 3)
 
 
 @pytest.mark.parametrize(
