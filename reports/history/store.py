@@ -131,9 +131,7 @@ class History:
         Raises:
             HistoryError: it is later than the clock says. DiskFullError: there is no room for it.
         """
-        started = datetime.fromisoformat(started_utc).astimezone(UTC)
-        _refuse_future(started, self.clock)
-        started_utc = started.isoformat()
+        started_utc = self.require_begun(started_utc).isoformat()
         day = day_of(started_utc)
         with needing_room(self.folder), self.connection:
             known = nights_where(self.connection, "WHERE run = ?", run)
@@ -166,6 +164,20 @@ class History:
             )
         (added,) = nights_where(self.connection, "WHERE id = ?", night)
         return added
+
+    def require_begun(self, started_utc: str) -> datetime:
+        """When a night began; one that is later than now would have all later ones judged before it.
+
+        Raises:
+            HistoryError: it is later than the clock says.
+        """
+        started = datetime.fromisoformat(started_utc).astimezone(UTC)
+        if self.clock is not None and started > (now := self.clock()) + _CLOCKS_DIFFER:
+            raise HistoryError(
+                f"a night must have begun by now, got {started:%Y-%m-%d %H:%M} UTC while the clock says "
+                f"{now:%Y-%m-%d %H:%M} UTC; set the clock, or correct the date in what is imported"
+            )
+        return started
 
     def nights(self) -> list[Night]:
         """All nights, the oldest first."""
@@ -221,13 +233,3 @@ class History:
             "ORDER BY started_utc, night.id"
         )
         return {case: (night, reason) for case, night, reason in found}
-
-
-def _refuse_future(started: datetime, clock: Clock | None) -> None:
-    """Refuse a night that all later ones would be judged before."""
-    if clock is None or started <= (now := clock()) + _CLOCKS_DIFFER:
-        return
-    raise HistoryError(
-        f"a night must have begun by now, got {started:%Y-%m-%d %H:%M} UTC while the clock says "
-        f"{now:%Y-%m-%d %H:%M} UTC; set the clock, or correct the date in what is imported"
-    )

@@ -82,6 +82,8 @@ def imported(
     imports = []
     with writing(store, clock=partial(datetime.now, UTC)) as history:
         there = {night.id for night in history.nights()}
+        for each in new:  # all, before the first is added
+            history.require_begun(each.started_utc)
         for path, each in zip(paths, new, strict=True):
             night = each.added_to(history)
             output.warn(f"{night.name}: {'already in the history: ' if night.id in there else ''}{path}")

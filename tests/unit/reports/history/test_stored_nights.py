@@ -1,7 +1,7 @@
 """`stratbench nightly` without a run: what is imported again, replayed, known, or of another experiment."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -314,12 +314,21 @@ def test_a_store_that_is_not_there_is_not_made_by_what_cannot_be_done(store: Sto
         assert not store.path.exists()
 
 
-def test_an_import_of_which_one_cannot_be_read_adds_none(store: Store) -> None:
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda _: "{}", "odd.json must be a file of pytest-benchmark"),
+        (lambda text: text.replace("2026-01", "2999-01"), "a night must have begun by now, got 2999-01-06"),
+    ],
+)
+def test_an_import_of_which_one_is_refused_adds_none(
+    store: Store, change: Callable[[str], str], told: str
+) -> None:
     store.nights("quickstart")
     odd = store.folder / "odd.json"
-    odd.write_text("{}")
+    odd.write_text(change(store.benchmarks(6).read_text()))
     status, _, (line,) = store.called("--import", str(store.benchmarks(5)), "--import", str(odd))
-    assert (status, f"{odd} must be a file of pytest-benchmark" in line) == (2, True)
+    assert (status, told in line) == (2, True)
     with writing(store.path) as history:
         assert {night.experiment for night in history.nights()} == {"quickstart"}
 
