@@ -46,7 +46,7 @@ KINDS: dict[str, tuple[Literal["bar", "outline"], str, str]] = {
     "resident": ("bar", "sky", "peak resident memory of the largest worker"),
     "variables": ("bar", "blue", "variables and slots"),
 }
-"""Kind of a bar → how `charts.js` draws it, and in words."""
+"""Kind of a bar → how `scripts/bars.js` draws it, and in words."""
 _INTERVAL = LegendEntry(form="interval", color="ink", text="95 % interval")
 
 

@@ -19,6 +19,8 @@ WIDE_PX = 1060
 NARROW_PX = 340
 # Of the widest of the system fonts, as a share of the font's size: names must not run into the bars.
 CHARACTER_EM = 0.62
+# Each uses what is in those before it.
+_SCRIPTS = ("colors", "numbers", "names", "axes", "bars", "points", "lines", "strips", "charts")
 _SURROUNDINGS = """
 globalThis.setTimeout = () => 0;
 globalThis.clearTimeout = () => {};
@@ -59,8 +61,9 @@ def echarts_source() -> str:
 
 
 def charts_source() -> str:
-    """What makes options of ECharts from specifications."""
-    return _source("charts.js")
+    """What makes options of ECharts from specifications: `scripts`, in one function."""
+    body = "\n".join(_source(f"scripts/{name}.js") for name in _SCRIPTS)
+    return f'(() => {{\n"use strict";\n\n{body}}})();\n'
 
 
 def as_data(chart: Chart) -> object:

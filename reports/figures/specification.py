@@ -1,4 +1,4 @@
-"""Specifications of charts: the data of a figure and what its axes mean, drawn by `charts.js`."""
+"""Specifications of charts: the data of a figure and what its axes mean, drawn by `scripts`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,28 @@
+// From the specification of a chart to an option of Apache ECharts.
+//
+// The page runs this for charts that can be hovered and filtered; before that, QuickJS has run the same to draw what
+// stands in the page for readers without scripts. Colours are variables of the style sheet, so that both follow it.
+// The files of this folder are joined into one function, this one last.
+
+const FORMS = { bars, points, lines, strips };
+const draw = (spec, width, options) => FORMS[spec.form](spec, width, options);
+
+const svg = (spec, width) => {
+  const { option, height } = draw(spec, width);
+  const chart = echarts.init(null, null, { renderer: "svg", ssr: true, width, height });
+  chart.setOption(option);
+  const text = chart.renderToSVGString({ useViewBox: true });
+  chart.dispose();
+  return text;
+};
+
+// The same chart of some strategies only.
+const only = (spec, keeps) => {
+  const kept = (items) => items?.filter((item) => item.kind === "perfect" || keeps(item.key));
+  const events = spec.events?.filter((event) => event.keys.every(keeps));
+  return { ...spec, lanes: kept(spec.lanes), points: kept(spec.points), lines: kept(spec.lines), events };
+};
+
+const isEmpty = (spec) => !(spec.lanes ?? spec.points ?? spec.lines).some((item) => item.kind !== "perfect");
+
+globalThis.charts = { draw, svg, only, isEmpty };
