@@ -112,7 +112,7 @@ CHARTS: dict[str, Chart] = {
 def test_every_form_is_well_formed_and_holds_text_only_as_text(name: str, width: int) -> None:
     root = ET.fromstring(svg(CHARTS[name], width=width))
     tags = {element.tag.rpartition("}")[2] for element in root.iter()}
-    assert tags <= {"svg", "g", "path", "text", "rect", "defs", "clipPath", "tspan", "style"}
+    assert tags <= {"svg", "g", "path", "polyline", "text", "rect", "defs", "clipPath", "tspan", "style"}
     assert root.attrib["width"] == str(width)
     # No colour of its own: it follows the style sheet, dark or light.
     colors = {value for element in root.iter() for key in ("fill", "stroke") if (value := element.get(key))}
@@ -153,6 +153,22 @@ def test_a_gap_stays_a_gap() -> None:
     # Each of the two points begins anew: nothing leads over the one that is missing.
     assert drawn
     assert all("L" not in path for path in drawn)
+
+
+@pytest.mark.parametrize("width", [WIDE_PX, NARROW_PX])
+def test_points_in_one_place_have_their_names_beside_each_other(width: int) -> None:
+    near = tuple(
+        Point(key=f"p{i}", name=f"p{i}", x=1.0 + i / 1000, y=5.0, kind=kind, tip="")
+        for i, kind in enumerate(("front", "front", "behind", "behind", "behind", "behind"))
+    )
+    far = Point(key="far", name="far", x=2.0, y=9.0, kind="behind", tip="")
+    axis = Axis(name="", unit="number", low=0.0, high=10.0)
+    chart = PointChart(label="", x=SECONDS, y=axis, points=(*near, far), joined=True, front="", behind="")
+    root = ET.fromstring(svg(chart, width=width))
+    places = {e.text: e.attrib["transform"] for e in root.iter() if e.text in {"far", *(p.name for p in near)}}
+    assert len(places) == len(near) + 1
+    heights = sorted(float(places[point.name].rpartition(" ")[2].rstrip(")")) for point in near)
+    assert min(after - before for before, after in itertools.pairwise(heights)) >= 12
 
 
 def nights(values: dict[int, float | None], events: tuple[Event, ...] = ()) -> LineChart:
