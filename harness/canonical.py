@@ -14,6 +14,11 @@ JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "Jso
 _SLUG_LENGTH = 48
 
 
+def writable(text: str) -> str:
+    """Text that any file takes: what stands for bytes of a path that are no UTF-8 is written as `\\udcNN`."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def json_value(value: object) -> JsonValue:
     """Turn plain data into what JSON can say; numbers that are not finite become null.
 
@@ -22,12 +27,14 @@ def json_value(value: object) -> JsonValue:
     Raises:
         TypeError: for a value JSON has no word for.
     """
-    if value is None or isinstance(value, bool | int | str):
+    if isinstance(value, str):
+        return writable(value)
+    if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): json_value(item) for key, item in value.items()}
+        return {writable(str(key)): json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [json_value(item) for item in value]
     raise TypeError(f"{type(value).__name__} has no JSON form: {value!r:.80}")

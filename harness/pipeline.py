@@ -12,6 +12,7 @@ from harness.experiment.schedule import Slot, schedule
 from harness.experiment.spec import ExperimentSpec
 from harness.host_facts import environment
 from harness.measure.live import Nobody, Onlooker
+from harness.records.record import Record
 from harness.records.run_folder import RunFolder, open_run
 from harness.requests import (
     Dtype,
@@ -28,6 +29,7 @@ from harness.run.checkpoints import require
 from harness.run.enough_repeats import NarrowRatios
 from harness.run.further_repeats import FurtherRepeats
 from harness.run.guards import storing
+from harness.run.identity import files_of
 from harness.run.sites import run_slots
 from harness.run.terminal.progress import Progress
 from harness.run.terminal.status_line import StatusLine
@@ -218,6 +220,8 @@ def _carry_out(
     Raises:
         Interrupted: with what to do next.
     """
+    outdated = _outdated(folder.records, cases)
+    folder.forget(outdated)
     left = [slot for slot in slots if (slot.case.id, slot.repeat) not in folder.done]
     progress = Progress(
         max(len(slots), len(folder.records)),
@@ -225,6 +229,9 @@ def _carry_out(
         live=options.live,
         quiet=options.quiet,
     )
+    if outdated:
+        files = sorted({file for record in outdated if record.provenance for file in record.provenance.files})
+        progress.note(f"{len(outdated)} repeats run again, with their checks: {', '.join(files)} has changed")
     try:
         # A run that was interrupted among further repeats goes on with them.
         if left or then is not None:
@@ -241,6 +248,17 @@ def _carry_out(
             raise Interrupted(way_out) from None
         raise
     return _write_report(folder)
+
+
+def _outdated(records: Sequence[Record], cases: Sequence[Case]) -> tuple[Record, ...]:
+    """Records of an earlier part of the run whose user's files have changed since."""
+    files = {case.id: files_of(case) for case in cases}
+    return tuple(
+        record
+        for record in records
+        if record.provenance is not None
+        and files.get(record.case, record.provenance.files) != record.provenance.files
+    )
 
 
 def _require_time(spec: ExperimentSpec, budget_s: float | None) -> None:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class OnceEach(TyperCommand):
     """A command that refuses a value that a later one would silently replace."""
 
-    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+    # Typer has click, and the base of its contexts, under a private name.
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """Read the arguments.
 
         Raises:

@@ -6,7 +6,7 @@ from math import inf, isfinite
 
 import numpy as np
 
-from harness.equivalence.yardstick import GROUP_SHARE, Array, is_inexact, largest_difference
+from harness.equivalence.yardstick import GROUP_SHARE, Array, is_inexact, largest_difference, widened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ def _dense(whole: Crossing, other: Crossing) -> tuple[Array, Array]:
     rows, places = np.unique(np.concatenate([whole.rows, other.rows]), return_inverse=True)
     gradients = []
     for crossing, own in ((whole, places[: len(whole.rows)]), (other, places[len(whole.rows) :])):
-        dense = np.zeros((len(rows), *crossing.values.shape[1:]), np.float64)
+        dense = np.zeros((len(rows), *crossing.values.shape[1:]), widened(crossing.values[:0]).dtype)
         np.add.at(dense, own, crossing.values)
         gradients.append(dense)
     return gradients[0], gradients[1]

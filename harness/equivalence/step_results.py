@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.equivalence.yardstick import Array, is_inexact, largest_difference
+from harness.equivalence.yardstick import Array, is_inexact, largest_difference, widened
 from strategies.ir.train_graph import Result, ResultRule
 
 
@@ -25,7 +25,7 @@ class Returned:
     def reduced(self) -> Array | None:
         """The global batch's, by the rule; None where each shard's stays its own, or they do not join."""
         if self.rule == "mean":
-            return np.asarray(np.dot(self.weights, np.asarray(self.per_shard, np.float64)))
+            return np.asarray(np.dot(self.weights, widened(np.asarray(self.per_shard))))
         if self.rule == "sum":
             # In Python's integers: a count of the batch may be too large for the type of a shard's.
             return np.asarray(sum(value.item() for value in self.per_shard))

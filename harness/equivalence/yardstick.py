@@ -155,11 +155,11 @@ class Yardstick:
 
     def errors(self, actual: Mapping[Copy, Array]) -> dict[str, float]:
         """The update error of every variable, of its worst copy; what a strategy added is not compared."""
-        known = {v.name for v in self.variables}
+        kinds = {v.name: v.kind for v in self.variables}
         worst: dict[str, float] = {}
         for (name, rank), value in actual.items():
-            if name in known:
-                error = self._error(name, value, self._expected(name, rank))
+            if name in kinds:
+                error = self._error(name, kinds[name], value, self._expected(name, rank))
                 worst[name] = max(worst.get(name, 0.0), error)
         return {name: worst.get(name, inf) for name in (v.name for v in self.variables)}
 
@@ -181,11 +181,15 @@ class Yardstick:
                 return self.values[copy]
         raise KeyError(name)
 
-    def _error(self, name: str, value: Array, expected: Array) -> float:
+    def _error(self, name: str, kind: str, value: Array, expected: Array) -> float:
         if value.shape != expected.shape:
             return inf
         if not is_inexact(expected):
             return 0.0 if np.array_equal(value, expected) else inf
+        if kind == "state":
+            # A mask holds infinities and a running minimum begins with one, which are as they should be.
+            differs = value != expected
+            value, expected = value[differs], expected[differs]
         difference = largest_difference(value, expected)
         if difference == 0.0:
             return 0.0
@@ -208,11 +212,16 @@ def _limits(floor: float, eps: float, n_steps: int, *, per_store: float) -> Limi
 def _moved(
     variables: Sequence[Checked], initial: Mapping[Copy, Array], values: Mapping[Copy, Array]
 ) -> dict[str, float]:
-    """Variable → how far it went, the farthest of its copies."""
-    moved = dict.fromkeys((v.name for v in variables), 0.0)
+    """Variable → how far it went, the farthest of its copies; of forward state, as far as that is finite."""
+    kinds = {v.name: v.kind for v in variables}
+    moved = dict.fromkeys(kinds, 0.0)
     for copy, value in values.items():
         if is_inexact(value):
-            moved[copy[0]] = max(moved[copy[0]], largest_difference(value, initial[copy]))
+            end, start = value, initial[copy]
+            if kinds[copy[0]] == "state":
+                is_finite = np.isfinite(end)
+                end, start = end[is_finite], np.where(np.isfinite(start), start, 0)[is_finite]
+            moved[copy[0]] = max(moved[copy[0]], largest_difference(end, start))
     return moved
 
 
@@ -239,10 +248,14 @@ def largest_difference(value: Array, other: Array) -> float:
     """The largest absolute difference; infinite when anything is not finite."""
     if value.size == 0:
         return 0.0
-    wide = np.complex128 if np.iscomplexobj(value) else np.float64
     with np.errstate(invalid="ignore"):
-        difference = float(np.max(np.abs(value.astype(wide) - other.astype(wide))))
+        difference = float(np.max(np.abs(widened(value) - widened(other))))
     return difference if np.isfinite(difference) else inf
+
+
+def widened(value: Array) -> Array:
+    """The value in float64, or complex128 if it is complex."""
+    return value.astype(np.complex128 if np.iscomplexobj(value) else np.float64)
 
 
 def is_inexact(value: Array) -> bool:

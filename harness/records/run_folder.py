@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
 from harness.atomic_files import is_unfinished, remove_unfinished, sync_directory, write_json, write_text
-from harness.canonical import JsonValue, canonical_hash, slug
+from harness.canonical import JsonValue, canonical_hash, slug, writable
 from harness.errors import StoreError, UsageError
 from harness.records.checksums import file_checksum
 from harness.records.record import Record
@@ -79,11 +79,21 @@ class RunFolder:
         """Name the log file of one worker in one case and repeat."""
         return self.repeat_dir(case, repeat) / f"worker-{rank}.log"
 
+    def begin_repeat(self, case: str, repeat: int) -> None:
+        """Remove what an attempt that was cut short has left, which would be taken for this one's."""
+        for name in (TRACE, STEPS, FAILURE_LOG):
+            (self.repeat_dir(case, repeat) / name).unlink(missing_ok=True)
+
+    def forget(self, outdated: Collection[Record]) -> None:
+        """Take repeats for such that have not run; their newer lines count as soon as there are any."""
+        gone = {(record.case, record.repeat) for record in outdated}
+        self.records = tuple(each for each in self.records if (each.case, each.repeat) not in gone)
+
     def write_failure(self, case: str, repeat: int, error: Exception) -> None:
         """Keep the logs and tracebacks of a failure, which are too long for a record, if it has any."""
         notes = "\n\n".join(getattr(error, "__notes__", ()))
         if notes:
-            (self.repeat_dir(case, repeat) / FAILURE_LOG).write_text(f"{error}\n\n{notes}\n")
+            write_text(self.repeat_dir(case, repeat) / FAILURE_LOG, writable(f"{error}\n\n{notes}\n"))
 
     def checkpoint(self, case: str, repeat: int) -> Path:
         """Name the folder of the checkpoint of one case and repeat."""

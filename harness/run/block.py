@@ -190,9 +190,11 @@ class Block:
         self._try(name, partial(self._open_again, case.repeat, why))
         if name in self._open:
             # The rounds before are those of other processes.
-            for other in self._open:
-                self._open[other].discard_windows()
-                self._step_s[other].clear()
+            for other in self._open.values():
+                other.discard_windows()
+            # Those of a case that is closed for good too: rounds are paired by their place.
+            for step_s in self._step_s.values():
+                step_s.clear()
 
     def _close(self, name: str) -> None:
         self._try(name, self._open.pop(name).close)

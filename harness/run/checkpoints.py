@@ -37,7 +37,9 @@ def require(path: Path) -> None:
     Raises:
         UsageError: there is none.
     """
-    if (path / "checkpoint").is_file() or path.with_name(f"{path.name}.index").is_file():
+    whole = path.absolute()
+    is_prefix = bool(whole.name) and whole.with_name(f"{whole.name}.index").is_file()
+    if is_prefix or (path / "checkpoint").is_file():
         return
     why = "no file `checkpoint` in it" if path.is_dir() else "no such folder or prefix"
     raise UsageError(

@@ -106,10 +106,11 @@ def identity(
             faults=tuple(f"worker {fault.worker}: {fault}" for fault in case.scenario.faults),
         ),
         machine=site.machine or origin.machine,
-        provenance=replace(origin.provenance, image_digest=site.image_digest, files=_files(case)),
+        provenance=replace(origin.provenance, image_digest=site.image_digest, files=files_of(case)),
     )
 
 
-def _files(case: Case) -> dict[str, str | None]:
+def files_of(case: Case) -> dict[str, str | None]:
+    """The user's own files that a case comes of → their hashes as they are now."""
     refs = [(case.workload.is_path, case.workload.reference), (case.strategy.is_file, case.strategy.name)]
     return {name: source_hash(name) for is_file, name in refs if is_file}

@@ -139,6 +139,7 @@ class SlotRunner:
             capture, plan = planned_to_run(self.captures, case)
             require_evaluation(capture, case, self.spec.measure)
             with storing(self.folder.path):
+                self.folder.begin_repeat(case.id, slot.repeat)
                 self.folder.write_plan(case.id, slot.repeat, plan.model_dump(mode="json"))
                 workers = range(case.shape.workers)
                 logs = [self.folder.worker_log(case.id, slot.repeat, worker) for worker in workers]

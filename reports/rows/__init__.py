@@ -1,5 +1,6 @@
 """Rows of a report, as plain frozen values: built by `compare`, turned into a medium by the renderers."""
 
+from reports.rows.advice import GOALS, Advice, Answer, Goal, VerdictKind
 from reports.rows.curves import (
     BATCH_RULES,
     NO_CURVES,
@@ -23,29 +24,24 @@ from reports.rows.curves import (
     WorkerMemory,
 )
 from reports.rows.evidence import Mark, MarkKind, Mean
+from reports.rows.faults import FaultCell, FaultLine, FaultMatrix
 from reports.rows.plans import PassRow, Placement, PlacementLine, TraceFile
 from reports.rows.report import (
-    GOALS,
-    Advice,
-    Answer,
     Comparison,
     FactDifference,
     FactValue,
-    FaultCell,
-    FaultLine,
-    FaultMatrix,
-    Goal,
     LeftOut,
-    LoopResharding,
     Origin,
-    Problem,
     Report,
+)
+from reports.rows.row import (
+    LoopResharding,
+    Problem,
     Row,
     RowStatus,
     RuleUse,
     StepSeries,
     TimeSplit,
-    VerdictKind,
 )
 
 __all__ = [

@@ -59,6 +59,7 @@ class BoundaryRecorder:
         n_examples: in the trace's batch, None for a free axis.
         created: Keras variables that the step makes when it is traced, as metrics do; TensorFlow's names for
             them may differ from their paths.
+        carried: variables of which each row is of one example, as its sequence's state after the last step.
         failure: what made a trace fail, kept because autograph rewrites the errors that pass through it.
     """
 
@@ -66,6 +67,7 @@ class BoundaryRecorder:
     marks: list[BoundaryMark] = field(default_factory=list)
     optimizers: list[AnyOptimizer] = field(default_factory=list)
     created: list[keras.Variable] = field(default_factory=list)
+    carried: list[keras.Variable] = field(default_factory=list)
     failure: CaptureError | None = None
     loss: str | None = None
     targets: TargetRecorder = field(default_factory=TargetRecorder)
@@ -81,7 +83,12 @@ class BoundaryRecorder:
         with ExitStack() as hooks:
             hooks.enter_context(hooked_gradients(self._tape_hook, self._graph_hook))
             hooks.enter_context(self.recording_optimizers())
-            checked = functools.partial(requiring_batch, n_examples=self.n_examples, refuse=self.refuse)
+            checked = functools.partial(
+                requiring_batch,
+                n_examples=self.n_examples,
+                refuse=self.refuse,
+                carries=self.carried.extend,
+            )
             hooks.enter_context(replaced(keras.layers.Layer, "__call__", checked, is_converted=True))
             hooks.enter_context(self.statistics.recording())
             yield
@@ -103,6 +110,7 @@ class BoundaryRecorder:
         self._calls = 0
         self.marks.clear()
         self.optimizers.clear()
+        self.carried.clear()
         self.results.clear()
         self.targets.begin()
         self.statistics.begin(graph)

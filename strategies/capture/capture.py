@@ -70,7 +70,8 @@ def capture(
             "from the variables inside `loss`, and take the gradient with tf.GradientTape"
         )
     contents = told_by(traced, declared_variables(step), element_spec)
-    step_contents = replace(contents.step, reduction=_reduction(step), rules=compiled_rules or {})
+    rules = {**contents.step.rules, **(compiled_rules or {})}
+    step_contents = replace(contents.step, reduction=_reduction(step), rules=rules)
     contents = replace(contents, step=step_contents)
     assembled = _assembled(contents, traced)
     _check_travels(assembled.graph)

@@ -1,7 +1,7 @@
 """Layers that take batches of one size only: stateful ones, and models whose inputs name it."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import keras
 import tensorflow as tf
@@ -32,13 +32,18 @@ class FixedBatchError(CaptureError):
 
 
 def requiring_batch(
-    call: Callable[..., object], *, n_examples: int | None, refuse: Callable[[CaptureError], object]
+    call: Callable[..., object],
+    *,
+    n_examples: int | None,
+    refuse: Callable[[CaptureError], object],
+    carries: Callable[[Sequence[keras.Variable]], object],
 ) -> Callable[..., object]:
     """`Layer.__call__` that refuses a batch of another size than its layer takes.
 
     Args:
         n_examples: of the trace's batch, None for a free axis; then what has no known size is refused, too.
         refuse: raises.
+        carries: hears of variables in which a layer keeps something of each example for the next step.
     """
 
     @functools.wraps(call)
@@ -47,7 +52,10 @@ def requiring_batch(
             given = tensor.shape[0] if tensor.shape.rank else size
             if given != size and (given is not None or n_examples is None):
                 refuse(FixedBatchError(layer.path, size))
-        return call(layer, *args, **kw)
+        result = call(layer, *args, **kw)
+        if isinstance(layer, keras.layers.RNN) and layer.stateful:
+            carries(keras.tree.flatten(layer.states))
+        return result
 
     return hooked
 

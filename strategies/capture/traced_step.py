@@ -13,9 +13,11 @@ from strategies.capture.captured_constants import constant_of, is_large, large_c
 from strategies.capture.optimizer_slots import slots_of, variables_of
 from strategies.capture.tables import remade_table
 from strategies.capture.tracing import AnyVariable, Trace, with_effects
+from strategies.errors import CaptureError
 from strategies.ir.assembly.forward_update_split import outermost
 from strategies.ir.assembly.traced import TracedInput, TracedResult, TracedStep, TracedTable, TracedVariable
 from strategies.ir.graph import DType, Graph, Node, Shape
+from strategies.ir.variable import Rule
 from strategies.tf_bridge.attrs import dtype_of
 from strategies.tf_bridge.graphdef import graph_from_graphdef
 from strategies.tf_bridge.op_types import op_definition
@@ -54,6 +56,7 @@ def told_by(traced: Trace, declared: Sequence[AnyVariable], element_spec: object
     graph = _unplaced(graph_from_graphdef(concrete.graph.as_graph_def()))
     owned = [*declared, *(v for optimizer in recorder.optimizers for v in variables_of(optimizer))]
     named = _named(owned, concrete.graph.variables, recorder.created)
+    _refuse_texts(named)
     captures = _captures(concrete, {id(v.handle) for v in named.values()})
     variables = [_variable(name, v, captures) for name, v in named.items()]
     variables = _with_slots(variables, named, recorder)
@@ -85,11 +88,26 @@ def told_by(traced: Trace, declared: Sequence[AnyVariable], element_spec: object
             TracedResult(name=name, node=value.op.name, dtype=_dtype(value.dtype), shape=_shape(value.shape))
             for name, value in recorder.results.items()
         ),
+        rules=_rules_of_carried(recorder, names),
     )
     # Shares the variable's memory, of which `numpy()` would make a copy.
     initial = {name: np.asarray(v.read_value()) for name, v in named.items()}
     initial |= {name: value for name, (_, value) in beside.items()}
     return Told(step=step, initial=initial)
+
+
+def _refuse_texts(variables: Mapping[str, tf.Variable]) -> None:
+    for name, variable in variables.items():
+        if variable.dtype == tf.string:
+            raise CaptureError(
+                f"variable {name!r}: must hold numbers, got strings; use a constant or a lookup table"
+            )
+
+
+def _rules_of_carried(recorder: BoundaryRecorder, names: Mapping[int, str]) -> dict[str, Rule]:
+    """What is kept of each example goes on with that example, so in the replica that has it."""
+    handles = (id(raw_variable(variable).handle) for variable in recorder.carried)
+    return {names[handle]: "per-replica" for handle in handles if handle in names}
 
 
 def _unplaced(graph: Graph) -> Graph:

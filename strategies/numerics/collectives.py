@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from strategies.numerics.carried import carried
 from strategies.numerics.vectors import apart, joined
 
 IN_ORDER = "nccl"
@@ -23,16 +24,42 @@ def summed(
     Args:
         group: (members, group key). key: instance key. hint: as for `bucket_all_reduce`.
     """
-    return tf.raw_ops.CollectiveReduceV2(
-        input=value,
-        group_size=group[0],
-        group_key=group[1],
-        instance_key=key,
-        ordering_token=[],
-        merge_op="Add",
-        final_op="Id",
-        communication_hint=hint,
-    )
+
+    def added(part: tf.Tensor) -> tf.Tensor:
+        return tf.raw_ops.CollectiveReduceV2(
+            input=part,
+            group_size=group[0],
+            group_key=group[1],
+            instance_key=key,
+            ordering_token=[],
+            merge_op="Add",
+            final_op="Id",
+            communication_hint=hint,
+        )
+
+    return carried(value, added, adds=True)
+
+
+def gathered(
+    value: tf.Tensor, *, group: tuple[int, int], key: int | tf.Tensor, hint: str = "auto"
+) -> tf.Tensor:
+    """All members' tensors one after the other along the first axis, in the members' order.
+
+    Args:
+        group: (members, group key). key: instance key. hint: as for `bucket_all_reduce`.
+    """
+
+    def together(part: tf.Tensor) -> tf.Tensor:
+        return tf.raw_ops.CollectiveGatherV2(
+            input=part,
+            group_size=group[0],
+            group_key=group[1],
+            instance_key=key,
+            ordering_token=[],
+            communication_hint=hint,
+        )
+
+    return carried(value, together, adds=False)
 
 
 def bucket_all_reduce(
@@ -81,9 +108,7 @@ def gather_vectors(vector: tf.Tensor, *, group: tuple[int, int], key: int, size:
     """
     if not size:
         return tf.zeros([0], vector.dtype)
-    return tf.raw_ops.CollectiveGatherV2(
-        input=vector, group_size=group[0], group_key=group[1], instance_key=key, ordering_token=[]
-    )
+    return gathered(vector, group=group, key=key)
 
 
 def gather_rows(
@@ -98,30 +123,17 @@ def gather_rows(
         rows: [n, …]. ids: [n].
         row_keys, id_keys: first of the instance keys reserved for gathers of 1, 2, … rows.
     """
-    size, group_key = group
     length = tf.size(ids)
-    lengths = tf.raw_ops.CollectiveGatherV2(
-        input=tf.reshape(length, [1]),
-        group_size=size,
-        group_key=group_key,
-        instance_key=length_key,
-        ordering_token=[],
-    )
+    lengths = gathered(tf.reshape(length, [1]), group=group, key=length_key)
     longest = tf.maximum(tf.reduce_max(lengths), 1)
     missing = longest - length
 
-    def gathered(part: tf.Tensor, first_key: int) -> tf.Tensor:
+    def of_all(part: tf.Tensor, first_key: int) -> tf.Tensor:
         padded = tf.pad(part, [[0, missing]] + [[0, 0]] * (part.shape.rank - 1))
-        return tf.raw_ops.CollectiveGatherV2(
-            input=padded,
-            group_size=size,
-            group_key=group_key,
-            instance_key=first_key + longest - 1,
-            ordering_token=[],
-        )
+        return gathered(padded, group=group, key=first_key + longest - 1)
 
     present = tf.where(tf.reshape(tf.sequence_mask(lengths, longest), [-1]))[:, 0]
-    return tf.gather(gathered(rows, row_keys), present), tf.gather(gathered(ids, id_keys), present)
+    return tf.gather(of_all(rows, row_keys), present), tf.gather(of_all(ids, id_keys), present)
 
 
 def _pieces(total: int, n: int) -> list[int]:

@@ -6,7 +6,7 @@ from typing import cast
 import tensorflow as tf
 
 from strategies.ir.graph import DType
-from strategies.numerics.collectives import bucket_all_reduce
+from strategies.numerics.collectives import bucket_all_reduce, gathered
 from strategies.numerics.compressors.cast import Cast
 from strategies.numerics.compressors.codec import Codec, Dims, States, WordsCodec, working, working_type
 from strategies.numerics.compressors.feedback import Feedback
@@ -126,14 +126,8 @@ def _gathered_sums(
     """All payloads in one gather; every member decodes all and adds them up in the same order."""
     encoded = [codec.encode(g, *state) for g, state in zip(gradients, states, strict=True)]
     sizes = [payload.shape[0] for payload, _ in encoded]
-    gathered = tf.raw_ops.CollectiveGatherV2(
-        input=tf.concat([payload for payload, _ in encoded], axis=0),
-        group_size=group[0],
-        group_key=group[1],
-        instance_key=key,
-        ordering_token=[],
-    )
-    parts = tf.split(tf.reshape(gathered, [group[0], sum(sizes)]), sizes, axis=1)
+    of_all = gathered(tf.concat([payload for payload, _ in encoded], axis=0), group=group, key=key)
+    parts = tf.split(tf.reshape(of_all, [group[0], sum(sizes)]), sizes, axis=1)
     words = cast("WordsCodec", bare(codec))
     decoded = [words.decode_sum(part, _dims(g), g.dtype) for part, g in zip(parts, gradients, strict=True)]
     return decoded, [state for _, state in encoded]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from strategies.numerics.collectives import summed
+from strategies.numerics.collectives import gathered, summed
 from strategies.plan.core_payload import MOST_IN_ALL_TO_ALL
 
 Group = tuple[int, int]
@@ -68,9 +68,7 @@ def whole_of(
         shape: of the variable.
         order: the replica at each place of the group, as collectives take them.
     """
-    joined = tf.raw_ops.CollectiveGatherV2(
-        input=part, group_size=group[0], group_key=group[1], instance_key=key, ordering_token=[]
-    )
+    joined = gathered(part, group=group, key=key)
     if order != tuple(range(group[0])):
         parts = tf.split(joined, group[0])
         joined = tf.concat([parts[order.index(replica)] for replica in range(group[0])], axis=0)

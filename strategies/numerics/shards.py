@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from strategies.numerics.collectives import gathered
 from strategies.numerics.vectors import apart, joined
 
 
@@ -111,22 +112,14 @@ def _padded(flat: tf.Tensor | None, length: int, dtype: tf.DType) -> tf.Tensor:
 
 def _gathered(share: tf.Tensor, group: tuple[int, int], keys: Sequence[int], hint: str) -> tf.Tensor:
     """All members' shares one after the other, flat; they travel in as many pieces as there are keys."""
-    n, group_key = group
     each, longer = divmod(share.shape[0], len(keys))
     sizes = [each + (k < longer) for k in range(len(keys))]
     pieces = [
-        tf.raw_ops.CollectiveGatherV2(
-            input=piece,
-            group_size=n,
-            group_key=group_key,
-            instance_key=key,
-            ordering_token=[],
-            communication_hint=hint,
-        )
+        gathered(piece, group=group, key=key, hint=hint)
         for piece, size, key in zip(_split(share, sizes), sizes, keys, strict=True)
         if size
     ]
     if len(pieces) == 1:
         return pieces[0]
-    rows = [tf.reshape(piece, [n, size]) for piece, size in zip(pieces, sizes, strict=False)]
+    rows = [tf.reshape(piece, [group[0], size]) for piece, size in zip(pieces, sizes, strict=False)]
     return tf.reshape(tf.concat(rows, axis=1), [-1])

@@ -11,11 +11,12 @@ from strategies.plan.aggregation import Aggregation
 from strategies.plan.compressed_payload import compressed
 from strategies.plan.execution import Execution, asked_of
 from strategies.plan.payload import payload_of, server_bytes, worker_bytes
-from strategies.plan.schema import Plan, PlanNode, StepSummary
+from strategies.plan.schema import BY_RULE, Plan, PlanNode, StepSummary
 from strategies.plan.strategy import Param, Params, ParamValue, Strategy
 from strategies.planning.joint_statistics import joint_statistics
 from strategies.topology import Topology
 
+_COMPLEX = frozenset({"complex64", "complex128"})
 Settled = tuple[Strategy, dict[str, ParamValue]]
 
 
@@ -85,6 +86,22 @@ def plan_of(strategy: Strategy, values: Params, step: StepSummary, topology: Top
     return assembled(strategy, values, nodes, step, topology, notes)
 
 
+def _require_types(strategy: Strategy, nodes: Sequence[PlanNode], step: StepSummary) -> None:
+    """Refuse types that servers and rules would make other numbers of.
+
+    Raises:
+        UnsupportedError: there is one.
+    """
+    synchronizers = {node.variable: node.synchronizer for node in nodes}
+    for v in step.variables:
+        by = synchronizers.get(v.name)
+        if v.synced and v.dtype in _COMPLEX and by in ("ps", *BY_RULE):
+            raise UnsupportedError(
+                f"strategy {strategy.name!r}: servers and rules take real numbers, got {v.dtype} of variable "
+                f"{v.name!r}; use all-reduce"
+            )
+
+
 def assembled(
     strategy: Strategy,
     values: Params,
@@ -104,6 +121,8 @@ def assembled(
             statistics of the whole batch.
     """
     topology = asked_of(topology, values)
+    if strategy.runner == "graph" and topology.n_replicas > 1:
+        _require_types(strategy, nodes, step)
     if topology.n_replicas == 1 and topology.micro_batches > 1:
         raise UnsupportedError(
             f"strategy {strategy.name!r}: accumulate={topology.micro_batches} needs two replicas or more, "

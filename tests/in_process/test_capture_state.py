@@ -254,3 +254,89 @@ def test_a_variable_that_a_trainable_update_does_not_touch_is_left(tmp_path):
     assert variable(captured, "frozen").kind == "state"
     assert not any(b.variable == "frozen" for b in captured.step.boundaries)
     assert_equivalent(captured, tmp_path, strategies=("ps",))
+
+
+def test_whole_numbers_are_no_seed_for_what_stands_beside_a_draw(tmp_path):
+    net = model(layers.Dense(5), layers.Dropout(0.5, seed=1))
+    means = tf.Variable([1, 2, 3], trainable=False, name="means")
+    rounds = tf.Variable([0, 0], trainable=False, name="rounds")
+
+    def loss(batch):
+        rounds.assign_add([1, 2])
+        # The shape of what is drawn comes of all that stands before it.
+        shifted = tf.cond(
+            rounds[0] > 1, lambda: batch[0] + tf.random.stateless_normal((3,), (1, 2)), lambda: batch[0]
+        )
+        return cross_entropy(net)((shifted - tf.cast(means, tf.float32), batch[1]))
+
+    captured = capture(train(net, sgd(), loss), SPEC)
+    words = {v.name: v.seed_word for v in captured.step.variables if v.kind == "state"}
+    assert (words.pop("means"), words.pop("rounds")) == (None, None)
+    assert set(words.values()) == {0}
+    assert_equivalent(captured, tmp_path)
+
+
+def test_a_seed_is_found_in_branches_and_calls(tmp_path):
+    net, seed = hidden(), tf.Variable([3, 4], trainable=False, name="seed")
+
+    @tf.function
+    def noise(key):
+        return tf.cond(key[0] > 0, lambda: tf.random.stateless_normal((3,), key), lambda: tf.zeros((3,)))
+
+    def loss(batch):
+        seed.assign_add([0, 1])
+        return cross_entropy(net)((batch[0] + noise(seed), batch[1]))
+
+    captured = capture(train(net, sgd(), loss), SPEC)
+    (state,) = (v for v in captured.step.variables if v.kind == "state")
+    assert (state.rule, state.seed_word) == ("per-replica", 0)
+    assert_equivalent(captured, tmp_path)
+
+
+@pytest.mark.parametrize("way", ["branch", "rows"])
+def test_an_average_that_a_branch_or_a_lookup_reads_is_a_mean(tmp_path, way):
+    net, average = hidden(), tf.Variable(tf.zeros(3), trainable=False, name="average")
+
+    def loss(batch):
+        mean = tf.reduce_mean(batch[0], 0)
+        if way == "rows":
+            delta = mean - tf.gather(average, [0, 1, 2])
+        else:
+            delta = tf.cond(mean[0] > -9.0, lambda: mean - average, lambda: tf.zeros_like(average))
+        average.assign_add(0.1 * delta)
+        return cross_entropy(net)(batch)
+
+    captured = capture(train(net, sgd(), loss), SPEC)
+    assert rules(captured) == {"average": "mean"}
+    assert_equivalent(captured, tmp_path)
+
+
+def test_a_number_is_added_to_every_place(tmp_path):
+    net, ages = hidden(), tf.Variable(tf.zeros((4, 2)), trainable=False, name="ages")
+
+    def loss(batch):
+        ages.assign(ages + tf.reduce_sum(batch[0]))
+        return cross_entropy(net)(batch)
+
+    captured = capture(train(net, sgd(), loss), SPEC)
+    assert rules(captured) == {"ages": "sum"}
+    assert_equivalent(captured, tmp_path)
+
+
+def test_what_a_layer_keeps_of_each_example_stays_with_its_replica():
+    inputs = keras.Input(batch_shape=(5, 4, 3))
+    net = keras.Model(inputs, layers.Dense(4)(layers.LSTM(2, stateful=True)(inputs)))
+    captured = capture(train(net, sgd()), (tf.TensorSpec((4, 3)), SPEC[1]), replica_batch=5)
+    assert list(rules(captured).values()) == ["per-replica", "per-replica"]
+
+
+def test_variables_of_texts_are_refused_by_name():
+    net, names = hidden(), tf.Variable(["a", "b"], trainable=False, name="names")
+
+    def loss(batch):
+        return cross_entropy(net)(batch) * tf.cast(tf.strings.length(names[0]), tf.float32)
+
+    with pytest.raises(
+        CaptureError, match="variable 'names': must hold numbers, got strings; use a constant"
+    ):
+        capture(train(net, sgd(), loss), SPEC)

@@ -1,6 +1,7 @@
 """Gives what a run found to a Prometheus Pushgateway, which keeps it until a later run finds something."""
 
 from collections.abc import Iterable
+from http.client import HTTPException
 from urllib.error import URLError
 
 from prometheus_client import CollectorRegistry, Gauge, pushadd_to_gateway
@@ -37,7 +38,7 @@ def push_newest(records: Iterable[Record], url: str) -> int:
             pushadd_to_gateway(
                 url, job=_JOB, registry=registry, grouping_key=dict(labels), timeout=_TIMEOUT_S
             )
-        except (URLError, OSError, ValueError) as error:
+        except (URLError, HTTPException, OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
             raise UsageError(
                 f"must be the address of a Pushgateway, such as http://127.0.0.1:9091, got {url} ({reason})",

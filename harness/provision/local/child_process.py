@@ -1,6 +1,8 @@
 """One process on this machine for jobs that need no workers: capture, verification, transformation."""
 
+import contextlib
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -55,15 +57,35 @@ class ChildProcess:
         try:
             deadline_s = started_s + timeout_s
             channel.send_message(self._jobs, pack_job(job, args), deadline_s=deadline_s)
+            self._wait_for_answer(deadline_s)
             answer = unpack_answer(bytes(channel.receive_message(self._jobs, deadline_s=deadline_s)))
         except channel.ChannelClosedError:
-            exit_code = self._process.wait(timeout=_EXIT_S)
-            raise worker_died(Died(what="process", exit_code=exit_code), awaited()) from None
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=_EXIT_S)
+            self.kill()  # one that lives without its channel can answer nobody
+            raise worker_died(Died(what="process", exit_code=self._process.wait()), awaited()) from None
         except TimeoutError:
             raise worker_unresponsive(Silent(waited_s=timeout_s), awaited()) from None
         if isinstance(answer, JobError):
             raise job_failed(answer, awaited())
         return cast("Result", answer)
+
+    def _wait_for_answer(self, deadline_s: float) -> None:
+        """Wait until it begins to answer; its death is told by itself, for a grandchild may hold the channel.
+
+        Raises:
+            ChannelClosedError: it has ended. TimeoutError: it does neither.
+        """
+        pidfd = os.pidfd_open(self._process.pid)
+        try:
+            left_s = max(0.0, deadline_s - time.monotonic())
+            ready, _, _ = select.select([self._jobs.fileno(), pidfd], [], [], left_s)
+        finally:
+            os.close(pidfd)
+        if not ready:
+            raise TimeoutError
+        if self._jobs.fileno() not in ready and not select.select([self._jobs], [], [], 0)[0]:
+            raise channel.ChannelClosedError
 
 
 @contextmanager

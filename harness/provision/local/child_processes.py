@@ -57,13 +57,21 @@ class ChildProcessSet:
                 pool.submit(partial(process.call, job, args, timeout_s=timeout_s, stage=stage))
                 for process, args in zip(self._processes, per_worker_args, strict=True)
             ]
-            done, _ = wait(calls, return_when=FIRST_EXCEPTION)
+            try:
+                done, _ = wait(calls, return_when=FIRST_EXCEPTION)
+            except BaseException:
+                # Interrupted: the pool would wait for answers before anybody hears of it.
+                self._kill()
+                raise
             failed = next((call for call in done if call.exception() is not None), None)
             if failed is not None:
                 # The peers of one that failed may wait for it for ever.
-                for process in self._processes:
-                    process.kill()
+                self._kill()
         return [call.result() for call in ([failed] if failed is not None else calls)]
+
+    def _kill(self) -> None:
+        for process in self._processes:
+            process.kill()
 
     def call_one(
         self,

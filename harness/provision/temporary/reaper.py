@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from harness.errors import MissingError
 from harness.provision.temporary.owner import Owner
 
 # In the environment of every process of a run; its value is the run's folder.
@@ -59,12 +60,27 @@ def owned(folder: Path) -> Iterator[Path]:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
     guard = _start_guard(folder)  # before there is anything that a killed driver could leave
     try:
-        folder.mkdir(mode=0o700)
-        (folder / _OWNER).write_text(Owner.this_process().to_text())
+        _describe(folder)
         yield folder
     finally:
         _remove(folder)
         guard.communicate()
+
+
+def _describe(folder: Path) -> None:
+    """Make a folder that says whose it is.
+
+    Raises:
+        MissingError: the temporary directory takes no files.
+    """
+    try:
+        folder.mkdir(mode=0o700)
+        (folder / _OWNER).write_text(Owner.this_process().to_text())
+    except OSError as error:
+        raise MissingError(
+            f"the temporary directory {folder.parent} must take files, got {error.strerror}; make room, or "
+            "set TMPDIR to another"
+        ) from None
 
 
 def reap(base: Path | None = None) -> tuple[Path, ...]:
@@ -72,14 +88,19 @@ def reap(base: Path | None = None) -> tuple[Path, ...]:
     dead = [
         folder
         for folder in sorted((base or _short_temporary_directory()).glob(f"{PREFIX}*"))
-        if folder.is_dir()
-        and not folder.is_symlink()
-        and folder.stat().st_uid == os.getuid()
-        and _is_dead(folder)
+        if _is_own(folder) and _is_dead(folder)
     ]
     for folder in dead:
         _remove(folder)
     return tuple(dead)
+
+
+def _is_own(folder: Path) -> bool:
+    try:
+        status = folder.lstat()
+    except OSError:
+        return False  # its run has just ended
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
 
 
 def end_processes(folder: Path, *, deadline_s: float = 5.0) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from harness.equivalence.yardstick import Array
-from harness.errors import UNSUPPORTED, CaseError
+from harness.errors import UNSUPPORTED, CaseError, first_line
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.provision.protocols import ProcessSet
 from harness.records.facts.resharding import Resharding
@@ -32,12 +32,20 @@ def variable_bytes(processes: ProcessSet, timeouts: Timeouts = USUAL) -> tuple[i
     return tuple(sum(n for (task, _), n in held.items() if task == worker) for worker in range(n_workers))
 
 
-def slowest_codec_s(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> float | None:
-    """See `harness.worker.jobs.afterwards.codec_time`, of the slowest worker; None without a compressor."""
+def slowest_codec_s(
+    processes: ProcessSet, plan: Plan, timeouts: Timeouts
+) -> tuple[float | None, tuple[str, ...]]:
+    """See `harness.worker.jobs.afterwards.codec_time`, of the slowest worker; None without a compressor.
+
+    What has been measured stands whatever happens to the processes: then it is None, with a note.
+    """
     if not any(node.compressor for node in plan.nodes):
-        return None
+        return None, ()
     args = [(plan.model_dump_json(),)] * len(processes.pids)
-    return max(processes.call(codec_seconds, args, timeout_s=timeouts.setup_s, stage="run"))
+    try:
+        return max(processes.call(codec_seconds, args, timeout_s=timeouts.setup_s, stage="collect")), ()
+    except CaseError as error:
+        return None, (f"encoding was not timed by itself: {first_line(str(error))}",)
 
 
 def update_notes(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from contextlib import ExitStack
 from dataclasses import replace
 
+from harness.errors import CaseError
 from harness.experiment.spec import Measure
 from harness.measure.collector import Measurement, Meter
 from harness.measure.link import measured_links
@@ -97,7 +98,15 @@ class OpenCase:
         if self._n_windows == 0 or (self._n_windows == 1 and self._measure.warmup_steps is not None):
             self._n_steps = self._window_steps()
         self._n_windows += 1
-        return self._meter.window(self._n_steps, n_lead=self._n_lead)
+        step_s = self._meter.window(self._n_steps, n_lead=self._n_lead)
+        if step_s <= 0:
+            raise CaseError(
+                "clock-changed",
+                f"steps must take time, got a median of {step_s:g} s: the machine's clock was set back while "
+                "they ran; go on with --resume",
+                stage="run",
+            )
+        return step_s
 
     def moment(self, step_s: float, *, number: int, experiment: str) -> Moment:
         """The latest window, for those who look on.
@@ -148,8 +157,8 @@ class OpenCase:
         reshardings = resharding(processes, prepared.plan, limits)
         by_rule = aggregated(processes, prepared.plan, prepared.capture.summary, limits)
         values = last_values(processes, prepared.capture.summary, limits) if self._measure.evaluate else None
-        codec_s = slowest_codec_s(processes, prepared.plan, limits)
         compiled = compiled_notes(processes, self._period, limits) if prepared.case.computation.xla else ()
+        codec_s, not_timed = slowest_codec_s(processes, prepared.plan, limits)
         observer = self._observer(measurement) if self._measure.observer else None
         last = self._traced(measurement, observer) if self._measure.trace else None
         return CaseRun(
@@ -158,7 +167,7 @@ class OpenCase:
             equivalence=self._equivalence,
             variable_bytes=held,
             codec_s=codec_s,
-            notes=(*notes, *compiled),
+            notes=(*notes, *compiled, *not_timed),
             saved_step=saved_step,
             observer=observer,
             traced=last,

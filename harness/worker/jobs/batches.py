@@ -15,6 +15,7 @@ from harness.worker.jobs.training import StepSession, Training, stage
 from harness.worker.jobs.workload import users_mistakes, workload_of
 from harness.worker.process import os_process
 from harness.worker.process.job import JobState
+from harness.worker.session.capture_store import of_type
 
 if TYPE_CHECKING:
     from workloads.data.worker_pipeline import WorkerShare
@@ -57,7 +58,8 @@ def lay_batches(
     target = Path(folder)
     target.mkdir(parents=True)
     for number, part in enumerate(parts):
-        np.save(target / f"{number}.npy", np.stack(part), allow_pickle=False)
+        values = np.stack(part)
+        np.save(target / f"{number}.{values.dtype.name}.npy", values, allow_pickle=False)
     return n
 
 
@@ -65,8 +67,8 @@ def read_batches(
     folder: Path, start: int | None = None, stop: int | None = None, n: int | None = None
 ) -> list[Batch]:
     """The batches that `lay_batches` wrote, or the examples `[start, stop)` of the first n."""
-    files = sorted(folder.glob("*.npy"), key=lambda path: int(path.stem))
-    parts = [np.load(file, mmap_mode="r")[:n] for file in files]
+    files = sorted(folder.glob("*.npy"), key=lambda path: int(path.name.partition(".")[0]))
+    parts = [of_type(np.load(file, mmap_mode="r")[:n], Path(file.stem).suffix[1:]) for file in files]
     return [[np.ascontiguousarray(part[i, start:stop]) for part in parts] for i in range(len(parts[0]))]
 
 

@@ -62,6 +62,7 @@ def start_in_child(jobs: socket.socket, log_path: str, parent_pid: int) -> None:
     status = 1
     try:
         os_process.die_with_parent(parent_pid)
+        os.setpgid(0, 0)  # what it starts ends with it: see the zygote
         # A terminal sends Ctrl-C to everybody; only the driver should hear it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)

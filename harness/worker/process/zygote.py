@@ -5,6 +5,7 @@ which is what makes a fork of it a fresh process. Run:
 `python -m harness.worker.process.zygote CONTROL_FD PARENT_PID IMPORT…`.
 """
 
+import contextlib
 import gc
 import importlib
 import json
@@ -79,6 +80,10 @@ class _Zygote:
         pid = self._children.pop(pidfd)
         self._poll.unregister(pidfd)
         os.close(pidfd)
+        # What a user's code has started outlives neither its process nor the case; until it is waited for,
+        # nobody else can have its id.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
         _send(self._control, {"event": "exited", "pid": pid, "exit_code": os.waitstatus_to_exitcode(status)})
 

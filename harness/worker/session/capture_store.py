@@ -110,9 +110,7 @@ class InitialValues:
         """The value that is stored under a name."""
         with _READING:
             value: Array = np.load(self._folder / "initial" / f"{self._numbers[name]}.npy", mmap_mode="r")
-        if value.dtype.name != self._dtypes[name]:
-            # NumPy files hold its own types only; bfloat16 comes back as bytes of its size.
-            value = value.view(getattr(ml_dtypes, self._dtypes[name]))
+        value = of_type(value, self._dtypes[name])
         return in_float64(value) if self._float64 else value
 
 
@@ -124,6 +122,11 @@ def _mixed(value: Array, variable: str, seed_mix: SeedMix) -> Array:
         mix(seed, seed_mix.rank, variable) if seed >= 0 else -mix(-seed, seed_mix.rank, variable)
     )
     return mixed
+
+
+def of_type(value: Array, dtype: str) -> Array:
+    """What was read of a NumPy file, which has NumPy's own types only: bfloat16 is bytes there."""
+    return value if value.dtype.name == dtype else value.view(getattr(ml_dtypes, dtype))
 
 
 def in_float64(value: Array) -> Array:

@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.equivalence.verdict import Verdict
 from harness.equivalence.verification import Divergence
-from harness.equivalence.yardstick import GROUP_SHARE, Array
+from harness.equivalence.yardstick import GROUP_SHARE, Array, widened
 from harness.worker.session.capture_store import InitialValues
 from harness.worker.session.session import WorkerSession
 from harness.worker.session.tensorflow_settings import Use
@@ -59,7 +59,7 @@ def first_divergence(
     combined = first_crossing(step, initial, topology, batch)
     shapes = {b.values: b for b in step.boundaries}
     expected = {
-        name: rows.astype(np.float64) if ids is None else dense_rows(rows, ids, shapes[name].shape.dims or ())
+        name: widened(rows) if ids is None else dense_rows(rows, ids, shapes[name].shape.dims or ())
         for name, (rows, ids) in combined.items()
     }
     first = {b.values for b in step.boundaries if b.level == 1}

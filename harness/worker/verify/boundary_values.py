@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.equivalence.yardstick import Array
+from harness.equivalence.yardstick import Array, widened
 from harness.worker.session.session import WorkerSession
 from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.train_graph import TrainGraph
@@ -43,11 +43,12 @@ def fed(session: WorkerSession, batch: Sequence[Array]) -> dict[str, Array]:
 
 
 def _dense(b: Boundary, values: Array, indices: Array | None) -> Array:
-    return values.astype(np.float64) if indices is None else dense_rows(values, indices, b.shape.dims or ())
+    return widened(values) if indices is None else dense_rows(values, indices, b.shape.dims or ())
 
 
 def dense_rows(rows: Array, ids: Array, dims: Sequence[int]) -> Array:
     """The dense form of a sparse gradient, in float64; rows of the same id add up."""
-    dense = np.zeros(dims, np.float64)
-    np.add.at(dense, ids, rows.astype(np.float64))
+    wide = widened(rows)
+    dense = np.zeros(dims, wide.dtype)
+    np.add.at(dense, ids, wide)
     return dense

@@ -20,7 +20,7 @@ from harness.equivalence.verdict import (
     Verdict,
     named,
 )
-from harness.equivalence.yardstick import NOISE_FACTOR, STEP_FACTOR, Array
+from harness.equivalence.yardstick import NOISE_FACTOR, STEP_FACTOR, Array, widened
 from harness.worker.session.variable_parts import joined, of_part
 from harness.worker.verify.compressed_steps import CompressedSteps, Gradient
 from harness.worker.verify.rounding import PLAIN, Crossed, Rounding, weights_of
@@ -227,6 +227,6 @@ def _brought(
     brought: dict[int, Array] = {}
     for shard, weight, own in zip(shards, weights_of(shards, b.rule), crossed, strict=True):
         member = member_of[shard.replica.rank]
-        value = own[b.values][0].astype(np.float64) * weight
+        value = widened(own[b.values][0]) * weight
         brought[member] = brought[member] + value if member in brought else value
     return brought

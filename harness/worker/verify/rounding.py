@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from harness.equivalence.yardstick import Array, is_inexact
+from harness.equivalence.yardstick import Array, is_inexact, widened
 from strategies.ir.boundary import Boundary
 from strategies.ir.graph import DType
 from strategies.ir.train_graph import Reduction
@@ -44,6 +44,8 @@ class Rounding:
     pairwise: bool = False
     jitter: int | None = None
 
+
+_STEPS_OF_EXACT_EXAMPLES = 256.0
 
 PLAIN = Rounding(name="in order")
 # Each is one more reference for the noise floor.
@@ -117,9 +119,7 @@ class RoundedSums:
         return np.asarray(total).astype(values[0].dtype)
 
     def _terms(self, values: Sequence[Array], weights: Sequence[float]) -> list[Array]:
-        return [
-            self._jittered(v.astype(np.float64) * w, v.dtype) for v, w in zip(values, weights, strict=True)
-        ]
+        return [self._jittered(widened(v) * w, v.dtype) for v, w in zip(values, weights, strict=True)]
 
     def _jittered(self, value: Array, kind: np.dtype[Any]) -> Array:
         if self.rounding.jitter is None:
@@ -128,7 +128,7 @@ class RoundedSums:
 
 
 class RoundedReads:
-    """Variables and examples as forward and backward read them: off by as much as rounding makes of them.
+    """Trainables and examples as forward and backward read them: off by as much as rounding makes of them.
 
     Without this a gradient that is nothing but rounding, as a bias' before BatchNormalization, would agree
     between references that compute it in the same order, and with no other correct computation.
@@ -148,8 +148,18 @@ class RoundedReads:
         if self.exact or not is_inexact(value):
             return value
         factors = 1 + self._eps * self._random.uniform(-1, 1, value.shape)
-        wide = np.complex128 if np.iscomplexobj(value) else np.float64
-        return np.asarray(value.astype(wide) * factors).astype(value.dtype)
+        return np.asarray(widened(value) * factors).astype(value.dtype)
+
+    def of_examples(self, value: Array) -> Array:
+        """As `of`, but multiples of 1/256 stay: classes, masks and bounds are read as they are.
+
+        A label 3.0 that is read a little lower is of class 2, which is no rounding.
+        """
+        rounded = self.of(value)
+        if rounded is value or np.iscomplexobj(value):
+            return rounded
+        steps = value.astype(np.float64) * _STEPS_OF_EXACT_EXAMPLES
+        return np.where(steps == np.trunc(steps), value, rounded)
 
 
 def _eps(kind: np.dtype[Any]) -> float:

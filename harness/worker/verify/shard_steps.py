@@ -115,7 +115,7 @@ class ShardSteps:
     def rounded_crossing(self, batch: Sequence[Array]) -> tuple[float, dict[str, Crossed]]:
         """As `crossing`, from variables and examples that are off by rounding."""
         with self._rounded_trainables():
-            return self.crossing([self._reads.of(part) for part in batch])
+            return self.crossing([self._reads.of_examples(part) for part in batch])
 
     @contextmanager
     def _rounded_trainables(self) -> Iterator[None]:

@@ -151,7 +151,8 @@ def _described(
     parts = tell_apart(graph, traced, marks, access)
     seeds = seed_words(graph, traced.variables, parts, handles)
     reads = {n.name: n.inputs[0] for n in graph.nodes if n.op == "ReadVariableOp"}
-    added = additions_as_such(graph, parts, reads, frozenset(seeds))
+    scalars = {v.name for v in traced.variables if v.shape.dims == ()}
+    added = additions_as_such(graph, parts, reads, skip=seeds.keys(), scalars=scalars)
     if added is not graph:
         graph = _alive(added, traced, access)
         parts = tell_apart(graph, traced, marks, access)
@@ -166,7 +167,7 @@ def _described(
             break
         graph = changed
         parts = tell_apart(graph, traced, marks, access)
-    rules = state_rules(graph, traced.variables, parts, seeds, [b.node for b in traced.batch])
+    rules = state_rules(graph, traced.variables, parts, handles, seeds, [b.node for b in traced.batch])
     rules |= {name: rule for name, rule in traced.rules.items() if name in rules}
     owners = slot_owners(traced.variables, parts.kinds)
     variables = tuple(

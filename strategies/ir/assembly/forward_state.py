@@ -1,14 +1,14 @@
 """Forward state: by which rule new values from several replicas become one, and which state is random."""
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from strategies.ir.assembly.forward_update_split import Parts
 from strategies.ir.assembly.traced import TracedVariable
-from strategies.ir.assembly.written_values import ADDITIONS, without_waits
-from strategies.ir.graph import Graph, Node, producer
-from strategies.ir.replicas.seeds import draws_statelessly, moves_generator
-from strategies.ir.resource_uses import Uses
+from strategies.ir.assembly.written_values import ADDITIONS, UNCHANGED, without_waits
+from strategies.ir.graph import DType, Graph, Node, producer
+from strategies.ir.replicas.seeds import SHAPES, generator_inputs, seed_inputs
+from strategies.ir.resource_uses import FORWARDING_OPS, Uses
 from strategies.ir.traversal import ancestors, descendants
 from strategies.ir.variable import Rule
 
@@ -17,14 +17,17 @@ _SEEDS = frozenset({"int32", "uint32", "int64", "uint64"})
 _SUMS = frozenset({"Add", "AddV2"})
 
 
-def additions_as_such(graph: Graph, parts: Parts, reads: Mapping[str, str], skip: frozenset[str]) -> Graph:
+def additions_as_such(
+    graph: Graph, parts: Parts, reads: Mapping[str, str], *, skip: Collection[str], scalars: Collection[str]
+) -> Graph:
     """Forward state that is assigned itself plus something is added to instead, as Keras's metrics mean it.
 
     Args:
         reads: ReadVariableOp → its variable's handle.
-        skip: variables that are left alone.
+        skip: variables that are left alone. scalars: variables of one number.
     """
     changed: dict[str, Node] = {}
+    before: dict[str, tuple[Node, ...]] = {}
     sums: set[str] = set()
     for name, kind in parts.kinds.items():
         if kind != "state" or name in skip:
@@ -33,12 +36,34 @@ def additions_as_such(graph: Graph, parts: Parts, reads: Mapping[str, str], skip
         additions = {w.name: addition for w in writes if (addition := _addition(graph, w, reads))}
         if any(w.op not in ADDITIONS and w.name not in additions for w in writes):
             continue  # what is added to a value that was just assigned is assigned with it
-        changed |= additions
         sums |= {producer(graph.by_name[write].inputs[1]) for write in additions}
+        if name not in scalars:
+            before |= {write: _as_large(addition) for write, addition in additions.items()}
+            additions = {
+                write: replace(node, inputs=(node.inputs[0], before[write][-1].name, *node.inputs[2:]))
+                for write, node in additions.items()
+            }
+        changed |= additions
     if not changed:
         return graph
     idle = {read for total in sums for read in _read_for_it_alone(graph, total, reads)}
-    return graph.with_nodes(without_waits(changed.get(node.name, node), idle) for node in graph.nodes)
+    return graph.with_nodes(
+        without_waits(each, idle)
+        for node in graph.nodes
+        for each in (*before.get(node.name, ()), changed.get(node.name, node))
+    )
+
+
+def _as_large(addition: Node) -> tuple[Node, Node]:
+    """Nodes that make what is added as large as its variable, which a sum is by itself."""
+    handle, amount = addition.inputs[:2]
+    kind = DType("int32")
+    shape = Node(
+        name=f"{addition.name}/shape", op="VariableShape", inputs=(handle,), attrs={"out_type": kind}
+    )
+    attrs = {"T": addition.attrs["dtype"], "Tidx": kind}
+    whole = Node(name=f"{addition.name}/amount", op="BroadcastTo", inputs=(amount, shape.name), attrs=attrs)
+    return shape, whole
 
 
 def _read_for_it_alone(graph: Graph, total: str, reads: Mapping[str, str]) -> Iterator[str]:
@@ -72,37 +97,56 @@ def seed_words(
     graph: Graph, variables: Sequence[TracedVariable], parts: Parts, handles: Mapping[str, str]
 ) -> dict[str, int]:
     """Random state → which word of it is its seed."""
-    drawing = [node.name for node in graph.nodes if draws_statelessly(graph, node)]
-    seeding = ancestors(graph, drawing, control=False)
+    known: dict[str, frozenset[int]] = {}
+    given = [producer(n.data_inputs[k]) for n in graph.nodes for k in seed_inputs(graph, n, known)]
+    shapes = {node.name for node in graph.nodes if node.op in SHAPES}
+    seeding = ancestors(graph, given, stop=shapes, control=False)
     words = {}
     for v in variables:
         if parts.kinds[v.name] == "state":
-            word = _seed_word(graph, parts.uses[handles[v.name]], v, seeding)
+            word = _seed_word(graph, handles[v.name], parts.uses[handles[v.name]], v, seeding)
             if word is not None:
                 words[v.name] = word
     return words
 
 
-def _seed_word(graph: Graph, uses: Uses, v: TracedVariable, seeding: Container[str]) -> int | None:
+def _seed_word(
+    graph: Graph, handle: str, uses: Uses, v: TracedVariable, seeding: Container[str]
+) -> int | None:
     """A generator's key comes last, Keras's seed first.
 
     Args:
-        seeding: nodes that make random numbers of a seed that they are given, and what they are given.
+        seeding: nodes whose values random numbers are made of.
     """
     dims = v.shape.dims
     if v.dtype not in _SEEDS or dims is None or dims not in ((2,), (3,)):
         return None
     touched = [graph.by_name[n] for n in (*uses.reads, *uses.writes) if n in graph.by_name]
-    if any(moves_generator(graph, node) for node in touched):
+    if any(_takes(graph, node, handle, generator_inputs(graph, node)) for node in touched):
         return dims[0] - 1
-    drawn = (n.op == "ReadVariableOp" or draws_statelessly(graph, n) for n in touched if n.name in seeding)
+    drawn = (
+        n.name in seeding if n.op == "ReadVariableOp" else _takes(graph, n, handle, seed_inputs(graph, n))
+        for n in touched
+    )
     return 0 if any(drawn) else None
+
+
+def _takes(graph: Graph, node: Node, handle: str, positions: Collection[int]) -> bool:
+    """Whether one of these inputs of a node is a variable, by its handle or what passes that on."""
+    for position in positions:
+        name = producer(node.data_inputs[position])
+        while name != handle and graph.by_name[name].op in FORWARDING_OPS:
+            name = producer(graph.by_name[name].inputs[0])
+        if name == handle:
+            return True
+    return False
 
 
 def state_rules(
     graph: Graph,
     variables: Sequence[TracedVariable],
     parts: Parts,
+    handles: Mapping[str, str],
     seeds: Mapping[str, int],
     batch: Sequence[str],
 ) -> dict[str, Rule]:
@@ -116,11 +160,15 @@ def state_rules(
     for v in variables:
         if parts.kinds[v.name] == "state":
             writes = [graph.by_name[w] for w in parts.writes[v.name]]
-            rules[v.name] = "per-replica" if v.name in seeds else _rule(graph, v, writes, from_batch)
+            reads = parts.uses[handles[v.name]].reads if v.name in handles else ()
+            rule = _rule(graph, v, writes, reads, from_batch)
+            rules[v.name] = "per-replica" if v.name in seeds else rule
     return rules
 
 
-def _rule(graph: Graph, v: TracedVariable, writes: Sequence[Node], from_batch: set[str]) -> Rule:
+def _rule(
+    graph: Graph, v: TracedVariable, writes: Sequence[Node], reads: Sequence[str], from_batch: set[str]
+) -> Rule:
     if v.constant or v.dtype in ("bool", "string"):
         return "per-replica"
     integer = v.dtype in _INTEGERS
@@ -129,6 +177,7 @@ def _rule(graph: Graph, v: TracedVariable, writes: Sequence[Node], from_batch: s
     amounts = [producer(w.inputs[1]) for w in writes]
     if integer:
         return "sum" if from_batch.intersection(amounts) else "first-replica"
-    read_here = [r.name for r in graph.consumers.get(writes[0].inputs[0], ()) if r.op == "ReadVariableOp"]
+    # Rows of it, and branches and calls that take it, read it too.
+    read_here = [name for name in reads if graph.by_name[name].op not in UNCHANGED]
     # What is read in order to be moved leads to little else, while an amount comes of the whole forward pass.
     return "sum" if descendants(graph, read_here, control=False).isdisjoint(amounts) else "mean"

@@ -9,7 +9,7 @@ from strategies.ir.graph import DType, Graph, Node
 ADDITIONS = frozenset({"AssignAddVariableOp", "AssignSubVariableOp"})
 _SUM_OF = {"AssignAddVariableOp": "AddV2", "AssignSubVariableOp": "Sub"}
 # What reads of a variable that no assignment changes.
-_UNCHANGED = frozenset({"VariableShape", "VarIsInitializedOp"})
+UNCHANGED = frozenset({"VariableShape", "VarIsInitializedOp"})
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class WrittenValues:
                 inputs = (self._after(last, dtype, writes), *node.inputs[1:])
                 attrs = {"Tparams": dtype, "Tindices": node.attrs["Tindices"]}
                 self.lookups[name] = replace(node, op="Gather", inputs=inputs, attrs=attrs)
-            elif node.op not in _UNCHANGED:
+            elif node.op not in UNCHANGED:
                 raise CaptureError(
                     f"variable {variable!r}: what the forward pass assigns must be read at the top of the "
                     f"step, got {node.op} {name!r}; assign a value, and use that value",

@@ -1,12 +1,13 @@
 """Random state of a rank: rank 0 draws what the captured step draws, every other rank its own numbers."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from strategies.errors import UnsupportedError
 from strategies.ir.functions import functions_reaching, reachable_functions, renamed_functions
-from strategies.ir.graph import Graph, Node
+from strategies.ir.graph import Function, Graph, Node, producer
+from strategies.ir.resource_uses import called
 
 _MASK = (1 << 31) - 1
 _GENERATOR_OPS = (
@@ -27,6 +28,17 @@ _SEEDED_OPS = (
 )
 _SAMPLERS = "CandidateSampler"
 _DRAWS_NOTHING = frozenset({"ComputeAccidentalHits"})  # it compares ids, and has the seeds of samplers
+# Of what these tell, nothing is a seed.
+SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "VariableShape"})
+_TELLS_ALGORITHM = frozenset({"StatelessRandomGetAlg"})
+_SEEDS_AT = {
+    "StatelessRandomGetKeyCounter": frozenset({0}),
+    "StatelessRandomGetKeyCounterAlg": frozenset({0}),
+    "StatelessMultinomial": frozenset({2}),
+    "StatelessRandomGammaV2": frozenset({1}),
+}
+"""Op → its inputs that are seeds; of the others it is the second, or a key and a counter after the shape."""
+_OF_KEY = ("V2", "V3")
 _STATELESS_OPS = (
     "StatelessRandom",
     "StatelessTruncatedNormal",
@@ -53,6 +65,80 @@ def draws(graph: Graph, node: Node) -> bool:
 def moves_generator(graph: Graph, node: Node) -> bool:
     """Whether a node, or a function that it calls, draws from a generator's variable."""
     return any(op.startswith(_GENERATOR_OPS) for op in _ops(graph, node))
+
+
+def generator_inputs(graph: Graph, node: Node) -> frozenset[int]:
+    """Inputs of a node that are generators' variables from which it, or a function that it calls, draws."""
+    return _inputs_reaching(graph, node, _own_generator, {})
+
+
+def seed_inputs(graph: Graph, node: Node, memo: dict[str, frozenset[int]] | None = None) -> frozenset[int]:
+    """Inputs of a node of which it, or a function that it calls, makes random numbers: not their shapes.
+
+    Args:
+        memo: what is known of functions, for who asks of many nodes.
+    """
+    return _inputs_reaching(graph, node, _own_seeds, {} if memo is None else memo)
+
+
+def _own_generator(node: Node) -> frozenset[int]:
+    return frozenset({0}) if node.op.startswith(_GENERATOR_OPS) else frozenset()
+
+
+def _own_seeds(node: Node) -> frozenset[int]:
+    if not node.op.startswith(_STATELESS_OPS) or node.op in _TELLS_ALGORITHM:
+        return frozenset()
+    return _SEEDS_AT.get(node.op) or frozenset({1, 2} if node.op.endswith(_OF_KEY) else {1})
+
+
+def _inputs_reaching(
+    graph: Graph,
+    node: Node,
+    own: Callable[[Node], frozenset[int]],
+    memo: dict[str, frozenset[int]],
+) -> frozenset[int]:
+    """Inputs of a node that are, or that functions it calls make, what some operations take.
+
+    Args:
+        own: node → which of its own inputs these are.
+        memo: function → which of its arguments these are, as far as known.
+    """
+    functions = called(graph, node) if graph.functions else ()
+    if not functions:
+        return own(node)
+    n_inputs = len(node.data_inputs)
+    return frozenset(
+        position + n_inputs - len(function.inputs)
+        for function in functions
+        for position in _arguments_reaching(graph, function, own, memo)
+    ).intersection(range(n_inputs))
+
+
+def _arguments_reaching(
+    graph: Graph,
+    function: Function,
+    own: Callable[[Node], frozenset[int]],
+    memo: dict[str, frozenset[int]],
+) -> frozenset[int]:
+    if function.name in memo:
+        return memo[function.name]
+    memo[function.name] = frozenset()  # a function that reaches itself adds nothing of its own
+    by_name = {node.name: node for node in function.nodes}
+    waiting = [
+        producer(node.data_inputs[position])
+        for node in function.nodes
+        for position in _inputs_reaching(graph, node, own, memo)
+    ]
+    visited: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in visited:
+            continue
+        visited.add(name)
+        if name in by_name and by_name[name].op not in SHAPES:
+            waiting += map(producer, by_name[name].data_inputs)
+    memo[function.name] = frozenset(i for i, arg in enumerate(function.inputs) if arg.name in visited)
+    return memo[function.name]
 
 
 def draws_statelessly(graph: Graph, node: Node) -> bool:

@@ -211,3 +211,32 @@ def test_losses_are_compared_too():
     assert halved.loss.error == 0.5
     assert measure.judge(of(1.0), [*LOSSES[:3], np.nan]).equivalent is False
     assert measure.judge(of(1.0), LOSSES[:3]).equivalent is False
+
+
+def state_beside(beside_before, beside_after):
+    """A yardstick of an average that moved by 1, and of other state."""
+    initial = of(np.zeros(3), name="average") | of(beside_before, name="beside")
+    values = of(np.ones(3), name="average") | of(beside_after, name="beside")
+    return yardstick(initial, values, kind="state"), values
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ([np.inf, 0.0], [np.inf, 0.0]),
+        ([-np.inf, 0.0], [-np.inf, 0.5]),
+        ([np.inf, 0.0], [0.3, 0.0]),
+        ([1.0, 0.0], [np.inf, 0.5]),
+    ],
+    ids=["a mask", "beside a mask", "a minimum", "what overflows"],
+)
+def test_state_that_holds_infinities_hides_no_other_nor_itself(before, after):
+    measured, values = state_beside(np.array(before), np.array(after))
+    assert measured.judge(values).equivalent
+    other = measured.judge(values | of(np.full(3, 0.5), name="average"))
+    assert other.equivalent is False
+    changed = np.array(after)
+    changed[1] += 0.1
+    own = measured.judge(values | of(changed, name="beside"))
+    assert own.equivalent is False
+    assert measured.judge(values | of(np.zeros(2), name="beside")).equivalent is False

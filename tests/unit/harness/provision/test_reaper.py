@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from waiting import eventually
 
+from harness.errors import MissingError
 from harness.provision.temporary.owner import start_time
 from harness.provision.temporary.reaper import (
     RUN_FOLDER_VARIABLE,
@@ -208,3 +210,23 @@ def test_a_process_is_found_while_it_begins_to_run_its_program(tmp_path: Path) -
 def test_no_process_has_no_start(pid: int) -> None:
     assert start_time(pid) is None
     assert start_time(os.getpid()) is not None
+
+
+def test_a_temporary_directory_that_is_full_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_path: Path, _text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    told = f"the temporary directory {tmp_path} must take files, got No space left on device; make room, or"
+    with pytest.raises(MissingError, match=told), run_folder(tmp_path):
+        pass
+    assert not list(tmp_path.glob("stratbench-*"))
+
+
+def test_a_folder_that_goes_while_it_is_looked_at_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = dead_folder(tmp_path)
+    gone = tmp_path / "stratbench-gone"
+    monkeypatch.setattr(Path, "glob", lambda _self, _pattern: [gone, dead])
+    assert reap(tmp_path) == (dead,)

@@ -305,3 +305,36 @@ def test_a_line_that_does_not_fit_leaves_the_lines_before_it(
     run.append(made_record("c"))
     stored = load_run(run.path)
     assert ([item.case for item in stored.records], stored.torn) == (["a", "c"], False)
+
+
+def test_what_a_path_holds_that_is_no_text_does_not_end_a_run(run: RunFolder) -> None:
+    odd = "/data/caf\udce9.dat"
+    error = ValueError(f"must be a file, got {odd}")
+    error.add_note(f"open({odd!r})")
+    run.write_failure("a", 0, error)
+    assert "caf\\udce9" in (run.repeat_dir("a", 0) / "failure.log").read_text()
+    failure = Failure(type="user-error", message=str(error), stage="run")
+    run.append(made_record("a", status="failed", error=failure, workload_params={"data": odd}))
+    (stored,) = load_run(run.path).records
+    assert stored.workload_params == {"data": "/data/caf\\udce9.dat"}
+    assert stored.error is not None
+    assert "caf\\udce9" in stored.error.message
+
+
+def test_an_attempt_that_was_cut_short_leaves_nothing_to_the_next(run: RunFolder) -> None:
+    run.write_trace("a", 0, {"traceEvents": []})
+    error = ValueError("of the first attempt")
+    error.add_note("its log")
+    run.write_failure("a", 0, error)
+    run.begin_repeat("a", 0)
+    assert not list(run.repeat_dir("a", 0).iterdir())
+
+
+def test_what_is_forgotten_is_to_be_run_again(run: RunFolder) -> None:
+    first, second = made_record("a"), made_record("b")
+    run.append(first)
+    run.append(second)
+    run.forget([first])
+    assert run.done == {("b", 0)}
+    run.append(made_record("a", examples_per_s=5.0))
+    assert run.done == {("a", 0), ("b", 0)}

@@ -245,3 +245,23 @@ def test_an_error_of_another_task_is_told_in_its_own_words() -> None:
     failed = JobError(type="CancelledError", message=message, traceback="")
     error = job_failed(failed, Awaited(worker=1, what="run_steps", waited_s=1.0, log=None, stage="run"))
     assert str(error) == "worker 1: run_steps raised CancelledError: it is closed"
+
+
+def test_rounds_of_a_baseline_that_is_gone_pair_with_no_later_ones(cases: Cases) -> None:
+    again = [refused()]
+    one_more = cases._window
+
+    def window(name: str) -> float:
+        if name == "a" and "base" not in cases.alive and again:
+            raise again.pop()
+        return one_more(name)
+
+    cases._window = window  # type: ignore[method-assign]
+    # It takes one round with the others between its two failures.
+    cases.windows = {"base": [refused(), 1.0, died()]}
+    results = run("base", "a", "b", baseline="base")
+    assert not again
+    assert set(results.errors) == {"base"}
+    for name in ("a", "b"):
+        assert len(rounds_of(results, name).step_s) == MEASURE.n_rounds
+        assert not rounds_of(results, name).baseline_step_s

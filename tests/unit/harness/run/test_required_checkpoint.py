@@ -38,3 +38,12 @@ def test_a_checkpoint_that_did_not_come_back_from_a_worker_fails_its_case(tmp_pa
     assert (caught.value.kind, caught.value.stage) == ("checkpoint-lost", "checkpoint")
     (tmp_path / "checkpoint").touch()
     require_saved(tmp_path)
+
+
+@pytest.mark.parametrize("path", [".", "/"])
+def test_a_folder_without_a_name_is_a_folder_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="no file `checkpoint` in it"):
+        require(Path(path))

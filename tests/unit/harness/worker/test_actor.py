@@ -155,3 +155,22 @@ def test_a_job_that_closes_its_outputs_or_interrupts_itself_is_answered(worker: 
     assert isinstance(error, JobError)
     assert (error.type, error.message) == ("KeyboardInterrupt", "of its own")
     assert result(worker.call(pid, pack_job(actor_jobs.pid, ()), 10.0)) == pid
+
+
+@pytest.mark.parametrize("ends_itself", [False, True])
+def test_what_a_job_has_started_ends_with_its_process(worker: Worker, pid: int, ends_itself: bool) -> None:
+    sleeper = result(worker.call(pid, pack_job(actor_jobs.start_sleeper, ()), LONG_S))
+    assert isinstance(sleeper, int)
+    assert start_time(sleeper) is not None
+    if ends_itself:
+        os.kill(pid, signal.SIGTERM)
+    else:
+        assert worker.kill(pid)
+    eventually(lambda: not is_running(sleeper), LONG_S, "what it has started is gone")
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from harness.worker.verify.rounding import PLAIN, VARIATIONS, RoundedSums, Rounding
+from harness.worker.verify.rounding import PLAIN, VARIATIONS, RoundedReads, RoundedSums, Rounding
 from strategies.ir.boundary import Boundary
 from strategies.ir.graph import DType, Shape
 from strategies.topology import Topology
@@ -64,3 +64,33 @@ def test_rows_are_laid_one_after_the_other_with_their_ids() -> None:
     assert ids is not None
     np.testing.assert_array_equal(ids, [2, 1, 0])
     np.testing.assert_allclose(values[:, 0], [2 * 2 / 8, 3 / 8, 0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("eps", [2.0**-52, 2.0**-23, 2.0**-7])
+def test_examples_are_off_by_rounding_but_for_those_that_are_exact(eps: float) -> None:
+    random = np.random.default_rng(0)
+    exact = np.array([0.0, 1.0, -1.0, 3.0, 2.5, -0.25, 127 / 256, 1e6, np.inf, -np.inf])
+    rough = random.normal(size=100) * np.pi
+    for rounding in VARIATIONS:
+        reads = RoundedReads(rounding, eps)
+        read = reads.of_examples(np.concatenate([exact, rough]))
+        np.testing.assert_array_equal(read[: len(exact)], exact)
+        moved = np.abs(read[len(exact) :] - rough)
+        assert (moved > 0).mean() > 0.3
+        assert (moved <= 2 * eps * np.abs(rough)).all()
+        labels = random.integers(0, 9, 50).astype(np.float32)
+        np.testing.assert_array_equal(reads.of_examples(labels), labels)
+        # Trainables are all read so.
+        assert (reads.of(labels.astype(np.float64) + 1) != labels + 1).any()
+    plain = RoundedReads(PLAIN, eps)
+    np.testing.assert_array_equal(plain.of_examples(rough), rough)
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_complex_contributions_keep_both_parts(dtype: type) -> None:
+    made = [(g + 1j * g[::-1]).astype(dtype) for g in gradients(np.float64)]
+    expected = sum(w * g.astype(np.complex128) for w, g in zip(WEIGHTS, made, strict=True))
+    for rounding in (PLAIN, *VARIATIONS):
+        total = RoundedSums(rounding).of_all(made, SHARDS, "mean")
+        assert total.dtype == dtype
+        np.testing.assert_allclose(total, expected, rtol=1e-6, atol=1e-6)

@@ -165,7 +165,9 @@ def test_points_in_one_place_have_their_names_beside_each_other(width: int) -> N
     axis = Axis(name="", unit="number", low=0.0, high=10.0)
     chart = PointChart(label="", x=SECONDS, y=axis, points=(*near, far), joined=True, front="", behind="")
     root = ET.fromstring(svg(chart, width=width))
-    places = {e.text: e.attrib["transform"] for e in root.iter() if e.text in {"far", *(p.name for p in near)}}
+    places = {
+        e.text: e.attrib["transform"] for e in root.iter() if e.text in {"far", *(p.name for p in near)}
+    }
     assert len(places) == len(near) + 1
     heights = sorted(float(places[point.name].rpartition(" ")[2].rstrip(")")) for point in near)
     assert min(after - before for before, after in itertools.pairwise(heights)) >= 12

@@ -1,0 +1,36 @@
+"""What is measured stands, whatever happens to processes afterwards; and steps take time."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from harness.errors import CaseError
+from harness.experiment.spec import Measure
+from harness.measure.timeouts import USUAL
+from harness.provision.failures import WorkerDied
+from harness.run.case.collected import slowest_codec_s
+from harness.run.case.open_case import OpenCase
+
+
+def test_an_encoding_that_cannot_be_timed_is_a_note() -> None:
+    def call(*_: object, **__: object) -> list[float]:
+        raise WorkerDied("worker-died", "worker 1: process ended by SIGKILL", stage="collect")
+
+    plan = SimpleNamespace(nodes=[SimpleNamespace(compressor="topk")], model_dump_json=str)
+    processes = SimpleNamespace(pids=(1, 2), call=call)
+    seconds, notes = slowest_codec_s(cast("Any", processes), cast("Any", plan), USUAL)
+    assert seconds is None
+    assert notes == ("encoding was not timed by itself: worker 1: process ended by SIGKILL",)
+
+
+def test_a_window_without_any_time_fails_its_case() -> None:
+    execution = SimpleNamespace(period=1, cycle=1)
+    plan = SimpleNamespace(execution=execution, replicas_per_task=(1,))
+    capture = SimpleNamespace(summary=SimpleNamespace(variables=(), n_nodes=1))
+    repeat = SimpleNamespace(prepared=SimpleNamespace(plan=plan, capture=capture))
+    measure = Measure(warmup_steps=0, steps=4, repeats=1, interleave=True, seed=0, batch="global", rounds=2)
+    case = OpenCase(cast("Any", None), cast("Any", repeat), measure, USUAL)
+    case._meter = cast("Any", SimpleNamespace(median_s=0.1, window=lambda _n, n_lead: 0.0 * n_lead))
+    with pytest.raises(CaseError, match="steps must take time, got a median of 0 s: the machine's clock"):
+        case.window()

@@ -1,0 +1,58 @@
+"""Processes of this machine for jobs that need no workers: their ends, and how these are told."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import actor_jobs
+import pytest
+
+from harness.provision.failures import WorkerDied
+from harness.provision.local import child_processes
+from harness.provision.local.child_process import child_process
+from harness.provision.local.child_processes import SoloWorkers
+from harness.provision.temporary.owner import start_time
+from harness.provision.temporary.reaper import run_folder
+
+# Nothing here takes as long; a test that hangs is ended before.
+LONG_S = 3600.0
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("PYTHONPATH", str(Path(actor_jobs.__file__).parent))
+    monkeypatch.setenv("READY", str(tmp_path / "ready"))
+    with run_folder(tmp_path) as made:
+        yield made
+
+
+@pytest.mark.timeout(120)
+def test_a_death_is_told_though_a_child_holds_the_channel(folder: Path) -> None:
+    with child_process(folder) as process, pytest.raises(WorkerDied) as caught:
+        process.call(actor_jobs.exit_beside_a_child, (), timeout_s=LONG_S, stage="capture")
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.timeout(120)
+def test_an_interrupt_ends_jobs_instead_of_waiting_for_them(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(child_processes, "wait", interrupt)
+    logs = [folder / "0.log", folder / "1.log"]
+    with SoloWorkers(folder=folder).open_session((0, 1), logs) as processes:
+        pids = processes.pids
+        with pytest.raises(KeyboardInterrupt):
+            processes.call(actor_jobs.sleep, [(LONG_S,)] * 2, timeout_s=LONG_S)
+    assert [start_time(pid) for pid in pids] == [None, None]
+
+
+@pytest.mark.timeout(120)
+def test_a_process_that_is_killed_is_told_with_its_signal(folder: Path) -> None:
+    with child_process(folder) as process:
+        process.kill()
+        with pytest.raises(WorkerDied) as caught:
+            process.call(actor_jobs.pid, (), timeout_s=LONG_S, stage="capture")
+    assert caught.value.exit_code == -signal.SIGKILL
