@@ -1,6 +1,6 @@
 """From a trace to what it tells: variables by name, marks, constants and tables, as plain values."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -91,7 +91,7 @@ def told_by(traced: Trace, declared: Sequence[AnyVariable], element_spec: object
         rules=_rules_of_carried(recorder, names),
     )
     # Shares the variable's memory, of which `numpy()` would make a copy.
-    initial = {name: np.asarray(v.read_value()) for name, v in named.items()}
+    initial = {name: _initial(name, v) for name, v in named.items()}
     initial |= {name: value for name, (_, value) in beside.items()}
     return Told(step=step, initial=initial)
 
@@ -102,6 +102,16 @@ def _refuse_texts(variables: Mapping[str, tf.Variable]) -> None:
             raise CaptureError(
                 f"variable {name!r}: must hold numbers, got strings; use a constant or a lookup table"
             )
+
+
+def _initial(name: str, variable: tf.Variable) -> Array:
+    try:
+        return np.asarray(variable.read_value())
+    except tf.errors.FailedPreconditionError:
+        raise CaptureError(
+            f"variable {name!r}: must have a value before the step is traced, got one that a trace has made "
+            "and that failed; build the model first, as by calling it on a batch"
+        ) from None
 
 
 def _rules_of_carried(recorder: BoundaryRecorder, names: Mapping[int, str]) -> dict[str, Rule]:
@@ -219,7 +229,8 @@ def _constant(name: str, placeholder: str, value: Array) -> TracedVariable:
 
 
 def _inputs(concrete: tf.types.experimental.ConcreteFunction, element_spec: object) -> Iterator[TracedInput]:
-    paths = [path for path, _ in keras.tree.flatten_with_path(element_spec)]
+    # TensorFlow sorts the keys of every mapping, while the others are in the order of an ordered one.
+    paths = [path for path, _ in keras.tree.flatten_with_path(_with_plain_mappings(element_spec))]
     for path, tensor in zip(paths, concrete.inputs[: len(paths)], strict=True):
         yield TracedInput(
             path="/".join(str(part) for part in path) or "0",
@@ -227,6 +238,16 @@ def _inputs(concrete: tf.types.experimental.ConcreteFunction, element_spec: obje
             dtype=_dtype(tensor.dtype),
             shape=_shape(tensor.shape),
         )
+
+
+def _with_plain_mappings(structure: object) -> object:
+    if isinstance(structure, Mapping):
+        return {key: _with_plain_mappings(value) for key, value in structure.items()}
+    if isinstance(structure, tuple | list):
+        parts = [_with_plain_mappings(part) for part in structure]
+        make: Callable[..., object] = type(structure)
+        return make(*parts) if hasattr(structure, "_fields") else make(parts)
+    return structure
 
 
 def _stateful_ops(graph: Graph) -> frozenset[str]:

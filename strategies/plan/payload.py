@@ -120,8 +120,9 @@ def _add_parameter_server(
         for replica in topology.local_replicas(task):
             if node.sparse:
                 rows = _rows(node, variable, replica.examples)
-                pull += rows * row_bytes(node) * variable.reads
-                ids += rows * ID_BYTES * variable.reads
+                ids_sent = _looked_up(node, variable, replica.examples)
+                pull += ids_sent * row_bytes(node) * variable.reads
+                ids += ids_sent * ID_BYTES * variable.reads
                 push += rows * (row_bytes(node) + ID_BYTES) * _row_crossings(variable)
             else:
                 pull += node.bytes * (variable.reads - (1 if node.proxy and pull else 0))
@@ -228,6 +229,11 @@ def most_rows_bytes(node: PlanNode, variable: VariableSummary, examples: int) ->
 
 def _rows(node: PlanNode, variable: VariableSummary, examples: int) -> float:
     """Upper bound of the different rows that these examples look up; a part of a table has its share."""
+    return min(float(node.shape[0]), _looked_up(node, variable, examples))
+
+
+def _looked_up(node: PlanNode, variable: VariableSummary, examples: int) -> float:
+    """Rows that these examples look up, each as often as its id comes; a part of a table has its share."""
     table = float(variable.shape[0])
-    rows = table if variable.rows_per_example is None else min(table, variable.rows_per_example * examples)
+    rows = table if variable.rows_per_example is None else variable.rows_per_example * examples
     return rows * node.shape[0] / max(table, 1.0)

@@ -340,3 +340,93 @@ def test_variables_of_texts_are_refused_by_name():
         CaptureError, match="variable 'names': must hold numbers, got strings; use a constant"
     ):
         capture(train(net, sgd(), loss), SPEC)
+
+
+def by_hand(optimizer_step, spec=SPEC):
+    """A step whose updates are written out; `optimizer_step` takes weights and gradients."""
+    net = hidden()
+    plain = cross_entropy(net)
+
+    @tf.function
+    def train_by_hand(batch):
+        with tf.GradientTape() as tape:
+            loss = plain(batch)
+        optimizer_step(net.trainable_variables, tape.gradient(loss, net.trainable_variables))
+        return loss
+
+    return capture(train_by_hand, spec)
+
+
+def test_steps_that_an_update_counts_in_floats_are_counted_once(tmp_path):
+    t, rate = (tf.Variable(0.0, trainable=False, name=name) for name in ("t", "rate"))
+
+    def step(weights, gradients):
+        t.assign_add(1.0)
+        rate.assign_add(0.01)
+        for weight, gradient in zip(weights, gradients, strict=True):
+            weight.assign_sub(rate * gradient / (1 - 0.9**t))
+
+    captured = by_hand(step)
+    assert rules(captured) == {"t": "first-replica", "rate": "first-replica"}
+    assert_equivalent(captured, tmp_path)
+
+
+def test_examples_that_an_update_counts_in_floats_are_added_up(tmp_path):
+    seen = tf.Variable(0.0, trainable=False, name="seen")
+    net = hidden()
+    plain = cross_entropy(net)
+
+    @tf.function
+    def step(batch):
+        with tf.GradientTape() as tape:
+            loss = plain(batch)
+        seen.assign_add(tf.cast(tf.shape(batch[1])[0], tf.float32))
+        for weight, gradient in zip(
+            net.trainable_variables, tape.gradient(loss, net.trainable_variables), strict=True
+        ):
+            weight.assign_sub(gradient / (10.0 + seen))
+        return loss
+
+    captured = capture(step, SPEC)
+    assert rules(captured) == {"seen": "sum"}
+    assert_equivalent(captured, tmp_path)
+
+
+@pytest.mark.parametrize("adds", [True, False])
+def test_a_sum_with_an_older_value_is_an_assignment(tmp_path, adds):
+    net, level = hidden(), tf.Variable(0.0, trainable=False, name="level")
+
+    def loss(batch):
+        old = level.read_value()
+        if adds:
+            level.assign_add(1.0)
+        else:
+            level.assign(level + 1.0)
+        level.assign(old + tf.reduce_mean(batch[0]))
+        return cross_entropy(net)(batch)
+
+    if adds:
+        with pytest.raises(CaptureError, match="either assigned or added to in a step, got both"):
+            capture(train(net, sgd(), loss), SPEC)
+        return
+    captured = capture(train(net, sgd(), loss), SPEC)
+    assert rules(captured) == {"level": "mean"}
+    assert_equivalent(captured, tmp_path)
+
+
+def test_state_whose_names_no_node_can_have_has_boundaries_of_its_own(tmp_path):
+    net = hidden()
+    total, seen = (tf.Variable(0.0, trainable=False) for _ in range(2))
+    odd = [keras.Variable(0.0, trainable=False, name=name) for name in ("损失", "精度")]
+
+    def loss(batch):
+        total.assign_add(1.0)
+        total.assign_add(tf.reduce_sum(batch[0]))
+        seen.assign_add(1.0)
+        for each in odd:
+            each.assign_add(tf.reduce_sum(batch[0]))
+        return cross_entropy(net)(batch)
+
+    captured = capture(train(net, sgd(), loss), SPEC)
+    assert len({b.values for b in captured.step.boundaries}) == len(captured.step.boundaries)
+    assert_equivalent(captured, tmp_path)

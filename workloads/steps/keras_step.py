@@ -55,7 +55,9 @@ def step_of_model(model: "keras.Model", example: object) -> "TrainStep | Callabl
         )
         raise WorkloadError(message, field="train_step")
     if getattr(model.train_step, "__func__", None) is not keras.Model.train_step:
-        return tf.function(model.train_step)  # type: ignore[no-any-return]
+        step = model.train_step
+        is_traced = hasattr(step, "python_function")  # its author has made a tf.function of it
+        return step if is_traced else tf.function(step)  # type: ignore[no-any-return]
     if not getattr(model, "inputs", None):
         _build(model, example)
     return TrainStep(

@@ -97,7 +97,9 @@ def _batch_size(data: "tf.data.Dataset", factory: Maker) -> int:
 
 
 def _forget() -> None:
-    """Let the next model have the names that this one has had."""
+    """Let the next model have the names that this one has had, and the types that its file asks for."""
     import keras
 
+    policy = keras.config.dtype_policy()
     keras.backend.clear_session()
+    keras.config.set_dtype_policy(policy)

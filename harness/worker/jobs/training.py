@@ -214,7 +214,7 @@ def open_program(
             task=task,
             weights=weights,
             looped=looped,
-            faults=ProcessFaults(faults=faults),
+            faults=ProcessFaults(faults=faults, passes=session.passes_next),
             aggregation_counts=session.aggregation_counts,
         )
     )

@@ -19,10 +19,12 @@ class ProcessFaults:
 
     Attributes:
         faults: of this worker, those of its process.
-        n_made: steps made so far.
+        passes: whether the next step is over before it is made, by what others did: nothing befalls it then.
+        n_made: steps so far.
     """
 
     faults: Sequence[Fault] = ()
+    passes: Callable[[], bool] = lambda: False
     n_made: int = 0
 
     def around(self, step: Callable[P, T]) -> Callable[P, T]:
@@ -31,7 +33,7 @@ class ProcessFaults:
             return step
 
         def faulty(*args: P.args, **kwargs: P.kwargs) -> T:
-            for fault in self.faults:
+            for fault in () if self.passes() else self.faults:
                 if fault.from_step <= self.n_made and (fault.to_step is None or self.n_made < fault.to_step):
                     _befall(fault)
             self.n_made += 1

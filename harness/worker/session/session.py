@@ -235,6 +235,10 @@ class WorkerSession:
         """For a second session on the same server."""
         return session_config(self.program, Use.MANY_STEPS, self._target)
 
+    def passes_next(self) -> bool:
+        """Whether the next step is over already, for updates that did not wait for this worker."""
+        return self.pace is not None and self.pace.is_ahead
+
     def settle(self, n_workers: int) -> None:
         """Wait until updates beside the steps have taken what all workers contributed in as many steps."""
         # Where contributions may come too late, a step ends with its update.

@@ -111,9 +111,14 @@ class Pace:
         self._ahead = 0
         self._losses: Sequence[Array] = ()
 
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the next step is over already."""
+        return self._ahead > 0
+
     def skipped(self) -> Sequence[Array] | None:
         """The losses of a step that is over already, None if it must be made."""
-        if self._ahead == 0:
+        if not self.is_ahead:
             return None
         self._ahead -= 1
         self.passed += 1

@@ -120,8 +120,9 @@ def _with_reduction(step: TrainGraph, reduction: Reduction) -> TrainGraph:
 
 
 def _tallied(step: TrainGraph) -> set[str]:
-    """Forward state that a step adds to and never reads."""
-    needed = ancestors(step.graph, made_by_forward(step))
+    """Forward state that a step adds to and never reads, neither forward nor in its updates."""
+    updates = [target for region in step.regions for target in region.targets]
+    needed = ancestors(step.graph, made_by_forward(step)) | ancestors(step.graph, updates, control=False)
     return {v.name for v in step.variables if v.rule == "sum" and v.handle not in needed}
 
 

@@ -27,20 +27,23 @@ def additions_as_such(
         skip: variables that are left alone. scalars: variables of one number.
     """
     changed: dict[str, Node] = {}
-    before: dict[str, tuple[Node, ...]] = {}
+    inserted: dict[str, tuple[Node, ...]] = {}
     sums: set[str] = set()
     for name, kind in parts.kinds.items():
         if kind != "state" or name in skip:
             continue
         writes = [graph.by_name[write] for write in parts.writes[name]]
-        additions = {w.name: addition for w in writes if (addition := _addition(graph, w, reads))}
+        before = dict(zip(parts.writes[name][1:], parts.writes[name], strict=False))
+        additions = {
+            w.name: addition for w in writes if (addition := _addition(graph, w, reads, before.get(w.name)))
+        }
         if any(w.op not in ADDITIONS and w.name not in additions for w in writes):
             continue  # what is added to a value that was just assigned is assigned with it
         sums |= {producer(graph.by_name[write].inputs[1]) for write in additions}
         if name not in scalars:
-            before |= {write: _as_large(addition) for write, addition in additions.items()}
+            inserted |= {write: _as_large(addition) for write, addition in additions.items()}
             additions = {
-                write: replace(node, inputs=(node.inputs[0], before[write][-1].name, *node.inputs[2:]))
+                write: replace(node, inputs=(node.inputs[0], inserted[write][-1].name, *node.inputs[2:]))
                 for write, node in additions.items()
             }
         changed |= additions
@@ -50,7 +53,7 @@ def additions_as_such(
     return graph.with_nodes(
         without_waits(each, idle)
         for node in graph.nodes
-        for each in (*before.get(node.name, ()), changed.get(node.name, node))
+        for each in (*inserted.get(node.name, ()), changed.get(node.name, node))
     )
 
 
@@ -74,7 +77,12 @@ def _read_for_it_alone(graph: Graph, total: str, reads: Mapping[str, str]) -> It
             yield read
 
 
-def _addition(graph: Graph, write: Node, reads: Mapping[str, str]) -> Node | None:
+def _addition(graph: Graph, write: Node, reads: Mapping[str, str], last: str | None) -> Node | None:
+    """The addition that an assignment is, if it is one to what the variable holds then.
+
+    Args:
+        last: the assignment before it; what was read before that is an older value.
+    """
     if write.op != "AssignVariableOp":
         return None
     total = graph.by_name[producer(write.inputs[1])]
@@ -83,6 +91,9 @@ def _addition(graph: Graph, write: Node, reads: Mapping[str, str]) -> Node | Non
     handle = write.inputs[0]
     own = [reads.get(producer(ref)) == handle for ref in total.data_inputs]
     if own.count(True) != 1:
+        return None
+    read = graph.by_name[producer(total.data_inputs[own.index(True)])]
+    if last is not None and last not in read.control_inputs:
         return None
     amount = total.data_inputs[own.index(False)]
     return replace(
@@ -153,31 +164,49 @@ def state_rules(
     """Forward state → its rule.
 
     What is added up is a sum, unless what is added moves the variable towards something (then a mean), or
-    is a whole number that is the same whatever the batch (then every replica counts the same step).
+    is the same whatever the batch (then every replica counts the same step): a whole number, or any number of
+    a variable that gradients or updates are made of, as a hand-written optimizer's step. Others are what
+    metrics divide by.
     """
     from_batch = descendants(graph, batch, control=False)
+    decides = ancestors(graph, [*parts.boundary, *parts.update_writes()], control=False)
     rules: dict[str, Rule] = {}
     for v in variables:
         if parts.kinds[v.name] == "state":
             writes = [graph.by_name[w] for w in parts.writes[v.name]]
             reads = parts.uses[handles[v.name]].reads if v.name in handles else ()
-            rule = _rule(graph, v, writes, reads, from_batch)
+            # Rows of it, and branches and calls that take it, read it too.
+            read_here = [name for name in reads if graph.by_name[name].op not in UNCHANGED]
+            is_read = not decides.isdisjoint(read_here)
+            rule = _rule(graph, v, writes, read_here, from_batch, is_read=is_read)
             rules[v.name] = "per-replica" if v.name in seeds else rule
     return rules
 
 
 def _rule(
-    graph: Graph, v: TracedVariable, writes: Sequence[Node], reads: Sequence[str], from_batch: set[str]
+    graph: Graph,
+    v: TracedVariable,
+    writes: Sequence[Node],
+    read_here: Sequence[str],
+    from_batch: set[str],
+    *,
+    is_read: bool,
 ) -> Rule:
+    """The rule of one variable.
+
+    Args:
+        read_here: nodes that read it. is_read: whether gradients or updates are made of what they read.
+    """
     if v.constant or v.dtype in ("bool", "string"):
         return "per-replica"
     integer = v.dtype in _INTEGERS
     if not writes or any(w.op not in ADDITIONS for w in writes):
         return "first-replica" if integer else "mean"
-    amounts = [producer(w.inputs[1]) for w in writes]
+    amounts = [producer(write.inputs[1]) for write in writes]
+    of_batch = not from_batch.isdisjoint(amounts)
     if integer:
-        return "sum" if from_batch.intersection(amounts) else "first-replica"
-    # Rows of it, and branches and calls that take it, read it too.
-    read_here = [name for name in reads if graph.by_name[name].op not in UNCHANGED]
+        return "sum" if of_batch else "first-replica"
     # What is read in order to be moved leads to little else, while an amount comes of the whole forward pass.
-    return "sum" if descendants(graph, read_here, control=False).isdisjoint(amounts) else "mean"
+    if not descendants(graph, read_here, control=False).isdisjoint(amounts):
+        return "mean"
+    return "sum" if of_batch or not is_read else "first-replica"

@@ -83,8 +83,12 @@ def _cross(v: Variable, writes: Sequence[Node], edits: _Edits) -> Iterator[Bound
         crossing = writes[-1:]
     for k, write in enumerate(crossing):
         suffix = f"__{k}" if k else ""
+        name = f"state_boundary/{node_slug(v.name)}{suffix}"
+        # Names of variables may differ in letters that no node's name has.
+        while any(name == marker.name for marker, _ in edits.added.values()):
+            name += "_"
         marker = Node(
-            name=f"state_boundary/{node_slug(v.name)}{suffix}",
+            name=name,
             op="Identity",
             inputs=(write.inputs[1],),
             attrs={"T": v.dtype},

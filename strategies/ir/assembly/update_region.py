@@ -38,7 +38,10 @@ def detach_update(graph: Graph, parts: Parts) -> Graph:
     cloned = ancestors(graph, shared, control=False, stop=frozenset(parts.uses)) - set(parts.uses)
     reader = next(u.name for u in graph.consumers[min(shared)] if u.name in update)
     _check_cloned(graph, cloned, min(shared), parts, reader)
-    renamed = {name: f"update/{name}" for name in cloned}
+    prefix = "update/"
+    while any(node.name.startswith(prefix) for node in graph.nodes):
+        prefix = f"{prefix[:-1]}_/"  # the step has a scope of that name
+    renamed = {name: f"{prefix}{name}" for name in cloned}
     state_writes = {w for name, kind in parts.kinds.items() if kind == "state" for w in parts.writes[name]}
     nodes: list[Node] = []
     for node in graph.nodes:

@@ -59,9 +59,10 @@ class Accumulator:
         return [self.handle, step, *pushed.nodes, *shape, push]
 
     def prepare(self, contribution: Contribution, host: str) -> Pushed:
-        """What a task does itself before it pushes."""
+        """What comes before a push; rows are merged by the task itself, and whole values cast on arrival."""
         nodes: list[Node] = []
-        values = self._cast(nodes, contribution.values, self.boundary.dtype, self.dtype, "push", host)
+        at = self.device if contribution.indices is None else host
+        values = self._cast(nodes, contribution.values, self.boundary.dtype, self.dtype, "push", at)
         if contribution.indices is None:
             return Pushed(nodes=tuple(nodes), values=values, ids=None)
         assert self.boundary.index_dtype is not None

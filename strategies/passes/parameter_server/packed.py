@@ -23,7 +23,7 @@ _Key = TypeVar("_Key")
 _Members = TypeVar("_Members", bound=Sized)
 
 SMALL_BYTES = 64 << 10
-# Accumulators take others only once they are cast, which is done before they are sent.
+# Accumulators take others only once they are cast, each by itself.
 _PUSHED = ("half", "float", "double")
 
 
