@@ -1,5 +1,6 @@
 """What a user's own workload can do wrong: one line for each, and said to be the user's."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from harness.worker.jobs import batches
 from harness.worker.jobs.batches import lay_batches
 from harness.worker.jobs.capture import capture
 from harness.worker.process.job import JobState
+from harness.worker.session.capture_store import load_step
 
 pytestmark = pytest.mark.tensorflow
 
@@ -193,3 +195,53 @@ def test_a_batch_that_memory_cannot_hold_is_refused_before_it_is_made(
     with pytest.raises(CaseError, match=told) as caught:
         lay_batches(JobState(), asked, 0, str(tmp_path / "batches"), 2, 2)
     assert caught.value.kind == "out-of-memory"
+
+
+FITTED = """
+import keras
+import tensorflow as tf
+
+keras.config.set_dtype_policy("mixed_float16")
+
+
+class Own(keras.Model):
+    @tf.function
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x, y, self(x, training=True))
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return {"loss": loss}
+
+
+def made(kind):
+    rows = keras.Input((4,))
+    net = kind(rows, keras.layers.Dense(1)(rows))
+    net.compile("sgd", "mse")
+    x = tf.ones((16, 4))
+    return net, tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(8)
+
+
+def Mine():
+    return made(keras.Model)
+
+
+def Traced():
+    return made(Own)
+"""
+
+
+@pytest.mark.parametrize("name", ["Mine", "Traced"])
+def test_a_model_beside_its_data_has_the_types_that_its_file_sets(tmp_path: Path, name: str) -> None:
+    import keras
+
+    (tmp_path / "fitted.py").write_text(FITTED)
+    asked = replace(case(tmp_path), workload=WorkloadRef(reference=f"{tmp_path / 'fitted.py'}:{name}"))
+    try:
+        try_out(asked, tmp_path)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    step = load_step(tmp_path / "capture")
+    assert any(node.op == "Cast" and node.attrs["DstT"] == "half" for node in step.graph.nodes)
+    # Its optimizer scales the loss, as that of `fit` does.
+    assert any("loss_scale" in v.name or "dynamic_scale" in v.name for v in step.variables)

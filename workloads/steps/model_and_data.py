@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from workloads.errors import WorkloadError
 from workloads.python_file import Maker
+from workloads.steps.precision import forget_models
 
 if TYPE_CHECKING:
     import keras
@@ -39,7 +40,7 @@ class ModelAndData:
         """
         _, data = _pair(made, factory)
         batch_size = _batch_size(data, factory)
-        _forget()
+        forget_models()
         return cls(name=factory.name, path=factory.path, batch_size=batch_size, call=call)
 
     def train_step(self) -> "keras.Model":
@@ -52,7 +53,7 @@ class ModelAndData:
 
         keras.utils.set_random_seed(seed)
         _, data = cast("tuple[keras.Model, tf.data.Dataset]", self.call())
-        _forget()
+        forget_models()
         return data.unbatch()
 
 
@@ -94,12 +95,3 @@ def _batch_size(data: "tf.data.Dataset", factory: Maker) -> int:
         f"{received}; end it with .batch(32)"
     )
     raise WorkloadError(message, field="dataset")
-
-
-def _forget() -> None:
-    """Let the next model have the names that this one has had, and the types that its file asks for."""
-    import keras
-
-    policy = keras.config.dtype_policy()
-    keras.backend.clear_session()
-    keras.config.set_dtype_policy(policy)

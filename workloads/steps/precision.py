@@ -17,11 +17,22 @@ POLICIES: Mapping[str, str] = {"bfloat16": "mixed_bfloat16", "float16": "mixed_f
 """Precision → Keras's policy: layers compute in the smaller type, variables stay float32."""
 
 
+def forget_models() -> None:
+    """Let the next model have the names that the last one has had.
+
+    The policy stays, which `keras.backend.clear_session` would forget: a user's file may set it once, for all
+    that its functions make.
+    """
+    import keras
+
+    policy = keras.config.dtype_policy()
+    keras.backend.clear_session()
+    keras.config.set_dtype_policy(policy)
+
+
 @contextmanager
 def policy_of(precision: str) -> Iterator[None]:
     """Keras's policy for a precision while a step is made and traced; that of before holds again after it.
-
-    `keras.backend.clear_session` would forget it.
 
     Args:
         precision: one of `POLICIES`; anything else leaves the policy to the workload.

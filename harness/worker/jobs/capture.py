@@ -67,9 +67,9 @@ def capture(
     from workloads.data.examples import examples_of
     from workloads.protocol import EvaluatedWorkload
     from workloads.steps.keras_step import step_of
-    from workloads.steps.precision import policy_of
+    from workloads.steps.precision import forget_models, policy_of
 
-    keras.backend.clear_session()
+    forget_models()
     workload = workload_of(case)
     with users_mistakes(workload, "dataset() must return examples"):
         structure = examples_of(workload, seed=seed).dataset.element_spec

@@ -74,6 +74,13 @@ def test_workers_pull_for_each_replica_and_push_once(replicas):
     assert made.payload_matrix == ((0, replicas * S, replicas * S), (S, 0, 0), (S, 0, 0))
 
 
+def test_a_row_is_pulled_for_every_id_and_pushed_once():
+    """A table of 5 rows, which 12 examples of a worker look up twice each; ids are of 8 bytes."""
+    table = trainable("table", 5, 3, sparse=True, crossings=1, rows_per_example=2.0)
+    made = plan("ps", step_of(table), (1, 1))
+    assert made.payload_matrix == ((0, 24 * 12), (24 * 8 + 5 * (12 + 8), 0))
+
+
 def test_a_proxy_pulls_once_for_all_replicas():
     """Reads fall from R·S to S per worker; rows of sparse ones are pulled as before."""
     made = plan("ps", DENSE, (2, 3, 1), local_proxy_variable=True)

@@ -32,9 +32,9 @@ def evaluate(
     from strategies.capture.capture import declared_variables
     from workloads.protocol import EvaluatedWorkload
     from workloads.steps.keras_step import step_of
-    from workloads.steps.precision import policy_of
+    from workloads.steps.precision import forget_models, policy_of
 
-    keras.backend.clear_session()
+    forget_models()
     workload = workload_of(case)
     assert isinstance(workload, EvaluatedWorkload)
     structure = workload.dataset(seed).element_spec

@@ -73,9 +73,9 @@ def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, capture
     from strategies.capture.capture import declared_variables
     from strategies.capture.tracing import body_of
     from workloads.steps.keras_step import step_of
-    from workloads.steps.precision import policy_of
+    from workloads.steps.precision import forget_models, policy_of
 
-    keras.backend.clear_session()
+    forget_models()
     workload = workload_of(case)
     structure = workload.dataset(seed).element_spec
     keras.utils.set_random_seed(seed)

@@ -85,7 +85,9 @@ def test_a_late_worker_skips_the_steps_that_others_made():
     # Step come to and lateness after each step that it makes.
     progress = iter([(1, 0), (4, 1), (5, 0)])
     for _ in range(5):
+        is_ahead = pace.is_ahead
         losses = pace.skipped()
+        assert is_ahead == (losses is not None)
         if losses is None:
             made.append(len(made))
             losses = pace.made([np.float32(made[-1])], np.array(next(progress)))
