@@ -11,14 +11,16 @@ pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
 import keras
-from model import BATCH_SIZE, N_CLASSES
+from model import BATCH_SIZE, N_CLASSES, on_rows
 from models import MODELS
+from state_models import descent, kernel
 
 from harness.errors import UsageError
 from harness.worker.session.capture_store import InitialValues, save
 from harness.worker.verify.in_process import InProcessCluster, programs_of
 from harness.worker.verify.whole_batch import separability_of
 from strategies.capture.capture import capture
+from strategies.ir.assembly import assemble
 from strategies.summary import summarise
 from strategies.topology import Topology
 from workloads import TrainStep
@@ -256,6 +258,55 @@ def test_a_metric_of_shards_is_told_and_makes_no_difference(found):
     separability = found(lambda: model.step, spec=model.spec, fed=model.batches[0])
     assert separability.separable is True, separability.explanation
     assert "which is only added to, differs" in separability.explanation
+
+
+def counted_by_hand():
+    """The bias correction of a hand-written Adam."""
+    w, t = kernel(), tf.Variable(0.0, trainable=False, name="t")
+
+    @tf.function
+    def train(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((x * w) ** 2)
+        gradient = tape.gradient(loss, w)
+        t.assign_add(1.0)
+        w.assign_sub(0.1 * gradient / (1 - 0.9**t))
+        return loss
+
+    return on_rows(train)
+
+
+def aged():
+    """Each place of a vector gets older by 1, which nothing reads."""
+    w, ages = kernel(), tf.Variable(tf.zeros(5), trainable=False, name="ages")
+
+    def loss(x):
+        ages.assign(ages + 1.0)
+        return tf.reduce_mean((x * w) ** 2)
+
+    return on_rows(descent(loss, w))
+
+
+@pytest.mark.parametrize(("make", "is_told"), [(counted_by_hand, False), (aged, True)])
+def test_what_counts_passes_changes_what_is_trained_only_if_it_is_read(found, make, is_told):
+    model = make()
+    separability = found(lambda: model.step, spec=model.spec, fed=model.batches[0])
+    assert separability.separable is True, separability.explanation
+    assert ("which is only added to, differs" in separability.explanation) is is_told
+
+
+def test_a_count_that_an_update_reads_is_no_tally(found, monkeypatch):
+    """Were it added up over replicas, what is trained would differ."""
+    model = counted_by_hand()
+    assembled = assemble.state_rules
+
+    def added_up(*args):
+        return dict.fromkeys(assembled(*args), "sum")
+
+    monkeypatch.setattr(assemble, "state_rules", added_up)
+    separability = found(lambda: model.step, spec=model.spec, fed=model.batches[0])
+    assert separability.separable is False
+    assert separability.state_variable == "t"
 
 
 def test_what_computes_in_float32_has_a_tolerance_of_float32(found):

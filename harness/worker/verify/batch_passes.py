@@ -1,6 +1,6 @@
 """Forward and backward of a step on a batch, whole or in shards, from the initial values each time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.equivalence.batch_totals import Crossing, Totals
@@ -21,6 +21,7 @@ class Passes:
     Attributes:
         steps: of the widest topology.
         topology: whose shards are to be compared with the whole batch.
+        tallies: see `tallied`.
     """
 
     steps: ShardSteps
@@ -28,6 +29,7 @@ class Passes:
     initial: InitialValues
     topology: Topology
     batch: Sequence[Array]
+    tallies: Collection[str]
 
     @property
     def whole(self) -> Topology:
@@ -66,12 +68,12 @@ class Passes:
                 return replace(self, steps=steps, step=other).totals(topology, fed, rule, rounding, eps)
         self.steps.begin(rounding, eps, topology=topology, fed=fed)
         self.steps.rounded_crossing(self.batch)
-        sums, shards, tallied = RoundedSums(rounding), topology.shards(), _tallied(self.step)
+        sums, shards = RoundedSums(rounding), topology.shards()
         crossed = []
         for b in _with_reduction(self.step, rule).boundaries:
             sent = [each[b.values] for each in self.steps.crossed]
             values, rows = sums.of_boundary(b, sent, shards)
-            role = "tally" if b.variable in tallied else b.role
+            role = "tally" if b.variable in self.tallies else b.role
             crossed.append((role, Crossing(variable=b.variable, values=values, rows=rows)))
         return Totals(
             loss=sums.of_losses(self.steps.losses, shards, rule),
@@ -119,10 +121,12 @@ def _with_reduction(step: TrainGraph, reduction: Reduction) -> TrainGraph:
     )
 
 
-def _tallied(step: TrainGraph) -> set[str]:
+def tallied(step: TrainGraph) -> set[str]:
     """Forward state that a step adds to and never reads, neither forward nor in its updates."""
+    shapes = {node.name for node in step.graph.nodes if node.op == "VariableShape"}
     updates = [target for region in step.regions for target in region.targets]
-    needed = ancestors(step.graph, made_by_forward(step)) | ancestors(step.graph, updates, control=False)
+    needed = ancestors(step.graph, made_by_forward(step), stop=shapes)
+    needed |= ancestors(step.graph, updates, stop=shapes, control=False)
     return {v.name for v in step.variables if v.rule == "sum" and v.handle not in needed}
 
 

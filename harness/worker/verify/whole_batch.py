@@ -4,7 +4,7 @@ Both begin with the initial values and get the same random numbers: those of the
 and each shard is fed with its part of them.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,7 +16,7 @@ from harness.equivalence.separability import Noise, Separability, judge, unknown
 from harness.equivalence.yardstick import Array
 from harness.graph_errors import graph_error
 from harness.worker.session.capture_store import InitialValues, in_float64
-from harness.worker.verify.batch_passes import Passes, made_by_forward
+from harness.worker.verify.batch_passes import Passes, made_by_forward, tallied
 from harness.worker.verify.rounding import VARIATIONS, coarsest_eps
 from harness.worker.verify.shard_steps import ShardSteps
 from strategies.errors import StrategyError
@@ -73,6 +73,7 @@ def separability_of(
             topology,
             [in_float64(part) for part in batch],
             draws.tensors,
+            tallied(step),
         )
     except StrategyError as error:
         return unknown(str(error))
@@ -86,11 +87,12 @@ def _measured(
     topology: Topology,
     batch: Sequence[Array],
     random: Sequence[str],
+    tallies: Collection[str],
 ) -> Separability:
     """Run the whole batch and its shards, and compare them.
 
     Args:
-        random: tensors that carry random numbers.
+        random: tensors that carry random numbers. tallies: forward state that makes no difference.
     """
     # Shards are fed with statistics, rather than made to combine their own, level by level.
     joint = step.joint_statistics(every_layer=topology.global_statistics)
@@ -98,7 +100,9 @@ def _measured(
     source = {s.node: step.graph.by_name[s.node].inputs[0] for s in step.statistics}
     beside = list(dict.fromkeys((*random, *source.values())))
     with ShardSteps(step, initial, _widest(topology), beside=beside) as steps:
-        passes = Passes(steps=steps, step=step, initial=initial, topology=topology, batch=batch)
+        passes = Passes(
+            steps=steps, step=step, initial=initial, topology=topology, batch=batch, tallies=tallies
+        )
         whole = passes.totals(passes.whole, {})
         if not whole.is_finite():
             return unknown("the loss or a gradient of the whole batch is not finite in float64")
