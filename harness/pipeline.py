@@ -222,6 +222,7 @@ def _carry_out(
     """
     outdated = _outdated(folder.records, cases)
     folder.forget(outdated)
+    changed = _changed_files(outdated, cases)
     left = [slot for slot in slots if (slot.case.id, slot.repeat) not in folder.done]
     progress = Progress(
         max(len(slots), len(folder.records)),
@@ -229,9 +230,10 @@ def _carry_out(
         live=options.live,
         quiet=options.quiet,
     )
-    if outdated:
-        files = sorted({file for record in outdated if record.provenance for file in record.provenance.files})
-        progress.note(f"{len(outdated)} repeats run again, with their checks: {', '.join(files)} has changed")
+    if changed:
+        progress.note(
+            f"repeats that run again, with their checks: {len(outdated)}; changed is {', '.join(changed)}"
+        )
     try:
         # A run that was interrupted among further repeats goes on with them.
         if left or then is not None:
@@ -251,13 +253,32 @@ def _carry_out(
 
 
 def _outdated(records: Sequence[Record], cases: Sequence[Case]) -> tuple[Record, ...]:
-    """Records of an earlier part of the run whose user's files have changed since."""
+    """Records of an earlier part of the run whose user's files, or whose baseline's, have changed since."""
     files = {case.id: files_of(case) for case in cases}
-    return tuple(
-        record
+    changed = {
+        record.case
         for record in records
         if record.provenance is not None
         and files.get(record.case, record.provenance.files) != record.provenance.files
+    }
+    return tuple(
+        record
+        for record in records
+        if record.case in changed or (record.rounds is not None and record.rounds.baseline in changed)
+    )
+
+
+def _changed_files(outdated: Sequence[Record], cases: Sequence[Case]) -> list[str]:
+    """The user's files that are not as records have them."""
+    now = {name: digest for case in cases for name, digest in files_of(case).items()}
+    return sorted(
+        {
+            name
+            for record in outdated
+            if record.provenance is not None
+            for name, digest in record.provenance.files.items()
+            if now.get(name, digest) != digest
+        }
     )
 
 

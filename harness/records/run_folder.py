@@ -80,9 +80,11 @@ class RunFolder:
         return self.repeat_dir(case, repeat) / f"worker-{rank}.log"
 
     def begin_repeat(self, case: str, repeat: int) -> None:
-        """Remove what an attempt that was cut short has left, which would be taken for this one's."""
+        """Remove what an attempt before has left and would be taken for this one's; logs go on."""
         for name in (TRACE, STEPS, FAILURE_LOG):
             (self.repeat_dir(case, repeat) / name).unlink(missing_ok=True)
+        # That there is one says that this attempt has saved it.
+        (self.checkpoint(case, repeat) / "checkpoint").unlink(missing_ok=True)
 
     def forget(self, outdated: Collection[Record]) -> None:
         """Take repeats for such that have not run; their newer lines count as soon as there are any."""

@@ -105,13 +105,12 @@ def _refuse_texts(variables: Mapping[str, tf.Variable]) -> None:
 
 
 def _initial(name: str, variable: tf.Variable) -> Array:
-    try:
-        return np.asarray(variable.read_value())
-    except tf.errors.FailedPreconditionError:
+    if not variable.is_initialized():
         raise CaptureError(
             f"variable {name!r}: must have a value before the step is traced, got one that a trace has made "
             "and that failed; build the model first, as by calling it on a batch"
-        ) from None
+        )
+    return np.asarray(variable.read_value())
 
 
 def _rules_of_carried(recorder: BoundaryRecorder, names: Mapping[int, str]) -> dict[str, Rule]:

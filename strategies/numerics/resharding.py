@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
+from strategies.numerics.carried import carried
 from strategies.numerics.collectives import gathered, summed
 from strategies.plan.core_payload import MOST_IN_ALL_TO_ALL
 
@@ -104,13 +105,13 @@ def summed_part(
     n_parts = group[0]
     if n_parts > MOST_IN_ALL_TO_ALL:
         return part_of(summed(value, group=group, key=key), place, n_parts=n_parts)
-    exchanged = tf.raw_ops.CollectiveAllToAllV2(
-        input=_parts_of(value, order),
-        group_size=n_parts,
-        group_key=group[1],
-        instance_key=key,
-        ordering_token=[],
-    )
+
+    def to_all(parts: tf.Tensor) -> tf.Tensor:
+        return tf.raw_ops.CollectiveAllToAllV2(
+            input=parts, group_size=n_parts, group_key=group[1], instance_key=key, ordering_token=[]
+        )
+
+    exchanged = carried(_parts_of(value, order), to_all, adds=False)
     # In the order of replicas, whose sum is the same whoever makes it.
     return tf.add_n([exchanged[order.index(other)] for other in range(n_parts)])
 

@@ -430,3 +430,40 @@ def test_state_whose_names_no_node_can_have_has_boundaries_of_its_own(tmp_path):
     captured = capture(train(net, sgd(), loss), SPEC)
     assert len({b.values for b in captured.step.boundaries}) == len(captured.step.boundaries)
     assert_equivalent(captured, tmp_path)
+
+
+def test_a_mean_that_the_loss_reads_divides_a_sum_by_a_sum(tmp_path):
+    """Its count grows by 1 for each value, whatever the batch: as often as its total."""
+    net, tracker = hidden(), keras.metrics.Mean(name="tracker")
+    plain = cross_entropy(net)
+
+    def loss(batch):
+        value = plain(batch)
+        tracker.update_state(tf.stop_gradient(value))
+        return value / (1.0 + tf.stop_gradient(tracker.result()))
+
+    captured = capture(train(net, sgd(), loss), SPEC)
+    assert set(rules(captured).values()) == {"sum"}
+    assert_equivalent(captured, tmp_path)
+
+
+def test_an_update_beside_a_scope_of_its_name(tmp_path):
+    net = hidden()
+    rate = tf.Variable(0.1, trainable=False, name="rate")
+    plain = cross_entropy(net)
+
+    @tf.function
+    def step(batch):
+        with tf.GradientTape() as tape:
+            with tf.name_scope("update"):
+                now = rate.read_value()
+            loss = plain(batch) * now
+        gradients = tape.gradient(loss, net.trainable_variables)
+        with tf.name_scope("update"):
+            for weight, gradient in zip(net.trainable_variables, gradients, strict=True):
+                weight.assign_sub(now * gradient)
+        return loss
+
+    captured = capture(step, SPEC)
+    assert any(node.name.startswith("update_/") for node in captured.step.graph.nodes)
+    assert_equivalent(captured, tmp_path)

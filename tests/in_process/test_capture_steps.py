@@ -1,5 +1,7 @@
 """Steps of every form: where the gradient boundary lies, and that what is rebuilt computes the same."""
 
+from collections import OrderedDict
+
 import keras
 import numpy as np
 import pytest
@@ -481,3 +483,40 @@ def test_autograph_reaches_what_layers_call():
     assert any(
         node.op in ("If", "StatelessIf") for f in captured.step.graph.functions.values() for node in f.nodes
     )
+
+
+def test_components_of_an_ordered_mapping_have_their_own_paths():
+    net = model(keras.layers.Dense(4))
+    entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    spec = OrderedDict(y=tf.TensorSpec((), tf.int32), x=tf.TensorSpec((3,), tf.float32))
+
+    def loss(batch):
+        return entropy(batch["y"], net(batch["x"]))
+
+    captured = capture(train(net, optimizers.SGD(0.1), loss), spec)
+    assert {part.path: part.dtype for part in captured.step.batch} == {"x": "float", "y": "int32"}
+
+
+class ForAFixedBatch(tf.Module):
+    """What it makes first stays without a value where the trace of a free batch fails after it."""
+
+    weight = None
+
+    def __call__(self, x):
+        if self.weight is None:
+            self.weight = tf.Variable(tf.random.normal((3, 3)), name="weight")
+        return tf.reshape(x @ self.weight, (x.shape[0] * 1, 3))
+
+
+def test_a_variable_that_a_failed_trace_has_made_is_named():
+    net = ForAFixedBatch()
+
+    @tf.function
+    def step(batch):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(net(batch[0]) ** 2)
+        net.weight.assign_sub(0.1 * tape.gradient(loss, net.weight))
+        return loss
+
+    with pytest.raises(CaptureError, match="'weight': must have a value before the step is traced, got one"):
+        capture(step, SPEC, replica_batch=5)

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import cast
@@ -76,16 +76,27 @@ class ChildProcess:
         Raises:
             ChannelClosedError: it has ended. TimeoutError: it does neither.
         """
-        pidfd = os.pidfd_open(self._process.pid)
+        if self._process.poll() is not None:
+            raise channel.ChannelClosedError
         try:
-            left_s = max(0.0, deadline_s - time.monotonic())
-            ready, _, _ = select.select([self._jobs.fileno(), pidfd], [], [], left_s)
+            pidfd = os.pidfd_open(self._process.pid)
+        except ProcessLookupError:  # reaped meanwhile, by whoever killed it
+            raise channel.ChannelClosedError from None
+        try:
+            ready = _readable([self._jobs.fileno(), pidfd], max(0.0, deadline_s - time.monotonic()))
         finally:
             os.close(pidfd)
         if not ready:
             raise TimeoutError
-        if self._jobs.fileno() not in ready and not select.select([self._jobs], [], [], 0)[0]:
+        if not _readable([self._jobs.fileno()], 0.0):
             raise channel.ChannelClosedError
+
+
+def _readable(descriptors: Sequence[int], within_s: float) -> bool:
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(1000 * within_s))
 
 
 @contextmanager

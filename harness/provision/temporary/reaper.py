@@ -60,15 +60,15 @@ def owned(folder: Path) -> Iterator[Path]:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
     guard = _start_guard(folder)  # before there is anything that a killed driver could leave
     try:
-        _describe(folder)
+        _make_owned(folder)
         yield folder
     finally:
         _remove(folder)
         guard.communicate()
 
 
-def _describe(folder: Path) -> None:
-    """Make a folder that says whose it is.
+def _make_owned(folder: Path) -> None:
+    """Make the folder, with the file that names its owner.
 
     Raises:
         MissingError: the temporary directory takes no files.

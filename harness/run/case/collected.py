@@ -37,7 +37,8 @@ def slowest_codec_s(
 ) -> tuple[float | None, tuple[str, ...]]:
     """See `harness.worker.jobs.afterwards.codec_time`, of the slowest worker; None without a compressor.
 
-    What has been measured stands whatever happens to the processes: then it is None, with a note.
+    A worker that fails here fails no case: its windows are measured. The time is None then, with a note that
+    says why.
     """
     if not any(node.compressor for node in plan.nodes):
         return None, ()

@@ -45,7 +45,8 @@ class Rounding:
     jitter: int | None = None
 
 
-_STEPS_OF_EXACT_EXAMPLES = 256.0
+_EXACT_PER_UNIT = 256.0
+"""Examples that are multiples of 1/256 are exact: decision 0074."""
 
 PLAIN = Rounding(name="in order")
 # Each is one more reference for the noise floor.
@@ -158,8 +159,8 @@ class RoundedReads:
         rounded = self.of(value)
         if rounded is value or np.iscomplexobj(value):
             return rounded
-        steps = value.astype(np.float64) * _STEPS_OF_EXACT_EXAMPLES
-        return np.where(steps == np.trunc(steps), value, rounded)
+        multiples = value.astype(np.float64) * _EXACT_PER_UNIT
+        return np.where(multiples == np.trunc(multiples), value, rounded)
 
 
 def _eps(kind: np.dtype[Any]) -> float:

@@ -15,6 +15,7 @@ from strategies.ir.variable import Rule
 _INTEGERS = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"})
 _SEEDS = frozenset({"int32", "uint32", "int64", "uint64"})
 _SUMS = frozenset({"Add", "AddV2"})
+_QUOTIENTS = frozenset({"RealDiv", "Div", "DivNoNan"})
 
 
 def additions_as_such(
@@ -115,19 +116,24 @@ def seed_words(
     words = {}
     for v in variables:
         if parts.kinds[v.name] == "state":
-            word = _seed_word(graph, handles[v.name], parts.uses[handles[v.name]], v, seeding)
+            word = _seed_word(graph, handles[v.name], parts.uses[handles[v.name]], v, seeding, known)
             if word is not None:
                 words[v.name] = word
     return words
 
 
 def _seed_word(
-    graph: Graph, handle: str, uses: Uses, v: TracedVariable, seeding: Container[str]
+    graph: Graph,
+    handle: str,
+    uses: Uses,
+    v: TracedVariable,
+    seeding: Container[str],
+    known: dict[str, frozenset[int]],
 ) -> int | None:
     """A generator's key comes last, Keras's seed first.
 
     Args:
-        seeding: nodes whose values random numbers are made of.
+        seeding: nodes whose values random numbers are made of. known: as `seed_inputs` takes it.
     """
     dims = v.shape.dims
     if v.dtype not in _SEEDS or dims is None or dims not in ((2,), (3,)):
@@ -136,7 +142,9 @@ def _seed_word(
     if any(_takes(graph, node, handle, generator_inputs(graph, node)) for node in touched):
         return dims[0] - 1
     drawn = (
-        n.name in seeding if n.op == "ReadVariableOp" else _takes(graph, n, handle, seed_inputs(graph, n))
+        n.name in seeding
+        if n.op == "ReadVariableOp"
+        else _takes(graph, n, handle, seed_inputs(graph, n, known))
         for n in touched
     )
     return 0 if any(drawn) else None
@@ -163,10 +171,10 @@ def state_rules(
 ) -> dict[str, Rule]:
     """Forward state → its rule.
 
-    What is added up is a sum, unless what is added moves the variable towards something (then a mean), or
-    is the same whatever the batch (then every replica counts the same step): a whole number, or any number of
-    a variable that gradients or updates are made of, as a hand-written optimizer's step. Others are what
-    metrics divide by.
+    What is added up is a sum, unless what is added moves the variable towards something (a mean), or is the
+    same whatever the batch and either a whole number or read by gradients or updates, as the step that a
+    hand-written optimizer counts (first-replica). A float that nothing of these reads stays a sum, and one
+    that divides a sum: metrics divide by it.
     """
     from_batch = descendants(graph, batch, control=False)
     decides = ancestors(graph, [*parts.boundary, *parts.update_writes()], control=False)
@@ -174,13 +182,38 @@ def state_rules(
     for v in variables:
         if parts.kinds[v.name] == "state":
             writes = [graph.by_name[w] for w in parts.writes[v.name]]
-            reads = parts.uses[handles[v.name]].reads if v.name in handles else ()
+            reads = parts.uses[handles[v.name]].reads
             # Rows of it, and branches and calls that take it, read it too.
             read_here = [name for name in reads if graph.by_name[name].op not in UNCHANGED]
             is_read = not decides.isdisjoint(read_here)
             rule = _rule(graph, v, writes, read_here, from_batch, is_read=is_read)
             rules[v.name] = "per-replica" if v.name in seeds else rule
-    return rules
+    return rules | _counts_of_means(graph, variables, parts, handles, rules)
+
+
+def _counts_of_means(
+    graph: Graph,
+    variables: Sequence[TracedVariable],
+    parts: Parts,
+    handles: Mapping[str, str],
+    rules: Mapping[str, Rule],
+) -> dict[str, Rule]:
+    """Counts by which sums are divided are sums as well, though what is added to them is always the same."""
+    read_sums = {
+        read for name, rule in rules.items() if rule == "sum" for read in parts.uses[handles[name]].reads
+    }
+    counts: dict[str, Rule] = {}
+    for v in variables:
+        if rules.get(v.name) != "first-replica" or v.dtype in _INTEGERS:
+            continue
+        below = descendants(graph, parts.uses[handles[v.name]].reads, control=False)
+        quotients = (
+            node for node in graph.nodes if node.op in _QUOTIENTS and producer(node.inputs[1]) in below
+        )
+        numerators = [producer(node.inputs[0]) for node in quotients]
+        if not read_sums.isdisjoint(ancestors(graph, numerators, stop=parts.boundary, control=False)):
+            counts[v.name] = "sum"
+    return counts
 
 
 def _rule(

@@ -28,7 +28,7 @@ _SEEDED_OPS = (
 )
 _SAMPLERS = "CandidateSampler"
 _DRAWS_NOTHING = frozenset({"ComputeAccidentalHits"})  # it compares ids, and has the seeds of samplers
-# Of what these tell, nothing is a seed.
+# Ops whose output depends on shapes alone: no seed passes through them.
 SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "VariableShape"})
 _TELLS_ALGORITHM = frozenset({"StatelessRandomGetAlg"})
 _SEEDS_AT = {
@@ -68,12 +68,12 @@ def moves_generator(graph: Graph, node: Node) -> bool:
 
 
 def generator_inputs(graph: Graph, node: Node) -> frozenset[int]:
-    """Inputs of a node that are generators' variables from which it, or a function that it calls, draws."""
+    """Positions of a node's inputs that are generators' variables, its own or those of functions it calls."""
     return _inputs_reaching(graph, node, _own_generator, {})
 
 
 def seed_inputs(graph: Graph, node: Node, memo: dict[str, frozenset[int]] | None = None) -> frozenset[int]:
-    """Inputs of a node of which it, or a function that it calls, makes random numbers: not their shapes.
+    """Positions of a node's inputs that hold seeds, its own or those of functions it calls; shapes are none.
 
     Args:
         memo: what is known of functions, for who asks of many nodes.
@@ -97,11 +97,13 @@ def _inputs_reaching(
     own: Callable[[Node], frozenset[int]],
     memo: dict[str, frozenset[int]],
 ) -> frozenset[int]:
-    """Inputs of a node that are, or that functions it calls make, what some operations take.
+    """Positions of a node's inputs from which the operands that `own` names are computed.
+
+    In the node itself, or in functions that it calls.
 
     Args:
-        own: node → which of its own inputs these are.
-        memo: function → which of its arguments these are, as far as known.
+        own: node → positions of those among its own inputs.
+        memo: function → positions among its arguments, as far as known.
     """
     functions = called(graph, node) if graph.functions else ()
     if not functions:

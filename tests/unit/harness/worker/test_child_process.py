@@ -28,9 +28,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.timeout(120)
 def test_a_death_is_told_though_a_child_holds_the_channel(folder: Path) -> None:
-    with child_process(folder) as process, pytest.raises(WorkerDied) as caught:
-        process.call(actor_jobs.exit_beside_a_child, (), timeout_s=LONG_S, stage="capture")
-    assert caught.value.exit_code == 3
+    with child_process(folder) as process:
+        for _ in range(2):  # whoever asks again is told again
+            with pytest.raises(WorkerDied) as caught:
+                process.call(actor_jobs.exit_beside_a_child, (), timeout_s=LONG_S, stage="capture")
+            assert caught.value.exit_code == 3
 
 
 @pytest.mark.timeout(120)
