@@ -90,7 +90,6 @@ def told_by(traced: Trace, declared: Sequence[AnyVariable], element_spec: object
         ),
         rules=_rules_of_carried(recorder, names),
     )
-    # Shares the variable's memory, of which `numpy()` would make a copy.
     initial = {name: _initial(name, v) for name, v in named.items()}
     initial |= {name: value for name, (_, value) in beside.items()}
     return Told(step=step, initial=initial)
@@ -110,6 +109,7 @@ def _initial(name: str, variable: tf.Variable) -> Array:
             f"variable {name!r}: must have a value before the step is traced, got one that a trace has made "
             "and that failed; build the model first, as by calling it on a batch"
         )
+    # Shares the variable's memory, of which `numpy()` would make a copy.
     return np.asarray(variable.read_value())
 
 

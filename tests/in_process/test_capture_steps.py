@@ -497,7 +497,7 @@ def test_components_of_an_ordered_mapping_have_their_own_paths():
     assert {part.path: part.dtype for part in captured.step.batch} == {"x": "float", "y": "int32"}
 
 
-class ForAFixedBatch(tf.Module):
+class ForAFixedBatch:
     """What it makes first stays without a value where the trace of a free batch fails after it."""
 
     weight = None
