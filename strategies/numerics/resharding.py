@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from strategies.numerics.carried import carried
-from strategies.numerics.collectives import gathered, summed
+from strategies.numerics.collectives import carried, gathered, summed
 from strategies.plan.core_payload import MOST_IN_ALL_TO_ALL
 
 Group = tuple[int, int]

@@ -6,7 +6,7 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-from strategies.numerics.carried import carried
+from strategies.numerics.collectives import carried
 
 KERNELS = {
     "adds": {"float16", "bfloat16", "float32", "float64", "int32", "int64"},
