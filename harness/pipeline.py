@@ -12,7 +12,6 @@ from harness.experiment.schedule import Slot, schedule
 from harness.experiment.spec import ExperimentSpec
 from harness.host_facts import environment
 from harness.measure.live import Nobody, Onlooker
-from harness.records.record import Record
 from harness.records.run_folder import RunFolder, open_run
 from harness.requests import (
     Dtype,
@@ -25,11 +24,11 @@ from harness.requests import (
     Written,
 )
 from harness.run.captures import certain_refusal, rule_refusal
+from harness.run.changed_files import changed_files, outdated_records
 from harness.run.checkpoints import require
 from harness.run.enough_repeats import NarrowRatios
 from harness.run.further_repeats import FurtherRepeats
 from harness.run.guards import storing
-from harness.run.identity import files_of
 from harness.run.sites import run_slots
 from harness.run.terminal.progress import Progress
 from harness.run.terminal.status_line import StatusLine
@@ -220,9 +219,9 @@ def _carry_out(
     Raises:
         Interrupted: with what to do next.
     """
-    outdated = _outdated(folder.records, cases)
+    outdated = outdated_records(folder.records, cases)
     folder.forget(outdated)
-    changed = _changed_files(outdated, cases)
+    changed = changed_files(outdated, cases)
     left = [slot for slot in slots if (slot.case.id, slot.repeat) not in folder.done]
     progress = Progress(
         max(len(slots), len(folder.records)),
@@ -232,7 +231,7 @@ def _carry_out(
     )
     if changed:
         progress.note(
-            f"repeats that run again, with their checks: {len(outdated)}; changed is {', '.join(changed)}"
+            f"repeats that run again, with their checks: {len(outdated)}; changed since: {', '.join(changed)}"
         )
     try:
         # A run that was interrupted among further repeats goes on with them.
@@ -250,36 +249,6 @@ def _carry_out(
             raise Interrupted(way_out) from None
         raise
     return _write_report(folder)
-
-
-def _outdated(records: Sequence[Record], cases: Sequence[Case]) -> tuple[Record, ...]:
-    """Records of an earlier part of the run whose user's files, or whose baseline's, have changed since."""
-    files = {case.id: files_of(case) for case in cases}
-    changed = {
-        record.case
-        for record in records
-        if record.provenance is not None
-        and files.get(record.case, record.provenance.files) != record.provenance.files
-    }
-    return tuple(
-        record
-        for record in records
-        if record.case in changed or (record.rounds is not None and record.rounds.baseline in changed)
-    )
-
-
-def _changed_files(outdated: Sequence[Record], cases: Sequence[Case]) -> list[str]:
-    """The user's files that are not as records have them."""
-    now = {name: digest for case in cases for name, digest in files_of(case).items()}
-    return sorted(
-        {
-            name
-            for record in outdated
-            if record.provenance is not None
-            for name, digest in record.provenance.files.items()
-            if now.get(name, digest) != digest
-        }
-    )
 
 
 def _require_time(spec: ExperimentSpec, budget_s: float | None) -> None:

@@ -9,9 +9,9 @@ from open_folders import made_record
 from harness.experiment import chosen_strategy
 from harness.experiment.cases import expand
 from harness.experiment.resolve import resolve
-from harness.pipeline import _changed_files, _outdated
 from harness.records.facts.circumstances import Provenance
 from harness.records.facts.rounds import Rounds
+from harness.run.changed_files import changed_files, outdated_records
 from harness.run.identity import files_of
 
 
@@ -41,17 +41,17 @@ def test_repeats_of_a_changed_file_are_outdated_and_others_are_not(
         made_record(case.id, provenance=Provenance(files=files_of(case)), workload=case.workload_name)
         for case in cases
     )
-    assert _outdated(records, cases) == ()
+    assert outdated_records(records, cases) == ()
     mine.write_text("FACTOR = 2\n")
     chosen_strategy._hash.cache_clear()  # as for the process of the next command
-    assert {record.workload for record in _outdated(records, cases)} == {"mine.py:Model"}
+    assert {record.workload for record in outdated_records(records, cases)} == {"mine.py:Model"}
     # What a ratio refers to has changed with its baseline.
     (mine_id, *_), (other_id, *_) = (
         [case.id for case in cases if ("mine" in case.workload_name) is is_mine] for is_mine in (True, False)
     )
     paired = made_record(other_id, rounds=rounds(baseline=mine_id))
-    assert _outdated((*records, paired), cases)[-1] == paired
-    assert _changed_files(_outdated(records, cases), cases) == ["mine.py:Model"]
+    assert outdated_records((*records, paired), cases)[-1] == paired
+    assert changed_files(outdated_records(records, cases), cases) == ["mine.py:Model"]
     # Of records that do not say, and of cases that are none of the run's, nothing is known.
     unknown = [replace(records[0], provenance=None), replace(records[0], case="another")]
-    assert _outdated(unknown, cases) == ()
+    assert outdated_records(unknown, cases) == ()
