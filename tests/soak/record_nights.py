@@ -1,0 +1,56 @@
+"""Series of runs of one experiment and code, for `test_recorded_nights.py`.
+
+python tests/soak/record_nights.py "what they are of" RUN_DIR... > tests/soak/recorded_nights.json
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from reports.history.figures import Subject
+from reports.history.night import run_night
+
+
+def recorded(what: str, folders: list[Path]) -> dict[str, object]:
+    """Every series with a figure in each of the runs, in the order in which they began.
+
+    Raises:
+        SystemExit: a run has no figure of a case, or is not comparable with the others.
+    """
+    nights = sorted(
+        (run_night(folder, tell=sys.exit) for folder in folders),
+        key=lambda night: night.started_utc,
+    )
+    series: dict[Subject, list[tuple[float, float | None]]] = {}
+    for night in nights:
+        for figure in night.figures:
+            series.setdefault(figure.subject, []).append((figure.value, figure.error))
+    short = [subject.case for subject, figures in series.items() if len(figures) != len(nights)]
+    if short:
+        sys.exit(f"every series must have a figure of each run, got fewer of {', '.join(sorted(set(short)))}")
+    return {
+        "what": what,
+        "began": [night.started_utc for night in nights],
+        "series": [
+            {
+                "workload": subject.workload,
+                "strategy": subject.strategy,
+                "metric": subject.metric,
+                "values": [rounded(value) for value, _ in figures],
+                "errors": [None if error is None else rounded(error) for _, error in figures],
+            }
+            for subject, figures in series.items()
+        ],
+    }
+
+
+def rounded(value: float) -> float:
+    """To six digits."""
+    return float(f"{value:.6g}")
+
+
+if __name__ == "__main__":
+    document = recorded(sys.argv[1], [Path(each) for each in sys.argv[2:]])
+    lines = ",\n    ".join(json.dumps(each) for each in document.pop("series"))  # type: ignore[attr-defined]
+    head = json.dumps(document, indent=2)[:-2]
+    sys.stdout.write(f'{head},\n  "series": [\n    {lines}\n  ]\n}}\n')
