@@ -7,6 +7,7 @@ import json
 import os
 import re
 import secrets
+import tempfile
 from pathlib import Path
 
 from harness.canonical import json_value
@@ -40,6 +41,18 @@ def write_bytes(path: Path, data: bytes) -> Path:
         temporary.unlink(missing_ok=True)
     sync_directory(path.parent)
     return path
+
+
+def why_not_writable(path: Path) -> str | None:
+    """Why a file cannot be written, tried in its folder, which is made when absent; None where it can."""
+    try:
+        if path.is_dir():
+            return os.strerror(errno.EISDIR)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            return None
+    except OSError as error:
+        return error.strerror or str(error)
 
 
 def is_unfinished(path: Path) -> bool:

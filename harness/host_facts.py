@@ -158,8 +158,10 @@ def commits_between(earlier: str, later: str) -> tuple[str, ...]:
     Returns:
         none where the code is in no checkout that has both.
     """
-    told = _git_output(Path(__file__).resolve().parents[1], "log", "--oneline", f"{earlier}..{later}")
-    return tuple(told.splitlines()) if told else ()
+    root = Path(__file__).resolve().parents[1]
+    # Whatever a history calls a commit is no option: `--output=FILE` would have git write there.
+    log = _git_output(root, "log", "--oneline", "--end-of-options", f"{earlier}..{later}", "--")
+    return tuple(log.splitlines()) if log else ()
 
 
 def _git(root: Path) -> tuple[str | None, bool | None]:

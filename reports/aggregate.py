@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import fmean
 
@@ -13,7 +14,7 @@ from reports.statistics import Estimate, estimate
 
 def estimate_of(values: Sequence[float | None]) -> Estimate | None:
     """Geometric mean with interval of the repeats that have the figure, or None when none has."""
-    present = [value for value in values if value is not None and value > 0]
+    present = [value for value in values if value is not None and 0 < value < math.inf]
     return estimate(present) if present else None
 
 
@@ -66,7 +67,7 @@ def _bandwidth(n_bytes: float | None, step: TracedTimes) -> float | None:
 def _busiest_bytes(record: Record) -> float | None:
     """What the busiest worker sends in a traced step, or receives if that is more."""
     matrix = record.tcp_matrix
-    if matrix is None:
+    if matrix is None or not is_square(matrix):
         return None
     lines = (*matrix, *zip(*matrix, strict=True))
     mean = max((sum(value or 0.0 for value in line) for line in lines), default=None)
@@ -109,21 +110,24 @@ def predicted_step_s(record: Record) -> float | None:
 def between_hosts_bytes(record: Record) -> float | None:
     """Bytes of a step that leave their machine; None where that is not known."""
     matrix, hosts = record.tcp_matrix, record.hosts
-    if matrix is None or hosts is None or len(hosts) < len(matrix):
+    if matrix is None or hosts is None or len(hosts) < len(matrix) or not is_square(matrix):
         return None
     return sum(
         value or 0.0 for i, line in enumerate(matrix) for j, value in enumerate(line) if hosts[i] != hosts[j]
     )
 
 
+def is_square(matrix: Sequence[Sequence[float | None]]) -> bool:
+    """Whether each task has a cell for each task."""
+    return all(len(line) == len(matrix) for line in matrix)
+
+
 def mean_matrix(
     matrices: Sequence[tuple[tuple[float | None, ...], ...]],
 ) -> tuple[tuple[float | None, ...], ...] | None:
-    """Mean of each cell over the repeats whose matrix has the usual shape."""
-    if not matrices:
-        return None
-    size = len(matrices[0])
-    square = [m for m in matrices if len(m) == size and all(len(line) == size for line in m)]
+    """Mean of each cell over the repeats whose matrix is square and as large as the first such one."""
+    size = next((len(m) for m in matrices if is_square(m)), 0)
+    square = [m for m in matrices if len(m) == size and is_square(m)]
     if not square:
         return None
 

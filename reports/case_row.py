@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 
 from harness.records.facts.resharding import Resharding
 from harness.records.facts.robustness import Aggregated, Evaluation
@@ -24,7 +25,13 @@ from reports.statistics import Ratio
 
 def is_usable(record: Record) -> bool:
     """Whether a repeat has a rate that may be compared."""
-    return record.status == "ok" and record.median_examples_per_s is not None
+    return record.status == "ok" and bool(rates_of([record]))
+
+
+def rates_of(records: Iterable[Record]) -> list[float]:
+    """Examples per second of the median step of each record that has such a rate."""
+    rates = (record.median_examples_per_s for record in records)
+    return [rate for rate in rates if rate is not None and 0.0 < rate < math.inf]
 
 
 def case_row(
@@ -39,7 +46,7 @@ def case_row(
     Args:
         against: the ratio to the baseline; None where there is none.
     """
-    rates = [rate for r in usable if (rate := r.median_examples_per_s)]
+    rates = rates_of(usable)
     payload = mean_of([r.payload_bytes_per_step for r in usable])
     tcp = mean_of([r.tcp_bytes_per_step for r in usable])
     steps = [r.step_s for r in usable if r.step_s]
@@ -211,6 +218,6 @@ def _reason(record: Record) -> tuple[RowStatus, str, str, str]:
             "failed",
             "no-figure",
             "report",
-            "the record says ok but holds no median step time or no batch size",
+            "the record says ok but holds no batch size, no median step time, or one of next to nothing",
         )
     return record.status, "unknown", "unknown", record.plausibility or "the record gives no reason"

@@ -8,14 +8,14 @@ from dataclasses import replace
 from harness.records.facts.circumstances import AS_WRITTEN
 from harness.records.record import Record
 from reports.aggregate import mean_of
-from reports.case_row import case_row, is_usable
+from reports.case_row import case_row, is_usable, rates_of
 from reports.contrasts import Contrasts
+from reports.curves.fault_matrix import fault_matrices
 from reports.curves.link_sensitivity import link_sensitivity_of
 from reports.curves.one_comparison import curves_of
 from reports.curves.scaling import scaling_of
 from reports.curves.sources import Source
 from reports.differences import differences_of
-from reports.fault_matrix import fault_matrices
 from reports.legible_runs import legible_left_out
 from reports.load import Run
 from reports.notes.doubts import (
@@ -43,11 +43,12 @@ from reports.recommendation.verdict import verdict
 from reports.repeat_files.placements import lines_of_each
 from reports.repeat_files.row_files import row_with_files
 from reports.repeat_files.shown_steps import ShownSteps, StepReader, StepShares
-from reports.rows import BATCH_RULES, GOALS, BatchRule, Comparison, Goal, LeftOut, Report
+from reports.rows import BATCH_RULES, GOALS, BatchRule, Comparison, Goal, LeftOut, Problem, Report
 from reports.run_sets import hints_of, report_title
 from reports.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
 from reports.statistics import Ratio
 
+_Cases = Mapping[str, Sequence[Record]]
 _LEAST_BASELINES = 4
 _MOST_RATIOS = 4_000
 """Ratios of rows to all baselines that a reader may choose; of many rows there are fewer to choose from."""
@@ -71,34 +72,30 @@ def build(
     """
     sources: list[Source] = []
     left_out: list[LeftOut] = []
-    shapes = [(run, shape, cases) for run in runs for shape, cases in shapes_of(run).items()]
+    shapes = [(n, shape, cases) for n, run in enumerate(runs) for shape, cases in shapes_of(run).items()]
     for run in runs:
         left_out.extend(replace(item, where=f"{run.name}: {item.where}") for item in run.left_out)
-    shown_steps = None if read_steps is None else ShownSteps(read_steps, _shares(shapes))
-    n_rows = sum(len(cases) for _, _, cases in shapes)
+    cases_by_shape = [cases for *_, cases in shapes]
+    shown_steps = None if read_steps is None else ShownSteps(read_steps, _shares(cases_by_shape))
+    n_rows = sum(map(len, cases_by_shape))
     most_lines = lines_of_each(n_rows) if with_files else None
     n_baselines = min(n_baselines, max(_LEAST_BASELINES, _MOST_RATIOS // max(1, n_rows)))
-    for run, shape, cases in shapes:
-        source = _compared(run, shape, cases, shown_steps, left_out, most_lines)
+    for run_number, shape, cases in shapes:
+        source = _compared(runs[run_number], shape, cases, shown_steps, left_out, most_lines)
         others = _other_baselines(source, n_baselines)
-        sources.append(replace(source, comparison=replace(source.comparison, other_baselines=others)))
+        comparison = replace(source.comparison, other_baselines=others)
+        sources.append(replace(source, comparison=comparison, run_number=run_number))
     if shown_steps is not None:
         left_out.extend(shown_steps.left_out())
     comparisons = [source.comparison for source in sources]
-    several = len(runs) > 1
-    problems = tuple(
-        replace(problem, run=item.run) if several else problem
-        for item in comparisons
-        for row in item.rows
-        for problem in row.problems
-    )
+    problems = _problems(sources, cases_by_shape)
     return Report(
         title=report_title(runs),
         comparisons=tuple(comparisons),
-        fault_matrices=fault_matrices(comparisons),
+        fault_matrices=fault_matrices(sources),
         scaling=scaling_of(sources),
         link_sensitivity=link_sensitivity_of(sources),
-        problems=tuple(dict.fromkeys(problems)),
+        problems=problems if len(runs) > 1 else tuple(replace(problem, run="") for problem in problems),
         left_out=tuple(map(legible_left_out, left_out)),
         origins=tuple(origin_of(run) for run in runs),
         differences=differences_of(runs),
@@ -106,9 +103,21 @@ def build(
     )
 
 
-def _shares(shapes: Sequence[tuple[Run, ComparedShape, Mapping[str, Sequence[Record]]]]) -> StepShares:
-    rows = [records for _, _, cases in shapes for records in cases.values()]
+def _shares(cases_by_shape: Sequence[_Cases]) -> StepShares:
+    rows = [records for cases in cases_by_shape for records in cases.values()]
     return StepShares.of([sum(map(is_usable, records)) for records in rows])
+
+
+def _problems(sources: Sequence[Source], cases_by_shape: Sequence[_Cases]) -> tuple[Problem, ...]:
+    """Problems of all rows with the names of their runs; those of a `single` beside several shapes once."""
+    problems: dict[tuple[int, str, tuple[int, ...]], Problem] = {}
+    for source, cases in zip(sources, cases_by_shape, strict=True):
+        for row in source.comparison.rows:
+            case = cases[row.strategy][0].case
+            for problem in row.problems:
+                named = replace(problem, run=source.comparison.run)
+                problems.setdefault((source.run_number, case, problem.repeats), named)
+    return tuple(problems.values())
 
 
 def _compared(
@@ -125,9 +134,7 @@ def _compared(
         most_plan_lines: of a row; None where no plans, logs and traces are looked at.
     """
     usable = {name: [r for r in records if is_usable(r)] for name, records in cases.items()}
-    rates = {
-        name: [rate for r in records if (rate := r.median_examples_per_s)] for name, records in usable.items()
-    }
+    rates = {name: rates_of(records) for name, records in usable.items()}
     contrasts = Contrasts(usable)
     notes = warning_notes(cases)
     baseline = baseline_of(run, cases, rates, notes)
@@ -235,9 +242,9 @@ def baseline_of(
     section = run.experiment.get("compare")
     chosen = section.get("baseline") if isinstance(section, Mapping) else None
     wanted = chosen if isinstance(chosen, str) else BASELINE
-    matches = [
-        name for name, records in cases.items() if wanted in strategy_names(records[0]) and rates[name]
-    ]
+    # A bare name may be that of several strategies: whose record comes first must not decide.
+    by_name = (name for name, records in sorted(cases.items()) if wanted in strategy_names(records[0]))
+    matches = [name for name in ([wanted] if wanted in cases else by_name) if rates[name]]
     if matches:
         return matches[0]
     present = [name for name in cases if rates[name]]

@@ -1,4 +1,9 @@
-"""How the strategies of a table stand against each other, and which of them the repeats tell apart."""
+"""How the strategies of a table stand against each other, and which of them the repeats tell apart.
+
+p is adjusted over all pairs of the table. A permutation of few repeats has a smallest p, such as 2 in 256 of
+eight pairs. Where that is above the significance ÷ the number of tests, it would hide a single difference
+however large, and p is that of t instead; numbers of repeats and of tests alone decide which it is.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,7 @@ from statistics import fmean
 from harness.records.comparing.common_rounds import paired_ratios
 from harness.records.comparing.student_interval import CONFIDENCE, SEQUENTIAL_CONFIDENCE
 from harness.records.record import Record
+from reports.case_row import rates_of
 from reports.paired_statistics import adjusted, paired_ratio
 from reports.statistics import Ratio, ratio
 
@@ -29,10 +35,18 @@ class Contrasts:
     usable: Mapping[str, Sequence[Record]]
     prices: Mapping[str, float] = field(default_factory=dict)
     _known: dict[tuple[str, str], Ratio | None] = field(default_factory=dict)
+    _n_tests: int | None = None
     _adjusted: dict[tuple[str, str], float] | None = None
 
     def of(self, first: str, second: str) -> Ratio | None:
-        """The rate of one strategy over that of another; None where either has none."""
+        """The rate of one strategy over that of another, with p as in the table; None without a rate."""
+        lead = self._alone(first, second)
+        if lead is None or lead.least_p == 0.0 or lead.least_p <= SIGNIFICANCE / self.n_tests:
+            return lead
+        return lead.by_t()
+
+    def _alone(self, first: str, second: str) -> Ratio | None:
+        """The same with the p that the pair has alone."""
         key = (first, second)
         if key not in self._known:
             turned = self._known.get((second, first))
@@ -70,14 +84,16 @@ class Contrasts:
     @property
     def n_tests(self) -> int:
         """Pairs of the table that have a test, over which p is adjusted; at least 1."""
-        return max(1, len(self._adjusted_p()))
+        if self._n_tests is None:
+            alone = [self._alone(*pair) for pair in itertools.combinations(self.usable, 2)]
+            self._n_tests = max(1, sum(lead is not None and lead.p_value is not None for lead in alone))
+        return self._n_tests
 
     def _adjusted_p(self) -> dict[tuple[str, str], float]:
         """Pair → its adjusted p, for all pairs of the table that have a test."""
         if self._adjusted is None:
-            pairs = list(itertools.combinations(self.usable, 2))
-            found = {pair: lead.p_value for pair in pairs if (lead := self.of(*pair)) is not None}
-            tested = {pair: p for pair, p in found.items() if p is not None}
+            leads = {pair: self.of(*pair) for pair in itertools.combinations(self.usable, 2)}
+            tested = {pair: lead.p_value for pair, lead in leads.items() if lead and lead.p_value is not None}
             self._adjusted = dict(zip(tested, adjusted(list(tested.values())), strict=True))
         return self._adjusted
 
@@ -91,7 +107,8 @@ class Contrasts:
     def standing(self, name: str, baseline: str | None) -> float:
         """What strategies are ordered by: the ratio to the baseline, or the rate where there is none."""
         if baseline is None:
-            return math.exp(fmean(map(math.log, _rates(self.usable[name])))) if self.usable[name] else 0.0
+            rates = rates_of(self.usable[name])
+            return math.exp(fmean(map(math.log, rates))) if rates else 0.0
         against = self.of(name, baseline)
         return 0.0 if against is None else against.value
 
@@ -102,20 +119,15 @@ def rate_ratio(records: Sequence[Record], others: Sequence[Record], *, times: fl
     Args:
         times: what the ratio is multiplied by before it is held against 1, such as one of prices.
     """
+    confidence = SEQUENTIAL_CONFIDENCE if _is_sequential([*records, *others]) else CONFIDENCE
     pairs = paired_ratios(records, others)
     if pairs.logs:
         shifted = replace(pairs, logs=tuple(log + math.log(times) for log in pairs.logs))
-        return paired_ratio(
-            shifted, confidence=SEQUENTIAL_CONFIDENCE if _is_sequential(records) else CONFIDENCE
-        )
-    rates, other_rates = [times * rate for rate in _rates(records)], _rates(others)
-    return ratio(rates, other_rates) if rates and other_rates else None
+        return paired_ratio(shifted, confidence=confidence)
+    rates, other_rates = [times * rate for rate in rates_of(records)], rates_of(others)
+    return ratio(rates, other_rates, confidence=confidence) if rates and other_rates else None
 
 
 def _is_sequential(records: Sequence[Record]) -> bool:
     """Whether repeats went on until intervals were narrow enough."""
     return any(record.method is not None and record.method.until_ci is not None for record in records)
-
-
-def _rates(records: Sequence[Record]) -> list[float]:
-    return [rate for record in records if (rate := record.median_examples_per_s)]

@@ -20,6 +20,7 @@ from harness.records.store import (
     read_record,
 )
 from reports.legible_runs import legible, legible_document, legible_left_out, legible_record
+from reports.odd_figures import without_odd_figures
 from reports.rows import LeftOut, StepSeries
 
 # Fields without a default say which case a line is about; without them it is about nothing.
@@ -68,7 +69,19 @@ def load(path: Path, *, with_files: bool = False) -> Run:
         is_sound = not stored.damaged and all(record.run == stored.run for record in stored.records)
         run = _sound(stored) if is_sound else _rescue(path)
     damaged = tuple(_damaged_files(run.stored)) if with_files else ()
-    return _legible(replace(run, left_out=(*run.left_out, *damaged)))
+    return _legible(_without_odd_figures(replace(run, left_out=(*run.left_out, *damaged))))
+
+
+def _without_odd_figures(run: Run) -> Run:
+    """The run without figures that nothing can be made of; each is said."""
+    checked = [without_odd_figures(record) for record in run.records]
+    odd = [
+        LeftOut(where=f"{record.case}/{record.repeat}", why=why) for record, whys in checked for why in whys
+    ]
+    if not odd:
+        return run
+    stored = replace(run.stored, records=tuple(record for record, _ in checked))
+    return replace(run, stored=stored, left_out=(*run.left_out, *odd))
 
 
 def _legible(run: Run) -> Run:

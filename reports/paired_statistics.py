@@ -17,7 +17,8 @@ are a stratum then, if each has two at least: d is the mean over the strata, s t
 n - strata degrees of freedom (Cochran 1977, chapter 5), and p that of t.
 
 Over all tests of a table, p is adjusted so that of what is called different a twentieth is not (Benjamini and
-Hochberg 1995).
+Hochberg 1995). Where a table has so many pairs that a choice of signs shows nothing, p is that of t, see
+`reports.contrasts`.
 """
 
 import math
@@ -25,11 +26,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
+from scipy.special import stdtrit
 
 from harness.records.comparing.common_rounds import PairedRatios
 from harness.records.comparing.student_interval import CONFIDENCE
-from reports.statistics import Interval, Ratio
+from reports.statistics import Ratio, exp, interval_of, t_p
 
 MIN_REPEATS_SIGN_FLIP = 8
 POWER = 0.8
@@ -38,19 +39,18 @@ _MAX_EXACT_REPEATS = 14
 _DRAWN_SIGNS = 20_000
 
 
-def paired_ratio(pairs: PairedRatios, *, confidence: float = CONFIDENCE, seed: int = 0) -> Ratio:
+def paired_ratio(pairs: PairedRatios, *, confidence: float = CONFIDENCE) -> Ratio:
     """Ratio of two cases from the ratios of their repeats.
 
     Args:
         pairs: at least one, finite.
-        confidence: of the interval.
-        seed: of signs that are drawn, where they are too many to count.
+        confidence: coverage of the interval, in (0, 1).
     """
     n, mean = len(pairs.logs), pairs.mean()
     half = mean.half_width(confidence)
     if half is None or mean.error is None or mean.freedom is None:
         return Ratio(
-            value=math.exp(mean.value),
+            value=exp(mean.value),
             n=n,
             n_baseline=n,
             interval=None,
@@ -60,26 +60,34 @@ def paired_ratio(pairs: PairedRatios, *, confidence: float = CONFIDENCE, seed: i
             is_paired=True,
         )
     by_signs = n >= MIN_REPEATS_SIGN_FLIP and mean.freedom == n - 1
+    p = t_p(mean)
     return Ratio(
-        value=math.exp(mean.value),
+        value=exp(mean.value),
         n=n,
         n_baseline=n,
-        interval=Interval(low=math.exp(mean.value - half), high=math.exp(mean.value + half)),
+        interval=interval_of(mean, confidence=confidence),
         why_no_interval=None,
-        p_value=sign_flip_p(pairs.logs, seed=seed)
-        if by_signs
-        else _t_p(mean.value, mean.error, mean.freedom),
+        p_value=sign_flip_p(pairs.logs) if by_signs else p,
         why_no_p=None,
+        error=mean.error,
+        freedom=mean.freedom,
+        t_p=p,
+        least_p=_least_sign_flip_p(n) if by_signs else 0.0,
         is_paired=True,
-        least_effect=math.exp(half + float(stdtrit(mean.freedom, POWER)) * mean.error),
+        least_effect=exp(half + float(stdtrit(mean.freedom, POWER)) * mean.error),
     )
 
 
-def sign_flip_p(differences: Sequence[float], *, seed: int = 0) -> float:
+def _least_sign_flip_p(n: int) -> float:
+    """The smallest p that flipping signs can reach: all signs turned differ from 0 by as much."""
+    return 2 / (1 << n) if n <= _MAX_EXACT_REPEATS else 1 / (_DRAWN_SIGNS + 1)
+
+
+def sign_flip_p(differences: Sequence[float]) -> float:
     """Two-sided p of the hypothesis that each difference might as well have had the other sign.
 
-    All signs are counted up to fourteen differences; otherwise seeded random ones, with the observed ones
-    counted among them so that p is never 0.
+    All signs are counted up to fourteen differences; otherwise random ones, the same in each report, with the
+    observed ones counted among them so that p is never 0.
 
     Source:
         Fisher 1935, "The Design of Experiments", section 21.
@@ -87,7 +95,7 @@ def sign_flip_p(differences: Sequence[float], *, seed: int = 0) -> float:
     values = np.asarray(differences, dtype=np.float64)
     n = len(values)
     is_exact = n <= _MAX_EXACT_REPEATS
-    sums = np.abs(_signs(n, 0 if is_exact else seed) @ values)
+    sums = np.abs(_signs(n) @ values)
     observed = abs(math.fsum(differences))
     slack = 1e-9 * float(np.sum(np.abs(values)))
     extreme = int(np.count_nonzero(sums >= observed - slack))
@@ -96,12 +104,12 @@ def sign_flip_p(differences: Sequence[float], *, seed: int = 0) -> float:
 
 # Signs do not depend on the figures: all pairs of a table have the same.
 @lru_cache(maxsize=2)
-def _signs(n: int, seed: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """Every choice of n signs, or as many seeded random ones as are drawn, a line each."""
+def _signs(n: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """Every choice of n signs, or as many random ones as are drawn, a line each, the same in each report."""
     if n <= _MAX_EXACT_REPEATS:
         choices = (np.arange(1 << n)[:, None] >> np.arange(n)) & 1
     else:
-        choices = np.random.default_rng(seed).integers(0, 2, size=(_DRAWN_SIGNS, n))
+        choices = np.random.default_rng(0).integers(0, 2, size=(_DRAWN_SIGNS, n))
     return (1 - 2 * choices).astype(np.float64)
 
 
@@ -119,9 +127,3 @@ def adjusted(p_values: Sequence[float]) -> list[float]:
         least = min(least, p_values[index] * n / (n - place))
         result[index] = least
     return result
-
-
-def _t_p(mean: float, error: float, freedom: float) -> float:
-    if error == 0.0:
-        return 1.0 if mean == 0.0 else 0.0
-    return 2.0 * float(stdtr(freedom, -abs(mean / error)))

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from harness.records.facts.circumstances import AS_WRITTEN
 from harness.records.record import Record
 from reports.load import Run
-from reports.quantities import link_rate
+from reports.quantities import byte_count, count, link_rate
 
 BASELINE = "single"
+_SWEPT = ("cores", "memory_bytes", "image")
+"""Fields of a shape that are named where an experiment has several of them."""
+_Case = tuple[str, str]
+"""Label of a strategy, and the name of its case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class ComparedShape:
     """What must be equal before two strategies are set against each other.
 
-    `precision` is empty where steps compute as written, so that these come first; `xla`: whether XLA compiled
-    them. `scenario`: what the experiment calls the faults of its workers, empty where there are none.
+    Attributes:
+        precision: empty where steps compute as written, so that these come first.
+        xla: whether XLA compiled them.
+        scenario: what the experiment calls the faults of its workers, empty where there are none.
+        cores, memory_bytes: of each worker, 0 where it is not known.
+        image: digest of the workers' image where the experiment has several, otherwise empty.
+        swept: those of the last three that differ within the run, so that the shape's text names them.
     """
 
     workload: str
@@ -31,10 +40,18 @@ class ComparedShape:
     precision: str
     xla: bool
     scenario: str = ""
+    cores: float = 0.0
+    memory_bytes: int = 0
+    image: str = ""
+    swept: frozenset[str] = field(default=frozenset(), compare=False)
 
     def without_batch(self) -> ComparedShape:
-        """The shape as a case knows it that failed early."""
+        """The shape without its batch, and the limit of its links."""
         return replace(self, batch_size=0, link_mbit=0.0)
+
+    def roughly(self) -> ComparedShape:
+        """The shape without all that two runs of one experiment may have been given differently."""
+        return replace(self, batch_size=0, link_mbit=0.0, cores=0.0, memory_bytes=0, image="")
 
 
 def _label(name: str, params: Mapping[str, object]) -> str:
@@ -46,8 +63,14 @@ def _value(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 
-def _shape_of(record: Record) -> ComparedShape:
+def shape_of(record: Record, *, with_image: bool = False) -> ComparedShape:
+    """The shape that a record is of by itself.
+
+    Args:
+        with_image: whether the run has cases with several images of workers.
+    """
     params = {key: value for key, value in record.workload_params.items() if key != "batch_size"}
+    method, image = record.method, record.provenance.image_digest if record.provenance else None
     return ComparedShape(
         workload=_label(record.workload, params),
         provider=record.provider,
@@ -57,8 +80,11 @@ def _shape_of(record: Record) -> ComparedShape:
         batch_size=record.batch_size or 0,
         link_mbit=(record.link.requested_mbit if record.link else None) or 0.0,
         precision=_mixed(record),
-        xla=bool(record.method and record.method.xla),
-        scenario=record.method.scenario if record.method else "",
+        xla=bool(method and method.xla),
+        scenario=method.scenario if method else "",
+        cores=(method.cores_per_worker if method else None) or 0.0,
+        memory_bytes=(method.memory_per_worker_bytes if method else None) or 0,
+        image=(image or "") if with_image else "",
     )
 
 
@@ -69,35 +95,81 @@ def _mixed(record: Record) -> str:
 
 def shapes_of(run: Run) -> dict[ComparedShape, dict[str, list[Record]]]:
     """Records by shape and strategy; the one-device `single` joins every shape of its workload."""
-    shapes: dict[ComparedShape, dict[str, list[Record]]] = {}
-    singles: dict[ComparedShape, dict[str, list[Record]]] = {}
-    for record, shape in _with_shapes(run.records):
-        home = singles if record.strategy == BASELINE else shapes
-        home.setdefault(shape, {}).setdefault(strategy_label(record), []).append(record)
-    lonely = dict(singles)
+    strategies: dict[ComparedShape, dict[_Case, list[Record]]] = {}
+    singles: dict[ComparedShape, dict[_Case, list[Record]]] = {}
+    for record, shape in _with_shapes(run):
+        home = singles if record.strategy == BASELINE else strategies
+        home.setdefault(shape, {}).setdefault((strategy_label(record), record.case), []).append(record)
+    shapes = {shape: _labelled(cases) for shape, cases in strategies.items()}
+    beside = {shape: _labelled(cases) for shape, cases in singles.items()}
+    lonely = dict(beside)
     for shape, cases in shapes.items():
-        best = _nearest(shape, singles)
+        best = _nearest(shape, beside)
         if best is not None:
-            shapes[shape] = singles[best] | cases
+            shapes[shape] = beside[best] | cases
             lonely.pop(best, None)
     return dict(sorted((shapes | lonely).items(), key=lambda item: (_place(run, item[0]), item[0])))
 
 
-def _with_shapes(records: Sequence[Record]) -> list[tuple[Record, ComparedShape]]:
+def _labelled(cases: Mapping[_Case, list[Record]]) -> dict[str, list[Record]]:
+    """Records by label; where cases have one label, all but the first by name have their hash behind it."""
+    first = dict(sorted(cases, reverse=True))
+    return {
+        label if case == first[label] else f"{label} ({case.rpartition('-')[2]})": records
+        for (label, case), records in cases.items()
+    }
+
+
+def _with_shapes(run: Run) -> list[tuple[Record, ComparedShape]]:
     """Each record with its shape.
 
-    A case that failed early may know neither batch nor link; it belongs to the shape of its other repeats,
-    else to one that it does not contradict.
+    A case that failed early does not know its batch; it belongs to the shape of its other repeats, else to
+    one that it does not contradict.
     """
-    known = {record.case: _shape_of(record) for record in records if record.batch_size is not None}
-    pairs = []
-    for record in records:
-        shape = _shape_of(record)
-        if record.batch_size is None:
-            fits = (other for other in known.values() if other.without_batch() == shape.without_batch())
-            shape = known.get(record.case) or next(fits, shape)
-        pairs.append((record, shape))
-    return pairs
+    with_image = _has_images(run)
+    own = [(record, shape_of(record, with_image=with_image)) for record in run.records]
+    planned = {record.case: shape for record, shape in own if record.batch_size is not None}
+    asked: dict[Hashable, list[ComparedShape]] = {}
+    for record, shape in own:
+        if record.batch_size is not None:
+            asked.setdefault(_asked(record, shape), []).append(shape)
+    pairs = [
+        (record, shape)
+        if record.batch_size is not None
+        else (record, planned.get(record.case) or _beside(record, shape, asked))
+        for record, shape in own
+    ]
+    values = {name: {getattr(shape, name) for _, shape in pairs} for name in _SWEPT}
+    swept = frozenset(name for name, of_run in values.items() if len(of_run) > 1)
+    return [(record, replace(shape, swept=swept)) for record, shape in pairs] if swept else pairs
+
+
+def _has_images(run: Run) -> bool:
+    """Whether the experiment has workers of several images."""
+    cluster = run.experiment.get("cluster")
+    return isinstance(cluster, Mapping) and isinstance(cluster.get("image"), list | tuple)
+
+
+def _asked(record: Record, shape: ComparedShape) -> Hashable:
+    """What is known of a case that failed before its batch was, but for its image and links."""
+    params = tuple(sorted((name, str(value)) for name, value in record.workload_params.items()))
+    return replace(shape.without_batch(), image=""), params
+
+
+def _beside(
+    record: Record, shape: ComparedShape, asked: Mapping[Hashable, Sequence[ComparedShape]]
+) -> ComparedShape:
+    """A shape that a case without a batch may have been asked for with, else its own.
+
+    Args:
+        asked: shapes with a batch, by `_asked`.
+    """
+    fits = (
+        other
+        for other in asked.get(_asked(record, shape), ())
+        if (record.link is None or other.link_mbit == shape.link_mbit) and shape.image in ("", other.image)
+    )
+    return next(fits, shape)
 
 
 def _nearest(shape: ComparedShape, singles: Iterable[ComparedShape]) -> ComparedShape | None:
@@ -105,7 +177,8 @@ def _nearest(shape: ComparedShape, singles: Iterable[ComparedShape]) -> Compared
 
     With `batch: per-replica` no single has the same batch; the nearest one is taken, and a note says so.
     """
-    near = [single for single in singles if shared_with_single(single) == shared_with_single(shape)]
+    shared = shared_with_single(shape)
+    near = [single for single in singles if shared_with_single(single) == shared]
 
     def distance(single: ComparedShape) -> tuple[int, bool]:
         return (abs(single.batch_size - shape.batch_size), single.link_mbit != shape.link_mbit)
@@ -113,9 +186,18 @@ def _nearest(shape: ComparedShape, singles: Iterable[ComparedShape]) -> Compared
     return min(near, key=distance, default=None)
 
 
-def shared_with_single(shape: ComparedShape) -> tuple[str | bool, ...]:
+def shared_with_single(shape: ComparedShape) -> tuple[str | float, ...]:
     """What a strategy and the `single` beside it have in common."""
-    return shape.workload, shape.provider, shape.device, shape.precision, shape.xla
+    return (
+        shape.workload,
+        shape.provider,
+        shape.device,
+        shape.precision,
+        shape.xla,
+        shape.cores,
+        shape.memory_bytes,
+        shape.image,
+    )
 
 
 def _place(run: Run, shape: ComparedShape) -> int:
@@ -156,7 +238,7 @@ def shape_text(shape: ComparedShape) -> str:
 
 def circumstances_text(shape: ComparedShape) -> str:
     """All of a shape but its size, as a person says it."""
-    pieces = [shape.device.upper(), f"{shape.provider} provider"]
+    pieces = [shape.device.upper(), f"{shape.provider} provider", *_swept_texts(shape)]
     if shape.batch_size:
         pieces.append(f"batch {shape.batch_size}")
     if shape.link_mbit:
@@ -168,3 +250,15 @@ def circumstances_text(shape: ComparedShape) -> str:
     if shape.scenario:
         pieces.append(f"faults: {shape.scenario}")
     return ", ".join(pieces)
+
+
+def _swept_texts(shape: ComparedShape) -> Iterator[str]:
+    """What each worker has, where that differs within the run."""
+    if "cores" in shape.swept:
+        plural = "" if shape.cores == 1 else "s"
+        yield f"{count(shape.cores)} core{plural} a worker" if shape.cores else "cores not known"
+    if "memory_bytes" in shape.swept:
+        memory = byte_count(shape.memory_bytes)
+        yield f"{memory} of memory a worker" if shape.memory_bytes else "memory not known"
+    if "image" in shape.swept:
+        yield f"image {shape.image.removeprefix('sha256:')[:12] or 'not known'}"

@@ -10,11 +10,13 @@ step time. Times are positive, skewed to the right and compared by ratio, so eve
     ratio a : b             exp(mean(x_a) - mean(x_b))
     interval of a ratio     exp(difference ± t_df · √(s_a²/n_a + s_b²/n_b))   Welch 1947
     degrees of freedom df   (v_a + v_b)² / (v_a²/(n_a-1) + v_b²/(n_b-1)),  v = s²/n
-    p of a ratio            share of the relabellings whose |difference| is at least the observed one
+    p of a ratio            that of t, from three repeats of each on; from five on, where it can be below 1 in
+                            100, share of the relabellings whose |difference| is at least the observed one
                             (Fisher 1935; sampled: Phipson and Smyth 2010, arXiv:1603.05766)
 
-Below three repeats a spread is a guess, so there is no interval; below five on either side the smallest p
-that a permutation can reach is above 1 in 100, so there is none. Both are said in words instead.
+Below three repeats a spread is a guess, so there is neither interval nor p, which is said in words instead.
+Where a table has so many pairs that a permutation of its repeats shows nothing, p is that of t, see
+`reports.contrasts`.
 """
 
 from __future__ import annotations
@@ -26,9 +28,9 @@ from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import stdtr
 
-from harness.records.comparing.student_interval import CONFIDENCE, MIN_REPEATS_INTERVAL
+from harness.records.comparing.student_interval import CONFIDENCE, RepeatedMean, repeated_mean
 
 MIN_REPEATS_TEST = 5
 MAX_EXACT_SPLITS = 20_000
@@ -71,6 +73,11 @@ class Ratio:
     """A ratio of two central figures, with its interval and p, or the reasons why they are missing.
 
     Attributes:
+        p_value: by its test: a permutation where it has one, else t.
+        error, freedom: standard deviation of its logarithm, and degrees of freedom of that; None without an
+            interval.
+        t_p: p by t; it exists whenever the interval does.
+        least_p: the smallest p that its test can reach, 0 where there is no limit.
         is_paired: whether it was formed within rounds, see `reports.paired_statistics`.
         least_effect: the smallest ratio above 1 that would most likely have been told from 1.
     """
@@ -82,99 +89,134 @@ class Ratio:
     why_no_interval: str | None
     p_value: float | None
     why_no_p: str | None
+    error: float | None = None
+    freedom: float | None = None
+    t_p: float | None = None
+    least_p: float = 0.0
     is_paired: bool = False
     least_effect: float | None = None
 
+    def by_t(self) -> Ratio:
+        """The same pair with t for its test."""
+        return replace(self, p_value=self.t_p, least_p=0.0)
+
     def inverse(self) -> Ratio:
         """The same pair the other way around: all of it was formed on logarithms."""
-        low, high = (None, None) if self.interval is None else (self.interval.low, self.interval.high)
-        interval = None if low is None or high is None else Interval(low=1.0 / high, high=_reciprocal(low))
-        return replace(self, value=1.0 / self.value, n=self.n_baseline, n_baseline=self.n, interval=interval)
+        interval = self.interval and Interval(
+            low=_reciprocal(self.interval.high), high=_reciprocal(self.interval.low)
+        )
+        return replace(
+            self, value=_reciprocal(self.value), n=self.n_baseline, n_baseline=self.n, interval=interval
+        )
 
 
 def _reciprocal(value: float) -> float:
     return 1.0 / value if value > 0.0 else math.inf
 
 
-def estimate(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Estimate:
-    """Geometric mean of the repeats with a t interval on their logarithms.
+def interval_of(log: RepeatedMean, *, confidence: float = CONFIDENCE) -> Interval | None:
+    """Interval of the figure whose logarithm that is; None where repeats are too few.
+
+    A spread too wide for a float is open at that end.
+
+    Args:
+        confidence: coverage of the interval, in (0, 1).
+    """
+    half = log.half_width(confidence)
+    return None if half is None else Interval(low=exp(log.value - half), high=exp(log.value + half))
+
+
+def exp(log: float) -> float:
+    """`math.exp` that answers infinity instead of raising."""
+    try:
+        return math.exp(log)
+    except OverflowError:
+        return math.inf
+
+
+def t_p(log: RepeatedMean) -> float | None:
+    """Two-sided p of a logarithm being 0, by Student's t; None where repeats are too few."""
+    if log.error is None or log.freedom is None:
+        return None
+    if log.error == 0.0:
+        return 1.0 if log.value == 0.0 else 0.0
+    return 2.0 * float(stdtr(log.freedom, -abs(log.value / log.error)))
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """Geometric mean of the repeats with a t interval of 95 % on their logarithms.
 
     Args:
         values: one figure per repeat, each positive and finite.
-        confidence: coverage of the interval, in (0, 1).
     Raises:
         StatisticsError: when there is no value, or one is not positive and finite.
     Source:
         Student 1908, "The probable error of a mean".
     """
-    logs = _logs(values)
-    n = len(logs)
-    mean = float(logs.mean())
-    if n < MIN_REPEATS_INTERVAL:
-        return Estimate(value=math.exp(mean), n=n, interval=None, why_no_interval=f"n={n}: no interval")
-    half = _t_quantile(n - 1, confidence) * math.sqrt(float(logs.var(ddof=1)) / n)
-    return Estimate(value=math.exp(mean), n=n, interval=_exp_interval(mean, half), why_no_interval=None)
+    log, n = repeated_mean(_logs(values)), len(values)
+    interval = interval_of(log)
+    why = None if interval else f"n={n}: no interval"
+    return Estimate(value=math.exp(log.value), n=n, interval=interval, why_no_interval=why)
 
 
-def ratio(
-    values: Sequence[float],
-    baseline: Sequence[float],
-    *,
-    confidence: float = CONFIDENCE,
-    tested: bool = True,
-    seed: int = 0,
-) -> Ratio:
+def ratio(values: Sequence[float], baseline: Sequence[float], *, confidence: float = CONFIDENCE) -> Ratio:
     """Ratio of two sets of repeats, with Welch's interval and a permutation test.
 
     Args:
         values: one figure per repeat of the numerator, each positive and finite.
         baseline: the same for the denominator; the lengths may differ.
         confidence: coverage of the interval, in (0, 1).
-        tested: whether p is wanted too, which takes nearly all of the time.
-        seed: of the sampled permutation test; exact tests do not use it.
     Raises:
         StatisticsError: when a side is empty, or a value is not positive and finite.
     Source:
         Welch 1947, "The generalization of Student's problem when several different population variances are
         involved".
     """
-    top, bottom = _logs(values), _logs(baseline)
-    n_top, n_bottom = len(top), len(bottom)
-    difference = float(top.mean() - bottom.mean())
+    log = repeated_mean(_logs(values)).minus(repeated_mean(_logs(baseline)))
+    n_top, n_bottom = len(values), len(baseline)
     counts = f"n={n_top}" if n_top == n_bottom else f"n={n_top} against {n_bottom}"
-    interval = None
-    if min(n_top, n_bottom) >= MIN_REPEATS_INTERVAL:
-        interval = _exp_interval(difference, _welch_half_width(top, bottom, confidence))
-    enough = min(n_top, n_bottom) >= MIN_REPEATS_TEST
-    p_value = permutation_p(values, baseline, seed=seed) if tested and enough else None
+    interval, p = interval_of(log, confidence=confidence), t_p(log)
+    is_permuted = min(n_top, n_bottom) >= MIN_REPEATS_TEST
     return Ratio(
-        value=math.exp(difference),
+        value=exp(log.value),
         n=n_top,
         n_baseline=n_bottom,
         interval=interval,
         why_no_interval=None if interval else f"{counts}: no interval",
-        p_value=p_value,
-        why_no_p=None if p_value is not None else f"{counts}: no test" if not enough else "not asked for",
+        p_value=permutation_p(values, baseline) if is_permuted else p,
+        why_no_p=None if interval else f"{counts}: no test",
+        error=log.error,
+        freedom=log.freedom,
+        t_p=p,
+        least_p=_least_permutation_p(n_top, n_bottom) if is_permuted else 0.0,
     )
 
 
-def permutation_p(values: Sequence[float], baseline: Sequence[float], *, seed: int = 0) -> float:
+def _least_permutation_p(n_top: int, n_bottom: int) -> float:
+    """The smallest p that permuting labels can reach; sets of one size differ as much when exchanged."""
+    n_splits = math.comb(n_top + n_bottom, n_top)
+    if n_splits > MAX_EXACT_SPLITS:
+        return 1 / (MONTE_CARLO_SPLITS + 1)
+    return (2 if n_top == n_bottom else 1) / n_splits
+
+
+def permutation_p(values: Sequence[float], baseline: Sequence[float]) -> float:
     """Two-sided p of the hypothesis that the labels of the two sets of repeats are interchangeable.
 
-    All splits are counted where there are at most `MAX_EXACT_SPLITS`; otherwise seeded random ones, with
-    the observed split counted as one of them so that p is never 0.
+    All splits are counted where there are at most `MAX_EXACT_SPLITS`; otherwise random ones, the same in all
+    reports, with the observed split counted among them so that p is never 0.
 
     Raises:
         StatisticsError: when a side is empty, or a value is not positive and finite.
     Source:
         Phipson and Smyth 2010, "Permutation p-values should never be zero", arXiv:1603.05766.
     """
-    top, bottom = _logs(values), _logs(baseline)
+    top, bottom = np.array(_logs(values)), np.array(_logs(baseline))
     pooled = np.concatenate([top, bottom])
     n_top, n_all = len(top), len(pooled)
     n_splits = math.comb(n_all, n_top)
     exact = n_splits <= MAX_EXACT_SPLITS
-    chosen = _all_splits(n_top, n_all) if exact else _drawn_splits(n_top, n_all, seed)
+    chosen = _all_splits(n_top, n_all) if exact else _drawn_splits(n_top, n_all)
     at_once = max(1, _DRAWN_VALUES // n_top)
     pieces = (chosen[start : start + at_once] for start in range(0, len(chosen), at_once))
     sums = np.concatenate([pooled[piece].sum(axis=1) for piece in pieces])
@@ -194,9 +236,9 @@ def _all_splits(n_top: int, n_all: int) -> Chosen:
 
 
 @lru_cache(maxsize=2)
-def _drawn_splits(n_top: int, n_all: int, seed: int) -> Chosen:
-    """Places of seeded random choices of `n_top` figures out of `n_all`, a line each."""
-    rng = np.random.default_rng(seed)
+def _drawn_splits(n_top: int, n_all: int) -> Chosen:
+    """Places of random choices of `n_top` figures out of `n_all`, a line each, the same in each report."""
+    rng = np.random.default_rng(0)
     chosen = np.empty((MONTE_CARLO_SPLITS, n_top), dtype=np.int32)
     at_once = max(1, _DRAWN_VALUES // n_all)
     for start in range(0, MONTE_CARLO_SPLITS, at_once):
@@ -206,7 +248,7 @@ def _drawn_splits(n_top: int, n_all: int, seed: int) -> Chosen:
     return chosen
 
 
-def _logs(values: Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _logs(values: Sequence[float]) -> list[float]:
     """Logarithms of the repeats' figures, checked."""
     if not values:
         raise StatisticsError(
@@ -217,39 +259,4 @@ def _logs(values: Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.float64
         raise StatisticsError(
             f"statistics: figures per repeat must be positive and finite, got {bad[0]!r}; leave it out"
         )
-    return np.log(np.asarray(values, dtype=np.float64))
-
-
-def _t_quantile(degrees: float, confidence: float) -> float:
-    """Two-sided quantile of Student's t."""
-    return float(stdtrit(degrees, 0.5 + confidence / 2))
-
-
-def _welch_half_width(
-    top: np.ndarray[tuple[int], np.dtype[np.float64]],
-    bottom: np.ndarray[tuple[int], np.dtype[np.float64]],
-    confidence: float,
-) -> float:
-    """Half the width of Welch's interval for the difference of two means."""
-    v_top = float(top.var(ddof=1)) / len(top)
-    v_bottom = float(bottom.var(ddof=1)) / len(bottom)
-    total = v_top + v_bottom
-    if total == 0.0:
-        return 0.0
-    # Shares instead of variances: squares of tiny variances would underflow to 0 / 0.
-    share_top, share_bottom = v_top / total, v_bottom / total
-    degrees = 1.0 / (share_top**2 / (len(top) - 1) + share_bottom**2 / (len(bottom) - 1))
-    return _t_quantile(degrees, confidence) * math.sqrt(total)
-
-
-def _exp_interval(middle: float, half: float) -> Interval:
-    """Interval on the original scale; a spread too wide for a float is open at that end."""
-    return Interval(low=_exp(middle - half), high=_exp(middle + half))
-
-
-def _exp(value: float) -> float:
-    """`math.exp` that answers infinity instead of raising."""
-    try:
-        return math.exp(value)
-    except OverflowError:
-        return math.inf
+    return [math.log(value) for value in values]

@@ -70,9 +70,15 @@ class Case:
     aggregation: Aggregated | None = None
     evaluation: Evaluation | None = None
     device: str = "cpu"
+    cores: float | None = 1
+    memory_bytes: int | None = None
+    image_digest: str | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    workload_params: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
+    # Tells cases apart that are alike in all that a record has of them.
+    case_number: int = 0
     # By repeat: what went wrong there.
     problems: Mapping[int, tuple[str, Failure | None]] = field(default_factory=dict)
 
@@ -194,11 +200,13 @@ def write_run(
         experiment_name: as the experiment's file says it.
     """
     rng = np.random.default_rng(seed)
+    images = [digest for digest in dict.fromkeys(case.image_digest for case in cases) if digest]
     experiment = {
         "name": experiment_name,
         "workloads": list(dict.fromkeys(case.workload for case in cases)),
         "strategies": list(dict.fromkeys(case.strategy for case in cases)),
         "compare": {"baseline": baseline},
+        **({"cluster": {"image": images}} if len(images) > 1 else {}),
     }
     environment = {
         "python": "3.11.7",
@@ -231,6 +239,10 @@ def _append(
     # What most runs have one of, so that names of their cases stay.
     if case.link_mbit or case.replicas != 1 or case.batch_size != 64:
         label += f"{case.link_mbit}-{case.replicas}-{case.batch_size}"
+    if (case.cores, case.memory_bytes, case.image_digest, case.case_number) != (1, None, None, 0):
+        label += f"{case.cores}-{case.memory_bytes}-{case.image_digest}-{case.case_number}"
+    if case.workload_params:
+        label += str(sorted(case.workload_params.items()))
     case_id = f"case-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
     status, error = case.problems.get(repeat, ("ok", None))
     record = Record(
@@ -239,6 +251,7 @@ def _append(
         repeat=repeat,
         order=order,
         workload=case.workload,
+        workload_params=case.workload_params,
         strategy=case.strategy,
         strategy_params=case.params,
         strategy_class=case.class_,
@@ -259,7 +272,8 @@ def _append(
             warmup_rule="auto",
             interleave=True,
             batch_rule=case.batch_rule,
-            cores_per_worker=1,
+            cores_per_worker=case.cores,
+            memory_per_worker_bytes=case.memory_bytes,
             precision=case.precision,
             xla=case.xla,
             scenario=case.scenario,
@@ -271,6 +285,7 @@ def _append(
         provenance=Provenance(
             git_sha=case.git_sha,
             git_dirty=False,
+            image_digest=case.image_digest,
             versions={"tensorflow": "2.21.0", "keras": "3.12.0", "ray": "2.52.0", "stratbench": "0.1.0"},
             files=dict.fromkeys(case.files, "0" * 64),
         ),

@@ -14,6 +14,8 @@ from harness.errors import CaseError, HarnessError, MissingError, UsageError, fi
 
 _GIT_TIMEOUT_S = 120.0
 _COMPLAINTS = ("fatal:", "error:")
+_REVISIONS = "--end-of-options"
+"""What a history calls commits stands behind this: git takes none of it for an option."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,20 +55,21 @@ class Checkout:
         if not (self.root / ".git").exists():
             raise UsageError(f"needs the code in a git checkout, got {self.root}", field="bisect")
         for sha in (earlier, later):
-            if not self._is_so("cat-file", "-e", sha):
+            if not self._is_so("cat-file", "-e", _REVISIONS, sha):
                 raise UsageError(
                     f"needs commit {sha[:10]}, which the checkout {self.root} has not; `git fetch` "
                     "may bring it",
                     field="bisect",
                 )
-        if not self._is_so("merge-base", "--is-ancestor", earlier, later):
+        if not self._is_so("merge-base", "--is-ancestor", _REVISIONS, earlier, later):
             raise UsageError(
                 f"needs a commit that comes of the earlier night's, got {later[:10]}, which does not come of "
                 f"{earlier[:10]}; `stratbench compare` compares runs of both",
                 field="bisect",
             )
-        first = self._git("log", "-1", "--format=%H %s", earlier)
-        after = self._git("log", "--first-parent", "--reverse", "--format=%H %s", f"{earlier}..{later}")
+        span = f"{earlier}..{later}"
+        first = self._git("log", "-1", "--format=%H %s", _REVISIONS, earlier, "--")
+        after = self._git("log", "--first-parent", "--reverse", "--format=%H %s", _REVISIONS, span, "--")
         parts = [line.partition(" ") for line in (first, *after.splitlines())]
         return tuple(Commit(sha=sha, subject=subject) for sha, _, subject in parts)
 

@@ -14,7 +14,7 @@ from harness.bisection.checkout import Checkout, Commit, without_git
 from harness.bisection.search import OutOfTimeError
 from harness.errors import CaseError, first_line
 from harness.provision.temporary.reaper import RUN_FOLDER_VARIABLE
-from harness.records.run_layout import RUN_FILE
+from harness.records.run_layout import RESULTS, RUN_FILE
 from harness.stratbench_process import run_stratbench
 
 
@@ -60,7 +60,7 @@ class CommitRuns:
                 run_stratbench(arguments, environ=self._environ(code), log=stream, timeout_s=left_s)
             except subprocess.TimeoutExpired:
                 raise OutOfTimeError from None
-        if not (out / RUN_FILE).is_file():
+        if not ((out / RUN_FILE).is_file() and (out / RESULTS).is_file()):
             raise CaseError("commit-does-not-run", _last_line(log), stage="run")
         return out
 

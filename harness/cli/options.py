@@ -123,6 +123,21 @@ def parsed_target(
     )
 
 
+def given(context: typer.Context) -> list[str]:
+    """Names of the options that stand on the command line, in the order in which its help lists them."""
+    return [
+        parameter.opts[0].removeprefix("--")
+        for parameter in context.command.params
+        if parameter.param_type_name == "option" and is_given(context, parameter.name or "")
+    ]
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether an option was given, rather than left to its default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def is_watched(*, json: bool) -> bool:
     """Whether a person at a terminal waits for the command, and may be told what it does."""
     return not json and sys.stderr.isatty()

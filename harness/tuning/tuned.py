@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.atomic_files import write_json
+from harness.atomic_files import why_not_writable, write_json
 from harness.canonical import JsonValue
 from harness.cluster.link_limits import other_keys
 from harness.errors import UsageError
@@ -134,17 +133,9 @@ def require_writable(path: Path) -> None:
     Raises:
         UsageError: it cannot.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-        reason = "a folder" if path.is_dir() else None
-    except OSError as error:
-        reason = error.strerror or str(error)
-    if reason is not None:
-        raise UsageError(
-            f"must be a file that can be written, got {path}: {reason}; name another", field="out"
-        )
+    why = why_not_writable(path)
+    if why is not None:
+        raise UsageError(f"must be a file that can be written, got {path}: {why}; name another", field="out")
 
 
 def _document(tried: Tried) -> JsonValue:

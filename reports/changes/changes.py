@@ -29,10 +29,9 @@ from reports.marks import WORDS, mark_of
 from reports.origins import leaves
 from reports.quantities import byte_count, times
 from reports.shapes import shape_text
-from reports.statistics import Interval
+from reports.statistics import Interval, exp, interval_of
 
 Verdict = Literal["faster", "slower", "same", "cannot-tell", "not-comparable"]
-RATE = "rate"
 _BASELINE = "others are measured by it; by its rate alone a slower machine looks the same"
 DEFAULT_THRESHOLD = 0.03
 _BYTES_THRESHOLD = 0.01
@@ -50,9 +49,22 @@ class Factor:
     @classmethod
     def of(cls, log: RepeatedMean) -> Factor:
         """From its logarithm."""
-        half = log.half_width()
-        limits = None if half is None else Interval(low=_exp(log.value - half), high=_exp(log.value + half))
-        return cls(value=_exp(log.value), interval=limits)
+        return cls(value=exp(log.value), interval=interval_of(log))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByRate:
+    """A verdict is of the rate, in which a slower machine shows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByBaseline:
+    """A verdict is of the rate's ratio to that of a baseline."""
+
+    name: str
+
+
+JudgedBy = ByRate | ByBaseline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +73,7 @@ class Change:
 
     Attributes:
         factor: by what the figure was multiplied that the verdict is of; above 1 is faster.
-        of: that figure: the rate, or the rate's ratio to that of a baseline.
+        judged_by: what that figure is; None where there is no verdict.
         rate_factor: the same of the rate.
         why: what the verdict rests on, or why there is none.
         is_baseline: others are measured by it, so that it is left open.
@@ -76,7 +88,7 @@ class Change:
     verdict: Verdict
     why: str
     factor: Factor | None = None
-    of: str | None = None
+    judged_by: JudgedBy | None = None
     rate_factor: Factor | None = None
     is_baseline: bool = False
     broken: bool = False
@@ -131,7 +143,9 @@ def changes_between(
     logs = [
         math.log(each.rate_factor.value)
         for each in cases
-        if each.rate_factor is not None and each.verdict != "not-comparable"
+        if each.rate_factor is not None
+        and each.verdict != "not-comparable"
+        and 0.0 < each.rate_factor.value < math.inf
     ]
     return Changes(
         before=before.name,
@@ -175,27 +189,31 @@ class _Judge:
         differences = _differences(*(comparable_facts(each.usable[0]) for each in (before, after)))
         if differences and not self.anyway:
             return replace(change, why=f"circumstances differ: {'; '.join(differences)}")
-        of, log = self._judged_by(before, after, rate)
+        judged_by, log = self._judged_by(before, after, rate)
         factor = Factor.of(log)
-        verdict, why = self._verdict(factor, of, after)
+        verdict, why = self._verdict(factor, judged_by, after)
         reasons = (broken, why, *(f"although {each}" for each in differences))
         return replace(
             change,
             factor=factor,
-            of=of,
+            judged_by=judged_by,
             verdict=verdict,
             is_baseline=why == _BASELINE,
             why="; ".join(filter(None, reasons)),
         )
 
-    def _judged_by(self, before: Standing, after: Standing, rate: RepeatedMean) -> tuple[str, RepeatedMean]:
+    def _judged_by(
+        self, before: Standing, after: Standing, rate: RepeatedMean
+    ) -> tuple[JudgedBy, RepeatedMean]:
         """What a case's verdict is by, and the logarithm of its factor."""
         shift = None if self.by_rates else _shift(before, after)
-        return (RATE, rate) if shift is None else (f"÷ {after.baseline}", shift)
+        if shift is None or after.baseline is None:
+            return ByRate(), rate
+        return ByBaseline(name=after.baseline), shift
 
-    def _verdict(self, factor: Factor, of: str, after: Standing) -> tuple[Verdict, str]:
+    def _verdict(self, factor: Factor, judged_by: JudgedBy, after: Standing) -> tuple[Verdict, str]:
         """What an interval shows of a change beyond the threshold, and why not more."""
-        if of == RATE and after.is_baseline and not self.by_rates:
+        if isinstance(judged_by, ByRate) and after.is_baseline and not self.by_rates:
             return "cannot-tell", _BASELINE
         interval = factor.interval
         if interval is None:
@@ -219,8 +237,8 @@ def _shift(before: Standing, after: Standing) -> RepeatedMean | None:
 
 def _with_most(change: Change, cases: Sequence[Change]) -> Change:
     """A baseline with what most of the cases beside it say of it."""
-    of = f"÷ {change.strategy}"
-    beside = [each.factor for each in cases if each.workload == change.workload and each.of == of]
+    by_it = ByBaseline(name=change.strategy)
+    beside = [each.factor for each in cases if each.workload == change.workload and each.judged_by == by_it]
     moved = [factor for factor in beside if factor and factor.interval and not factor.interval.contains(1.0)]
     up = [factor.value for factor in moved if factor.value > 1]
     alike = up if len(up) * 2 > len(moved) else [factor.value for factor in moved if factor.value < 1]
@@ -285,11 +303,3 @@ def _differences(before: Mapping[str, object], after: Mapping[str, object]) -> l
         for name in sorted({*old, *new})
         if old.get(name) != new.get(name)
     ]
-
-
-def _exp(log: float) -> float:
-    """`math.exp` that answers infinity instead of raising."""
-    try:
-        return math.exp(log)
-    except OverflowError:
-        return math.inf

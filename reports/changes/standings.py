@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from harness.records.comparing.common_rounds import PairedRatios, paired_ratios
 from harness.records.record import Record
-from reports.case_row import is_usable
+from reports.case_row import is_usable, rates_of
 from reports.compare import baseline_of
 from reports.load import Run
-from reports.shapes import ComparedShape, shapes_of
+from reports.shapes import BASELINE, ComparedShape, shape_of, shapes_of
 
 Identity = tuple[ComparedShape, str]
 """What a case of two runs has in common: its shape and its strategy, as a person types it."""
@@ -38,7 +38,7 @@ class Standing:
     @property
     def rates(self) -> list[float]:
         """Examples per second of each usable repeat, by its median step."""
-        return [rate for record in self.usable if (rate := record.median_examples_per_s)]
+        return rates_of(self.usable)
 
 
 def standings(run: Run) -> Mapping[Identity, Standing]:
@@ -46,10 +46,7 @@ def standings(run: Run) -> Mapping[Identity, Standing]:
     found: dict[str, tuple[Identity, Standing]] = {}
     for shape, cases in shapes_of(run).items():
         usable = {name: tuple(filter(is_usable, records)) for name, records in cases.items()}
-        rates = {
-            name: [rate for r in records if (rate := r.median_examples_per_s)]
-            for name, records in usable.items()
-        }
+        rates = {name: rates_of(records) for name, records in usable.items()}
         baseline = baseline_of(run, cases, rates, notes=[])
         for name, records in cases.items():
             # `single` is beside the strategies of several shapes.
@@ -67,25 +64,46 @@ def standings(run: Run) -> Mapping[Identity, Standing]:
                 if is_paired and baseline is not None
                 else PairedRatios(logs=()),
             )
-            found[records[0].case] = (shape, name), standing
+            found[records[0].case] = (_own_shape(shape, records), name), standing
     return dict(found.values())
+
+
+def _own_shape(shape: ComparedShape, records: Sequence[Record]) -> ComparedShape:
+    """The shape by which a case is known in another run: of `single` its own, whatever it stands beside."""
+    if records[0].strategy != BASELINE:
+        return shape
+    planned = next((each for each in records if each.batch_size is not None), None)
+    return shape if planned is None else replace(shape_of(planned), image=shape.image)
 
 
 def paired(
     earlier: Mapping[Identity, Standing], later: Mapping[Identity, Standing]
 ) -> Iterator[tuple[Standing | None, Standing | None]]:
-    """Each case with the same one of the other run; where only the batch is another, with that."""
+    """Each case with the same one of the other run, else with the only one that is about the same.
+
+    That is one whose batch or links alone are others; where there is none, whose cores, memory or image are.
+    """
     left = {identity: case for identity, case in earlier.items() if identity not in later}
+    nearly = [_by_shape(left, ComparedShape.without_batch), _by_shape(left, ComparedShape.roughly)]
     for identity, case in later.items():
         before = earlier.get(identity)
         if before is None:
             shape, strategy = identity
-            alike = [
-                other
-                for other in left
-                if (other[0].without_batch(), other[1]) == (shape.without_batch(), strategy)
-            ]
-            before = left.pop(alike[0]) if len(alike) == 1 else None
+            for known, of_shape in zip(nearly, (shape.without_batch(), shape.roughly()), strict=True):
+                alike = [other for other in known.get((of_shape, strategy), ()) if other in left]
+                if alike:
+                    before = left.pop(alike[0]) if len(alike) == 1 else None
+                    break
         yield before, case
     for case in left.values():
         yield case, None
+
+
+def _by_shape(
+    cases: Iterable[Identity], of_shape: Callable[[ComparedShape], ComparedShape]
+) -> dict[Identity, list[Identity]]:
+    """Cases by what is left of their shape, and their strategy."""
+    found: dict[Identity, list[Identity]] = {}
+    for shape, strategy in cases:
+        found.setdefault((of_shape(shape), strategy), []).append((shape, strategy))
+    return found

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from harness.records.legible_text import spelt_out
-from reports.changes.changes import Change, Changes, Factor, Verdict
+from reports.changes.changes import ByBaseline, Change, Changes, Factor, JudgedBy, Verdict
 from reports.pages.markdown_text import markdown_table, markdown_text
 from reports.pages.terminal import TerminalTable
 from reports.quantities import MISSING, digits, limits, times
@@ -71,7 +71,7 @@ def changes_table(changes: Changes) -> Table:
             Cell(text=f"{each.workload} · {each.shape}"),
             Cell(text=_verdict(each)),
             _factor_cell(each.factor),
-            Cell(text=each.of or MISSING),
+            Cell(text=_figure(each.judged_by) or MISSING),
             _factor_cell(each.rate_factor),
             Cell(text="; ".join(filter(None, (each.why, *each.notes)))),
         )
@@ -133,7 +133,7 @@ def _document(change: Change) -> dict[str, object]:
         "verdict": change.verdict,
         "ratio": change.factor.value if change.factor else None,
         "interval": {"low": interval.low, "high": interval.high} if interval else None,
-        "of": change.of,
+        "of": _figure(change.judged_by),
         "rate_ratio": change.rate_factor.value if change.rate_factor else None,
         "broken": change.broken,
         "why": change.why,
@@ -167,6 +167,13 @@ def _all_together(changes: Changes) -> tuple[str, ...]:
 def _verdict(change: Change) -> str:
     words = VERDICT_WORDS[change.verdict]
     return f"BROKEN, {words}" if change.broken else words
+
+
+def _figure(judged_by: JudgedBy | None) -> str | None:
+    """The figure that a verdict is of: `rate`, or `÷ single`."""
+    if judged_by is None:
+        return None
+    return f"÷ {judged_by.name}" if isinstance(judged_by, ByBaseline) else "rate"
 
 
 def _factor_cell(factor: Factor | None) -> Cell:

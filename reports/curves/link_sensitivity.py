@@ -19,7 +19,7 @@ def link_sensitivity_of(sources: Sequence[Source]) -> tuple[LinkSensitivity, ...
     """Curves of comparisons that differ in nothing but the rate of their links, where there are two."""
     groups: dict[tuple[object, ...], list[Source]] = {}
     for source in sources:
-        alike = (source.comparison.run, replace(source.shape, link_mbit=0.0), source.comparison.batch_rule)
+        alike = (source.run_number, replace(source.shape, link_mbit=0.0), source.comparison.batch_rule)
         groups.setdefault(alike, []).append(source)
     return tuple(
         _sensitivity(sorted(members, key=_mbit))
@@ -80,7 +80,7 @@ def _cross_overs(slower: Source, faster: Source) -> Iterator[CrossOver]:
 def _cross_over(slower: Source, faster: Source, below: str, above: str) -> CrossOver | None:
     """Where `above` overtakes `below`; None if it does not."""
     first, second = (source.contrasts.of(below, above) for source in (slower, faster))
-    if first is None or second is None or not first.value > 1.0 > second.value:
+    if first is None or second is None or not math.inf > first.value > 1.0 > second.value > 0.0:
         return None
     slower_mbit, faster_mbit = slower.comparison.link_requested_mbit, faster.comparison.link_requested_mbit
     # Sorted, with no limit last, and of one rate there is one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, median
 
@@ -21,7 +22,6 @@ def rounds_over_time_of(rows: Sequence[Row], usable: Mapping[str, Sequence[Recor
     relative = {
         name: {each: step_s / median_s for each, step_s in windows[name].items()}
         for name, median_s in medians_s.items()
-        if median_s > 0
     }
     repeats = _repeats(usable)
     order = {block: place for place, block in enumerate(repeats)}
@@ -56,7 +56,8 @@ def _windows(records: Sequence[Record]) -> Iterator[tuple[_Round, float]]:
     for record in records:
         if record.rounds is not None:
             for number, step_s in enumerate(record.rounds.step_s):
-                yield (record.rounds.block, number), step_s
+                if 0.0 < step_s < math.inf:
+                    yield (record.rounds.block, number), step_s
 
 
 def _repeats(usable: Mapping[str, Sequence[Record]]) -> dict[str, int]:

@@ -41,7 +41,7 @@ def scaling_of(sources: Sequence[Source]) -> tuple[Scaling, ...]:
 def _alike(source: Source) -> tuple[object, ...]:
     """What sizes of one curve have in common."""
     shape = replace(source.shape, workers=0, replicas=0, batch_size=0)
-    return source.comparison.run, shape, source.comparison.batch_rule, _batch_size(source.comparison)
+    return source.run_number, shape, source.comparison.batch_rule, _batch_size(source.comparison)
 
 
 def _batch_size(comparison: Comparison) -> float | None:
@@ -82,7 +82,7 @@ def _scaling(members: Sequence[Source], sources: Sequence[Source]) -> Scaling | 
 
 def is_single(row: Row) -> bool:
     """Whether a row is of one device, whatever shape it stands beside, the baseline once more included."""
-    return row.strategy.partition(":")[0] == BASELINE
+    return row.strategy.partition(":")[0].partition(" ")[0] == BASELINE
 
 
 def _measured(source: Source, row: Row) -> list[_Measured]:
@@ -96,9 +96,9 @@ def _measured(source: Source, row: Row) -> list[_Measured]:
 
 def _single(beside: Source, sources: Sequence[Source]) -> _Measured | None:
     """`single` on the examples that the batch rule keeps, wherever in the run it stands."""
-    run, shared = beside.comparison.run, shared_with_single(beside.shape)
+    wanted = beside.run_number, shared_with_single(beside.shape)
     for source in sources:
-        if (source.comparison.run, shared_with_single(source.shape)) != (run, shared):
+        if (source.run_number, shared_with_single(source.shape)) != wanted:
             continue
         for row in source.comparison.rows:
             measured = _measured(source, row) if row.strategy == BASELINE else []

@@ -21,8 +21,11 @@ class Palette:
     font_family: str
 
     def fill_in(self, text: str) -> str:
-        """Text in which every variable of the style sheet is replaced by its colour."""
-        return _USE.sub(lambda use: self.colors[use[1]], text)
+        """Text in which every variable of the style sheet is replaced by its colour.
+
+        What looks like one of another name is left as it is: a strategy may be called so.
+        """
+        return _USE.sub(lambda use: self.colors.get(use[1], use[0]), text)
 
 
 @cache

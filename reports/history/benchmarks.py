@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
@@ -21,8 +21,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from reports.history.database import HistoryError
-from reports.history.figures import MEMORY, METRICS, SECONDS, Figure, Subject
-from reports.history.night import NewNight
+from reports.history.figures import BENCHMARKS, MEMORY, METRICS, SECONDS, Figure, Subject
+from reports.history.night import NewNight, full_commit
 
 _MACHINE = ("machine", "processor", "system", "python_implementation", "python_version")
 _CPU = ("brand_raw", "count", "arch")
@@ -32,9 +32,9 @@ _COSTS = {
     "peak_rss_bytes": MEMORY,
 }
 """Of a case: name in `extra_info` → what it is in a history. Its rate says no more than its seconds."""
-
-
 _MOST_ROUNDS = 2**31
+_NO_COMMIT = ("unversioned", "unknown")
+"""What pytest-benchmark calls the commit where there is none, or git fails."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +64,11 @@ class StoredCommit:
     id: str | None = None
     dirty: bool | None = None
 
+    @property
+    def name(self) -> str | None:
+        """The commit's name; None where the file says that there is none."""
+        return None if self.id in _NO_COMMIT else self.id
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredBenchmarks:
@@ -75,11 +80,11 @@ class StoredBenchmarks:
     commit_info: StoredCommit | None = None
 
 
-def benchmarks_night(file: Path) -> NewNight:
+def benchmarks_night(file: Path, *, tell: Callable[[str], None]) -> NewNight:
     """The medians of a file, as a night that can be written.
 
     Args:
-        file: as `pytest --benchmark-json` writes it.
+        file: as `pytest --benchmark-json` writes it. tell: hears what of it could not be used.
     Raises:
         HistoryError: it is none.
     """
@@ -102,10 +107,10 @@ def benchmarks_night(file: Path) -> NewNight:
         figures=figures,
         lost=(),
         started_utc=started_utc,
-        experiment="pytest-benchmark",
+        experiment=BENCHMARKS,
         run=hashlib.sha256(text.encode()).hexdigest(),
         run_dir=str(file),
-        git_sha=commit.id,
+        git_sha=full_commit(commit.name, source=file, tell=tell),
         git_dirty=commit.dirty,
     )
 

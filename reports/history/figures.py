@@ -9,6 +9,7 @@ from statistics import fmean
 
 from harness.records.comparing.comparison_key import comparison_key
 from harness.records.comparing.student_interval import RepeatedMean, repeated_mean
+from harness.records.facts.outcome import Equivalence
 from harness.records.record import Record
 from reports.changes.standings import Standing, standings
 from reports.load import Run
@@ -38,6 +39,14 @@ _OF_RECORDS = {
 MEMORY = Metric(name="peak_rss_bytes", more_is_better=False, least_effect=0.05)
 SECONDS = Metric(name="seconds", more_is_better=False, least_effect=0.05)
 METRICS = {metric.name: metric for metric in (RATIO, RATE, *_OF_RECORDS, MEMORY, SECONDS)}
+BENCHMARKS = "pytest-benchmark"
+"""Experiment of every night that a file of pytest-benchmark becomes."""
+NOT_EQUIVALENT, BEYOND_BOUND = "not-equivalent", "beyond-bound"
+_FAILED_CHECKS = {
+    NOT_EQUIVALENT: "it does not compute what one device computes",
+    BEYOND_BOUND: "it loses more than its compressors state",
+}
+"""Status of a case that failed its check → what that means."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +67,11 @@ class Subject:
     lock_hash: str
     metric: str
     against: str = ""
+
+    @property
+    def test_file(self) -> str:
+        """The file that a benchmark is in."""
+        return self.case.partition("::")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +97,11 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """A case without a figure in a night, and why."""
+    """A case without a figure in a night, and why.
+
+    Attributes:
+        status: of its last repeat; `not-equivalent` or `beyond-bound` where it failed its check.
+    """
 
     case: str
     workload: str
@@ -92,23 +110,49 @@ class Lost:
     status: str
     message: str
 
+    @property
+    def is_wrong(self) -> bool:
+        """Whether it ran, and computes something else than it promises."""
+        return self.status in _FAILED_CHECKS
+
 
 def figures_of(run: Run) -> tuple[tuple[Figure, ...], tuple[Lost, ...]]:
-    """All that a run has to say, and the cases of which it says nothing."""
+    """All that a run has to say, and the cases of which it says nothing.
+
+    Of a case that failed its check no figure counts, however fast it is, and no ratio to it.
+    """
+    cases = standings(run).values()
+    failed_checks = {
+        (standing.shape, standing.strategy): check
+        for standing in cases
+        if (check := _failed_check(standing)) is not None
+    }
     figures: list[Figure] = []
     lost: list[Lost] = []
-    for standing in standings(run).values():
-        if standing.usable:
-            figures += _figures(standing)
+    for standing in cases:
+        check = failed_checks.get((standing.shape, standing.strategy))
+        if check is not None:
+            lost.append(_wrong(standing, check))
+        elif standing.usable:
+            has_ratio = (standing.shape, standing.baseline) not in failed_checks
+            figures += _figures(standing, has_ratio=has_ratio)
         else:
-            lost.append(_lost(standing))
+            lost.append(_without_rate(standing))
     return tuple(figures), tuple(lost)
 
 
-def _figures(standing: Standing) -> Iterator[Figure]:
+def _failed_check(standing: Standing) -> Equivalence | None:
+    """The check that a case failed, by the same rule as a run's exit status; a control must fail its own."""
+    if any(record.control or record.strategy_class == "control" for record in standing.records):
+        return None
+    checks = [record.equivalence for record in standing.records if record.equivalence is not None]
+    return next((check for check in checks if check.wrong), None)
+
+
+def _figures(standing: Standing, *, has_ratio: bool) -> Iterator[Figure]:
     rate = repeated_mean([math.log(rate) for rate in standing.rates])
     yield _figure(standing, RATE, rate, len(standing.rates))
-    if standing.against.logs:
+    if standing.against.logs and has_ratio:
         against = standing.against
         yield _figure(standing, RATIO, against.mean(), len(against.logs), against=standing.baseline or "")
     for metric, field in _OF_RECORDS.items():
@@ -141,15 +185,24 @@ def _most_memory(record: Record) -> float | None:
     return max((each for each in record.peak_rss_bytes or () if each is not None), default=None)
 
 
-def _lost(standing: Standing) -> Lost:
+def _wrong(standing: Standing, check: Equivalence) -> Lost:
+    status = NOT_EQUIVALENT if check.equivalent is False else BEYOND_BOUND
+    because = f": {check.reason}" if check.reason else ""
+    return _lost(standing, status, f"{_FAILED_CHECKS[status]}{because}")
+
+
+def _without_rate(standing: Standing) -> Lost:
     last = standing.records[-1]
+    why = f"{last.error.type}: {last.error.message}" if last.error else last.plausibility or last.status
+    return _lost(standing, last.status, why)
+
+
+def _lost(standing: Standing, status: str, message: str) -> Lost:
     return Lost(
-        case=last.case,
+        case=standing.records[-1].case,
         workload=standing.shape.workload,
         shape=shape_text(standing.shape),
         strategy=standing.strategy,
-        status=last.status,
-        message=f"{last.error.type}: {last.error.message}"
-        if last.error
-        else last.plausibility or last.status,
+        status=status,
+        message=message,
     )

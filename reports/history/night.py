@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,9 @@ from reports.history.database import HistoryError
 from reports.history.figures import Figure, Lost, figures_of
 from reports.history.store import History, Night
 from reports.load import load
+
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+"""A commit's name in full, by either of git's hashes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +67,7 @@ def run_night(folder: Path, *, tell: Callable[[str], None]) -> NewNight:
         tell(f"left out: {folder}: {item.where}: {item.why}")
     figures, lost = figures_of(run)
     provenance = next((record.provenance for record in run.records if record.provenance), None)
+    git_sha = provenance.git_sha if provenance else None
     return NewNight(
         figures=figures,
         lost=lost,
@@ -70,6 +75,20 @@ def run_night(folder: Path, *, tell: Callable[[str], None]) -> NewNight:
         experiment=str(run.experiment.get("name") or run.name),
         run=run.name,
         run_dir=str(folder),
-        git_sha=provenance.git_sha if provenance else None,
+        git_sha=full_commit(git_sha, source=folder, tell=tell),
         git_dirty=provenance.git_dirty if provenance else None,
     )
+
+
+def full_commit(name: str | None, *, source: Path, tell: Callable[[str], None]) -> str | None:
+    """The commit that a document names in full; None where it names none, or anything else.
+
+    It becomes an argument of git, which must not take it for an option.
+
+    Args:
+        source: of the document. tell: hears that the name could not be used.
+    """
+    if name is None or _COMMIT.fullmatch(name):
+        return name
+    tell(f"{source} must name its commit by 40 or 64 hex digits, got {name!r:.80}; the night has no commit")
+    return None

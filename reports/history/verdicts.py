@@ -14,7 +14,7 @@ from scipy.special import stdtrit
 
 from reports.history.change_points import CONFIRM, LEAST_NIGHTS, Analysis, Change, analyse
 from reports.history.decisive import decisive
-from reports.history.figures import METRICS, RATE, RATIO, Lost, Subject
+from reports.history.figures import BENCHMARKS, METRICS, RATE, RATIO, Lost, Subject
 from reports.history.noise import FloatArray, IntArray
 from reports.history.store import History, Night, Series
 from reports.statistics import Interval
@@ -124,6 +124,11 @@ class NightVerdict:
         return tuple(each for each in self.series if each.state == "regressed")
 
     @property
+    def wrong(self) -> tuple[Lost, ...]:
+        """Cases that compute something else than they promise."""
+        return tuple(each for each in self.lost if each.is_wrong)
+
+    @property
     def counts(self) -> Mapping[str, int]:
         """State → how many series are in it."""
         found = Counter(each.state for each in self.series)
@@ -148,24 +153,52 @@ def verdict_of(history: History, night: Night, *, confirm: int = CONFIRM) -> Nig
     """
     nights = {each.id: each for each in history.nights()}
     known = history.known()
+    all_series = history.series(until=night, n_days=ANALYSED_DAYS)
+    expected = _expected_nights(all_series, night, nights)
     verdicts = tuple(
         verdict
-        for series in history.series(until=night, n_days=ANALYSED_DAYS)
-        if (verdict := _judged(series, night, nights, known, confirm)) is not None
+        for series in all_series
+        if (verdict := _judged(series, night, expected[series.subject], nights, known, confirm)) is not None
     )
     return NightVerdict(
         night=night, series=verdicts, lost=tuple(history.lost(night)), causes=tuple(_causes(verdicts))
     )
 
 
+def _expected_nights(
+    all_series: Sequence[Series], night: Night, nights: Mapping[int, Night]
+) -> Mapping[Subject, int]:
+    """Subject → id of the night that must have a figure of it, or the series is missed.
+
+    That is the night itself. Of benchmarks it is the newest one with any of the same test file and machine:
+    each file of pytest-benchmark becomes a night, and says nothing of tests that others ran.
+    """
+    if night.experiment != BENCHMARKS:
+        return {series.subject: night.id for series in all_series}
+    newest: dict[tuple[str, str], int] = {}
+    for series in sorted(all_series, key=lambda each: nights[int(each.nights[-1])].moment):
+        newest[_source(series.subject)] = int(series.nights[-1])
+    return {series.subject: newest[_source(series.subject)] for series in all_series}
+
+
+def _source(benchmark: Subject) -> tuple[str, str]:
+    """Test file and machine that a benchmark is of."""
+    return benchmark.test_file, benchmark.shape
+
+
 def _judged(
     series: Series,
     night: Night,
+    expected: int,
     nights: Mapping[int, Night],
     known: Mapping[str, tuple[int, str]],
     confirm: int,
 ) -> SeriesVerdict | None:
-    """One series; None where it has ended long ago."""
+    """One series; None where it has ended long ago.
+
+    Args:
+        expected: id of the night that must have a figure of it.
+    """
     subject, n = series.subject, len(series.days)
     if night.day - int(series.days[-1]) > _MISSED_DAYS:
         return None
@@ -179,7 +212,7 @@ def _judged(
         confirm=confirm,
     )
     state: State = "drifting" if analysis.drift else "ok"
-    if int(series.nights[-1]) != night.id:
+    if int(series.nights[-1]) != expected:
         return SeriesVerdict(series=series, state="missed", analysis=analysis)
     n_known, why = _known_nights(series, nights, known)
     newest = decisive(series, analysis, night, confirm, n_known, more_is_better=metric.more_is_better)

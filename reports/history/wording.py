@@ -7,14 +7,16 @@ from dataclasses import dataclass
 
 from harness.records.legible_text import spelt_out
 from reports.history.change_points import EARLY_NIGHTS, LEAST_NIGHTS
-from reports.history.figures import METRICS, SECONDS, Metric, Subject
+from reports.history.figures import BEYOND_BOUND, METRICS, NOT_EQUIVALENT, SECONDS, Lost, Metric, Subject
 from reports.history.verdicts import Cause, NightVerdict, SeriesVerdict
+from reports.marks import WORDS
 from reports.quantities import byte_count, digits, plain, seconds, times
 from reports.statistics import Interval
 
 Commits = Callable[[SeriesVerdict], Sequence[str]]
 """Commits between the last night before a change and its first one, where these are known."""
 _N_NAMED, _N_DETAILED = 4, 2
+_WRONG_WORDS = {NOT_EQUIVALENT: WORDS["not-equivalent"], BEYOND_BOUND: WORDS["beyond-bound"]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +68,18 @@ def verdict_line(verdict: NightVerdict) -> str:
     """The answer in a line."""
     counts = ", ".join(f"{count} {state}" for state, count in verdict.counts.items() if count)
     lost = f", {len(verdict.lost)} without a figure" if verdict.lost else ""
-    worst = "; ".join(_cause(cause) for cause in verdict.causes)
-    if all(each.state == "new" for each in verdict.series):
-        worst = ": ".join(too_early(verdict.series)) if verdict.series else ""
-    return spelt_out(f"{verdict.night.name}: {counts or 'no series'}{lost}{f' - {worst}' if worst else ''}")
+    worst = [*_named_wrong(verdict.wrong), *(_cause(cause) for cause in verdict.causes)]
+    if verdict.series and all(each.state == "new" for each in verdict.series):
+        worst.append(": ".join(too_early(verdict.series)))
+    because = f" - {'; '.join(worst)}" if worst else ""
+    return spelt_out(f"{verdict.night.name}: {counts or 'no series'}{lost}{because}")
+
+
+def _named_wrong(wrong: Sequence[Lost]) -> list[str]:
+    """Cases that compute something else than they promise, in words."""
+    named = [f"{x.strategy} on {x.workload} is {_WRONG_WORDS[x.status]}" for x in wrong[:_N_NAMED]]
+    n_more = len(wrong) - len(named)
+    return [*named, f"{n_more} more compute something else than they promise"] if n_more else named
 
 
 def too_early(young: Sequence[SeriesVerdict]) -> tuple[str, str]:
@@ -86,8 +96,8 @@ def too_early(young: Sequence[SeriesVerdict]) -> tuple[str, str]:
 
 
 def further_lines(verdict: NightVerdict, commits: Commits) -> list[str]:
-    """What a person looks at next: regressions, what may become one, what is missing."""
-    lines = []
+    """What a person looks at next: wrong cases, regressions, what may become one, what is missing."""
+    lines = [f"{x.status}: {place_name(x)}: {x.message}" for x in verdict.wrong]
     for each in verdict.regressed:
         lines.append(f"regressed: {place_name(each.series.subject)}: {moved(each)}")
         lines += [f"  {commit}" for commit in commits(each)]
@@ -107,7 +117,7 @@ def further_lines(verdict: NightVerdict, commits: Commits) -> list[str]:
         for each in verdict.series
         if each.state == "known"
     ]
-    lines += [f"no figure: {x.strategy} on {x.workload} · {x.shape}: {x.message}" for x in verdict.lost]
+    lines += [f"no figure: {place_name(x)}: {x.message}" for x in verdict.lost if not x.is_wrong]
     return [spelt_out(line) for line in lines]
 
 
@@ -152,8 +162,8 @@ def _interval(verdict: SeriesVerdict) -> dict[str, float] | None:
     return None if found is None else {"low": found.low, "high": found.high}
 
 
-def place_name(subject: Subject) -> str:
-    """What a figure is of, but for its metric."""
+def place_name(subject: Subject | Lost) -> str:
+    """What a figure is of, but for its metric; of a case without one, what it would be of."""
     return f"{subject.strategy} on {subject.workload} · {subject.shape}"
 
 

@@ -22,7 +22,9 @@ _BEGINS_WITH_WORD = re.compile(r"[a-z-]+(?:[\s,]|$)")
 
 
 def batch_notes(shape: ComparedShape, cases: Mapping[str, list[Record]]) -> list[str]:
-    """Strategies that ran with another batch than the shape's."""
+    """Strategies that ran with another batch than the shape's; none where nobody knows that."""
+    if not shape.batch_size:
+        return []
     others = {
         name: batch
         for name, records in cases.items()
@@ -72,7 +74,7 @@ def until_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[
 
 def _width(row: Row) -> float | None:
     """How far the upper limit of a ratio is from it, as a share; None without an interval."""
-    if row.ratio is None or row.ratio.interval is None:
+    if row.ratio is None or row.ratio.interval is None or not row.ratio.value:
         return None
     return row.ratio.interval.high / row.ratio.value - 1.0
 

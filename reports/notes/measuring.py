@@ -82,7 +82,7 @@ def observer_notes(cases: Mapping[str, list[Record]]) -> list[str]:
     told = [
         f"of {name} by {_taken_by_measuring(pairs)}"
         for name, records in cases.items()
-        if (pairs := [r.observer for r in records if r.observer and r.observer.without_s])
+        if (pairs := [logs for r in records if r.observer and (logs := _log_ratios(r.observer))])
     ]
     missing = [
         f"{name}: what measuring takes is not known: {record.observer.why_none}."
@@ -94,12 +94,16 @@ def observer_notes(cases: Mapping[str, list[Record]]) -> list[str]:
     return [*found, *dict.fromkeys(missing)]
 
 
-def _taken_by_measuring(repeats: Sequence[ObserverEffect]) -> str:
-    logs = [
-        trimmed_mean([math.log(a / b) for a, b in zip(each.with_s, each.without_s, strict=True)])
-        for each in repeats
-    ]
-    ratio = paired_ratio(PairedRatios(logs=tuple(logs)))
+def _log_ratios(effect: ObserverEffect) -> list[float]:
+    """Logarithms of the step with instruments ÷ that without, of each pair of windows; none of odd lists."""
+    if len(effect.with_s) != len(effect.without_s):
+        return []
+    pairs = zip(effect.with_s, effect.without_s, strict=True)
+    return [math.log(a / b) for a, b in pairs if a > 0.0 and b > 0.0 and 0.0 < a / b < math.inf]
+
+
+def _taken_by_measuring(repeats: Sequence[Sequence[float]]) -> str:
+    ratio = paired_ratio(PairedRatios(logs=tuple(map(trimmed_mean, repeats))))
     text = f"{_percent(ratio.value)} %"
     if ratio.interval is None:
         return text

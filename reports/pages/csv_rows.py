@@ -184,6 +184,7 @@ _LATER: Iterable[_Column] = (
     _row("rule", lambda row: row.rule.rule if row.rule else None),
     _mean("reshards_per_run", lambda row: row.resharding.reshards if row.resharding else None),
     _mean("reshard_sent_bytes", lambda row: row.resharding.sent_bytes if row.resharding else None),
+    ("shape", lambda each, _: each.shape),
 )
 _COLUMNS: tuple[_Column, ...] = (*_FIRST, *_LATER)
 COLUMN_NAMES = tuple(name for name, _ in _COLUMNS)

@@ -23,13 +23,15 @@ _INTERVAL = (
 )
 _P = (
     f"Within rounds that of t, and from {MIN_REPEATS_SIGN_FLIP} repeats on that of a permutation of signs, "
-    "unless a case of one worker was on several workers' cores in turn. Without rounds in common that of a "
-    f"permutation of labels, from {MIN_REPEATS_TEST} repeats of each on, and none below."
+    "unless a case of one worker was on several workers' cores in turn. Without rounds in common that of "
+    f"Welch's t, and from {MIN_REPEATS_TEST} repeats of each on that of a permutation of labels. Where a "
+    "table has so many pairs that the smallest p of a permutation could not count, that of t is taken."
 )
 _TOGETHER = (
     "Strategies share a rank when the interval of their ratio contains 1, or its p, adjusted over all pairs "
     f"of the table (Benjamini and Hochberg), is above {SIGNIFICANCE:g}. A lone leader is named only when "
-    "neither holds for any other. What is cheapest is held to the same, with rates divided by prices."
+    f"neither holds for any other, and each has at least {MIN_REPEATS_INTERVAL} repeats. What is cheapest is "
+    "held to the same, with rates divided by prices."
 )
 
 

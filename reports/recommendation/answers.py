@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from harness.records.comparing.student_interval import MIN_REPEATS_INTERVAL
 from reports.contrasts import Contrasts
 from reports.quantities import plain, spread_of
-from reports.recommendation.candidates import can_win, lead_of
+from reports.recommendation.candidates import can_win, lead_of, too_few_repeats
 from reports.recommendation.phrases import rate_phrase
 from reports.recommendation.sent_bytes import SentBytes, layer_of, sent_by
 from reports.rows import Answer, ByteLayer, Goal, Row
@@ -35,7 +35,7 @@ def why_no_answer(goal: Goal) -> str:
 
 def _cheapest(rows: Sequence[Row], contrasts: Contrasts) -> Answer | None:
     """Who takes most examples for its price, by the tests that say who is fastest."""
-    prices = {row.strategy: row.price_per_hour for row in rows if row.price_per_hour}
+    prices = {row.strategy: price for row in rows if (price := row.price_per_hour) and price > 0.0}
     # Sorted by what rows are sorted by: equal prices leave their order as it is.
     priced = sorted(
         (row for row in rows if can_win(row) and row.strategy in prices and row.cost_per_million),
@@ -43,16 +43,18 @@ def _cheapest(rows: Sequence[Row], contrasts: Contrasts) -> Answer | None:
     )
     if len(priced) < 2:
         return None
-    lead = lead_of(priced, contrasts.per_price(prices))
+    per_price = contrasts.per_price(prices)
+    lead = lead_of(priced, per_price)
     leader, cost = lead.leader, lead.leader.cost_per_million
     # Without a cost it would be none of these.
     assert cost is not None
-    price = f"{plain(cost.value)} per million examples ({spread_of(cost)})"
+    at = f"{plain(cost.value)} per million examples ({spread_of(cost)})"
+    few = too_few_repeats(lead, per_price)
     text = {
-        "clear": f"Cheapest: {leader.strategy}, at {price}.",
-        "together": f"Cheapest: {' or '.join(lead.strategies)}, which these repeats cannot tell apart; "
-        f"{leader.strategy} costs {price}.",
-        "no-interval": f"Cheapest by its figure: {leader.strategy}, at {price}, but n={leader.n} gives "
+        "clear": f"Cheapest: {leader.strategy}, at {at}.",
+        "together": f"Cheapest: {' or '.join(lead.strategies)}, which these repeats cannot tell apart{few}; "
+        f"{leader.strategy} costs {at}.",
+        "no-interval": f"Cheapest by its figure: {leader.strategy}, at {at}, but n={leader.n} gives "
         "no interval.",
     }[lead.kind]
     return Answer(goal="cheapest", text=text, strategies=lead.strategies, certain=lead.kind == "clear")

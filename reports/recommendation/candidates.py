@@ -48,17 +48,28 @@ def lead_of(candidates: Sequence[Row], contrasts: Contrasts) -> Lead:
 def together(first: Row, second: Row, contrasts: Contrasts) -> bool:
     """Whether the repeats cannot tell two rows apart, by rate or by what `contrasts` divides it by.
 
+    Too few repeats of either tell nothing, whatever their figures are.
+
     Args:
-        first: the row that stands higher, with an interval.
-        second: the other one; without an interval it counts as apart only when its figure lies below
-            `first`'s interval.
+        first: the row that stands higher.
+        second: the other one.
     """
     if first.rate is None or second.rate is None or first.rate.interval is None:
         return True
-    if second.rate.interval is None:
-        low = first.rate.interval.low / contrasts.price_of(first.strategy)
-        return second.rate.value / contrasts.price_of(second.strategy) >= low
     return not contrasts.ahead(first.strategy, second.strategy)
+
+
+def too_few_repeats(lead: Lead, contrasts: Contrasts) -> str:
+    """Whose repeats are too few for a ratio to the leader, as the end of a sentence; empty if nobody's are.
+
+    Args:
+        contrasts: those that the lead is of.
+    """
+    ratios = [(row, contrasts.of(lead.leader.strategy, row.strategy)) for row in lead.level]
+    few = [
+        f"{row.strategy} (n={ratio.n_baseline})" for row, ratio in ratios if ratio and ratio.interval is None
+    ]
+    return f", with too few repeats of {' and '.join(few)} for an interval" if few else ""
 
 
 def ranks(rows: Sequence[Row], contrasts: Contrasts) -> dict[str, int]:

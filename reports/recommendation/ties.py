@@ -62,17 +62,16 @@ def enough_repeats(figure: Ratio, *, n_tests: int = 1) -> int | None:
     Returns:
         More than there are; None where they are too many to wait for, or nothing is known of the spread.
     """
-    if figure.interval is None or figure.value <= 0.0 or not 0.0 < figure.interval.low < math.inf:
+    if figure.error is None or figure.freedom is None or not 0.0 < figure.value < math.inf:
         return None
     n = min(figure.n, figure.n_baseline)
-    cases = 1 if figure.is_paired else 2
-    half = math.log(figure.interval.high / figure.interval.low) / 2
-    spread = half / float(stdtrit(cases * (n - 1), 0.975)) * math.sqrt(n)
     apart = abs(math.log(figure.value))
+    if apart == 0.0:
+        return None
     for more in range(n + 1, _MOST_REPEATS + 1):
-        freedom = cases * (more - 1)
+        freedom = figure.freedom * (more - 1) / (n - 1)
         needed = stdtrit(freedom, 1 - SIGNIFICANCE / n_tests / 2) + stdtrit(freedom, POWER)
-        if float(needed) * spread / math.sqrt(more) <= apart:
+        if float(needed) * figure.error * math.sqrt(n / more) <= apart:
             return more
     return None
 

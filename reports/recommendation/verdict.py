@@ -14,7 +14,7 @@ from harness.records.comparing.student_interval import MIN_REPEATS_INTERVAL
 from reports.contrasts import Contrasts
 from reports.quantities import byte_count, times
 from reports.recommendation.answers import further_answers, why_no_answer
-from reports.recommendation.candidates import Lead, can_win, lead_of
+from reports.recommendation.candidates import Lead, can_win, lead_of, too_few_repeats
 from reports.recommendation.cannot_win import outside
 from reports.recommendation.phrases import bytes_phrase, rate_phrase
 from reports.recommendation.ties import tie_sentences
@@ -22,6 +22,7 @@ from reports.rows import Advice, Answer, Goal, Row
 from reports.shapes import BASELINE
 from reports.statistics import Ratio
 
+_ENOUGH = f"Run at least {MIN_REPEATS_INTERVAL} repeats for an interval."
 _EMULATED = "Of the processors that emulate TPU cores, and of no TPU: there the order may be another one."
 
 
@@ -149,7 +150,7 @@ def _without_interval(rows: Sequence[Row], candidates: Sequence[Row], contrasts:
         ),
         details=(
             *_against_baseline(rows, leader),
-            f"Run at least {MIN_REPEATS_INTERVAL} repeats for an interval.",
+            _ENOUGH,
             *_wire([candidates[1] if leader.is_baseline else leader]),
             *outside(rows, leader, contrasts),
         ),
@@ -161,11 +162,13 @@ def _level(rows: Sequence[Row], lead: Lead, contrasts: Contrasts) -> Advice:
     level, names = (lead.leader, *lead.level), lead.strategies
     joined = f"{', '.join(names[:-1])} and {names[-1]}"
     ties = tie_sentences(level, contrasts)
+    few = too_few_repeats(lead, contrasts)
     return Advice(
         kind="together",
-        headline=f"{joined} rank together: these repeats cannot tell them apart.",
+        headline=f"{joined} rank together: these repeats cannot tell them apart{few}.",
         details=(
             *ties,
+            *((_ENOUGH,) if few else ()),
             *(
                 text
                 for text in _against_baseline(rows, level[0])

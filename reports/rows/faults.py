@@ -11,13 +11,14 @@ from reports.rows.evidence import Mean
 class FaultCell:
     """What a strategy came to in a scenario: a metric after so many steps, or another outcome in a word.
 
-    `void`: more workers are faulty than its rule is for.
+    `void`: more workers are faulty than its rule is for. `note`: what the outcome rests on.
     """
 
     value: Mean | None
     outcome: str
     step: Mean | None
     void: bool
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -50,7 +51,8 @@ def ratio_cell(row: Row) -> Cell:
         return Cell(text=MISSING)
     p_value = f"p={digits(row.ratio.p_value, significant=2)}" if row.ratio.p_value is not None else ""
     note = ", ".join(filter(None, (interval_of(row.ratio), p_value)))
-    return Cell(text=times(row.ratio.value), note=note, value=row.ratio.value)
+    value = row.ratio.value if math.isfinite(row.ratio.value) else None
+    return Cell(text=times(row.ratio.value), note=note, value=value)
 
 
 def mean_cell(mean: Mean | None, *, unit: str = "number") -> Cell:

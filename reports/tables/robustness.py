@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from reports.fault_matrix import DIVERGED
+from reports.curves.fault_matrix import DIVERGED
 from reports.quantities import MISSING, byte_count, digits, seconds, times
 from reports.rows import Comparison, FaultCell, FaultMatrix, Row, RuleUse
 from reports.tables.cells import Cell, estimate_cell, mean_cell, name_cell
@@ -42,12 +42,12 @@ def fault_table(matrix: FaultMatrix) -> Table:
             (
                 Cell(text=line.strategy, note="on the front" if line.on_front else ""),
                 *map(_fault_cell, line.cells),
-                Cell(text=MISSING if line.worst is None else _figure(line.worst)),
                 Cell(
-                    text=MISSING if line.relative_rate is None else times(line.relative_rate),
-                    note=line.relative_note,
+                    text=MISSING if line.worst is None else _figure(line.worst),
+                    value=line.worst if line.worst is not None and math.isfinite(line.worst) else None,
                 ),
-                Cell(text=MISSING if line.payload_bytes is None else byte_count(line.payload_bytes)),
+                Cell(text=times(line.relative_rate), note=line.relative_note, value=line.relative_rate),
+                Cell(text=byte_count(line.payload_bytes), value=line.payload_bytes),
             )
             for line in matrix.lines
         ],
@@ -56,17 +56,25 @@ def fault_table(matrix: FaultMatrix) -> Table:
 
 def front_line(matrix: FaultMatrix) -> str:
     """What robustness buys and costs: the strategies than which none is both faster and better."""
-    front = [line for line in matrix.lines if line.on_front and line.worst is not None]
-    front.sort(key=lambda line: line.worst or 0.0, reverse=not matrix.less_is_better)
-    if not front:
+    figures = [
+        (line.worst, line) for line in matrix.lines if line.worst is not None and math.isfinite(line.worst)
+    ]
+    if not figures:
         return f"No strategy has a figure of {matrix.metric} under faults that its rule is for."
-    told = ", or ".join(
-        f"{line.strategy} with {_figure(line.worst or 0.0)} at {times(line.relative_rate)} the speed"
-        for line in front
+    figures.sort(key=lambda item: item[0], reverse=not matrix.less_is_better)
+    front = [(worst, line) for worst, line in figures if line.on_front]
+    start = f"The worst {matrix.metric} is best with"
+    if not front:
+        best = figures[0][0]
+        names = " and ".join(line.strategy for worst, line in figures if worst == best)
+        return f"{start} {names}, {_figure(best)}; speed without faults was not measured."
+    points = ", or ".join(
+        f"{line.strategy} with {_figure(worst)} at {times(line.relative_rate)} the speed"
+        for worst, line in front
     )
-    doubt = next((f" ({line.relative_note})" for line in front if "no interval" in line.relative_note), "")
-    best = f"The worst {matrix.metric} is best with {told} of {matrix.baseline or 'the baseline'}"
-    return f"{best}{doubt}: no other is as fast and as good."
+    doubt = next((f" ({line.relative_note})" for _, line in front if "no interval" in line.relative_note), "")
+    best_points = f"{start} {points} of {matrix.baseline or 'the baseline'}"
+    return f"{best_points}{doubt}: no other is as fast and as good."
 
 
 def _rule_cells(row: Row, use: RuleUse) -> tuple[Cell, ...]:
@@ -105,7 +113,7 @@ def _fault_cell(cell: FaultCell | None) -> Cell:
         return Cell(text=MISSING)
     void = "void" if cell.void else ""
     if cell.value is None:
-        return Cell(text=cell.outcome, note=void)
+        return Cell(text=cell.outcome, note=", ".join(filter(None, (void, cell.note))))
     note = ", ".join(filter(None, (void, f"n={cell.value.n}")))
     return Cell(text=_figure(cell.value.value), note=note, value=cell.value.value)
 

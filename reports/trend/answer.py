@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.records.legible_text import spelt_out
+from reports.history.figures import Lost
 from reports.history.store import date_of
 from reports.history.verdicts import NightVerdict, SeriesVerdict
 from reports.history.wording import Commits, drifting_by, moved, place_name, series_name, too_early
@@ -52,7 +53,14 @@ _STATES = (
 
 def cards(verdict: NightVerdict, shown: Sequence[ShownSeries], commits: Commits) -> tuple[Card, ...]:
     """All that a night says, in the order in which it is to be looked at."""
-    return (*_regressions(verdict, commits), *_others(shown), *_young(verdict), *_lost(verdict))
+    failed = [each for each in verdict.lost if not each.is_wrong]
+    return (
+        *_without_figure("Computes something else than it promises", verdict.wrong),
+        *_regressions(verdict, commits),
+        *_others(shown),
+        *_young(verdict),
+        *_without_figure("Cases that failed, or were skipped", failed),
+    )
 
 
 def _regressions(verdict: NightVerdict, commits: Commits) -> Iterator[Card]:
@@ -96,19 +104,16 @@ def _young(verdict: NightVerdict) -> Iterator[Card]:
         )
 
 
-def _lost(verdict: NightVerdict) -> Iterator[Card]:
-    if verdict.lost:
+def _without_figure(headline: str, cases: Sequence[Lost]) -> Iterator[Card]:
+    if cases:
         yield Card(
             state="lost",
-            headline="Cases that failed, or were skipped",
+            headline=headline,
             items=tuple(
-                Item(
-                    name=spelt_out(f"{each.strategy} on {each.workload} · {each.shape}"),
-                    text=_clipped(f"{each.status}: {each.message}"),
-                )
-                for each in verdict.lost[:_MOST_ITEMS]
+                Item(name=spelt_out(place_name(each)), text=_clipped(f"{each.status}: {each.message}"))
+                for each in cases[:_MOST_ITEMS]
             ),
-            n_more=len(verdict.lost[_MOST_ITEMS:]),
+            n_more=len(cases[_MOST_ITEMS:]),
         )
 
 

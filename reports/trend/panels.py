@@ -149,7 +149,7 @@ def _urgency(shown: ShownSeries) -> tuple[int, float, str]:
 def _place(subject: Subject) -> tuple[str, str]:
     """What a section is of: benchmarks that name no workload are of their file."""
     is_of_file = subject.metric == SECONDS.name and subject.workload == _BENCHMARKS
-    workload = subject.case.partition("::")[0] if is_of_file else subject.workload
+    workload = subject.test_file if is_of_file else subject.workload
     return spelt_out(workload), spelt_out(subject.shape)
 
 

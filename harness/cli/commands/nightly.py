@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -98,11 +98,7 @@ def nightly(
     \f
     Each option is a parameter, as Typer reads them.
     """
-    ways = {"ack": ack, "replay": replay, "import": import_, "bisect": bisect, "at": at}
-    _refuse_contradictions(
-        [name for name, value in ways.items() if value not in (None, [])],
-        {"reason": reason is not None, "prometheus": prometheus is not None, "json": json},
-    )
+    _refuse_contradictions(options.given(context))
     if prometheus is not None:
         from harness.cli.nightly.prometheus_file import require_writable
 
@@ -137,11 +133,13 @@ def nightly(
     )
     from harness.cli.nightly.night import judged_night
     from harness.cli.nightly.night_answer import night_answer
+    from harness.cli.nightly.publishing import publish
     from harness.host_facts import allowed
 
     run_options = RunOptions(
         time_budget_s=budget_s,
         timeouts=timeouts(timeout_factor),
+        records_mistakes=True,
         quiet=json,
         live=options.is_watched(json=json),
         exposure=exposure,
@@ -149,7 +147,8 @@ def nightly(
         command=command_of(context),
     )
     verdict, outcome = judged_night(store, spec, run_options, confirm=confirm, keep=keep)
-    return night_answer(store, verdict, otherwise=outcome.exit_status, prometheus=prometheus)
+    night = publish(store, verdict, prometheus=prometheus)
+    return night_answer(store, night, otherwise=outcome.exit_status)
 
 
 def _stored(
@@ -191,26 +190,29 @@ def _run_options(timeout_factor: float, *, no_isolation: bool, require: bool) ->
     )
 
 
-_GOES_WITH: dict[str, tuple[str, ...]] = {
-    "reason": ("ack",),
-    "prometheus": ("ack", "replay", "import", "at"),
-    "json": ("ack", "replay", "import", "bisect"),
+_ALWAYS = frozenset(("store", "set", "debug", "require-isolation", "no-isolation"))
+_READS: dict[str, frozenset[str]] = {
+    "ack": frozenset(("reason", "confirm", "prometheus", "json")),
+    "replay": frozenset(("confirm", "prometheus", "json")),
+    "import": frozenset(("confirm", "prometheus", "json")),
+    "bisect": frozenset(("time-budget", "timeout-factor", "confirm", "json")),
+    "at": frozenset(("time-budget", "timeout-factor", "confirm", "keep", "prometheus")),
 }
-"""Option → what it may be given with, of those that ask for something else than a night."""
+"""Options that ask for something else than a night → those that go with them beside what always does."""
 
 
-def _refuse_contradictions(ways: Sequence[str], beside: Mapping[str, bool]) -> None:
+def _refuse_contradictions(given: Sequence[str]) -> None:
     """Refuse options that say nothing to each other.
 
     Args:
-        ways: options that were given and ask for something else than a night.
-        beside: option of `_GOES_WITH` → whether it was given.
+        given: names of options.
     """
-    if ("ack" in ways) != beside["reason"]:
+    ways = [name for name in given if name in _READS]
+    if ("ack" in ways) != ("reason" in given):
         raise UsageError("must be given with --ack, and --ack with it", field="reason")
     if len(ways) > 1:
         raise UsageError(f"must not be given with --{ways[1]}; drop one", field=ways[0])
     for way in ways:
-        for name, is_given in beside.items():
-            if is_given and way not in _GOES_WITH[name]:
+        for name in given:
+            if name not in (way, *_READS[way], *_ALWAYS):
                 raise UsageError(f"must not be given with --{way}; drop one", field=name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import harness
@@ -14,8 +13,8 @@ from harness.bisection.checkout import Checkout, Commit
 from harness.bisection.commit_run import CommitRuns
 from harness.bisection.search import Narrowed, OutOfTimeError, narrowed
 from harness.bisection.single_case import single_case
-from harness.cli import output
 from harness.cli.answer import Answer
+from harness.cli.nightly.answer_in_lines import answer_in_lines
 from harness.cli.nightly.trials import RunAt, Trials, factor_text
 from harness.cli.nightly.which_night import holdings
 from harness.errors import EXIT_CASE, EXIT_OK, CaseError, UsageError
@@ -171,11 +170,8 @@ def bisected(regression: SeriesVerdict, commits: Sequence[Commit], run_at: RunAt
         "runs": len(trials.runs),
         "skipped": [{"commit": each.commit.sha, "why": each.why} for each in trials.skipped],
     }
-    return Answer(
-        document=document,
-        show=partial(_show, lines),
-        exit_status=EXIT_OK if first is not None else EXIT_CASE,
-    )
+    status = EXIT_OK if first is not None else EXIT_CASE
+    return answer_in_lines(lines, document=document, exit_status=status)
 
 
 def _halfway(trials: Trials, name: str) -> float:
@@ -216,8 +212,3 @@ def _lines(trials: Trials, result: Narrowed, name: str, factor: Factor | None) -
     lines += [f"  {commit}" for commit in suspects] if len(suspects) > 1 else []
     lines += [f"skipped: {each.commit}: {each.why}" for each in trials.skipped]
     return [*lines, f"runs at {len(trials.runs)} of {len(commits)} commits"]
-
-
-def _show(lines: Sequence[str]) -> None:
-    for line in lines:
-        output.say(line)

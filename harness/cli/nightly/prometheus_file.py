@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import tempfile
 from datetime import datetime
 from pathlib import Path
 
-from harness.atomic_files import write_bytes
+from harness.atomic_files import why_not_writable, write_bytes
 from harness.cli import output
 from harness.errors import UsageError
 from harness.measure.export.nightly import NightFigures, SeriesFigure, night_page
@@ -21,17 +18,11 @@ def require_writable(path: Path) -> None:
     Raises:
         UsageError: it cannot be written.
     """
-    try:
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
+    why = why_not_writable(path)
+    if why is not None:
         raise UsageError(
-            f"must be a file that can be written, got {error.strerror} for {path}; name another",
-            field="prometheus",
-        ) from None
+            f"must be a file that can be written, got {why} for {path}; name another", field="prometheus"
+        )
 
 
 def file_of(path: Path | None, *, named: str, shown: str) -> Path | None:

@@ -13,6 +13,7 @@ from harness.cli import output
 from harness.cli.answer import Answer
 from harness.cli.nightly.night_answer import night_answer
 from harness.cli.nightly.prometheus_file import file_of
+from harness.cli.nightly.publishing import publish
 from harness.cli.nightly.trend_file import live_page
 from harness.cli.nightly.which_night import newest_of, night_named
 from harness.errors import EXIT_OK, UsageError
@@ -95,7 +96,9 @@ def imported(
 
 
 def _new_night(path: Path) -> NewNight:
-    return benchmarks_night(path) if path.is_file() else run_night(path, tell=output.warn)
+    if path.is_file():
+        return benchmarks_night(path, tell=output.warn)
+    return run_night(path, tell=output.warn)
 
 
 def replayed(store: Path, experiment: str, name: str, *, confirm: int, prometheus: Path | None) -> Answer:
@@ -105,7 +108,7 @@ def replayed(store: Path, experiment: str, name: str, *, confirm: int, prometheu
         _tell_of_others(history, experiment, [night])
         verdict = verdict_of(history, night, confirm=confirm)
     file = file_of(prometheus, named=experiment, shown=night.experiment)
-    return night_answer(store, verdict, otherwise=EXIT_OK, prometheus=file)
+    return night_answer(store, publish(store, verdict, prometheus=file), otherwise=EXIT_OK)
 
 
 def _newest_verdicts(history: History, experiments: set[str], confirm: int) -> Mapping[str, NightVerdict]:
@@ -128,21 +131,16 @@ def _answer(
     heading: Sequence[str] = (),
     fields: Mapping[str, object] | None = None,
 ) -> Answer:
-    """What one experiment's night says in full, and those of the others in a line each.
+    """What one experiment's night says in full, and those of the others in a line each; all are published.
 
     Args:
         named: the experiment that was asked for. otherwise_shown: in its place, where it is none of these.
     """
     shown = named if named in verdicts else otherwise_shown
-    return night_answer(
-        store,
-        verdicts[shown],
-        otherwise=EXIT_OK,
-        prometheus=file_of(prometheus, named=named, shown=shown),
-        heading=heading,
-        fields=fields,
-        others=[verdict for name, verdict in verdicts.items() if name != shown],
-    )
+    file = file_of(prometheus, named=named, shown=shown)
+    night = publish(store, verdicts[shown], prometheus=file)
+    others = [publish(store, verdict) for name, verdict in verdicts.items() if name != shown]
+    return night_answer(store, night, otherwise=EXIT_OK, heading=heading, fields=fields, others=others)
 
 
 def _changed_names(verdict: NightVerdict) -> set[str]:

@@ -11,12 +11,13 @@ from harness.bisection.checkout import Commit
 from harness.bisection.search import Finding
 from harness.cli import output
 from harness.errors import CaseError, StoreError, UsageError
-from reports.changes.changes import Factor, changes_between
+from reports.changes.changes import ByRate, Factor, changes_between
 from reports.load import Run, load
 from reports.quantities import limits, times
 
 RunAt = Callable[[Commit], Path]
 """Runs the experiment by the code of a commit, and says in which folder; as `CommitRuns.run`."""
+_NO_ROUNDS = "the case has no rounds beside the baseline, and so no ratio to it"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,6 +66,9 @@ class Trials:
         change = next((each for each in changes.cases if each.strategy == self.strategy), None)
         if change is None:
             return None, "the case is in neither run"
+        # A rate in place of a ratio would show how fast the machine was that minute.
+        if change.factor is not None and isinstance(change.judged_by, ByRate) and not self.by_rates:
+            return None, _NO_ROUNDS
         return change.factor, change.why
 
     def why_no_result(self, index: int) -> str:

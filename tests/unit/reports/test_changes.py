@@ -13,8 +13,8 @@ from synthetic_run import DIED, FORMULA, MARKDOWN, SCRIPT, Case, write_run
 
 from harness.cli import main
 from harness.records.comparing.comparison_key import comparison_key
-from reports.changes.changes import Change, Changes, changes_between
-from reports.changes.wording import headline, to_document, to_markdown, to_terminal
+from reports.changes.changes import ByBaseline, ByRate, Change, Changes, changes_between
+from reports.changes.wording import changes_table, headline, to_document, to_markdown, to_terminal
 from reports.load import load
 from reports.pages.markdown_text import markdown_text
 
@@ -69,8 +69,10 @@ def test_nothing_has_changed_however_slow_the_machine_is(runs: Runs) -> None:
     assert verdicts(changes) == dict.fromkeys(USUAL_S, "same") | {"single": "cannot-tell"}
     assert changes.regressed == ()
     assert changes.geometric_mean == pytest.approx(1 / 1.4, rel=0.1)
-    assert of(changes, "ps").of == "÷ single"
-    assert of(changes, "single").of == "rate"
+    assert of(changes, "ps").judged_by == ByBaseline(name="single")
+    assert of(changes, "single").judged_by == ByRate()
+    figures = {row[0].text: row[4].text for row in changes_table(changes).rows}
+    assert (figures["ps"], figures["single"]) == ("÷ single", "rate")
     assert headline(changes) == "No case is shown to be slower or broken: 4 the same, 1 cannot be told."
 
 
@@ -152,7 +154,7 @@ def test_of_two_cases_nobody_knows_whether_the_baseline_has_moved(runs: Runs) ->
 def test_rates_alone_are_judged_where_that_is_asked_for(runs: Runs) -> None:
     changes = runs.changes(cases(), cases(), slower=1.5, by_rates=True)
     assert set(verdicts(changes).values()) == {"slower"}
-    assert {each.of for each in changes.cases} == {"rate"}
+    assert {each.judged_by for each in changes.cases} == {ByRate()}
 
 
 def test_too_few_repeats_have_no_interval(runs: Runs) -> None:

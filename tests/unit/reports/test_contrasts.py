@@ -123,6 +123,60 @@ def test_many_tests_of_one_table_need_more_than_one_of_them_alone() -> None:
     assert among > alone
 
 
+def among_noisy(repeats: int) -> dict[str, list[Record]]:
+    """Two strategies a third apart, and four of which no repeats say anything."""
+    apart = {
+        name: records(name, noisy(factor, seed=k, repeats=repeats))
+        for k, (name, factor) in enumerate((("a", 1.0), ("b", 1.3)))
+    }
+    draws = np.random.default_rng(5).normal(0.0, 1.0, size=(4, repeats))
+    for name, logs in zip("cdef", draws, strict=True):
+        apart[name] = records(name, [[0.01 * float(np.exp(log))] * N_ROUNDS for log in logs])
+    return apart
+
+
+def test_so_many_pairs_that_signs_could_show_nothing_are_tested_by_t() -> None:
+    usable = among_noisy(repeats=8)
+    alone, many = Contrasts({name: usable[name] for name in "ab"}), Contrasts(usable)
+    by_signs, by_t = alone.of("a", "b"), many.of("a", "b")
+    assert by_signs is not None
+    assert by_t is not None
+    assert by_signs.p_value == by_signs.least_p == 2 / 256
+    assert many.n_tests == 15
+    assert by_t.p_value == by_signs.t_p
+    assert many.of("b", "a") == by_t.inverse()
+    assert many.ahead("a", "b")
+
+
+def test_repeats_that_signs_can_show_something_of_keep_their_test() -> None:
+    lead = Contrasts(among_noisy(repeats=10)).of("a", "b")
+    assert lead is not None
+    assert lead.p_value == lead.least_p == 2 / 1024
+
+
+def test_unpaired_repeats_too_few_for_labels_are_corrected_too() -> None:
+    """Alone these two differ; as one pair of fifteen they do not."""
+    steps_s = {
+        "a": (0.0100, 0.0101, 0.0102),
+        "b": (0.0104, 0.0103, 0.0105),
+        "c": (0.01, 0.03, 0.02),
+        "d": (0.02, 0.01, 0.05),
+        "e": (0.05, 0.02, 0.01),
+        "f": (0.03, 0.05, 0.02),
+    }
+    usable = {
+        name: records(name, [[s] * N_ROUNDS for s in each], block=name) for name, each in steps_s.items()
+    }
+    alone, many = Contrasts({name: usable[name] for name in "ab"}), Contrasts(usable)
+    lead = many.of("a", "b")
+    assert lead is not None
+    assert not lead.is_paired
+    assert many.n_tests == 15
+    assert alone.p_of("a", "b") == lead.p_value
+    assert alone.ahead("a", "b")
+    assert not many.ahead("a", "b")
+
+
 def test_nothing_is_said_of_a_strategy_without_figures() -> None:
     contrasts = Contrasts({"a": records("a", noisy(1.0, seed=1)), "b": []})
     assert contrasts.of("a", "b") is None

@@ -1,9 +1,11 @@
 """Rules against faults: the rows of a report, and that they are there in each medium."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from synthetic_run import Case, write_run
+from synthetic_run import NONE, SINGLE, Case, write_run
 
 from harness.records.facts.outcome import Failure
 from harness.records.facts.robustness import Aggregated, Evaluation
@@ -14,9 +16,12 @@ from reports.pages.json_document import to_json
 from reports.pages.markdown import to_markdown
 from reports.pages.page import to_html
 from reports.rows import FaultMatrix, Report
-from reports.tables.robustness import fault_table, rule_table
+from reports.tables.robustness import fault_table, front_line, rule_table
 
 BAD = "<i>flip|</i>"
+DIVERGED = Failure(type="non-finite-loss", message="the loss must be finite, got inf", stage="run")
+
+MatrixOf = Callable[[list[Case]], FaultMatrix]
 
 
 def rule(f: int, n_faulty: int = 0, *, selects: bool = False) -> Aggregated:
@@ -38,7 +43,6 @@ def case(
     strategy: str, scenario: str, accuracy: float | None, aggregation: Aggregated, *, step_s: float = 0.01
 ) -> Case:
     evaluation = None if accuracy is None else Evaluation(step=105, metrics={"accuracy": accuracy})
-    diverged = Failure(type="non-finite-loss", message="the loss must be finite, got inf", stage="run")
     return Case(
         workload="digits-cnn",
         strategy=strategy,
@@ -49,7 +53,7 @@ def case(
         faults=("worker 4: sign-flip",) if scenario else (),
         evaluation=evaluation,
         aggregation=aggregation,
-        problems={} if accuracy is not None else dict.fromkeys(range(3), ("failed", diverged)),
+        problems={} if accuracy is not None else dict.fromkeys(range(3), ("failed", DIVERGED)),
     )
 
 
@@ -116,3 +120,85 @@ def test_every_medium_has_the_matrix_and_escapes_names(report: Report, matrix: F
     assert BAD in to_csv(report)
     assert '"fault_matrices"' in to_json(report)
     assert len(fault_table(matrix).rows) == 3
+
+
+@pytest.fixture
+def matrix_of(tmp_path: Path) -> MatrixOf:
+    """The one matrix of a small run."""
+
+    def make(cases: list[Case]) -> FaultMatrix:
+        (only,) = build([load(write_run(tmp_path / "run", cases, baseline="mean"))]).fault_matrices
+        return only
+
+    return make
+
+
+def test_one_device_and_a_control_by_themselves_are_no_scenario(matrix_of: MatrixOf) -> None:
+    beside = [Case(workload="digits-cnn", **SINGLE), Case(workload="digits-cnn", workers=5, **NONE)]
+    matrix = matrix_of([*beside, case("median", BAD, 0.85, rule(2, 1)), case("krum", BAD, 0.7, rule(1, 1))])
+    assert [name for name, _ in matrix.scenarios] == [BAD]
+    assert (matrix.shape, matrix.baseline) == (
+        "5 workers, 1 replica each, CPU, local provider, batch 64",
+        None,
+    )
+
+
+def test_without_a_scenario_free_of_faults_the_best_worst_figure_is_named(matrix_of: MatrixOf) -> None:
+    matrix = matrix_of(
+        [
+            case("median", BAD, 0.85, rule(2, 1)),
+            case("krum", BAD, 0.7, rule(1, 1)),
+            case("mean", BAD, 0.99, rule(0, 1)),
+        ]
+    )
+    assert front_line(matrix) == (
+        "The worst accuracy is best with median, 0.850; speed without faults was not measured."
+    )
+
+
+def test_that_no_strategy_has_a_figure_is_said_of_none_within_its_bound(matrix_of: MatrixOf) -> None:
+    matrix = matrix_of([case("mean", BAD, 0.5, rule(0, 1)), case("median", BAD, None, rule(2, 1))])
+    assert front_line(matrix) == "No strategy has a figure of accuracy under faults that its rule is for."
+
+
+def with_loss(each: Case, loss: float) -> Case:
+    return replace(each, evaluation=Evaluation(step=105, metrics={"loss": loss}))
+
+
+def test_a_perfect_figure_of_zero_is_on_the_front(matrix_of: MatrixOf) -> None:
+    cases = [
+        with_loss(case("median", scenario, 0.9, rule(2, n_faulty)), 0.0)
+        for scenario, n_faulty in (("", 0), (BAD, 1))
+    ]
+    matrix = matrix_of([*cases, with_loss(case("krum", BAD, 0.9, rule(1, 1)), 0.5)])
+    lines = {line.strategy: line for line in matrix.lines}
+    assert lines["median"].worst == 0.0
+    assert lines["median"].on_front
+    assert front_line(matrix).startswith("The worst loss is best with median with 0.000 at 1")
+
+
+@pytest.mark.parametrize("n_diverged", [1, 3])
+def test_one_repeat_that_went_to_pieces_makes_a_cell_diverged(matrix_of: MatrixOf, n_diverged: int) -> None:
+    some = dict.fromkeys(range(n_diverged), ("failed", DIVERGED))
+    matrix = matrix_of(
+        [
+            case("median", "", 0.9, rule(2)),
+            replace(case("median", BAD, 0.85, rule(2, 1)), problems=some),
+            case("krum", "", 0.8, rule(1)),
+            case("krum", BAD, 0.7, rule(1, 1)),
+        ]
+    )
+    lines = {line.strategy: line for line in matrix.lines}
+    cell = lines["median"].cells[1]
+    assert cell is not None
+    assert (cell.value, cell.outcome, cell.note) == (None, "diverged", f"{n_diverged} of 3 repeats")
+    assert not lines["median"].on_front
+    shown = {cells[0].text: cells for cells in fault_table(matrix).rows}
+    assert (shown["median"][2].text, shown["median"][2].note) == ("diverged", f"{n_diverged} of 3 repeats")
+    assert (shown["median"][3].text, shown["median"][3].value) == ("diverged", None)
+    assert front_line(matrix).startswith("The worst accuracy is best with krum with 0.700 at ")
+
+
+def test_figures_sort_as_numbers(matrix: FaultMatrix) -> None:
+    for line, cells in zip(matrix.lines, fault_table(matrix).rows, strict=True):
+        assert [cell.value for cell in cells[3:]] == [line.worst, line.relative_rate, line.payload_bytes]

@@ -31,7 +31,9 @@ def test_interval_and_p_are_those_of_the_paired_t_test(logs: list[float]) -> Non
     assert found.interval is not None
     assert math.log(found.interval.low) == pytest.approx(interval.low, abs=1e-9)
     assert math.log(found.interval.high) == pytest.approx(interval.high, abs=1e-9)
+    assert found.t_p == pytest.approx(test.pvalue, abs=1e-9)
     if len(logs) < 8:
+        assert found.least_p == 0.0
         assert found.p_value == pytest.approx(test.pvalue, abs=1e-9)
 
 
@@ -47,6 +49,13 @@ def test_p_of_signs_is_that_of_a_permutation_of_pairs(logs: list[float]) -> None
     )
     assert sign_flip_p(logs) == pytest.approx(test.pvalue)
     assert paired_ratio(pairs(logs)).p_value == sign_flip_p(logs)
+
+
+@pytest.mark.parametrize("n", [8, 10, 14, 30])
+def test_no_choice_of_signs_has_a_smaller_p_than_the_least(n: int) -> None:
+    found = paired_ratio(pairs(0.5 + i / 100 for i in range(n)))
+    assert found.p_value == pytest.approx(found.least_p)
+    assert found.by_t().p_value == found.t_p
 
 
 def test_many_signs_are_drawn_and_p_is_never_zero() -> None:

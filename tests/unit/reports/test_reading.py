@@ -10,7 +10,7 @@ from reports.compare import build
 from reports.pages.page import to_html
 from reports.pages.reading import reading_of_statistics
 from reports.paired_statistics import paired_ratio, sign_flip_p
-from reports.statistics import ratio
+from reports.statistics import permutation_p, ratio
 
 
 def named(pattern: str) -> int:
@@ -32,9 +32,9 @@ def test_signs_are_permuted_from_the_number_on_that_is_named(beyond: int) -> Non
 
 @pytest.mark.parametrize("beyond", [-1, 0])
 def test_labels_are_permuted_from_the_number_on_that_is_named(beyond: int) -> None:
-    n = named(r"permutation of labels, from (\d+) repeats") + beyond
-    lead = ratio(np.exp(logs(n)).tolist(), np.exp(logs(n)[::-1]).tolist())
-    assert (lead.p_value is not None) is (beyond == 0)
+    n = named(r"from (\d+) repeats of each on that of a permutation of labels") + beyond
+    top, bottom = np.exp(logs(n)).tolist(), np.exp(logs(n + 10)[:n]).tolist()
+    assert (ratio(top, bottom).p_value == permutation_p(top, bottom)) is (beyond == 0)
 
 
 @pytest.mark.parametrize("beyond", [-1, 0])

@@ -388,6 +388,13 @@ def test_another_batch_of_the_baseline_is_noted(compare: Compare) -> None:
     assert any("ran with a batch of 32" in note for note in found.notes)
 
 
+def test_of_cases_that_were_never_planned_no_batch_is_told(compare: Compare) -> None:
+    skipped = change(PS, batch_size=None, problems=dict.fromkeys(range(3), ("skipped", NO_GPU)))
+    found = compare([ALONE, skipped])
+    assert {r.strategy: r.status for r in found.rows} == {"single": "ok", "ps": "skipped"}
+    assert not [note for note in found.notes if "ran with a batch" in note]
+
+
 def test_parameters_make_another_strategy(compare: Compare) -> None:
     found = compare([ALONE, PS, change(PS, params={"sync": True, "staleness": 2})])
     assert {r.strategy for r in found.rows} == {"single", "ps", "ps:staleness=2,sync=true"}

@@ -7,6 +7,7 @@ import dataclasses
 import io
 import json
 import shlex
+import shutil
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -15,6 +16,7 @@ from synthetic_run import DIED, SINGLE, Case, write_run
 
 import reports
 from harness.cli import main
+from harness.records.facts.robustness import Aggregated, Evaluation
 from reports.compare import build
 from reports.load import load
 from reports.pages.markdown_text import markdown_text
@@ -117,3 +119,47 @@ def test_each_run_has_its_own_baseline(tmp_path: Path) -> None:
     text = reports.render([one, other], "md")
     assert "| ÷ single |" in text
     assert "| ÷ ps |" in text
+
+
+def scenario(strategy: str, name: str) -> Case:
+    return Case(
+        workload="v",
+        strategy=strategy,
+        class_="statistical",
+        workers=5,
+        scenario=name,
+        faults=(f"worker 4: {name}",) if name else (),
+        evaluation=Evaluation(step=105, metrics={"accuracy": 0.9}),
+        aggregation=Aggregated(rule="median", n=5, f=2, n_faulty=int(bool(name)), selects=False),
+    )
+
+
+def test_copies_of_a_run_have_curves_of_their_own(tmp_path: Path) -> None:
+    cases = [
+        CASES[0],
+        *(Case(workload="w", strategy="ps", workers=n) for n in (2, 4)),
+        *(Case(workload="w", strategy="ps", workers=2, link_mbit=(mbit, mbit)) for mbit in (10.0, 100.0)),
+        *(scenario("median", name) for name in ("", "sign-flip")),
+    ]
+    run = write_run(tmp_path / "runs" / "a", cases)
+    copy = Path(shutil.copytree(run, tmp_path / "backup" / "a"))
+    alone, both = build([load(run)]), build([load(run), load(copy)])
+    assert len(alone.scaling) == len(alone.link_sensitivity) == len(alone.fault_matrices) == 1
+    assert both.scaling == alone.scaling * 2
+    assert both.link_sensitivity == alone.link_sensitivity * 2
+    assert both.fault_matrices == alone.fault_matrices * 2
+
+
+def test_a_failure_of_single_is_listed_once_in_each_run(tmp_path: Path) -> None:
+    cases = [
+        Case(workload="w", problems={1: ("failed", DIED)}, **SINGLE),
+        *(Case(workload="w", strategy="ps", workers=n) for n in (2, 4)),
+    ]
+    run = write_run(tmp_path / "runs" / "a", cases)
+    copy = Path(shutil.copytree(run, tmp_path / "backup" / "a"))
+    report = build([load(run)])
+    assert len(report.comparisons) == 2
+    assert [(each.strategy, each.repeats, each.run) for each in report.problems] == [("single", (1,), "")]
+    name = load(run).name
+    both = build([load(run), load(copy)])
+    assert [(each.strategy, each.run) for each in both.problems] == [("single", name)] * 2

@@ -18,7 +18,7 @@ from harness.records.facts.outcome import StepSeconds
 from harness.records.facts.rounds import Rounds
 from harness.records.record import Record
 from reports.contrasts import Contrasts
-from reports.paired_statistics import adjusted, paired_ratio
+from reports.paired_statistics import adjusted, paired_ratio, sign_flip_p
 from reports.recommendation.ties import enough_repeats, tie_sentences, why_together
 from reports.rows import Comparison
 from reports.statistics import Ratio
@@ -87,6 +87,23 @@ def test_a_tie_has_no_corrected_p_where_nothing_contradicts_it() -> None:
     assert why_together("a", "b", table("a", "b")) == ""
 
 
+def test_the_p_that_is_named_is_the_one_that_was_used() -> None:
+    logs = (0.3, 0.42, 0.25, 0.05, 0.5, 0.1, 0.2, -0.15)
+    wild = np.random.default_rng(3).normal(0.0, 1.0, size=(4, len(logs))).tolist()
+    steps = {"a": (0.0,) * len(logs), "b": logs, **dict(zip("cdef", wild, strict=True))}
+    contrasts = Contrasts({name: records(name, values) for name, values in steps.items()})
+    t_p, corrected = scipy.stats.ttest_1samp(logs, 0.0).pvalue, contrasts.p_of("a", "b")
+    assert corrected is not None
+    said = re.fullmatch(
+        r"; alone these two would differ \(p=([\d.]+)\), corrected for the 15 pairs of this table p=([\d.]+)",
+        why_together("a", "b", contrasts),
+    )
+    assert said is not None
+    assert float(said[1]) == pytest.approx(t_p, rel=0.05)
+    assert sign_flip_p(logs) > 1.3 * t_p
+    assert float(said[2]) == pytest.approx(corrected, rel=0.05)
+
+
 @pytest.mark.parametrize("names", [("a", "b"), ("a", "b", "c"), ("a", "d", "b")])
 def test_the_corrected_p_stands_beside_the_interval_that_excludes_1(
     compare: Callable[..., Comparison], names: tuple[str, ...]
@@ -125,6 +142,20 @@ def test_more_tests_need_more_repeats_and_no_difference_is_never_told() -> None:
     assert of_six > alone
     assert enough_repeats(ratio_of((0.1, -0.1, 0.05, -0.05))) is None
     assert enough_repeats(ratio_of((0.1, 0.2))) is None
+
+
+def test_how_wide_an_interval_is_said_to_be_asks_for_no_more_repeats() -> None:
+    pairs = PairedRatios(logs=(0.02, 0.10, -0.02, 0.07))
+    assert enough_repeats(paired_ratio(pairs, confidence=0.97)) == enough_repeats(paired_ratio(pairs))
+
+
+def test_what_repeats_differ_by_on_other_cores_is_no_spread_to_be_waited_for() -> None:
+    logs, cores = (0.02, 0.10, -0.02, 0.07), ((0, 0), (1, 0), (0, 0), (1, 0))
+    on_cores = enough_repeats(paired_ratio(PairedRatios(logs=logs, cores=cores)))
+    alone = enough_repeats(paired_ratio(PairedRatios(logs=logs)))
+    assert on_cores is not None
+    assert alone is not None
+    assert on_cores < alone
 
 
 @pytest.mark.parametrize(

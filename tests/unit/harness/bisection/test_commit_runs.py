@@ -26,6 +26,7 @@ import json, pathlib, sys
 experiment, out = sys.argv[2], pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
 out.mkdir(parents=True)
 (out / "run.json").write_text(json.dumps({{"version": {version!r}, "arguments": sys.argv[1:]}}))
+(out / "results.jsonl").write_text("{{}}")
 """
 WAITS = """
 import os, pathlib, signal, sys
@@ -97,6 +98,15 @@ def test_commits_come_oldest_first_and_of_a_merge_the_side_merged_into(repositor
         checkout(repository).commits_in_a_row(aside, second)
     with pytest.raises(UsageError, match="needs commit 0123456789, which"):
         checkout(repository).commits_in_a_row(first, "0123456789" * 4)
+
+
+def test_what_a_history_calls_a_commit_is_no_option_of_git(repository: Repository, tmp_path: Path) -> None:
+    first = repository.commit("first")
+    option = f"--output={tmp_path}/"
+    for earlier, later in ((option, first), (first, option)):
+        with pytest.raises(UsageError, match="git says: fatal: Not a valid object name --output="):
+            checkout(repository).commits_in_a_row(earlier, later)
+    assert list(tmp_path.iterdir()) == [repository.root]
 
 
 def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_what_the_command_refuses_is_the_reason(tmp_path: Path) -> None:
 def test_a_command_that_leaves_nothing_is_told_with_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(case_run.sys, "executable", "/bin/false")
+    monkeypatch.setattr("sys.executable", "/bin/false")
     with pytest.raises(CaseError, match=rf"must leave a run, got status 1; its log is {tmp_path}/run\.log"):
         case_run.run_experiment(SPEC, tmp_path)
 

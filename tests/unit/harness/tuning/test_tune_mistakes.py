@@ -21,7 +21,7 @@ from harness.cli import main
             ["-s", "ps", "--out", "file/x.json"],
             "stratbench: out: must be a file that can be written, got file",
         ),
-        (["-s", "ps", "--out", "folder.json"], "got folder.json: a folder; name another"),
+        (["-s", "ps", "--out", "folder.json"], "got folder.json: Is a directory; name another"),
     ],
 )
 def test_a_mistake_costs_one_line_and_leaves_nothing(

@@ -12,6 +12,7 @@ import pytest
 
 from reports.history.benchmarks import benchmarks_night
 from reports.history.database import HistoryError
+from reports.history.night import NewNight
 from reports.history.store import writing
 from reports.history.verdicts import verdict_of
 
@@ -34,13 +35,18 @@ EXTRA = {
 }
 
 
+def night_of(path: Path) -> NewNight:
+    """The night of a file of which everything can be used."""
+    return benchmarks_night(path, tell=pytest.fail)
+
+
 def written(
     folder: Path, day: int, median: float, *, extra: dict[str, Any] | None = None, **machine: Any
 ) -> Path:
     document = {
         "datetime": f"2026-03-{day:02d}T03:00:00.123456+00:00",
         "machine_info": {"machine": "x86_64", "cpu": {"brand_raw": "Example"}, **machine},
-        "commit_info": {"id": f"sha{day}", "dirty": False},
+        "commit_info": {"id": f"{day:040x}", "dirty": False},
         "benchmarks": [
             {
                 "fullname": "tests/test_a.py::test_sum",
@@ -63,29 +69,39 @@ def test_a_file_as_it_is_written_becomes_a_night(tmp_path: Path) -> None:
     alone = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     subprocess.run(command, cwd=tmp_path, env=alone, check=True, capture_output=True, timeout=120)
     with writing(tmp_path / "store") as history:
-        night = benchmarks_night(tmp_path / "out.json").added_to(history)
+        night = night_of(tmp_path / "out.json").added_to(history)
         (series,) = history.series()
         assert series.subject.metric == "seconds"
         assert series.subject.strategy == "test_sum"
         assert 0 < series.values[0] < 1
         assert verdict_of(history, night).counts["new"] == 1
-        assert benchmarks_night(tmp_path / "out.json").added_to(history) == night
+        assert night_of(tmp_path / "out.json").added_to(history) == night
 
 
 def test_slower_is_worse_and_another_machine_another_series(tmp_path: Path) -> None:
     with writing(tmp_path / "store") as history:
         for day in range(1, 21):
-            night = benchmarks_night(written(tmp_path, day, 0.010 if day < 16 else 0.012)).added_to(history)
+            night = night_of(written(tmp_path, day, 0.010 if day < 16 else 0.012)).added_to(history)
         (regressed,) = verdict_of(history, night).regressed
         assert regressed.since is not None
-        assert (regressed.since.name, regressed.since.git_sha) == ("2026-03-16", "sha16")
-        other = benchmarks_night(written(tmp_path, 21, 0.02, python_version="3.14")).added_to(history)
+        assert (regressed.since.name, regressed.since.git_sha) == ("2026-03-16", f"{16:040x}")
+        other = night_of(written(tmp_path, 21, 0.02, python_version="3.14")).added_to(history)
         assert verdict_of(history, other).counts["new"] == 1
+
+
+def test_each_machine_is_judged_by_the_newest_night_that_it_has(tmp_path: Path) -> None:
+    with writing(tmp_path / "store") as history:
+        for day in range(1, 21):
+            night_of(written(tmp_path, day, 0.010 if day < 16 else 0.012)).added_to(history)
+            last = night_of(written(tmp_path, day, 0.010, cpu={"brand_raw": "Other"})).added_to(history)
+        verdict = verdict_of(history, last)
+    assert [each.series.subject.shape for each in verdict.regressed] == ["Example"]
+    assert verdict.counts["missed"] == 0
 
 
 def test_a_case_is_followed_by_all_that_it_costs(tmp_path: Path) -> None:
     with writing(tmp_path / "store") as history:
-        benchmarks_night(written(tmp_path, 1, 0.01, extra=EXTRA)).added_to(history)
+        night_of(written(tmp_path, 1, 0.01, extra=EXTRA)).added_to(history)
         series = {each.subject.metric: each for each in history.series()}
     values = {metric: each.values[0] for metric, each in series.items()}
     assert values == {"seconds": 0.01, "payload_bytes": 1e6, "tcp_bytes": 1.1e6, "peak_rss_bytes": 4e8}
@@ -98,7 +114,7 @@ def test_a_case_is_followed_by_all_that_it_costs(tmp_path: Path) -> None:
 
 def test_one_repeat_knows_no_error_of_its_own(tmp_path: Path) -> None:
     with writing(tmp_path / "store") as history:
-        benchmarks_night(written(tmp_path, 1, 0.01, extra={**EXTRA, "repeats": 1})).added_to(history)
+        night_of(written(tmp_path, 1, 0.01, extra={**EXTRA, "repeats": 1})).added_to(history)
         (seconds,) = (each for each in history.series() if each.subject.metric == "seconds")
     assert math.isnan(seconds.errors[0])
 
@@ -106,17 +122,17 @@ def test_one_repeat_knows_no_error_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("changed", [{"comparison_key": "0000"}, {"lock_hash": "0000"}])
 def test_another_method_or_lock_file_begins_new_series(tmp_path: Path, changed: dict[str, str]) -> None:
     with writing(tmp_path / "store") as history:
-        benchmarks_night(written(tmp_path, 1, 0.01, extra=EXTRA)).added_to(history)
-        benchmarks_night(written(tmp_path, 2, 0.01, extra=EXTRA)).added_to(history)
+        night_of(written(tmp_path, 1, 0.01, extra=EXTRA)).added_to(history)
+        night_of(written(tmp_path, 2, 0.01, extra=EXTRA)).added_to(history)
         assert len(history.series()) == 4
-        benchmarks_night(written(tmp_path, 3, 0.01, extra={**EXTRA, **changed})).added_to(history)
+        night_of(written(tmp_path, 3, 0.01, extra={**EXTRA, **changed})).added_to(history)
         assert len(history.series()) == 8
 
 
 def test_what_is_not_known_of_a_case_is_left_out(tmp_path: Path) -> None:
     extra = {**EXTRA, "payload_bytes_per_step": 0.0, "tcp_bytes_per_step": None, "peak_rss_bytes": "much"}
     with writing(tmp_path / "store") as history:
-        benchmarks_night(written(tmp_path, 1, 0.01, extra=extra)).added_to(history)
+        night_of(written(tmp_path, 1, 0.01, extra=extra)).added_to(history)
         assert [each.subject.metric for each in history.series()] == ["seconds"]
 
 
@@ -129,7 +145,7 @@ def test_what_is_no_such_file_is_refused_and_leaves_nothing(tmp_path: Path, text
     path.write_text(text)
     with writing(tmp_path / "store") as history:
         with pytest.raises(HistoryError, match="must be a file of pytest-benchmark, got"):
-            benchmarks_night(path).added_to(history)
+            night_of(path).added_to(history)
         assert history.nights() == []
 
 
@@ -151,6 +167,29 @@ def test_what_a_file_says_oddly_is_named_in_a_line(tmp_path: Path, changed: dict
     path.write_text(json.dumps({**document, **changed}))
     with writing(tmp_path / "store") as history:
         with pytest.raises(HistoryError, match=f"must be a file of pytest-benchmark, got .*{why}") as refused:
-            benchmarks_night(path).added_to(history)
+            night_of(path).added_to(history)
         assert history.nights() == []
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("commit", "kept", "n_lines"),
+    [
+        ("a" * 64, "a" * 64, 0),
+        ("unversioned", None, 0),
+        ("unknown", None, 0),
+        ("--output=/home/u/", None, 1),
+        ("A" * 40, None, 1),
+        ("a" * 40 + "\n", None, 1),
+        ("HEAD", None, 1),
+    ],
+)
+def test_a_commit_is_a_hash_in_full_or_none(
+    tmp_path: Path, commit: str, kept: str | None, n_lines: int
+) -> None:
+    path = written(tmp_path, 1, 0.01)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "commit_info": {"id": commit}}))
+    lines: list[str] = []
+    assert benchmarks_night(path, tell=lines.append).git_sha == kept
+    assert len(lines) == n_lines
+    assert all(f"{path} must name its commit by 40 or 64 hex digits, got {commit!r}" in x for x in lines)

@@ -39,6 +39,7 @@ class Bisection:
         asked: numbers of the commits that were run.
         problems: number of a commit → why it does not run. OutOfTimeError where None.
         failing: numbers of commits that run, but at which the case has no result.
+        without_baseline: the same of the baseline.
     """
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
@@ -49,6 +50,7 @@ class Bisection:
         self.problems: Mapping[int, str | None] = {}
         self.slower, self.slows_all, self.n_repeats = 1.25, False, 6
         self.failing: set[int] = set()
+        self.without_baseline: set[int] = set()
         self.experiments: list[dict[str, Any]] = []
         monkeypatch.setattr("harness.cli.nightly.bisection.checkout_root", lambda: self.repository.root)
 
@@ -101,11 +103,17 @@ class Bisection:
             raise OutOfTimeError if why is None else CaseError("commit-does-not-run", why, stage="run")
         slower = self.slower if number >= FIRST_BAD else 1.0
         single_s = 0.05 * (slower if self.slows_all else 1.0)
-        died = dict.fromkeys(range(self.n_repeats), ("failed", DIED)) if number in self.failing else {}
-        single = Case(
-            workload="digits-cnn", strategy="single", p50_s=single_s, traced=False, git_sha=commit.sha
-        )
-        cases = [single, replace(single, strategy="ps", p50_s=0.04 * slower, problems=died)]
+        died = dict.fromkeys(range(self.n_repeats), ("failed", DIED))
+        case = Case(workload="digits-cnn", strategy="ps", traced=False, git_sha=commit.sha)
+        cases = [
+            replace(
+                case,
+                strategy="single",
+                p50_s=single_s,
+                problems=died if number in self.without_baseline else {},
+            ),
+            replace(case, p50_s=0.04 * slower, problems=died if number in self.failing else {}),
+        ]
         out = runs.folder / "runs" / str(number)
         return write_run(out, cases, seed=number, minutes=(1.0, 1.05), n_repeats=self.n_repeats)
 
@@ -178,6 +186,34 @@ def test_a_case_that_fails_at_an_end_is_told_as_that(
     assert said["error"]["message"].startswith(f"{bisection.commits[end][:10]} change {end} must run")
     assert "worker 1 was killed by signal 9" in said["error"]["message"]
     assert bisection.asked == asked
+
+
+def test_a_ratio_is_not_judged_by_the_rate_where_the_baseline_fails(bisection: Bisection) -> None:
+    bisection.nights()
+    bisection.without_baseline = {FIRST_BAD}
+    status, said = bisection.said()
+    assert status == 1
+    assert said["suspects"] == bisection.commits[FIRST_BAD : FIRST_BAD + 2]
+    (skipped,) = said["skipped"]
+    assert skipped["commit"] == bisection.commits[FIRST_BAD]
+    assert "no rounds beside the baseline" in skipped["why"]
+
+
+@pytest.mark.parametrize("end", [0, N_COMMITS - 1])
+def test_an_end_without_a_ratio_is_told_as_that(bisection: Bisection, end: int) -> None:
+    bisection.nights()
+    bisection.without_baseline = {end}
+    status, said = bisection.said()
+    assert (status, said["error"]["type"]) == (1, "end-does-not-run")
+    assert "no rounds beside the baseline" in said["error"]["message"]
+
+
+def test_a_rate_is_judged_without_a_baseline(bisection: Bisection) -> None:
+    bisection.nights(metrics=("rate",))
+    bisection.without_baseline = {FIRST_BAD}
+    status, said = bisection.said()
+    assert status == 0
+    assert said["first_bad"]["commit"] == bisection.commits[FIRST_BAD]
 
 
 def test_too_few_repeats_for_an_interval_tell_nothing(bisection: Bisection) -> None:

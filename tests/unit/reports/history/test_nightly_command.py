@@ -38,12 +38,22 @@ def night(
     seeds = iter(range(1000))
 
     def make(
-        *arguments: str, slower: dict[str, float] | None = None, without: str = "", n_more: int = 0
+        *arguments: str,
+        slower: dict[str, float] | None = None,
+        without: str = "",
+        wrong: str = "",
+        n_more: int = 0,
     ) -> tuple[int, dict[str, Any]]:
         def run(_spec: object, options: RunOptions) -> RunOutcome:
             assert options.out is not None
             cases = [
-                Case(workload="w", strategy=name, p50_s=s * (slower or {}).get(name, 1.0), traced=False)
+                Case(
+                    workload="w",
+                    strategy=name,
+                    p50_s=s * (slower or {}).get(name, 1.0),
+                    equivalent=name != wrong,
+                    traced=False,
+                )
                 for name, s in USUAL_S.items()
                 if name != without
             ]
@@ -97,6 +107,34 @@ def test_a_slowdown_is_pending_and_then_ends_with_4_until_it_is_known(
     assert status == 0
     assert captured.out.startswith(f"{said['night']}: ")
     assert "a slower lock" in captured.out
+
+
+def test_a_case_that_computes_something_else_fails_its_night_whether_run_replayed_or_imported(
+    night: Callable[..., tuple[int, dict[str, Any]]], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    prometheus, store = tmp_path / "night.prom", tmp_path / "store"
+    for _ in range(12):
+        night()
+    status, said = night("--prometheus", str(prometheus), slower={"ps": 0.5}, wrong="ps")
+    assert status == 1
+    assert said["verdict"].endswith("5 missed, 1 without a figure - ps on w is NOT equivalent")
+    (lost,) = said["lost"]
+    assert (lost["status"], lost["message"]) == (
+        "not-equivalent",
+        "it does not compute what one device computes",
+    )
+    assert "Computes something else than it promises" in (store / "trend.html").read_text()
+    metrics = prometheus.read_text()
+    assert 'stratbench_nightly_cases_without_figure{experiment="quickstart"} 1.0' in metrics
+    assert 'strategy="ps"' not in metrics
+    status, captured = call(capsys, "nightly", "quickstart", "--store", str(store), "--replay", said["night"])
+    assert status == 1
+    assert captured.out.splitlines()[0] == said["verdict"]
+    assert captured.out.splitlines()[1].startswith("not-equivalent: ps on w · ")
+    ps = Case(workload="w", strategy="ps", equivalent=False)
+    run = write_run(tmp_path / "run", [ps], seed=99, experiment_name="quickstart")
+    status, imported = night("--import", str(run))
+    assert (status, imported["lost"][0]["status"]) == (1, "not-equivalent")
 
 
 def test_each_night_writes_the_trend_page_and_names_it(
@@ -419,6 +457,9 @@ def test_a_first_night_of_which_every_case_failed_is_told_replayed_and_has_nothi
             "ack: must not be given with --replay",
         ),
         (["--bisect", "ps", "--prometheus", "x.prom"], 2, "prometheus: must not be given with --bisect"),
+        (["--bisect", "ps", "--keep", "5"], 2, "keep: must not be given with --bisect"),
+        (["--replay", "2026-01-01", "--time-budget", "1m"], 2, "time-budget: must not be given with"),
+        (["--import", "run", "--keep", "5"], 2, "keep: must not be given with --import"),
         (["--replay", "2026-01-01"], 2, "must hold a history, got none"),
         (["--ack", "ps", "--reason", "x"], 2, "store: must name a history with a night, got none"),
         (["--time-budget", "soon"], 2, "time-budget: must be a time such as 90s"),

@@ -13,8 +13,11 @@ from synthetic_run import Case, write_run
 
 from harness.cli import main
 from harness.cli.nightly import trend_file
+from harness.cli.nightly.night_answer import night_answer
+from harness.cli.nightly.publishing import PublishedNight
 from reports.history.figures import Figure, Subject
-from reports.history.store import writing
+from reports.history.store import reading, writing
+from reports.history.verdicts import verdict_of
 from reports.trend.page import trend_page
 
 BEGAN = datetime(2026, 1, 5, 2, tzinfo=UTC)
@@ -48,13 +51,13 @@ class Store:
                     run_dir="",
                 )
 
-    def benchmarks(self, day: int, *, median: float = 0.1) -> Path:
-        """A file of pytest-benchmark of a day of January."""
+    def benchmarks(self, day: int, *, median: float = 0.1, test_file: str = "a.py", hour: int = 3) -> Path:
+        """A file of pytest-benchmark of a day of January, of one test file."""
         stats = {"median": median, "stddev": 0.001, "rounds": 5}
-        file = self.folder / f"{day}-{median}.json"
+        file = self.folder / f"{day}-{median}-{test_file}.json"
         document = {
-            "datetime": f"2026-01-{day:02d}T03:00:00+00:00",
-            "benchmarks": [{"fullname": "a.py::test_b", "name": "test_b", "stats": stats}],
+            "datetime": f"2026-01-{day:02d}T{hour:02d}:00:00+00:00",
+            "benchmarks": [{"fullname": f"{test_file}::test_b", "name": "test_b", "stats": stats}],
         }
         file.write_text(json.dumps(document))
         return file
@@ -284,6 +287,41 @@ def test_an_import_of_several_experiments_tells_of_each_and_ends_with_4_if_any_r
     assert (status, other["experiment"], other["series"]["regressed"]) == (4, "pytest-benchmark", 1)
     assert other["report"] == str(store.page)
     assert store.said("--import", str(run))[0] == 0
+
+
+def test_each_test_file_is_judged_by_the_newest_night_that_has_it(store: Store) -> None:
+    slower = [store.benchmarks(k + 1, median=0.1 if k < SLOWER_SINCE else 0.15) for k in range(N_NIGHTS)]
+    unchanged = [store.benchmarks(k + 1, test_file="b.py", hour=4) for k in range(N_NIGHTS)]
+    paths = [part for path in (*slower, *unchanged) for part in ("--import", str(path))]
+    prometheus = store.folder / "night.prom"
+    status, said = store.said(*paths, "--prometheus", str(prometheus), experiment="pytest-benchmark")
+    assert (status, said["night"]) == (4, "2026-01-19.2")
+    assert said["series"]["regressed"] == said["series"]["ok"] == 1
+    assert said["series"]["missed"] == 0
+    assert [each["case"] for each in said["regressions"]] == ["a.py::test_b"]
+    assert regressed(prometheus) == 1
+
+
+def test_an_answer_in_words_writes_nothing(store: Store) -> None:
+    store.nights("quickstart")
+    with reading(store.path) as history:
+        verdict = verdict_of(history, history.nights()[-1])
+    before = sorted(store.path.iterdir())
+    answer = night_answer(store.path, PublishedNight(verdict=verdict, report=None), otherwise=0)
+    assert answer.exit_status == 4
+    assert sorted(store.path.iterdir()) == before
+
+
+def test_a_run_whose_commit_is_no_hash_becomes_a_night_without_one(store: Store) -> None:
+    case = Case(workload="w", strategy="ps", git_sha="--output=/home/u/")
+    run = write_run(store.folder / "run", [case], experiment_name="quickstart")
+    status, _, err = store.called("--import", str(run))
+    assert status == 0
+    assert err[0] == (
+        f"{run} must name its commit by 40 or 64 hex digits, got '--output=/home/u/'; the night has no commit"
+    )
+    with reading(store.path) as history:
+        assert [night.git_sha for night in history.nights()] == [None]
 
 
 def test_a_file_for_prometheus_is_of_the_named_experiment_alone(store: Store) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reports.history.figures import Figure, Subject
+from reports.history.figures import Figure, Lost, Subject
 from reports.history.store import History, Night, writing
 from reports.history.verdicts import NightVerdict, verdict_of
 from reports.history.wording import change_text, document_of, further_lines, verdict_line
@@ -356,6 +356,27 @@ def test_a_night_is_judged_again_as_it_was(nights: Nights) -> None:
     nights.add(10)
     again = said(nights, night)
     assert verdict_line(again) == verdict_line(before)
+
+
+def test_wrong_cases_are_named_before_all_else(nights: Nights) -> None:
+    lost = [
+        Lost(case=f"c{k}", workload="w", shape="s", strategy=f"s{k}", status=status, message="m")
+        for k, status in enumerate(["failed", "not-equivalent", *["beyond-bound"] * 5])
+    ]
+    verdict = said(
+        nights,
+        nights.history.add(
+            (), lost, started_utc=BEGAN.isoformat(), experiment="x", run="r", run_dir="", git_sha=None
+        ),
+    )
+    beyond = "; ".join(f"s{k} on w is BEYOND its bound" for k in (2, 3, 4))
+    assert verdict_line(verdict) == (
+        f"2026-01-05: no series, 7 without a figure - s1 on w is NOT equivalent; {beyond}; "
+        "2 more compute something else than they promise"
+    )
+    lines = further_lines(verdict, lambda _: ())
+    assert lines[0] == "not-equivalent: s1 on w · s: m"
+    assert lines[-1] == "no figure: s0 on w · s: m"
 
 
 def test_names_are_spelt_out_on_a_terminal(nights: Nights) -> None:

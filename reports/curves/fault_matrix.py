@@ -8,42 +8,42 @@ from dataclasses import replace
 
 from harness.records.record import KILLED_BY_FAULT, WENT_TO_PIECES
 from reports.curves.front import undominated
+from reports.curves.scaling import is_single
+from reports.curves.sources import Source
 from reports.quantities import interval_of
 from reports.rows import Comparison, FaultCell, FaultLine, FaultMatrix, Row
+from reports.shapes import shape_text
 
 DIVERGED, _DIED = "diverged", "worker died"
 _LESS_IS_BETTER = ("loss", "error", "perplexity")
 
 
-def fault_matrices(comparisons: Sequence[Comparison]) -> tuple[FaultMatrix, ...]:
+def fault_matrices(sources: Sequence[Source]) -> tuple[FaultMatrix, ...]:
     """A matrix for each metric of each workload and shape that was run in scenarios with faults."""
-    alike: dict[tuple[object, ...], list[Comparison]] = {}
-    for comparison in comparisons:
-        alike.setdefault(_without_scenario(comparison), []).append(comparison)
+    alike: dict[tuple[object, ...], list[Source]] = {}
+    for source in sources:
+        alike.setdefault((source.run_number, replace(source.shape, scenario="")), []).append(source)
     matrices = []
     for together in alike.values():
-        # A control by itself, which no fault concerns, is no scenario.
-        members = [each for each in together if any(row.class_ != "control" for row in each.rows)]
+        shape = shape_text(replace(together[0].shape, scenario=""))
+        members = [source.comparison for source in together if _is_scenario(source.comparison)]
         metrics = dict.fromkeys(name for each in members for row in each.rows for name in row.metrics)
         if any(each.faults for each in members):
-            matrices += [_matrix(members, metric) for metric in metrics]
+            matrices += [_matrix(members, metric, shape) for metric in metrics]
     return tuple(matrices)
 
 
-def _without_scenario(comparison: Comparison) -> tuple[object, ...]:
-    """What scenarios have in common."""
-    each = comparison
-    where = (each.run, each.workload, each.provider, each.device, each.workers, each.replicas)
-    how = (each.batch_size, each.link_requested_mbit, each.precision, each.xla, _shape_without_faults(each))
-    return *where, *how
+def _is_scenario(comparison: Comparison) -> bool:
+    """Whether it has strategies that faults concern: a control or one device by itself is none."""
+    return any(row.class_ != "control" and not is_single(row) for row in comparison.rows)
 
 
-def _shape_without_faults(comparison: Comparison) -> str:
-    return comparison.shape.partition(", faults: ")[0]
+def _matrix(members: Sequence[Comparison], metric: str, shape: str) -> FaultMatrix:
+    """One metric.
 
-
-def _matrix(members: Sequence[Comparison], metric: str) -> FaultMatrix:
-    """One metric."""
+    Args:
+        shape: what the scenarios have in common, in words.
+    """
     less = less_is_better(metric)
     clean = next((each for each in members if not each.faults), None)
     rows = {each.scenario: {row.strategy: row for row in each.rows} for each in members}
@@ -78,7 +78,7 @@ def _matrix(members: Sequence[Comparison], metric: str) -> FaultMatrix:
     return FaultMatrix(
         run=members[0].run,
         workload=members[0].workload,
-        shape=_shape_without_faults(members[0]),
+        shape=shape,
         metric=metric,
         less_is_better=less,
         baseline=None if clean is None else clean.baseline,
@@ -94,13 +94,16 @@ def _cell(row: Row | None, metric: str, *, has_faults: bool) -> FaultCell | None
     # A sum of gradients is a rule for none.
     alone = row.mark.kind == "reference"
     void = has_faults and not alone and (row.rule is None or row.rule.n_faulty > row.rule.f)
-    found = row.metrics.get(metric)
-    if found is not None:
-        return FaultCell(value=found, outcome="", step=row.metric_step, void=void)
-    kinds = [problem.type for problem in row.problems]
-    diverged = any(kind in WENT_TO_PIECES for kind in kinds)
-    died = KILLED_BY_FAULT in kinds
-    outcome = DIVERGED if diverged else _DIED if died else row.status if row.status != "ok" else "no figure"
+    mean = row.metrics.get(metric)
+    n_diverged = sum(len(each.repeats) for each in row.problems if each.type in WENT_TO_PIECES)
+    if n_diverged:
+        # Whoever trains once may have one of these; a mean of the others would hide them.
+        note = f"{n_diverged} of {row.n_repeats} repeats"
+        return FaultCell(value=None, outcome=DIVERGED, step=None, void=void, note=note)
+    if mean is not None:
+        return FaultCell(value=mean, outcome="", step=row.metric_step, void=void)
+    died = any(problem.type == KILLED_BY_FAULT for problem in row.problems)
+    outcome = _DIED if died else row.status if row.status != "ok" else "no figure"
     return FaultCell(value=None, outcome=outcome, step=None, void=void)
 
 
@@ -110,9 +113,9 @@ def _counts(cell: FaultCell) -> bool:
 
 
 def _score(cell: FaultCell, *, less: bool) -> float:
-    """What went to pieces is worth nothing."""
+    """What went to pieces is worse than any figure."""
     if cell.value is None:
-        return math.inf if less else 0.0
+        return math.inf if less else -math.inf
     return cell.value.value
 
 
@@ -136,6 +139,6 @@ def _front(lines: Iterable[FaultLine], *, less: bool) -> Iterable[str]:
     points: Mapping[str, tuple[float, float]] = {
         line.strategy: (line.relative_rate, -line.worst if less else line.worst)
         for line in lines
-        if line.relative_rate is not None and line.worst and math.isfinite(line.worst)
+        if line.relative_rate is not None and line.worst is not None and math.isfinite(line.worst)
     }
     yield from undominated(points)
