@@ -42,6 +42,13 @@ def verify_document(answer: Verified) -> dict[str, object]:
         "loss_check": None
         if verdict.loss is None
         else {"error": verdict.loss.error, **_limits(verdict.loss.limits)},
+        "gradient_check": None
+        if verdict.nearest_gradient is None
+        else {
+            "variable": verdict.nearest_gradient.name,
+            "error": verdict.nearest_gradient.error,
+            **_limits(verdict.nearest_gradient.limits),
+        },
         "loss": list(verification.losses),
         "reference_loss": list(verification.reference_losses),
         "results": [asdict(result) for result in verification.results],

@@ -7,6 +7,8 @@ from typing import Literal
 
 DECIDABLE_TOLERANCE = 0.1
 DECIDABLE_SHARE = 0.95
+BEYOND_ROUNDING = 1e3
+"""Multiples of a tolerance that no rounding comes to, however much it hides."""
 FLOAT64_EPS = 2.0**-52
 _N_NAMED = 3
 
@@ -36,6 +38,7 @@ class VariableVerdict:
         n_elements: of the whole variable.
         update_error: the worst among its copies; infinite where one is missing, misshapen or not finite.
         unmoved: a trainable that met a gradient and stayed where it was, in the reference.
+        finite: whether the reference's stays in the numbers.
     """
 
     name: str
@@ -45,6 +48,7 @@ class VariableVerdict:
     update_error: float
     limits: Limits
     unmoved: bool = False
+    finite: bool = True
 
     @property
     def decidable(self) -> bool:
@@ -57,8 +61,10 @@ class VariableVerdict:
         # One that had to stay where it is shows nothing by staying there, and much by moving.
         if self.limits.decide:
             return not self.update_error <= self.limits.tolerance
-        # Rounding may move it anywhere, but not out of the numbers where the reference stays among them.
-        return not isfinite(self.update_error) and isfinite(self.limits.floor)
+        # Rounding may move it, but not to anywhere, nor out of the numbers where the reference stays in them.
+        if not isfinite(self.update_error):
+            return isfinite(self.limits.floor)
+        return self.update_error > BEYOND_ROUNDING * self.limits.tolerance
 
     @property
     def use_of_tolerance(self) -> float:
@@ -82,22 +88,46 @@ class LossVerdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GradientVerdict:
+    """The norm of a variable's gradient in the first step beside the reference's, relative to it."""
+
+    name: str
+    error: float
+    limits: Limits
+
+    @property
+    def wrong(self) -> bool:
+        """Whether rounding does not explain the difference."""
+        return not self.error <= self.limits.tolerance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """Whether a state is the reference's.
 
     Attributes:
         loss: None where no losses were compared.
+        gradients: those whose norms were compared, and rounding leaves something of.
     """
 
     variables: tuple[VariableVerdict, ...]
     loss: LossVerdict | None = None
+    gradients: tuple[GradientVerdict, ...] = ()
 
     @property
     def equivalent(self) -> bool | None:
         """False if anything is wrong, None if too little of the model can be judged, else True."""
         if any(v.wrong for v in self.variables) or (self.loss is not None and self.loss.wrong):
             return False
+        if any(gradient.wrong for gradient in self.gradients):
+            return False
         return None if self._too_little() else True
+
+    @property
+    def wrong(self) -> tuple[str, ...]:
+        """Names of variables that are wrong, and of those whose gradients are."""
+        variables = (v.name for v in self.variables if v.wrong)
+        return tuple(dict.fromkeys((*variables, *(g.name for g in self.gradients if g.wrong))))
 
     @property
     def undecidable(self) -> tuple[str, ...]:
@@ -110,6 +140,11 @@ class Verdict:
         decidable = [v for v in self.variables if v.decidable]
         # Where nothing differs, one that could have differed.
         return max(decidable, key=lambda v: (v.use_of_tolerance, v.limits.tolerance), default=None)
+
+    @property
+    def nearest_gradient(self) -> GradientVerdict | None:
+        """The gradient whose norm is nearest to its limit, or farthest beyond it; None without any."""
+        return max(self.gradients, key=lambda g: g.error / g.limits.tolerance, default=None)
 
     @property
     def tolerance(self) -> float:
@@ -125,6 +160,12 @@ class Verdict:
             return f"{worst.name} is off by {_error(worst.update_error, worst.limits)}"
         if self.loss is not None and self.loss.wrong:
             return f"the losses are off by {_error(self.loss.error, self.loss.limits)}"
+        gradient = self.nearest_gradient
+        if gradient is not None and gradient.wrong:
+            return (
+                f"the norm of the first gradient of {gradient.name} is off by "
+                f"{_error(gradient.error, gradient.limits)}, which its update hides, as one that clips does"
+            )
         lacking = self._too_little()
         if not lacking:
             return None
@@ -136,8 +177,14 @@ class Verdict:
     def why_undecidable(self) -> str | None:
         """What keeps variables from being judged, their names and the way out; None where all can be."""
         unmoved = [v for v in self.variables if v.unmoved]
-        noisy = [v for v in self.variables if not v.decidable and not v.unmoved]
+        infinite = [v for v in self.variables if not v.finite]
+        noisy = [v for v in self.variables if not v.decidable and not v.unmoved and v.finite]
         causes = []
+        if infinite:
+            causes.append(
+                f"{named([v.name for v in infinite])} holds numbers that are not finite after the "
+                "reference's own steps (lower the learning rate, or check the data)"
+            )
         if unmoved:
             causes.append(
                 f"{named([v.name for v in unmoved])} did not move although the gradient is not zero (a loss "

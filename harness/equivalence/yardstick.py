@@ -1,17 +1,26 @@
 """A reference to compare states with: its errors, noise floors and tolerances as numbers; no TensorFlow."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from harness.equivalence.verdict import Limits, LossVerdict, VariableVerdict, Verdict
+from harness.equivalence.verdict import (
+    FLOAT64_EPS,
+    GradientVerdict,
+    Limits,
+    LossVerdict,
+    VariableVerdict,
+    Verdict,
+)
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Copy: TypeAlias = tuple[str, int | None]
 """A variable's name, and the rank that has this copy for itself; None where there is one for all replicas."""
+Gradient: TypeAlias = tuple[str, int]
+"""A captured gradient: its variable, and its place among the gradients of that variable."""
 
 NOISE_FACTOR = 10.0
 STEP_FACTOR = 64.0
@@ -42,10 +51,33 @@ class Outcome:
     Attributes:
         values: its state after the last step.
         losses: of every step.
+        gradient_norms: of the first step, as updates take them.
     """
 
     values: Mapping[Copy, Array]
     losses: Sequence[float]
+    gradient_norms: Mapping[Gradient, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientNorm:
+    """The norm of a gradient in the first step.
+
+    Attributes:
+        scale: what an error is relative to: itself, at least a thousandth of the largest.
+        limits: what rounding explains of an error.
+    """
+
+    value: float
+    scale: float
+    limits: Limits
+
+    def error(self, norms: Sequence[float]) -> float:
+        """How far the farthest of some norms is from it."""
+        apart = largest_difference(np.asarray(norms, np.float64), np.full(len(norms), self.value))
+        if apart == 0.0:
+            return 0.0
+        return apart / self.scale if self.scale else inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +87,12 @@ class Yardstick:
     Attributes:
         values: the reference's state after the last step.
         losses: the reference's, of every step.
-        scales: variable → how far it moved there, at least a thousandth of the farthest of its group.
+        scales: variable → how far it moved there, at least a thousandth of the farthest of its group, or, of
+            forward state, of its own largest number.
         limits: variable → what rounding explains of its error; of no variable before it is measured.
         loss_limits: the same of the losses.
         unmoved: trainables that met a gradient and stayed where they were.
+        gradient_norms: gradient → its norm in the first step, and what rounding explains of another one.
     """
 
     variables: tuple[Checked, ...]
@@ -68,6 +102,7 @@ class Yardstick:
     limits: Mapping[str, Limits]
     loss_limits: Limits
     unmoved: frozenset[str]
+    gradient_norms: Mapping[Gradient, GradientNorm]
 
     @classmethod
     def of(
@@ -79,6 +114,7 @@ class Yardstick:
         *,
         with_gradient: Collection[str] = (),
         loss_eps: float,
+        gradient_eps: float = FLOAT64_EPS,
     ) -> "Yardstick":
         """Take the measure of a reference.
 
@@ -87,11 +123,12 @@ class Yardstick:
             others: outcomes that differ from it in rounding only; at least three.
             with_gradient: variables that met a gradient other than zero.
             loss_eps: of the type that losses are computed in.
+            gradient_eps: of the coarsest type on the way to gradients.
         """
         n_steps = len(reference.losses)
         moved = _moved(variables, initial, reference.values)
         exact = Limits(floor=0.0, tolerance=0.0, eps=0.0)
-        scales = _scales(variables, moved)
+        scales = _scales(variables, moved, reference.values)
         stored = _stored(variables, initial, reference.values)
         silent = cls(
             variables=tuple(variables),
@@ -105,6 +142,7 @@ class Yardstick:
                 for v in variables
                 if v.kind == "trainable" and v.name in with_gradient and moved[v.name] == 0.0
             ),
+            gradient_norms=_gradient_norms(reference, others, gradient_eps),
         )
         errors = [silent.errors(other.values) for other in others]
         loss_floor = max(silent.loss_error(other.losses) for other in others)
@@ -127,11 +165,17 @@ class Yardstick:
         """Steps on the way to its state."""
         return len(self.losses)
 
-    def judge(self, actual: Mapping[Copy, Array], losses: Sequence[float] | None = None) -> Verdict:
+    def judge(
+        self,
+        actual: Mapping[Copy, Array],
+        losses: Sequence[float] | None = None,
+        gradient_norms: Mapping[Gradient, Sequence[float]] | None = None,
+    ) -> Verdict:
         """Compare all copies of all variables with the reference.
 
         Args:
             losses: global losses of the steps on the way there; None compares states only.
+            gradient_norms: of the first step, those of all copies; None where nobody looked.
         """
         errors = self.errors(actual)
         n_elements = {name: value.size for (name, _), value in self.values.items()}
@@ -145,23 +189,29 @@ class Yardstick:
                     update_error=errors[v.name],
                     limits=self.limits[v.name],
                     unmoved=v.name in self.unmoved,
+                    finite=self.scales[v.name] < inf,
                 )
                 for v in self.variables
             ),
             loss=None
             if losses is None
             else LossVerdict(error=self.loss_error(losses), limits=self.loss_limits),
+            gradients=tuple(
+                GradientVerdict(name=gradient[0], error=expected.error(norms), limits=expected.limits)
+                for gradient, norms in (gradient_norms or {}).items()
+                if (expected := self.gradient_norms.get(gradient)) is not None and expected.limits.decide
+            ),
         )
 
     def errors(self, actual: Mapping[Copy, Array]) -> dict[str, float]:
         """The update error of every variable, of its worst copy; what a strategy added is not compared."""
-        kinds = {v.name: v.kind for v in self.variables}
+        names = {v.name: None for v in self.variables}
         worst: dict[str, float] = {}
         for (name, rank), value in actual.items():
-            if name in kinds:
-                error = self._error(name, kinds[name], value, self._expected(name, rank))
+            if name in names:
+                error = self._error(name, value, self._expected(name, rank))
                 worst[name] = max(worst.get(name, 0.0), error)
-        return {name: worst.get(name, inf) for name in (v.name for v in self.variables)}
+        return {name: worst.get(name, inf) for name in names}
 
     def loss_error(self, losses: Sequence[float]) -> float:
         """The largest difference of a step's loss, relative to the reference's largest."""
@@ -181,22 +231,18 @@ class Yardstick:
                 return self.values[copy]
         raise KeyError(name)
 
-    def _error(self, name: str, kind: str, value: Array, expected: Array) -> float:
+    def _error(self, name: str, value: Array, expected: Array) -> float:
         if value.shape != expected.shape:
             return inf
         if not is_inexact(expected):
             return 0.0 if np.array_equal(value, expected) else inf
-        if kind == "state":
-            # A mask holds infinities and a running minimum begins with one, which are as they should be.
-            differs = value != expected
-            value, expected = value[differs], expected[differs]
-        difference = largest_difference(value, expected)
+        difference = _unlike(value, expected)
+        # Where the reference goes out of the numbers, what is wrong in the same way is no better.
+        if difference == inf or self.scales[name] == inf:
+            return inf
         if difference == 0.0:
             return 0.0
-        # Where the reference is not finite its scale is not either, and their quotient would hide it.
-        if difference == inf or self.scales[name] == 0.0:
-            return inf
-        return difference / self.scales[name]
+        return difference / self.scales[name] if self.scales[name] else inf
 
 
 def _limits(floor: float, eps: float, n_steps: int, *, per_store: float) -> Limits:
@@ -209,19 +255,40 @@ def _limits(floor: float, eps: float, n_steps: int, *, per_store: float) -> Limi
     return Limits(floor=floor, tolerance=NOISE_FACTOR * floor + of_steps, eps=eps)
 
 
+def _gradient_norms(
+    reference: Outcome, others: Sequence[Outcome], eps: float
+) -> dict[Gradient, GradientNorm]:
+    norms = reference.gradient_norms
+    # What is small beside all others may be nothing but rounding.
+    least = GROUP_SHARE * max((norm for norm in norms.values() if isfinite(norm)), default=0.0)
+    measured = {}
+    for gradient, norm in norms.items():
+        exact = Limits(floor=0.0, tolerance=0.0, eps=eps)
+        silent = GradientNorm(value=norm, scale=max(norm, least), limits=exact)
+        floor = silent.error([other.gradient_norms[gradient] for other in others])
+        measured[gradient] = replace(silent, limits=_limits(floor, eps, 1, per_store=0.0))
+    return measured
+
+
 def _moved(
     variables: Sequence[Checked], initial: Mapping[Copy, Array], values: Mapping[Copy, Array]
 ) -> dict[str, float]:
-    """Variable → how far it went, the farthest of its copies; of forward state, as far as that is finite."""
+    """Variable → how far it went, the farthest of its copies; infinite where it went out of the numbers.
+
+    Forward state may: a running minimum begins with an infinity. Of that, what is finite counts.
+    """
     kinds = {v.name: v.kind for v in variables}
     moved = dict.fromkeys(kinds, 0.0)
-    for copy, value in values.items():
-        if is_inexact(value):
-            end, start = value, initial[copy]
-            if kinds[copy[0]] == "state":
+    for copy, end in values.items():
+        if is_inexact(end):
+            start = initial[copy]
+            distance = _unlike(end, start)
+            if distance == inf and kinds[copy[0]] == "state":
                 is_finite = np.isfinite(end)
-                end, start = end[is_finite], np.where(np.isfinite(start), start, 0)[is_finite]
-            moved[copy[0]] = max(moved[copy[0]], largest_difference(end, start))
+                distance = largest_difference(
+                    end[is_finite], np.where(np.isfinite(start), start, 0)[is_finite]
+                )
+            moved[copy[0]] = max(moved[copy[0]], distance)
     return moved
 
 
@@ -237,11 +304,36 @@ def _stored(
     return {name: largest if isfinite(largest) else 0.0 for name, largest in stored.items()}
 
 
-def _scales(variables: Sequence[Checked], moved: Mapping[str, float]) -> dict[str, float]:
-    farthest: dict[str, float] = {}
+def _scales(
+    variables: Sequence[Checked], moved: Mapping[str, float], values: Mapping[Copy, Array]
+) -> dict[str, float]:
+    """Variable → what its error is relative to: how far it moved, at least a thousandth of what follows.
+
+    Of trainables and slots, the farthest of their group that stays in the numbers. Forward state is no group,
+    for averages stand beside counts, which have another unit: its own largest number.
+    """
+    kinds = {v.name: v.kind for v in variables}
+    largest: dict[str, float] = {}
     for v in variables:
-        farthest[v.group] = max(farthest.get(v.group, 0.0), moved[v.name])
-    return {v.name: max(moved[v.name], GROUP_SHARE * farthest[v.group]) for v in variables}
+        if v.kind != "state" and moved[v.name] < inf:
+            largest[v.group] = max(largest.get(v.group, 0.0), moved[v.name])
+    for (name, _), value in values.items():
+        if kinds[name] == "state" and is_inexact(value):
+            finite = value[np.isfinite(value)]
+            largest[name] = max(largest.get(name, 0.0), largest_difference(finite, np.zeros_like(finite)))
+    return {
+        v.name: max(moved[v.name], GROUP_SHARE * largest.get(v.name if v.kind == "state" else v.group, 0.0))
+        for v in variables
+    }
+
+
+def _unlike(value: Array, other: Array) -> float:
+    """The largest difference, where equal infinities, as of masks, are none."""
+    difference = largest_difference(value, other)
+    if difference < inf:
+        return difference
+    differs = value != other
+    return largest_difference(value[differs], other[differs])
 
 
 def largest_difference(value: Array, other: Array) -> float:
@@ -254,8 +346,8 @@ def largest_difference(value: Array, other: Array) -> float:
 
 
 def widened(value: Array) -> Array:
-    """The value in float64, or complex128 if it is complex."""
-    return value.astype(np.complex128 if np.iscomplexobj(value) else np.float64)
+    """The value in float64, or complex128 if it is complex; itself where it is that already."""
+    return value.astype(np.complex128 if np.iscomplexobj(value) else np.float64, copy=False)
 
 
 def is_inexact(value: Array) -> bool:

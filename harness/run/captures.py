@@ -11,6 +11,7 @@ from harness.equivalence.yardstick import Array
 from harness.errors import UNSUPPORTED, CaseError, UsageError
 from harness.experiment.cases import Case, global_batch
 from harness.measure.timeouts import USUAL, Timeouts
+from harness.normalised_path import normalised
 from harness.provision.failures import USER_ERROR
 from harness.run.checkpoints import Restored
 from harness.run.made_once import MadeOnce
@@ -50,7 +51,8 @@ class Capture:
 class Captures:
     """Captures, batches and references under one folder, each made when it is first asked for.
 
-    What cannot be made because of a user's mistake is not tried again: the same error is raised.
+    What cannot be made because of a user's mistake, or was tried twice, is not tried again: the same error is
+    raised.
 
     Args:
         call: where they are made.
@@ -76,10 +78,10 @@ class Captures:
         self._folder = folder
         self._timeouts = timeouts
         self._seen = seen
-        self._restore = None if restore is None else restore.absolute()
+        self._restore = None if restore is None else normalised(restore)
         self._call = call
         self._seed = seed
-        self._n_batches, self._n_least = n_batches, n_least
+        self.n_batches, self._n_least = n_batches, n_least
         self._captures = MadeOnce[Capture]()
         self._batches = MadeOnce[Path]()
         self._references = MadeOnce[Reference]()
@@ -158,8 +160,10 @@ class Captures:
 
         return self._separabilities.get((free.folder, batches, topology), make)
 
-    def bounds(self, case: Case, capture: Capture, plan: Plan, n_steps: int) -> BoundVerdict:
-        """Whether a compressed strategy stays within its bounds.
+    def bounds(
+        self, case: Case, capture: Capture, plan: Plan, n_steps: int, *, float64: bool
+    ) -> BoundVerdict:
+        """Whether a compressed strategy stays within its bounds, in float64 or the model's own types.
 
         Raises:
             CaseError: that cannot be found out.
@@ -167,11 +171,11 @@ class Captures:
         batches = self.batches(case, capture)
 
         def make() -> BoundVerdict:
-            args = (str(capture.folder), str(batches), plan, n_steps)
+            args = (str(capture.folder), str(batches), plan, n_steps, float64)
             # All workers share the process.
             return self._checked(check.bounds, args, capture, case.shape.n_replicas)
 
-        return self._bounds.get((capture.folder, batches, plan.model_dump_json(), n_steps), make)
+        return self._bounds.get((capture.folder, batches, plan.model_dump_json(), n_steps, float64), make)
 
     def evaluated(self, case: Case, capture: Capture, values: Mapping[str, Array]) -> Mapping[str, float]:
         """Metrics of a case's workload with these values of its variables.
@@ -220,7 +224,7 @@ class Captures:
 
     def _lay_batches(self, case: Case) -> Path:
         folder = self._folder / f"batches-{self._batches.n_made}"
-        args = (case, self._seed, str(folder), self._n_batches, self._n_least)
+        args = (case, self._seed, str(folder), self.n_batches, self._n_least)
         self._call(lay_batches, args, timeout_s=self._timeouts.capture_s, stage="capture")
         return folder
 

@@ -1,16 +1,18 @@
 """Checks of what each case of a run computes: on its workers, and beside them where these cannot tell."""
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import isfinite
 
 from harness.equivalence.reference_outcome import Reference
+from harness.equivalence.verdict import Verdict
 from harness.errors import CaseError, first_line
 from harness.experiment.cases import Case
 from harness.provision.failures import JobOutOfMemory, WorkerDied, WorkerUnresponsive
-from harness.records.facts.outcome import Equivalence
+from harness.records.facts.outcome import CheckedType, Equivalence
 from harness.records.run_folder import RunFolder
 from harness.run.captures import Capture, Captures, topology_of_case
-from harness.run.case.check import CHECK_STEPS, equivalence_of
+from harness.run.case.check import CHECK_STEPS, MORE_CHECK_STEPS, equivalence_of
 from harness.run.guards import own_mistakes, storing
 from harness.run.recorder import RunRecorder
 from strategies.plan.schema import HELD_TO_THE_REFERENCE, Plan
@@ -51,22 +53,31 @@ class CaseChecks:
         """Whether a compressed strategy keeps within its bounds, found out beside its workers.
 
         None where the case was checked in an earlier repeat, or is of another class. All workers share a
-        process, which may be too large for one: that costs no measurement, and the next repeat tries again.
+        process, which may be too large for one: that costs no measurement.
         """
         if self.recorder.verdict(case) is not None or plan.strategy_class != "bounded" or plan.faults:
             return None
-        means = self.captures.separability(case, capture, topology_of_case(case, capture))
+        separability = self.captures.separability(case, capture, topology_of_case(case, capture))
+        dtype: CheckedType = "model"
         try:
-            verdict = self.captures.bounds(case, capture, _on_cpus(plan), CHECK_STEPS)
+            verdict = self.captures.bounds(case, capture, _on_cpus(plan), CHECK_STEPS, float64=False)
         except (WorkerDied, WorkerUnresponsive, JobOutOfMemory) as error:
             return Equivalence(checked=False, reason=f"the check did not end: {first_line(str(error))}")
+        if verdict.within is None:
+            try:
+                with own_mistakes():
+                    verdict = self.captures.bounds(case, capture, _on_cpus(plan), CHECK_STEPS, float64=True)
+                dtype = "float64"
+            except CaseError as error:
+                verdict = replace(verdict, reason=f"{verdict.reason}; in float64: {first_line(str(error))}")
         return Equivalence(
             checked=True,
             within_bound=verdict.within,
             reason=verdict.reason,
+            dtype=dtype,
             undecidable=verdict.undecidable,
-            separable=means.separable,
-            separability=means.explanation,
+            separable=separability.separable,
+            separability=separability.explanation,
             checked_in_repeat=repeat,
         )
 
@@ -89,7 +100,7 @@ class CaseChecks:
             return found
         try:
             with own_mistakes():
-                verdict = self.captures.verdict_in_float64(case, capture, _on_cpus(plan), CHECK_STEPS)
+                verdict = self._in_float64(case, capture, plan)
         except CaseError as error:
             with storing(self.folder.path):
                 self.folder.write_failure(case.id, repeat, error)
@@ -104,6 +115,20 @@ class CaseChecks:
             separability=found.separability,
             checked_in_repeat=found.checked_in_repeat,
         )
+
+    def _in_float64(self, case: Case, capture: Capture, plan: Plan) -> Verdict:
+        """The verdict in float64; after more steps where some trainable has not moved in as many as usual.
+
+        It accumulates gradients over steps, or its rate begins with zero.
+        """
+        verdict = self.captures.verdict_in_float64(case, capture, _on_cpus(plan), CHECK_STEPS)
+        if verdict.equivalent is not None or not any(v.unmoved for v in verdict.variables):
+            return verdict
+        n_steps = min(MORE_CHECK_STEPS, self.captures.n_batches)
+        if n_steps > CHECK_STEPS:
+            with suppress(CaseError):
+                return self.captures.verdict_in_float64(case, capture, _on_cpus(plan), n_steps)
+        return verdict
 
 
 def _is_finite_fault(found: Equivalence) -> bool:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from harness.errors import UsageError
+from harness.worker.jobs.capture import CapturedWorkload
 from strategies.builders.tpu import on_cores, uneven_shares
 from strategies.plan.schema import HELD_TO_THE_REFERENCE, Plan
 from strategies.planning.plan import topology_of
@@ -10,11 +11,11 @@ from strategies.planning.plan import topology_of
 FIELD = "last_batch"
 
 
-def require_last_batch(n_examples: int, plan: Plan, *, replica_batch: int | None) -> None:
+def require_last_batch(n_examples: int, plan: Plan, facts: CapturedWorkload) -> None:
     """Refuse a last batch that the step or the plan cannot take.
 
     Args:
-        replica_batch: examples that every replica must get, None if any number will do.
+        facts: of the captured step.
     Raises:
         UsageError: with the way out.
     """
@@ -29,10 +30,16 @@ def require_last_batch(n_examples: int, plan: Plan, *, replica_batch: int | None
     uneven = uneven_shares(replace(topology, batch_size=n_examples)) if on_cores(plan) else None
     if uneven is not None:
         raise UsageError(f"must be one that {plan.strategy} can share out: {uneven}", field=FIELD)
-    if replica_batch is not None and n_examples != plan.batch_size:
+    if n_examples != plan.batch_size and facts.replica_batch is not None:
         raise UsageError(
-            f"needs a model that takes any number of examples, got one that takes {replica_batch} on each "
-            "replica; drop it",
+            "needs a model that takes any number of examples, got one that takes "
+            f"{facts.replica_batch} on each replica; drop it",
+            field=FIELD,
+        )
+    if n_examples != plan.batch_size and facts.draws_from_ops:
+        raise UsageError(
+            "needs random numbers that go on from one program to the next, got a step that draws from "
+            "operations' own states; draw with keras.random and a SeedGenerator, or drop it",
             field=FIELD,
         )
     if plan.strategy_class not in HELD_TO_THE_REFERENCE:

@@ -73,9 +73,8 @@ def _gains(node: PlanNode, compression: Compression, topology: Topology) -> bool
         return False
     if not n_elements(node.shape) or (BY_NAME[compression.name].matrices and len(node.shape) < 2):
         return False
-    growth = 1.0
-    if node.synchronizer != "ps":
-        if node.n_members(topology) == 1:
-            return False
-        growth = 1.0 if is_added_up(compression) else sum(node.n_encoders(topology)) / 2
+    if topology.n_tasks == 1 if node.synchronizer == "ps" else node.n_members(topology) == 1:
+        return False
+    is_gathered = node.synchronizer != "ps" and not is_added_up(compression)
+    growth = sum(node.n_encoders(topology)) / 2 if is_gathered else 1.0
     return growth * payload_bytes(node.shape, node.dtype, compression) < node.bytes

@@ -13,7 +13,7 @@ from models import MODELS
 
 from harness.equivalence.verdict import Verdict
 from harness.worker.session.capture_store import InitialValues, in_float64, save
-from harness.worker.verify.check import Reference, make_reference
+from harness.worker.verify.check import Reference, check, make_reference
 from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.capture.capture import capture
 from strategies.ir.train_graph import TrainGraph
@@ -71,15 +71,15 @@ class Case:
         return make_plan(strategy, params, self.summary, self.topology(replicas_per_task))
 
     def check(self, plan: Plan) -> Verdict:
-        """As `harness.worker.verify.check` does."""
-        return self.run(plan, programs_of(self.step, plan))
+        """The verdict on a plan, as commands find it."""
+        return check(self.step, self.initial, plan, self.batches, lambda: self._reference_of(plan)).verdict
 
     def check_once(self, plan: Plan) -> Verdict:
         """The verdict on a plan; plans that have the same programs share one."""
         programs = programs_of(self.step, plan)
         known = (topology_of(plan), digests_of(programs))
         if known not in self._verdicts:
-            self._verdicts[known] = self.run(plan, programs)
+            self._verdicts[known] = self.check(plan)
         return self._verdicts[known]
 
     def run(self, plan: Plan, programs: Sequence[Program]) -> Verdict:
@@ -90,13 +90,15 @@ class Case:
     def judge(self, cluster: InProcessCluster, plan: Plan) -> Verdict:
         """The verdict on a cluster that steps from this case's initial values."""
         losses = cluster.steps(self.batches)
+        return self._reference_of(plan).yardstick.judge(cluster.read(), losses)
+
+    def _reference_of(self, plan: Plan) -> Reference:
         asked = topology_of(plan)
-        reference = self.reference(
+        return self.reference(
             plan.replicas_per_task,
             micro_batches=asked.micro_batches,
             global_statistics=asked.global_statistics,
         )
-        return reference.yardstick.judge(cluster.read(), losses)
 
 
 def digests_of(programs: Sequence[Program]) -> Hashable:
@@ -145,7 +147,7 @@ def case_of_model(model: Model, folder: Path, *, float64: bool = True) -> Case:
 def case_of(captured: Any, fed: Sequence[Sequence[Any]], folder: Path, *, float64: bool = True) -> Case:
     """A case of a capture and its global batches, in float64 or in the model's own types."""
     summary = summarise(captured.step, folder.name, {})
-    save(folder, captured.step, captured.initial, summary)
+    save(folder, captured.step, captured.initial)
     return Case(
         step=step_in_float64(captured.step) if float64 else captured.step,
         summary=summary,

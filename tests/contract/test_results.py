@@ -110,7 +110,7 @@ def test_timed_steps_fetch_no_more_than_losses(case):
     programs = programs_of(case.step, case.plan("all-reduce", (1, 1)))
     with InProcessCluster(programs, case.initial) as cluster:
         cluster.step(case.batches[0])
-        assert all(session.results == () for session in cluster.sessions)
+        assert all(session.further == () for session in cluster.sessions)
 
 
 def test_another_shards_result_is_told_as_an_error(case):

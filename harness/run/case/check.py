@@ -14,6 +14,8 @@ from harness.worker.jobs import training
 from harness.worker.session.variable_parts import values_of
 
 CHECK_STEPS = 4
+MORE_CHECK_STEPS = 32
+"""Where so few leave a trainable unmoved that met a gradient: as long as gradients may be accumulated."""
 
 
 def n_staged(measure: Measure) -> int:

@@ -26,7 +26,7 @@ class CapturedWorkload:
         summary: what builders plan from.
         batch_size: the workload's default global batch.
         replica_batch: examples that every shard must have, None if any number will do.
-        draws: its step makes random numbers.
+        draws: its step makes random numbers. draws_from_ops: by a state that no variable holds.
         evaluates: it can tell how good a trained model is.
     """
 
@@ -35,6 +35,7 @@ class CapturedWorkload:
     flops_per_example: float | None
     replica_batch: int | None
     draws: bool = False
+    draws_from_ops: bool = False
     evaluates: bool = False
 
 
@@ -62,7 +63,7 @@ def capture(
     from harness.worker.session.capture_store import save
     from strategies.capture.capture import capture as capture_step
     from strategies.errors import CaptureError
-    from strategies.ir.replicas.seeds import draws_at_random
+    from strategies.ir.replicas.seeds import draws_at_random, draws_from_ops
     from strategies.summary import summarise
     from workloads.data.examples import examples_of
     from workloads.protocol import EvaluatedWorkload
@@ -86,7 +87,7 @@ def capture(
     notes = (*asked.notes, *precision_notes(captured, case.computation.precision, case.workload_name))
     captured_step = replace(captured.step, notes=(*notes, *captured.step.notes))
     summary = summarise(captured_step, case.workload_name, getattr(captured, "rows_per_example", {}))
-    save(Path(folder), captured_step, captured.initial, summary)
+    save(Path(folder), captured_step, captured.initial)
     fixed = [b.shape[0] for b in summary.batch if b.shape[0] != -1]
     return CapturedWorkload(
         summary=summary,
@@ -94,6 +95,7 @@ def capture(
         flops_per_example=workload.flops_per_example,
         replica_batch=fixed[0] if fixed else None,
         draws=draws_at_random(captured_step.graph),
+        draws_from_ops=draws_from_ops(captured_step.graph),
         evaluates=isinstance(workload, EvaluatedWorkload),
     )
 

@@ -64,15 +64,15 @@ def separability(
 
 
 def bounds(
-    state: JobState, capture_folder: str, batch_folder: str, plan: "Plan", n_steps: int
+    state: JobState, capture_folder: str, batch_folder: str, plan: "Plan", n_steps: int, float64: bool
 ) -> "BoundVerdict":
-    """Whether a compressed strategy stays within its bounds in as many steps, in the model's own types.
+    """Whether a compressed strategy stays within its bounds in as many steps, in float64 or its own types.
 
     Its workers share this process: what crosses their boundaries is looked at, which timed steps do not show.
     """
     from harness.worker.verify.check import check_bounds
 
-    step, initial, batches = captured_step(capture_folder, batch_folder, n_steps, float64=False)
+    step, initial, batches = captured_step(capture_folder, batch_folder, n_steps, float64=float64)
     return check_bounds(step, initial, plan, batches)
 
 

@@ -1,4 +1,4 @@
-"""Files of a capture for every rank of every case: step, summary, initial values."""
+"""Files of a capture for every rank of every case: step and initial values."""
 
 import json
 import pickle
@@ -15,10 +15,9 @@ import numpy as np
 from strategies.ir.replicas.seeds import mix
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.variable import SeedMix
-from strategies.plan.schema import StepSummary
 
 Array: TypeAlias = np.ndarray[Any, Any]
-_STEP, _SUMMARY, _INDEX = "step.pickle", "summary.json", "initial.json"
+_STEP, _INDEX = "step.pickle", "initial.json"
 # NumPy parses the header of each file, and Python 3.11 counts the depth of what it parses for all threads
 # together: of two that read at once one may raise SystemError (python/cpython issue 106905).
 _READING = threading.Lock()
@@ -36,13 +35,12 @@ def variable_and_rank(stored: str) -> tuple[str, int]:
     return (stored, 0) if match is None else (match[1], int(match[2]))
 
 
-def save(folder: Path, step: TrainGraph, initial: Mapping[str, Array], summary: StepSummary) -> None:
+def save(folder: Path, step: TrainGraph, initial: Mapping[str, Array]) -> None:
     """Write a capture into an empty folder."""
     folder.mkdir(parents=True, exist_ok=True)
     save_values(folder, initial)
     # Written and read by processes of one run only, which trust each other as they trust the workload.
     (folder / _STEP).write_bytes(pickle.dumps(step, protocol=pickle.HIGHEST_PROTOCOL))
-    (folder / _SUMMARY).write_text(summary.model_dump_json())
 
 
 def save_values(folder: Path, initial: Mapping[str, Array]) -> None:
@@ -61,11 +59,6 @@ def load_step(folder: Path) -> TrainGraph:
     step = pickle.loads((folder / _STEP).read_bytes())  # noqa: S301 - see `save`
     assert isinstance(step, TrainGraph)
     return step
-
-
-def load_summary(folder: Path) -> StepSummary:
-    """What builders plan from; needs no TensorFlow."""
-    return StepSummary.model_validate_json((folder / _SUMMARY).read_text())
 
 
 class InitialValues:

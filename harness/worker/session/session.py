@@ -39,12 +39,12 @@ class WorkerSession:
         pace: of steps that updates do not wait for; None where they wait.
         waits: nodes that wait for what the transport moves.
         calls: nodes that call functions, whose operations TensorFlow traces one by one.
-        results: what the last step returned beside its losses, as the program lists it, if asked for.
+        further: values of what the last step was asked to fetch beside its losses.
     Args:
         target: of the worker's server; for what is self-contained, `OWN_DEVICES` too.
         transport: makes the program's transfers and belongs to the session from now on; None where there are
             none.
-        with_results: fetch results in every step.
+        fetching: further tensors of every step.
         use: what it is for; to prepare steps takes as long as a few of them.
     """
 
@@ -55,11 +55,11 @@ class WorkerSession:
         initial: InitialValues,
         transport: Transport | None = None,
         *,
-        with_results: bool = False,
+        fetching: Sequence[str] = (),
         use: Use = Use.MANY_STEPS,
     ) -> None:
         self.program = program
-        self.results: Sequence[Array] = ()
+        self.further: Sequence[Array] = ()
         self._target = target
         self.initial = initial
         self._exchange = None if transport is None else Exchange(transport, program.transfers, program.task)
@@ -81,7 +81,7 @@ class WorkerSession:
         self._graph_def = graph_def
         self._session = NamedSession(graph_def, target, session_config(program, use, target))
         self._tracer: StepTracer | None = None
-        self._step = _no_step if use is Use.PARTS_OF_STEPS else self._prepared(with_results=with_results)
+        self._step = _no_step if use is Use.PARTS_OF_STEPS else self._prepared(fetching)
         self.pace = None if program.progress is None else Pace()
         self.updates: UpdateLoop | None = None
         self._n_contributed = 0
@@ -179,18 +179,17 @@ class WorkerSession:
         counted = (dict(zip((*COUNTS, *GAUGES), value.tolist(), strict=True)) for value in values)
         return tuple(ReplicaResharding(n_loops=self._n_loops, **each) for each in counted)
 
-    def _prepared(self, *, with_results: bool) -> Prepared:
+    def _prepared(self, fetching: Sequence[str]) -> Prepared:
         program = self.program
-        results = [each.tensor for each in program.results] if with_results else []
         losses = [*(loss.tensor for loss in program.losses), *filter(None, [program.progress])]
-        step = self._session.prepared([b.node for b in program.batch], [*losses, *results], program.targets)
-        return self._keeping_results(step, len(results)) if results else step
+        step = self._session.prepared([b.node for b in program.batch], [*losses, *fetching], program.targets)
+        if not fetching:
+            return step
 
-    def _keeping_results(self, step: Prepared, n_results: int) -> Prepared:
         def keeping(*feeds: Array) -> Sequence[Array]:
             values = step(*feeds)
-            self.results = values[-n_results:]
-            return values[:-n_results]
+            self.further = values[len(losses) :]
+            return values[: len(losses)]
 
         return keeping
 

@@ -52,6 +52,11 @@ def first_divergence(
     topology = topology_of(plan)
     passes = [passes_of(plan, task) for task in range(topology.n_tasks)]
     rewritten = [run_passes(own, step, topology).step for own in passes]
+    last = passes[0][-1].name if passes[0] else CAPTURE
+    at_the_end = Divergence(pass_name=last, variable=next(iter(verdict.wrong), LOSS))
+    if any(each.steps_per_run is not None for each in rewritten):
+        # Steps in a loop on the device pass nothing on that could be looked at.
+        return at_the_end
     joint = sorted(step.joint_statistics(every_layer=topology.global_statistics), key=lambda s: s.level)
     layer = _first_wrong_layer(step, joint, rewritten, initial, topology, batch, verdict.tolerance)
     if layer is not None:
@@ -64,7 +69,6 @@ def first_divergence(
     }
     first = {b.values for b in step.boundaries if b.level == 1}
     synchronised_by: dict[str, str] = {}
-    last = passes[0][-1].name if passes[0] else CAPTURE
     for n, each in enumerate(passes[0], start=1):
         steps = [run_passes(own[:n], step, topology).step for own in passes]
         totals = {
@@ -84,8 +88,7 @@ def first_divergence(
     wrong = _first_wrong(step, expected, _passed_on(rewritten, initial, topology, batch), verdict)
     if wrong is not None:
         return Divergence(pass_name=synchronised_by.get(wrong, last), variable=shapes[wrong].variable)
-    worst = next((v.name for v in verdict.variables if v.wrong), LOSS)
-    return Divergence(pass_name=last, variable=worst)
+    return at_the_end
 
 
 def _first_wrong_layer(

@@ -1,13 +1,50 @@
-"""Values at the boundaries of a rewritten step, fetched from a session that makes it."""
+"""Values at the boundaries of a step, fetched from a session that makes it, and norms of its gradients."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import hypot
 
 import numpy as np
 
-from harness.equivalence.yardstick import Array, widened
+from harness.equivalence.yardstick import Array, Gradient, widened
 from harness.worker.session.session import WorkerSession
+from harness.worker.verify.rounding import Crossed
 from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.train_graph import TrainGraph
+from strategies.ir.variable import Part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossing:
+    """A gradient, or a part of one, in a rewritten step.
+
+    Attributes:
+        copy: the replica whose copy of the variable it updates; None where all share one.
+        part: of the captured variable; None for the whole of it.
+    """
+
+    gradient: Gradient
+    copy: int | None
+    part: Part | None
+    boundary: Boundary
+
+    @property
+    def tensors(self) -> list[str]:
+        """Its values, and the ids of its rows if it is sparse."""
+        return [ref for ref in (self.boundary.values, self.boundary.indices) if ref is not None]
+
+
+def crossings_of(step: TrainGraph) -> list[Crossing]:
+    """The gradients of captured variables in a step, rewritten or not."""
+    parts = {v.name: v.part for v in step.variables if v.part is not None}
+    n_before: dict[tuple[str, int | None], int] = {}
+    crossings = []
+    for b in step.gradients():
+        part = parts.get(b.variable)
+        place = n_before[b.variable, b.rank] = n_before.get((b.variable, b.rank), -1) + 1
+        gradient = (b.variable if part is None else part.variable, place)
+        crossings.append(Crossing(gradient=gradient, copy=b.rank, part=part, boundary=b))
+    return crossings
 
 
 def fetched(
@@ -52,3 +89,54 @@ def dense_rows(rows: Array, ids: Array, dims: Sequence[int]) -> Array:
     dense = np.zeros(dims, wide.dtype)
     np.add.at(dense, ids, wide)
     return dense
+
+
+def combined_norms(step: TrainGraph, combined: Mapping[str, Crossed]) -> dict[Gradient, float]:
+    """Norms of what all shards of a batch send across the boundaries of a captured step."""
+    return {each.gradient: _norm(*combined[each.boundary.values]) for each in crossings_of(step)}
+
+
+def passed_norms(
+    step: TrainGraph, crossings: Sequence[Sequence[Crossing]], values: Sequence[Sequence[Array]]
+) -> dict[Gradient, list[float]]:
+    """Norms of what boundaries pass on to updates: of each whole copy, or of the first copies of all parts.
+
+    Args:
+        step: as captured.
+        crossings: by task. values: of their tensors, likewise.
+    """
+    norms: dict[Gradient, list[float]] = {}
+    parts: dict[Gradient, dict[int, tuple[Part, float]]] = {}
+    for each, norm in _each_norm(crossings, values):
+        if each.part is None:
+            norms.setdefault(each.gradient, []).append(norm)
+        else:
+            parts.setdefault(each.gradient, {}).setdefault(each.part.index, (each.part, norm))
+    lengths = {each.gradient: each.boundary.shape.dims or () for each in crossings_of(step)}
+    for gradient, of_gradient in parts.items():
+        pieces = [part for part, _ in of_gradient.values()]
+        # A part that no worker passes on would be missed in the norm.
+        if sum(part.stop - part.start for part in pieces) == lengths[gradient][pieces[0].axis]:
+            norms.setdefault(gradient, []).append(hypot(*(norm for _, norm in of_gradient.values())))
+    return norms
+
+
+def _each_norm(
+    crossings: Sequence[Sequence[Crossing]], values: Sequence[Sequence[Array]]
+) -> Iterator[tuple[Crossing, float]]:
+    for of_task, fetched in zip(crossings, values, strict=True):
+        left = iter(fetched)
+        for each in of_task:
+            rows, *ids = (next(left) for _ in each.tensors)
+            yield each, _norm(rows, *ids)
+
+
+def _norm(values: Array, ids: Array | None = None) -> float:
+    """The ℓ2 norm; rows of the same id add up."""
+    wide = widened(values)
+    if ids is not None:
+        unique, place = np.unique(ids, return_inverse=True)
+        merged = np.zeros((len(unique), *wide.shape[1:]), wide.dtype)
+        np.add.at(merged, place.reshape(-1), wide)
+        wide = merged
+    return float(np.linalg.norm(wide))

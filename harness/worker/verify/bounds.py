@@ -13,6 +13,7 @@ from math import isfinite
 import numpy as np
 
 from harness.equivalence.verdict import (
+    BEYOND_ROUNDING,
     DECIDABLE_SHARE,
     DECIDABLE_TOLERANCE,
     FLOAT64_EPS,
@@ -20,9 +21,10 @@ from harness.equivalence.verdict import (
     Verdict,
     named,
 )
-from harness.equivalence.yardstick import NOISE_FACTOR, STEP_FACTOR, Array, widened
+from harness.equivalence.yardstick import NOISE_FACTOR, STEP_FACTOR, Array, Gradient, widened
 from harness.worker.session.variable_parts import joined, of_part
-from harness.worker.verify.compressed_steps import CompressedSteps, Gradient
+from harness.worker.verify.boundary_values import crossings_of
+from harness.worker.verify.compressed_steps import CompressedSteps
 from harness.worker.verify.rounding import PLAIN, Crossed, Rounding, weights_of
 from strategies.ir.boundary import Boundary
 from strategies.ir.train_graph import TrainGraph
@@ -34,8 +36,6 @@ from strategies.numerics.compressors.table import codec_of
 from strategies.plan.schema import Plan, PlanNode
 from strategies.planning.plan import topology_of
 from strategies.topology import Shard, Topology
-
-_BEYOND_ROUNDING = 1e3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,8 @@ class BoundMeter:
         topology = topology_of(self.plan)
         nodes = {node.variable: node for node in self.plan.nodes if node.compressor is not None}
         taken: dict[str, Crossed] = {}
-        for gradient, b in _gradients(self.step).items():
+        for each in crossings_of(self.step):
+            gradient, b = each.gradient, each.boundary
             node = nodes.get(b.variable)
             if node is None or gradient not in self.compressed.passed[n]:
                 continue
@@ -99,7 +100,7 @@ class BoundMeter:
                 if not isfinite(slack) or slack > DECIDABLE_TOLERANCE * loss.scale:
                     hidden[gradient] = None
                     # Rounding may hide what was lost, but not what it cannot make.
-                    slack *= _BEYOND_ROUNDING
+                    slack *= BEYOND_ROUNDING
                 if isfinite(slack) and not loss.error <= loss.bound + slack:
                     beyond.append(loss)
         undecidable = tuple(dict.fromkeys([*(name for name, _ in hidden), *given_sums.undecidable]))
@@ -199,15 +200,6 @@ def _of_part(by_rank: Mapping[int, Array], part: Part | None) -> dict[int, Array
 
 def _norm(value: Array) -> float:
     return float(np.linalg.norm(value))
-
-
-def _gradients(step: TrainGraph) -> dict[Gradient, Boundary]:
-    n_of: dict[str, int] = {}
-    gradients = {}
-    for b in step.gradients():
-        place = n_of[b.variable] = n_of.get(b.variable, -1) + 1
-        gradients[b.variable, place] = b
-    return gradients
 
 
 def _members(node: PlanNode, topology: Topology) -> Mapping[int, int]:

@@ -7,23 +7,30 @@ from dataclasses import dataclass
 from functools import partial
 
 from harness.equivalence.reference_outcome import Reference
-from harness.equivalence.step_results import Returned
+from harness.equivalence.step_results import Returned, returned
 from harness.equivalence.verdict import BoundVerdict, Verdict
 from harness.equivalence.yardstick import Array, Checked, Yardstick
 from harness.errors import UsageError
 from harness.worker.session.capture_store import InitialValues
 from harness.worker.session.restored_state import left_out
+from harness.worker.verify.boundary_values import crossings_of, passed_norms
 from harness.worker.verify.bounds import BoundMeter
 from harness.worker.verify.compressed_steps import compressed_steps
 from harness.worker.verify.in_process import InProcessCluster, programs_of
 from harness.worker.verify.reference import run_references
 from harness.worker.verify.rounding import EPS, PLAIN, VARIATIONS, coarsest_eps
 from harness.worker.verify.shard_steps import Combine
+from strategies.compile import compile_tasks
+from strategies.ir.sizes import element_bytes, n_elements
 from strategies.ir.train_graph import TrainGraph
-from strategies.plan.schema import Plan
+from strategies.plan.schema import HELD_TO_THE_REFERENCE, Plan
 from strategies.planning.plan import topology_of
+from strategies.program import Program
 from strategies.tf_bridge.computed_types import computed_types
 from strategies.topology import Topology
+
+MOST_GRADIENT_BYTES = 512 * 2**20
+"""Of each worker: they are fetched in every step, and what is fetched is held twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +76,7 @@ def _measured(
         [other.outcome for other in others],
         with_gradient=plain.with_gradient,
         loss_eps=EPS["double"] if eps == EPS["double"] else EPS["float"],
+        gradient_eps=eps,
     )
     return yardstick, plain.results
 
@@ -104,23 +112,44 @@ def check(
         UsageError: `refer` did, whatever became of the strategy's steps.
     """
     refer = refer or partial(make_reference, step, initial, topology_of(plan), batches)
-    programs = programs_of(step, plan)
+    compiled = compile_tasks(step, plan, range(topology_of(plan).n_tasks))
+    programs = [each.program for each in compiled]
+    crossings = [crossings_of(each.step) for each in compiled] if _passes_on(step, plan, programs) else []
+    fetching = [[result.tensor for result in program.results] for program in programs]
+    for refs, of_task in zip(fetching, crossings, strict=False):
+        refs.extend(ref for each in of_task for ref in each.tensors)
     # Preparing a session takes one core for longer than the steps in it take two.
     with ThreadPoolExecutor(1, "reference") as beside, _mistakes_first(beside.submit(refer)) as compared:
-        with InProcessCluster(programs, initial, with_results=True) as cluster:
+        with InProcessCluster(programs, initial, fetching=fetching) as cluster:
             for size in sorted({len(batch[0]) for batch in batches} - {plan.batch_size}):
                 cluster.take_up(programs_of(step, plan.model_copy(update={"batch_size": size})))
-            losses = cluster.steps(batches)
-            results = cluster.results()
+            # Only one at a time: steps in a loop are made several in a run.
+            first = 1 if crossings else 0
+            losses = cluster.steps(batches[:first])
+            passed = [values[len(program.results) :] for program, values in cluster.further()]
+            norms = passed_norms(step, crossings, passed) if crossings else None
+            losses += cluster.steps(batches[first:])
+            last = cluster.further()
             actual = cluster.read()
         expected = compared.result()
     return Checkup(
-        verdict=expected.yardstick.judge(actual, losses),
+        verdict=expected.yardstick.judge(actual, losses, norms),
         losses=losses,
         reference=expected,
-        results=results,
+        results=returned(
+            pair for program, values in last for pair in zip(program.results, values, strict=False)
+        ),
         notes=left_out(programs[0].variables, initial, {v.name for v in step.variables}),
     )
+
+
+def _passes_on(step: TrainGraph, plan: Plan, programs: Sequence[Program]) -> bool:
+    """Whether steps end with the update by their own gradients, which are few enough to be looked at."""
+    n_bytes = sum(
+        n_elements(b.shape.dims or ()) * element_bytes(b.dtype) for b in step.gradients() if b.indices is None
+    )
+    in_turn = all(p.taken is None and p.progress is None and p.steps_per_run is None for p in programs)
+    return plan.strategy_class in HELD_TO_THE_REFERENCE and in_turn and n_bytes <= MOST_GRADIENT_BYTES
 
 
 @contextmanager

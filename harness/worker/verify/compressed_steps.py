@@ -1,25 +1,20 @@
 """The steps of a compressed strategy, and what crossed its boundaries in each."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
-from harness.equivalence.yardstick import Array, Copy
+from harness.equivalence.yardstick import Array, Copy, Gradient
 from harness.worker.session.capture_store import InitialValues
 from harness.worker.session.session import WorkerSession
 from harness.worker.session.variable_parts import Pieces
-from harness.worker.verify.boundary_values import passed_on
+from harness.worker.verify.boundary_values import Crossing, crossings_of, passed_on
 from harness.worker.verify.in_process import InProcessCluster
 from strategies.compile import compile_tasks
-from strategies.ir.boundary import Boundary
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.variable import Part
 from strategies.numerics.compressors.feedback import RESIDUAL
 from strategies.plan.schema import Plan
 from strategies.planning.plan import topology_of
-
-Gradient: TypeAlias = tuple[str, int]
-"""A captured gradient: its variable, and its place among the gradients of that variable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +42,7 @@ def compressed_steps(
     compiled = compile_tasks(step, plan, range(topology_of(plan).n_tasks))
     steps = [each.step for each in compiled]
     compressed = {node.variable for node in plan.nodes if node.compressor is not None}
-    boundaries = [_of_variables(s, compressed) for s in steps]
+    crossings = [[each for each in crossings_of(s) if each.gradient[0] in compressed] for s in steps]
     passed, losses = [], []
     with InProcessCluster([each.program for each in compiled], initial) as cluster:
         values = cluster.read()
@@ -56,10 +51,10 @@ def compressed_steps(
 
             def one(session: WorkerSession, batch: Sequence[Array] = batch) -> tuple[list[Array], float]:
                 task = session.program.task
-                return passed_on(session, steps[task], batch, [b for b, _ in boundaries[task]])
+                return passed_on(session, steps[task], batch, [each.boundary for each in crossings[task]])
 
             by_task = cluster.each(one)
-            passed.append(_gathered(boundaries, [crossing for crossing, _ in by_task]))
+            passed.append(_gathered(crossings, [values for values, _ in by_task]))
             losses.append(sum(loss for _, loss in by_task))
             values = cluster.read()
             owed.append(_owed(values))
@@ -70,24 +65,15 @@ def _owed(values: Mapping[Copy, Array]) -> dict[Copy, Array]:
     return {copy: value for copy, value in values.items() if copy[0].endswith(f"/{RESIDUAL}")}
 
 
-def _of_variables(step: TrainGraph, names: Collection[str]) -> list[tuple[Boundary, Part | None]]:
-    """The gradients of captured variables in a rewritten step, each with the part that it is of, if any."""
-    parts = {v.name: v.part for v in step.variables if v.part is not None}
-    of_part = [(b, parts.get(b.variable)) for b in step.gradients()]
-    return [(b, part) for b, part in of_part if (b.variable if part is None else part.variable) in names]
-
-
 def _gathered(
-    boundaries: Sequence[Sequence[tuple[Boundary, Part | None]]], values: Sequence[Sequence[Array]]
+    crossings: Sequence[Sequence[Crossing]], values: Sequence[Sequence[Array]]
 ) -> dict[Gradient, Pieces]:
     """What boundaries pass on, of the first copy of each gradient, whose parts may be with several tasks."""
     pieces: dict[tuple[Gradient, int | None], dict[int, tuple[Part | None, Array]]] = {}
-    for of_task, own in zip(boundaries, values, strict=True):
-        n_seen: dict[tuple[str, int | None], int] = {}
-        for (b, part), value in zip(of_task, own, strict=True):
-            place = n_seen[b.variable, b.rank] = n_seen.get((b.variable, b.rank), -1) + 1
-            gradient = (b.variable if part is None else part.variable, place)
-            pieces.setdefault((gradient, b.rank), {}).setdefault(part.index if part else 0, (part, value))
+    for of_task, own in zip(crossings, values, strict=True):
+        for each, value in zip(of_task, own, strict=True):
+            of_copy = pieces.setdefault((each.gradient, each.copy), {})
+            of_copy.setdefault(each.part.index if each.part else 0, (each.part, value))
     first: dict[Gradient, Pieces] = {}
     for (gradient, _), copies in pieces.items():
         first.setdefault(gradient, list(copies.values()))

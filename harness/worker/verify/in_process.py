@@ -8,7 +8,6 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from harness.equivalence.step_results import Returned, returned
 from harness.equivalence.yardstick import Array, Copy
 from harness.worker.session.capture_store import InitialValues
 from harness.worker.session.session import WorkerSession
@@ -38,7 +37,7 @@ class InProcessCluster:
     Attributes:
         sessions: one for each worker, by task.
     Args:
-        with_results: fetch what steps return beside their losses.
+        fetching: further tensors of every step, by task.
     """
 
     def __init__(
@@ -46,9 +45,9 @@ class InProcessCluster:
         programs: Sequence[Program],
         initial: InitialValues,
         *,
-        with_results: bool = False,
+        fetching: Sequence[Sequence[str]] | None = None,
     ) -> None:
-        self._with_results = with_results
+        self._fetching = fetching or [()] * len(programs)
         self._servers = POOL.take(programs)
         self._failed = False
         self._threads = ThreadPoolExecutor(len(programs), thread_name_prefix="worker")
@@ -127,13 +126,9 @@ class InProcessCluster:
         losses: list[float] = np.sum(self.each(several, self._stepped), axis=0).tolist()
         return losses
 
-    def results(self) -> tuple[Returned, ...]:
-        """What the last step returned beside its loss, of all workers' shards."""
-        return returned(
-            pair
-            for session in self._stepped
-            for pair in zip(session.program.results, session.results, strict=True)
-        )
+    def further(self) -> list[tuple[Program, Sequence[Array]]]:
+        """Programs that made the last step, and the values of its further tensors, by task."""
+        return [(session.program, session.further) for session in self._stepped]
 
     def read(self) -> Mapping[Copy, Array]:
         """Every copy of every variable."""
@@ -168,7 +163,7 @@ class InProcessCluster:
                 target,
                 self._initial,
                 ring,
-                with_results=self._with_results,
+                fetching=self._fetching[program.task],
                 use=Use.FEW_STEPS,
             )
 

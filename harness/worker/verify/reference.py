@@ -61,7 +61,9 @@ def run_references(
             losses = tuple(reference.step(n, batch, combine) for n, batch in enumerate(batches))
             results.append(
                 ReferenceResult(
-                    outcome=Outcome(values=reference.snapshot(), losses=losses),
+                    outcome=Outcome(
+                        values=reference.snapshot(), losses=losses, gradient_norms=reference.gradient_norms
+                    ),
                     initial=before,
                     results=reference.results,
                     with_gradient=frozenset(reference.with_gradient),

@@ -13,8 +13,9 @@ from typing import TypeAlias
 import numpy as np
 
 from harness.equivalence.step_results import Returned, returned
-from harness.equivalence.yardstick import Array, Copy
+from harness.equivalence.yardstick import Array, Copy, Gradient
 from harness.worker.session.capture_store import InitialValues
+from harness.worker.verify.boundary_values import combined_norms
 from harness.worker.verify.joint_statistics import JointStatistics
 from harness.worker.verify.rounding import Crossed, RoundedReads, RoundedSums, Rounding, shares
 from harness.worker.verify.shard_sessions import ShardSessions
@@ -45,7 +46,9 @@ class ShardSteps:
         results: what the last step returned beside its loss.
         losses: of each shard of the last batch. crossed: what each of them sent across each boundary.
         beside: further tensors that each of them made.
-        with_gradient: variables that met a gradient other than zero since the beginning.
+        with_gradient: variables that met a gradient other than zero since the beginning, of those that the
+            step updates: another's gradient may only be clipped together with theirs.
+        gradient_norms: of the first step, as the update took them.
         starts_over: it can begin again, as if no step had been made.
     Args:
         beside: tensors to fetch with all that crosses.
@@ -91,6 +94,7 @@ class ShardSteps:
         self._sums = RoundedSums(rounding)
         self._reads = RoundedReads(rounding, eps)
         self.with_gradient: set[str] = set()
+        self.gradient_norms: Mapping[Gradient, float] = {}
         self._sessions.load()
 
     def __enter__(self) -> "ShardSteps":
@@ -108,7 +112,14 @@ class ShardSteps:
         loss, combined = self.rounded_crossing(batch)
         if combine is not None:
             combined |= combine(self._sums.rounding, n, self._shards_of(batch), self.crossed)
-        self.with_gradient |= {b.variable for b in self._step.gradients() if np.any(combined[b.values][0])}
+        if n == 0:
+            self.gradient_norms = combined_norms(self._step, combined)
+        updated = {region.variable for region in self._step.regions}
+        self.with_gradient |= {
+            b.variable
+            for b in self._step.gradients()
+            if b.variable in updated and np.any(combined[b.values][0])
+        }
         self._update(combined, batch)
         return loss
 

@@ -153,6 +153,11 @@ def draws_at_random(graph: Graph) -> bool:
     return any(draws(graph, node) or draws_statelessly(graph, node) for node in graph.nodes)
 
 
+def draws_from_ops(graph: Graph) -> bool:
+    """Whether anything of a graph draws numbers from a state of an operation, which ends with its session."""
+    return any(_is_seeded_op(op) for node in graph.nodes for op in _ops(graph, node))
+
+
 def _ops(graph: Graph, node: Node) -> Iterator[str]:
     yield node.op
     for name in reachable_functions((node,), graph.functions):

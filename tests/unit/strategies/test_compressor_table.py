@@ -114,8 +114,13 @@ def test_between_workers_members_are_workers():
     for replicas_per_task in [(1, 1), (4, 3)]:
         made = plan("hierarchical-all-reduce", kernel, replicas_per_task=replicas_per_task, compressor="topk")
         assert made.payload_bytes_per_step == 2 * BYTES["topk"]
-    # A lone worker tells nobody anything that could be smaller.
-    assert not chosen(plan("hierarchical-all-reduce", kernel, replicas_per_task=(3,), compressor="fp16"))
+
+
+@pytest.mark.parametrize("strategy", ["hierarchical-all-reduce", "ps", "ps-load-balancing"])
+def test_a_lone_worker_tells_nobody_anything_that_could_be_smaller(strategy):
+    kernel = step_of(trainable("kernel", 64, 96))
+    assert not chosen(plan(strategy, kernel, replicas_per_task=(3,), compressor="fp16"))
+    assert chosen(plan(strategy, kernel, replicas_per_task=(3, 1), compressor="fp16"))
 
 
 def test_a_convolution_is_a_matrix_with_its_filters_in_columns():

@@ -213,11 +213,11 @@ def test_losses_are_compared_too():
     assert measure.judge(of(1.0), LOSSES[:3]).equivalent is False
 
 
-def state_beside(beside_before, beside_after):
-    """A yardstick of an average that moved by 1, and of other state."""
-    initial = of(np.zeros(3), name="average") | of(beside_before, name="beside")
-    values = of(np.ones(3), name="average") | of(beside_after, name="beside")
-    return yardstick(initial, values, kind="state"), values
+def beside_another(before, after, *, kind="state"):
+    """A yardstick of a variable that moved by 1, and of one beside it."""
+    initial = of(np.zeros(99), name="average") | of(before, name="beside")
+    values = of(np.ones(99), name="average") | of(after, name="beside")
+    return yardstick(initial, values, kind=kind), values
 
 
 @pytest.mark.parametrize(
@@ -231,12 +231,46 @@ def state_beside(beside_before, beside_after):
     ids=["a mask", "beside a mask", "a minimum", "what overflows"],
 )
 def test_state_that_holds_infinities_hides_no_other_nor_itself(before, after):
-    measured, values = state_beside(np.array(before), np.array(after))
+    measured, values = beside_another(np.array(before), np.array(after))
     assert measured.judge(values).equivalent
-    other = measured.judge(values | of(np.full(3, 0.5), name="average"))
+    other = measured.judge(values | of(np.full(99, 0.5), name="average"))
     assert other.equivalent is False
     changed = np.array(after)
     changed[1] += 0.1
     own = measured.judge(values | of(changed, name="beside"))
     assert own.equivalent is False
     assert measured.judge(values | of(np.zeros(2), name="beside")).equivalent is False
+
+
+@pytest.mark.parametrize("kind", ["trainable", "slot"])
+def test_a_mask_among_trainables_hides_none_of_them_nor_itself(kind):
+    mask = np.array([-np.inf, 0.0])
+    measured, values = beside_another(mask, mask, kind=kind)
+    assert measured.judge(values).equivalent
+    assert measured.judge(values | of(np.full(99, 0.5), name="average")).equivalent is False
+    assert measured.judge(values | of(np.zeros(2), name="beside")).equivalent is False
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("kind", ["trainable", "slot"])
+def test_what_goes_out_of_the_numbers_in_the_reference_hides_no_other(bad, kind):
+    measured, values = beside_another(np.zeros(1), np.array([bad]), kind=kind)
+    verdict = measured.judge(values)
+    assert verdict.undecidable == ("beside",)
+    assert verdict.why_undecidable.startswith("beside holds numbers that are not finite")
+    assert measured.judge(values | of(np.full(99, 1.0 + 1e-9), name="average")).equivalent is False
+
+
+def test_a_count_beside_averages_lends_them_no_unit():
+    measured, values = beside_another(np.zeros(1), np.array([1e6]))
+    assert measured.judge(values).equivalent
+    off = measured.judge(values | of(np.full(99, 1.01), name="average"))
+    assert off.equivalent is False
+    assert max(v.update_error for v in off.variables) == pytest.approx(0.01)
+
+
+def test_what_rounding_may_move_is_wrong_where_no_rounding_moves_it():
+    initial, values = of(np.zeros(99), name="calm") | of(0.0, name="noisy"), of(np.ones(99), name="calm")
+    measured = yardstick(initial, values | of(1.0, name="noisy"), [values | of(-1.0, name="noisy")] * 3)
+    assert measured.judge(values | of(50.0, name="noisy")).equivalent is True
+    assert measured.judge(values | of(1e6, name="noisy")).equivalent is False

@@ -9,12 +9,14 @@ import pytest
 from open_folders import opened
 
 from harness.cluster.shape import ClusterShape
-from harness.equivalence.verdict import Limits, VariableVerdict, Verdict
+from harness.equivalence.separability import Separability
+from harness.equivalence.verdict import BoundVerdict, Limits, VariableVerdict, Verdict
 from harness.errors import CaseError
 from harness.experiment.cases import Case
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.records.facts.outcome import Equivalence
 from harness.run.captures import Capture
+from harness.run.case.check import CHECK_STEPS
 from harness.run.case_checks import CaseChecks
 from harness.worker.jobs.capture import CapturedWorkload
 from strategies.plan.schema import Plan, StepSummary
@@ -40,11 +42,15 @@ class InFloat64:
 
     answer: Verdict | Exception
     asked: list[Plan] = field(default_factory=list)
+    n_batches: int = 20
 
     def verdict_in_float64(self, case: Case, capture: Any, plan: Plan, n_steps: int) -> Verdict:
         self.asked.append(plan)
         if isinstance(self.answer, Exception):
             raise self.answer
+        if n_steps > CHECK_STEPS:
+            assert n_steps == self.n_batches
+            return verdict(1e-12)
         return self.answer
 
 
@@ -169,3 +175,67 @@ def test_why_float64_was_not_tried_is_told(error: Exception, told: str, kept: bo
     assert told in result.reason
     assert log.exists() == kept
     assert not kept or "Traceback" in log.read_text()
+
+
+def test_what_has_not_moved_is_given_more_steps() -> None:
+    (still,) = verdict(0.0).variables
+    result, asked = decided(Verdict(variables=(replace(still, unmoved=True),)))
+    assert (result.equivalent, len(asked)) == (True, 2)
+    # Rounding that hides a variable hides more of it after more steps.
+    result, asked = decided(verdict(0.0, tolerance=0.5))
+    assert (result.equivalent, len(asked)) == (None, 1)
+
+
+@dataclass
+class Bounds:
+    """Stands for `Captures`: answers by the type that the check computes in, or fails."""
+
+    answers: dict[bool, BoundVerdict | CaseError]
+
+    def bounds(self, case: Case, capture: Any, plan: Plan, n_steps: int, *, float64: bool) -> BoundVerdict:
+        answer = self.answers[float64]
+        if isinstance(answer, CaseError):
+            raise answer
+        return answer
+
+    def separability(self, case: Case, capture: Any, topology: Topology) -> Separability:
+        return Separability(separable=True, explanation="")
+
+
+@pytest.mark.parametrize("within", [True, False, None])
+def test_a_bound_that_rounding_hides_is_looked_at_in_float64(within: bool | None) -> None:
+    hidden = BoundVerdict(within=None, reason="rounding leaves nothing of w")
+    wide = BoundVerdict(within=within, reason=None if within else "why")
+    found = bounded({False: hidden, True: wide})
+    assert (found.within_bound, found.dtype, found.reason) == (within, "float64", wide.reason)
+    narrow = bounded({False: BoundVerdict(within=True, reason=None)})
+    assert (narrow.within_bound, narrow.dtype) == (True, "model")
+
+
+def test_a_bound_that_float64_cannot_tell_stays_hidden_and_says_why() -> None:
+    hidden = BoundVerdict(within=None, reason="rounding leaves nothing of w")
+    found = bounded({False: hidden, True: CaseError("worker-error", "no float64", stage="check")})
+    assert (found.checked, found.within_bound, found.dtype) == (True, None, "model")
+    assert found.reason == "rounding leaves nothing of w; in float64: no float64"
+
+
+def bounded(answers: dict[bool, BoundVerdict | CaseError]) -> Any:
+    captures: Any = Bounds(answers)
+    recorder: Any = Unchecked()
+    shape = ClusterShape(workers=2)
+    strategy = StrategyRef(name="all-reduce", params={"compressor": "topk"})
+    case = Case(id="c", workload=WorkloadRef(reference="w"), strategy=strategy, shape=shape)
+    summary = StepSummary(workload="w", variables=(), batch=(), n_nodes=1)
+    plan = make_plan(
+        "all-reduce", {"compressor": "topk"}, summary, Topology(replicas_per_task=(1, 1), batch_size=8)
+    )
+    facts = CapturedWorkload(summary=summary, batch_size=8, flops_per_example=None, replica_batch=None)
+    checks = CaseChecks(captures=captures, recorder=recorder, folder=None)  # type: ignore[arg-type]
+    return checks.bounded(case, Capture(folder=Path(), facts=facts), plan, repeat=0)
+
+
+class Unchecked:
+    """Stands for a recorder that knows of no verdict."""
+
+    def verdict(self, case: Case) -> None:
+        return None

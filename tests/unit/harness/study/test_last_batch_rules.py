@@ -2,6 +2,7 @@ import pytest
 
 from harness.errors import UsageError
 from harness.study.last_batch import require_last_batch
+from harness.worker.jobs.capture import CapturedWorkload
 from strategies.plan.schema import StepSummary, VariableSummary
 from strategies.planning.registry import make_plan
 from strategies.topology import Topology
@@ -13,24 +14,32 @@ STEP = StepSummary(workload="w", n_nodes=1, variables=(WEIGHT,), batch=())
 TWO = Topology(replicas_per_task=(1, 1), batch_size=7)
 
 
+def facts(**of_step):
+    return CapturedWorkload(
+        **{"summary": STEP, "batch_size": 7, "flops_per_example": None, "replica_batch": None, **of_step}
+    )
+
+
 def test_any_size_that_gives_each_replica_an_example_will_do():
     plan = make_plan("ps", {}, STEP, TWO)
     for n_examples in (2, 5, 7):
-        require_last_batch(n_examples, plan, replica_batch=None)
+        require_last_batch(n_examples, plan, facts())
+    require_last_batch(7, plan, facts(replica_batch=4, draws_from_ops=True))
 
 
 @pytest.mark.parametrize(
-    ("strategy", "params", "n_examples", "replica_batch", "message"),
+    ("params", "n_examples", "of_step", "message"),
     [
-        ("ps", {}, 1, None, "must give each shard an example .* got 1; choose one from 2 to 7"),
-        ("ps", {}, 8, None, "no larger than the others, got 8; choose one from 2 to 7"),
-        ("ps", {}, 5, 4, "takes any number of examples, got one that takes 4 on each replica; drop it"),
-        ("ps", {"sync": False}, 5, None, "for exact strategies, got ps, which is statistical; drop it"),
+        ({}, 1, {}, "must give each shard an example .* got 1; choose one from 2 to 7"),
+        ({}, 8, {}, "no larger than the others, got 8; choose one from 2 to 7"),
+        ({}, 5, {"replica_batch": 4}, "got one that takes 4 on each replica; drop it"),
+        ({}, 5, {"draws_from_ops": True}, "draws from operations' own states; draw with keras.random"),
+        ({"sync": False}, 5, {}, "for exact strategies, got ps, which is statistical; drop it"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(strategy, params, n_examples, replica_batch, message):
-    plan = make_plan(strategy, params, STEP, TWO)
+def test_what_cannot_be_compared_is_refused(params, n_examples, of_step, message):
+    plan = make_plan("ps", params, STEP, TWO)
     with pytest.raises(UsageError, match=message) as raised:
-        require_last_batch(n_examples, plan, replica_batch=replica_batch)
+        require_last_batch(n_examples, plan, facts(**of_step))
     assert raised.value.field == "last_batch"
     assert "\n" not in str(raised.value)

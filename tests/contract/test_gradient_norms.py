@@ -1,0 +1,71 @@
+"""A gradient of a wrong scale is seen where clipping hides it from updates."""
+
+from dataclasses import replace
+
+import pytest
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
+pytest.importorskip("tensorflow")
+
+from test_mutations import After, reweighted
+
+from harness.worker.verify.check import check
+from strategies.passes.pass_order import passes_of
+
+TOPOLOGY = (2, 1)
+STRATEGIES = (
+    "ps-load-balancing",
+    "all-reduce",
+    "hierarchical-all-reduce",
+    "sharded-update",
+    "partitioned-ps",
+    "parallax",
+)
+
+
+@pytest.fixture(scope="module")
+def clipped(cases):
+    """A model whose updates depend on the direction of gradients alone."""
+    return cases.model("clipped-and-averaged")
+
+
+def verdict_of(case, strategy):
+    plan = case.plan(strategy, TOPOLOGY)
+    return check(case.step, case.initial, plan, case.batches, lambda: case.reference(TOPOLOGY)).verdict
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("factor", [0.5, 3.0])
+def test_a_wrong_scale_is_seen(clipped, monkeypatch, strategy, factor):
+    sound = verdict_of(clipped, strategy)
+    assert sound.equivalent is True
+    assert {g.name for g in sound.gradients} == {v.name for v in sound.variables if v.kind == "trainable"}
+
+    def mistaken(plan, task):
+        scaled = reweighted(lambda weight, _: weight * factor)
+        return tuple(After(p, scaled) if p.name == "replicate" else p for p in passes_of(plan, task))
+
+    monkeypatch.setattr("strategies.compile.passes_of", mistaken)
+    verdict = verdict_of(clipped, strategy)
+    assert not any(v.wrong for v in verdict.variables)
+    assert verdict.equivalent is False
+    assert "the norm of the first gradient of" in verdict.reason
+    assert max(g.error for g in verdict.gradients) == pytest.approx(abs(factor - 1))
+
+
+def test_what_each_copy_passes_on_counts(clipped):
+    norms = clipped.reference(TOPOLOGY).yardstick.gradient_norms
+    (name, place), norm = next(iter(norms.items()))
+    yardstick = clipped.reference(TOPOLOGY).yardstick
+    alike = {(name, place): [norm.value, norm.value]}
+    assert yardstick.judge(yardstick.values, yardstick.losses, alike).equivalent is True
+    other = {(name, place): [norm.value, 2 * norm.value]}
+    assert yardstick.judge(yardstick.values, yardstick.losses, other).equivalent is False
+
+
+def test_a_norm_that_is_nothing_but_rounding_shows_nothing(clipped):
+    yardstick = clipped.reference(TOPOLOGY).yardstick
+    (gradient, norm), *_ = yardstick.gradient_norms.items()
+    rounding = replace(norm, limits=replace(norm.limits, tolerance=0.5))
+    noisy = replace(yardstick, gradient_norms={**yardstick.gradient_norms, gradient: rounding})
+    assert noisy.judge(noisy.values, noisy.losses, {gradient: [2 * norm.value]}).equivalent is True
