@@ -6,10 +6,11 @@ Only where the process that waits is killed (SIGKILL) does the command go on, to
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import BinaryIO
+
+from harness.module_command import module_command
 
 _ENDING_S = 120.0
 """How long a command may take to clean up once it is told to end."""
@@ -35,8 +36,7 @@ def run_stratbench(
     """
     with ExitStack() as stack:
         process = subprocess.Popen(
-            # What lies in the working directory is not meant.
-            [sys.executable, "-P", "-m", "harness.cli", *arguments],
+            module_command("harness.cli", *arguments),
             env=environ,
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -17,6 +17,8 @@ from workloads.errors import WorkloadError
 from workloads.suggestion import did_you_mean
 
 _LONGEST_QUOTE = 300
+_MODULE_PREFIX = "stratbench_"
+"""Begins the names of users' files among modules."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +170,8 @@ def _place(error: BaseException, path: Path | None) -> str:
 def _load(path: Path, kind: Kind) -> ModuleType:
     """Run the file under a name of its own, its folder importable as for `python file.py`."""
     whole = path.resolve()
-    name = f"stratbench_{kind.name}_{hashlib.sha256(str(whole).encode()).hexdigest()[:8]}"
+    _require_own_modules(path, kind)
+    name = f"{_MODULE_PREFIX}{kind.name}_{hashlib.sha256(str(whole).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, whole)
     if spec is None or spec.loader is None:
         message = f"{kind.name} file {path} cannot be imported; it must be a Python file ending in .py"
@@ -185,6 +188,33 @@ def _load(path: Path, kind: Kind) -> ModuleType:
         del sys.modules[name]
         raise WorkloadError(describe_failure(error, path=path), field="name") from error
     return module
+
+
+def _require_own_modules(path: Path, kind: Kind) -> None:
+    """Refuse a file beside which is a module whose name stands for one beside another user's file by now.
+
+    Raises:
+        WorkloadError: there is one, in place of which the file would be given the other's.
+    """
+    folder = path.resolve().parent
+    users = [module for name, module in list(sys.modules.items()) if name.startswith(_MODULE_PREFIX)]
+    others = {Path(str(module.__file__)).parent for module in users} - {folder}
+    if not others:
+        return
+    for name, module in sorted(sys.modules.items()):
+        is_beside = "." not in name and ((folder / f"{name}.py").is_file() or (folder / name).is_dir())
+        for elsewhere in _folders(module) & others if is_beside else ():
+            message = (
+                f"{kind.name} file {path} must have modules of its own beside it, got {name!r}, which stands "
+                f"for that in {elsewhere} already; rename one of the two"
+            )
+            raise WorkloadError(message, field="name")
+
+
+def _folders(module: ModuleType) -> set[Path]:
+    """Where a module, or each part of a package, is."""
+    parts = getattr(module, "__path__", None) or [getattr(module, "__file__", None)]
+    return {Path(part).parent for part in parts if isinstance(part, str)}
 
 
 def _one_line(text: str) -> str:

@@ -9,10 +9,13 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 import typer
 
+# Before a user's file puts its folder first on the path, where another package of this name may stand.
+import reports  # noqa: F401
 from harness.cli import output, standard_streams
 from harness.cli.answer import Answer
 from harness.cli.commands import (
@@ -110,10 +113,6 @@ def _status(given: list[str], caller: Caller, *, as_json: bool) -> int:
     """Answer, or say in one line why not."""
     try:
         return _answer(given, caller, as_json=as_json)
-    except BrokenPipeError:
-        # The reader of --help has left (`| head`).
-        standard_streams.lead_nowhere()
-        return EXIT_OK
     except SystemExit as error:
         if error.code != signal.SIGTERM:
             raise
@@ -143,7 +142,7 @@ def _tell(failure: _Failure, *, as_json: bool) -> None:
 def _answer(given: list[str], caller: Caller, *, as_json: bool) -> int:
     # With --json, stdout holds one document: what a user's workload prints must not get into it.
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-        answer = _app()(args=given, prog_name="stratbench", standalone_mode=False, obj=caller)
+        answer = _called(given, caller)
     if answer == EXIT_INTERRUPTED:
         # Typer has turned Ctrl-C into a status of its own.
         raise KeyboardInterrupt
@@ -156,6 +155,25 @@ def _answer(given: list[str], caller: Caller, *, as_json: bool) -> int:
         else:
             answer.show()
     return answer.exit_status
+
+
+def _called(given: list[str], caller: Caller) -> object:
+    """What a command returns; help it prints by itself.
+
+    Raises:
+        UsageError: standard output does not take the whole help.
+    """
+    call = partial(_app(), args=given, prog_name="stratbench", standalone_mode=False, obj=caller)
+    if not {"-h", "--help"}.intersection(given):
+        return call()
+    with standard_streams.telling():
+        try:
+            return call()
+        except SystemExit as error:
+            # Typer's word for a reader that has left (`| head`).
+            if isinstance(error.__context__, BrokenPipeError):
+                raise error.__context__ from None
+            raise
 
 
 def _app() -> typer.Typer:

@@ -27,10 +27,14 @@ def emit_json(document: object, *, stream: TextIO | None = None) -> None:
 
 
 def say(line: str = "") -> None:
-    """Print one line to a person; on a terminal it breaks between words, so that paths stay whole."""
+    """Print one line to a person, indented by the spaces it begins with.
+
+    On a terminal it breaks between words, so that paths stay whole.
+    """
     text = plain(line)
-    if sys.stdout.isatty():
-        text = textwrap.fill(text, _columns(), break_long_words=False, break_on_hyphens=False)
+    if text:
+        indent = " " * (len(line) - len(line.lstrip(" ")))
+        text = _indented(text, indent) if sys.stdout.isatty() else indent + text
     print(text)  # noqa: T201 - the answer that a person asked for
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from harness.canonical import slug
 from harness.errors import UsageError
-from harness.experiment.references import Scalar, StrategyRef
+from harness.experiment.references import Scalar, StrategyRef, kebab
 
 if TYPE_CHECKING:
     from strategies.plan.schema import Plan, PlanNode, StepSummary
@@ -67,10 +67,24 @@ def choose(ref: StrategyRef, *, field: str | None = None) -> Chosen:
             file, _, name = ref.name.rpartition(":")
             strategy, params = settled(_built(Path(file).absolute(), name, ref.name), ref.params)
         else:
-            strategy, params = registry.resolve(ref.name, ref.params)
+            strategy, params = registry.resolve(ref.name, spelt(ref).params)
     except (StrategyError, WorkloadError) as error:
         raise UsageError(str(error), field=field) from error
     return Chosen(strategy=strategy, params=params)
+
+
+def spelt(ref: StrategyRef) -> StrategyRef:
+    """The same reference with words as the registered strategy spells them: `multi_krum` is `multi-krum`."""
+    from strategies.planning.registry import STRATEGIES
+
+    params = next((each.params for each in STRATEGIES if each.name == ref.name), ())
+    words = {param.name: param.choices for param in params}
+    changed = {
+        name: kebab(value)
+        for name, value in ref.params.items()
+        if isinstance(value, str) and value != kebab(value) and kebab(value) in words.get(name, ())
+    }
+    return replace(ref, params={**ref.params, **changed}) if changed else ref
 
 
 def source_hash(reference: str) -> str | None:

@@ -10,6 +10,7 @@ from harness.cluster.connection import CONNECTION_KEYS, Connection, Slice
 from harness.cluster.link_limits import WorkerLink
 from harness.cluster.providers import PROVIDERS
 from harness.errors import UsageError
+from harness.experiment.references import home_expanded
 from harness.experiment.spec import SHAPE_KEYS, ClusterSpec
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def connection_from(section: ClusterSection) -> Connection:
     """
     connection = Connection(
         address=section.address,
-        token_file=None if section.token_file is None else Path(section.token_file).absolute(),
+        token_file=None if section.token_file is None else Path(home_expanded(section.token_file)).absolute(),
         data_network=section.data_network,
         placement=section.placement,
         slice=None

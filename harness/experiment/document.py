@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from harness.canonical import JsonValue, canonical_hash
 from harness.cluster import link_limits
 from harness.cluster.connection import CONNECTION_KEYS, NO_CLUSTER, Connection, Slice
-from harness.experiment.references import Scalar
+from harness.experiment.references import Scalar, StrategyRef, WorkloadRef
 from harness.experiment.spec import (
     NO_FAULTS,
     SHAPE_KEYS,
@@ -39,8 +39,8 @@ def spec_document(spec: ExperimentSpec) -> dict[str, JsonValue]:
     measure = spec.measure
     return {
         "name": spec.name,
-        "workloads": [_ref_document(ref.reference, ref.params) for ref in spec.workloads],
-        "strategies": [_ref_document(ref.name, ref.params) for ref in spec.strategies],
+        "workloads": [_ref_document(ref) for ref in spec.workloads],
+        "strategies": [_ref_document(ref) for ref in spec.strategies],
         "cluster": {
             **_cluster_document(spec.cluster),
             **_connection_document(spec.connection),
@@ -117,8 +117,12 @@ def _scenarios_document(scenarios: Sequence[Scenario]) -> JsonValue:
     return {scenario.name: [dict(fault.document()) for fault in scenario.faults] for scenario in scenarios}
 
 
-def _ref_document(name: str, params: Mapping[str, Scalar]) -> JsonValue:
-    return {"name": name, **{key: params[key] for key in sorted(params)}} if params else name
+def _ref_document(ref: StrategyRef | WorkloadRef) -> JsonValue:
+    """A mapping, or text where there are no parameters or one of them is called `name`, too."""
+    if not ref.params or "name" in ref.params:
+        return str(ref)
+    name = ref.name if isinstance(ref, StrategyRef) else ref.reference
+    return {"name": name, **{key: ref.params[key] for key in sorted(ref.params)}}
 
 
 def _sweep_document(values: Sequence[Scalar]) -> JsonValue:
@@ -126,17 +130,13 @@ def _sweep_document(values: Sequence[Scalar]) -> JsonValue:
 
 
 def _filter_document(item: CaseFilter) -> JsonValue:
+    refs: dict[str, StrategyRef | WorkloadRef | None] = {"workload": item.workload, "strategy": item.strategy}
     document: dict[str, JsonValue] = {
-        "workload": None
-        if item.workload is None
-        else _ref_document(item.workload.reference, item.workload.params),
-        "strategy": None
-        if item.strategy is None
-        else _ref_document(item.strategy.name, item.strategy.params),
-        "faults": item.scenario,
+        **{key: _ref_document(ref) for key, ref in refs.items() if ref is not None},
+        **({} if item.scenario is None else {"faults": item.scenario}),
         **{SHAPE_KEYS[field]: _value(SHAPE_KEYS[field], value) for field, value in item.shape},
     }
-    return {key: value for key, value in document.items() if value is not None}
+    return document
 
 
 def _value(key: str, value: Scalar) -> Scalar:

@@ -17,7 +17,8 @@ from harness.cluster.connection import is_address, is_network
 from harness.cluster.link_limits import MOST_MBIT
 from harness.cluster.providers import PROVIDERS, Device
 from harness.durations import parse_duration_s
-from harness.experiment.spec import Precision
+from harness.experiment.references import kebab
+from harness.experiment.spec import BatchRule, Precision
 from harness.shares import parse_share
 from strategies.errors import suggestion
 
@@ -42,6 +43,11 @@ T = TypeVar("T")
 def as_list(value: object) -> object:
     """One value as a list of itself."""
     return value if isinstance(value, list) else [value]
+
+
+def as_kebab(value: object) -> object:
+    """A name as records spell it."""
+    return kebab(value) if isinstance(value, str) else value
 
 
 def _each_once(values: list[T]) -> list[T]:
@@ -72,7 +78,8 @@ def _provider(value: object) -> object:
     return value
 
 
-def _device(value: object) -> object:
+def _device(written: object) -> object:
+    value = as_kebab(written)
     known = {device: None for provider in PROVIDERS.values() for device in provider.devices}
     if value not in list(known):
         raise PydanticCustomError("device", "must be {names}", {"names": " or ".join(map(repr, known))})
@@ -161,6 +168,7 @@ Memory: TypeAlias = Annotated[int, BeforeValidator(_memory)]
 Provider: TypeAlias = Annotated[str, BeforeValidator(_provider)]
 DeviceName: TypeAlias = Annotated[Device, BeforeValidator(_device)]
 PrecisionName: TypeAlias = Annotated[Precision, BeforeValidator(_precision)]
+BatchName: TypeAlias = Annotated[BatchRule, BeforeValidator(as_kebab)]
 Rate: TypeAlias = Annotated[float, Field(gt=0, le=MOST_MBIT, allow_inf_nan=False)]
 Burst: TypeAlias = Annotated[int, Field(ge=2, le=10**6)]
 Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]

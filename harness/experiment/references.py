@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from harness.errors import UsageError
 
@@ -79,8 +80,8 @@ def parse_strategy(text: str, *, field: str) -> StrategyRef:
     name, colon, rest = text.partition(":")
     if name.endswith(_PLAN):
         if colon:
-            raise UsageError(f"a plan takes no parameters, got {rest!r}; edit the file", field=field)
-        return StrategyRef(name=name)
+            raise UsageError(_no_parameters(rest), field=field)
+        return StrategyRef(name=home_expanded(name))
     if _is_path(text):
         reference, params = _in_file(text, field, "path.py:Builder, or as plan.json")
         return StrategyRef(name=reference, params=params)
@@ -115,7 +116,9 @@ def strategy_from(value: object, *, field: str) -> StrategyRef:
         return parse_strategy(value, field=field)
     name, params = _mapping(value, field)
     ref = parse_strategy(name, field=f"{field}.name")
-    return StrategyRef(name=ref.name, params={**ref.params, **params})
+    if ref.is_plan and params:
+        raise UsageError(_no_parameters(", ".join(params)), field=field)
+    return StrategyRef(name=ref.name, params=_together(ref.params, params, field))
 
 
 def workload_from(value: object, *, field: str) -> WorkloadRef:
@@ -124,7 +127,7 @@ def workload_from(value: object, *, field: str) -> WorkloadRef:
         return parse_workload(value, field=field)
     name, params = _mapping(value, field)
     ref = parse_workload(name, field=f"{field}.name")
-    return WorkloadRef(reference=ref.reference, params={**ref.params, **params})
+    return WorkloadRef(reference=ref.reference, params=_together(ref.params, params, field))
 
 
 def split_list(text: str, *, field: str) -> tuple[str, ...]:
@@ -155,6 +158,14 @@ def kebab(name: str) -> str:
     return name.strip().lower().replace("_", "-")
 
 
+def home_expanded(path: str) -> str:
+    """A path with the home directory in place of its `~`, which a shell replaces in no list and no file."""
+    try:
+        return str(Path(path).expanduser()) if path.startswith("~") else path
+    except RuntimeError:
+        return path  # nobody has that name
+
+
 def _is_path(text: str) -> bool:
     location = text.partition(":")[0]
     return "/" in location or location.endswith(".py")
@@ -175,13 +186,23 @@ def _in_file(text: str, field: str, form: str) -> tuple[str, dict[str, Scalar]]:
     attribute, colon, params = rest.partition(":")
     if not path.endswith(".py") or not attribute.isidentifier():
         raise UsageError(f"a file must be given as {form}, got {text!r}", field=field)
-    return f"{path}:{attribute}", _params(params, field) if colon else {}
+    return f"{home_expanded(path)}:{attribute}", _params(params, field) if colon else {}
 
 
 def _name(text: str, field: str) -> str:
     if not _NAME.fullmatch(text.strip()):
-        raise UsageError(f"a name must be letters, digits and dashes, got {text!r}", field=field)
+        hint = _quoted(text)
+        raise UsageError(f"a name must be letters, digits and dashes, got {text!r}{hint}", field=field)
     return kebab(text)
+
+
+def _quoted(piece: str) -> str:
+    """The way out where a comma of YAML has cut a parameter off."""
+    return '; in YAML quote the whole, as "name:key=value,key=value"' if _CONTINUES.match(piece) else ""
+
+
+def _no_parameters(received: str) -> str:
+    return f"a plan takes no parameters, got {received!r}; edit the file"
 
 
 def _params(text: str, field: str) -> dict[str, Scalar]:
@@ -203,6 +224,14 @@ def _add(params: dict[str, Scalar], key: str, value: Scalar, field: str) -> None
     params[key] = value
 
 
+def _together(ahead: Mapping[str, Scalar], beside: Mapping[str, Scalar], field: str) -> dict[str, Scalar]:
+    """Parameters after a name and those of its mapping, each of which is given once."""
+    params = dict(ahead)
+    for key, value in beside.items():
+        _add(params, key, value, field)
+    return params
+
+
 def _mapping(value: object, field: str) -> tuple[str, dict[str, Scalar]]:
     if not isinstance(value, Mapping):
         kind = type(value).__name__
@@ -217,7 +246,8 @@ def _mapping(value: object, field: str) -> tuple[str, dict[str, Scalar]]:
         if key == "name":
             continue
         if not isinstance(key, str) or not _KEY.fullmatch(key):
-            raise UsageError(f"a parameter's name must be a word, got {key!r}", field=field)
+            hint = _quoted(key) if isinstance(key, str) else ""
+            raise UsageError(f"a parameter's name must be a word, got {key!r}{hint}", field=field)
         if not (item is None or isinstance(item, bool | int | float | str)):
             kind = type(item).__name__
             raise UsageError(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from harness.errors import UsageError
+from harness.experiment.chosen_strategy import spelt
 from harness.experiment.cluster_section import (
     cluster_from,
     connection_around,
@@ -15,7 +17,13 @@ from harness.experiment.cluster_section import (
     prices_from,
     without_connection,
 )
-from harness.experiment.references import StrategyRef, WorkloadRef, strategy_from, workload_from
+from harness.experiment.references import (
+    StrategyRef,
+    WorkloadRef,
+    home_expanded,
+    strategy_from,
+    workload_from,
+)
 from harness.experiment.spec import (
     SHAPE_KEYS,
     CaseFilter,
@@ -89,14 +97,43 @@ def laid_over(
     """
     from harness.experiment import file
 
-    values = dict(file.parse_setting(text) for text in settings)
+    values = _settings(settings)
     values.update(overrides or {})
+    notes = _left_out(document, overrides or {})
     document = file.overlay(without_connection(document, values), values)
     document = file.overlay(document, connection_around(document, surroundings or {}))
     if plan is not None:
         listed = document.get("strategies", [])
         document["strategies"] = [*(listed if isinstance(listed, list) else [listed]), plan]
-    return resolve(document, strategies_replaced=any(path.split(".")[0] == "strategies" for path in values))
+    replaced = any(path.split(".")[0] == "strategies" for path in values)
+    spec = resolve(document, strategies_replaced=replaced)
+    return dataclasses.replace(spec, notes=(*spec.notes, *notes))
+
+
+def _settings(texts: Sequence[str]) -> dict[str, YamlValue]:
+    """What is set by dotted path, each path once.
+
+    Raises:
+        UsageError: a path is set again, or a text sets nothing.
+    """
+    from harness.experiment import file
+
+    values: dict[str, YamlValue] = {}
+    for text in texts:
+        path, value = file.parse_setting(text)
+        if path in values:
+            raise UsageError("must be set once, got it again; drop one", field=f"set {path}")
+        values[path] = value
+    return values
+
+
+def _left_out(document: Mapping[str, YamlValue], overrides: Mapping[str, object]) -> tuple[str, ...]:
+    """What options put out of force of a file without naming it."""
+    measure = document.get("measure")
+    until = measure.get("until") if isinstance(measure, Mapping) else None
+    if until is None or overrides.get("measure.until", until) is not None:
+        return ()
+    return ("measure.until of the experiment is left out, since the number of repeats was given",)
 
 
 def resolve(document: Mapping[str, object], *, strategies_replaced: bool = False) -> ExperimentSpec:
@@ -113,7 +150,7 @@ def resolve(document: Mapping[str, object], *, strategies_replaced: bool = False
     model = validate(document)
     strategies = tuple(
         dict.fromkeys(
-            strategy_from(item, field=f"strategies[{index}]") for index, item in enumerate(model.strategies)
+            _strategy(item, field=f"strategies[{index}]") for index, item in enumerate(model.strategies)
         )
     )
     baseline, notes = _baseline(model, strategies, replaced=strategies_replaced)
@@ -137,6 +174,10 @@ def resolve(document: Mapping[str, object], *, strategies_replaced: bool = False
         prices=prices_from(model.cluster),
         notes=notes,
     )
+
+
+def _strategy(item: object, *, field: str) -> StrategyRef:
+    return spelt(strategy_from(item, field=field))
 
 
 def _workloads(items: Sequence[object]) -> Iterator[WorkloadRef]:
@@ -193,7 +234,7 @@ def _refuse_absolute(workloads: Sequence[WorkloadRef]) -> None:
 
 def _checkpoints(section: CheckpointSection) -> Checkpoints:
     # A run that is resumed elsewhere means the same checkpoint.
-    restore = None if section.restore is None else Path(section.restore).absolute()
+    restore = None if section.restore is None else Path(home_expanded(section.restore)).absolute()
     return Checkpoints(save=section.save, restore=restore)
 
 
@@ -253,7 +294,7 @@ def _baseline(
     if wanted is None:
         singles = [ref for ref in strategies if ref.name == "single"]
         return (singles or strategies)[0], ()
-    ref = strategy_from(wanted, field="compare.baseline")
+    ref = _strategy(wanted, field="compare.baseline")
     if ref in strategies:
         return ref, ()
     if not replaced:
@@ -269,20 +310,23 @@ def _filters(sections: Sequence[FilterSection], field: str) -> tuple[CaseFilter,
     filters = []
     for index, item in enumerate(sections):
         path = f"{field}[{index}]"
-        if not item.model_fields_set:
+        given = item.model_fields_set
+        if not given:
             raise UsageError("must have at least one key, got an empty mapping; drop it", field=path)
+        # Without an image of their own, cases have the provider's.
+        empty = next((key for key in sorted(given - {"image"}) if getattr(item, key) is None), None)
+        if empty is not None:
+            raise UsageError("must say which cases are meant, got null; drop it", field=f"{path}.{empty}")
         filters.append(
             CaseFilter(
-                workload=None
-                if item.workload is None
-                else workload_from(item.workload, field=f"{path}.workload"),
-                strategy=None
-                if item.strategy is None
-                else strategy_from(item.strategy, field=f"{path}.strategy"),
+                workload=workload_from(item.workload, field=f"{path}.workload")
+                if "workload" in given
+                else None,
+                strategy=_strategy(item.strategy, field=f"{path}.strategy") if "strategy" in given else None,
                 shape=tuple(
-                    (shape_field, value)
-                    for shape_field, key in SHAPE_KEYS.items()
-                    if (value := getattr(item, key, None)) is not None
+                    (field_of_shape, getattr(item, key))
+                    for field_of_shape, key in SHAPE_KEYS.items()
+                    if key in given
                 ),
                 scenario=item.faults,
             )

@@ -22,6 +22,7 @@ from harness.cluster.connection import Placement
 from harness.errors import UsageError
 from harness.experiment.field_types import (
     Address,
+    BatchName,
     Burst,
     ChipTopology,
     Count,
@@ -110,7 +111,7 @@ class MeasureSection(_Section):
     repeats: Count = 4
     interleave: bool = True
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    batch: Literal["global", "per-replica"] = "global"
+    batch: BatchName = "global"
     trace: bool = True
     rounds: Annotated[int, Field(ge=1, le=1000)] = USUAL_ROUNDS
     window_s: Annotated[float, Field(ge=0, le=3600)] = USUAL_WINDOW_S
@@ -135,6 +136,7 @@ class FilterSection(_Section):
     device: DeviceName | None = None
     cores_per_worker: Count | None = None
     memory_per_worker: Memory | None = None
+    image: Text | None = None
     faults: Text | None = None
 
 

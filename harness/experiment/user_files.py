@@ -7,14 +7,21 @@ from pathlib import Path
 
 from harness.experiment.cases import Case
 from harness.experiment.spec import ExperimentSpec
+from harness.normalised_path import normalised
 
 
 def folders_of_users(cases: Sequence[Case], spec: ExperimentSpec) -> tuple[Path, ...]:
-    """Each once: of workloads, strategies and the checkpoint that cases begin with."""
+    """Each once: of workloads, strategies and the checkpoint that cases begin with.
+
+    Of a file that is reached by a link there are two folders: workers open it where it is named, and its
+    neighbours may be where it lies.
+    """
     named = [case.workload.reference.partition(":")[0] for case in cases if case.workload.is_path]
     named += [case.strategy.name.partition(":")[0] for case in cases if case.strategy.is_file]
-    folders = {Path(name).resolve().parent for name in named}
-    restore = spec.checkpoint.restore
-    if restore is not None:
+    files = {path for name in named for path in (normalised(Path(name)), Path(name).resolve())}
+    # Where `..` comes after a link, the path as it is written may name a folder that is not there.
+    folders = {path.parent for path in files if path.parent.is_dir()}
+    if spec.checkpoint.restore is not None:
+        restore = normalised(spec.checkpoint.restore)
         folders.add(restore if restore.is_dir() else restore.parent)
     return tuple(sorted(folders))

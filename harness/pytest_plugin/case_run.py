@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.errors import CaseError, first_line
+from harness.module_command import module_command
 
 if TYPE_CHECKING:
     from harness.experiment.spec import ExperimentSpec
@@ -38,8 +38,7 @@ def run_experiment(spec: ExperimentSpec, folder: Path) -> StoredRun:
     experiment.write_text(json.dumps(spec_document(spec)))
     with log.open("wb") as log_file:
         process = subprocess.Popen(
-            # As the console script does, -P leaves the current folder out of where modules are looked for.
-            [sys.executable, "-P", "-m", "harness.cli", "run", experiment, "--out", run_dir, "--json"],
+            module_command("harness.cli", "run", str(experiment), "--out", str(run_dir), "--json"),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log_file,

@@ -8,6 +8,7 @@ import yaml
 from pages import ROOT, blocks, commands, refuse_unknown_options, run
 
 from harness.experiment.shipped import __file__ as experiments
+from strategies.slices.tpu_slice import parse_slice
 
 README = (ROOT / "README.md").read_text()
 
@@ -28,6 +29,12 @@ def test_every_make_command_is_a_target() -> None:
 @pytest.mark.parametrize("command", [c for c in commands(README) if c.startswith("stratbench ")])
 def test_every_command_and_option_exists(command: str) -> None:
     refuse_unknown_options(command)
+
+
+def test_a_slice_has_a_device_for_each_replica() -> None:
+    ((replicas, name),) = re.findall(r"`--replicas (\d+) --slice (\S+)`", README)
+    # On two workers, unless others are asked for.
+    parse_slice(name).require_replicas(2 * int(replicas))
 
 
 @pytest.mark.tensorflow

@@ -418,6 +418,29 @@ def test_a_model_that_keras_does_not_have_is_named() -> None:
         resolve("keras:MobileNetV9", {}).train_step()
 
 
+@pytest.mark.parametrize("model", ["MobileNet", "MobileNetV2", "MobileNetV3Small"])
+def test_a_narrow_model_of_keras_keeps_its_classes(model: str) -> None:
+    """The classifier of some is a convolution, with layers after it that shape its output."""
+    params = {"input": 32, "classes": 7, "examples": 4, "batch_size": 2, "width_multiplier": 0.5}
+    workload = resolve(f"keras:{model}", params)
+    n_parameters = sum(int(np.prod(variable.shape)) for variable in fresh_step(workload).variables)
+    step = fresh_step(resolve(f"keras:{model}", {**params, "width_multiplier": 1}))
+    assert tuple(step.variables[-1].shape) == (7,)
+    assert 2 * n_parameters < sum(int(np.prod(variable.shape)) for variable in step.variables)
+    batch = next(examples_of(workload).batches(2))
+    assert np.isfinite(float(fresh_step(workload).loss(tuple(batch))))
+    assert tuple(fresh_step(workload).variables[-1].shape) == (7,)
+
+
+@pytest.mark.parametrize("model", ["ConvNeXtTiny", "EfficientNetB0"])
+def test_a_model_of_keras_that_cannot_be_narrowed_is_refused_in_one_line(model: str) -> None:
+    workload = resolve(f"keras:{model}", {"input": 32, "width_multiplier": 0.5})
+    with pytest.raises(WorkloadError, match=rf"must be 1 for {model}, got 0\.5, .*; leave it out") as caught:
+        fresh_step(workload)
+    assert caught.value.field == "width_multiplier"
+    assert "\n" not in str(caught.value)
+
+
 def test_words_of_a_sampled_softmax_are_drawn_as_tensorflow_s_sampler_draws_them() -> None:
     """How often each word is among the drawn, against TensorFlow's, and how often it is said to be."""
     import keras

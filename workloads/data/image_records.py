@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workloads.data.files import DATA
+from workloads.errors import WorkloadError
+
 if TYPE_CHECKING:
     import tensorflow as tf
 
@@ -25,12 +28,17 @@ def image_records(files: Sequence[Path], *, side: int, classes: int, seed: int) 
 
     Args:
         classes: labels are 1 to this.
+    Raises:
+        WorkloadError: no file has a record, and reading would look for one for ever.
     Source:
         Format: TensorFlow's build_imagenet_data.py. Crop and colours: He et al. 2015, arXiv:1512.03385,
         section 3.4 (testing).
     """
     import tensorflow as tf
 
+    if all(path.stat().st_size == 0 for path in files):
+        message = f"data must have a record, got empty files alone, as {files[0]}; fetch the data anew"
+        raise WorkloadError(message, field=DATA)
     names = tf.constant([str(path) for path in files])
     features = {
         _IMAGE: tf.io.FixedLenFeature([], tf.string),

@@ -13,9 +13,10 @@ from workloads.data.files import data_files, one_file
 from workloads.data.masked_pairs import masked_pairs
 from workloads.data.text import WordPieces, sentences_of
 from workloads.data.zipf import zipf_ids
+from workloads.errors import WorkloadError
 from workloads.flops import dense_flops
 from workloads.models.embedding import embedding_table, look_up
-from workloads.models.transformer import TransformerLayer, initializer
+from workloads.models.transformer import TransformerLayer, initializer, require_sequence
 from workloads.optimizers import Training
 from workloads.protocol import TrainStep
 
@@ -72,6 +73,13 @@ class Bert:
     flops_per_example: float | None = field(init=False)
 
     def __post_init__(self) -> None:
+        require_sequence(self.sequence, positions=self.positions)
+        if self.predictions > self.sequence:
+            message = (
+                f"predictions must be at most sequence={self.sequence}, the tokens to mask, got "
+                f"{self.predictions}; lower it, or raise sequence"
+            )
+            raise WorkloadError(message, field="predictions")
         self.flops_per_example = (
             self.layers * self._layer().flops(self.sequence)
             + dense_flops(self.width, self.width, positions=self.predictions)

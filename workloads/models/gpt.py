@@ -12,7 +12,7 @@ from workloads.data.zipf import zipf_ids
 from workloads.flops import dense_flops
 from workloads.models.embedding import embedding_table, look_up
 from workloads.models.losses import cross_entropy
-from workloads.models.transformer import TransformerLayer
+from workloads.models.transformer import TransformerLayer, require_sequence
 from workloads.optimizers import Training
 from workloads.protocol import TrainStep
 
@@ -60,6 +60,7 @@ class Gpt:
     flops_per_example: float | None = field(init=False)
 
     def __post_init__(self) -> None:
+        require_sequence(self.sequence, positions=self.positions)
         self.flops_per_example = self.layers * self._layer().flops(self.sequence) + dense_flops(
             self.width, self.vocabulary, positions=self.sequence
         )

@@ -38,7 +38,8 @@ class KerasApplication:
         batch_size: global examples per step.
         input: height and width of an image; each model has a smallest of its own.
         classes: number of labels.
-        width_multiplier: what the channels and units of each layer but the last are multiplied by, at most 1.
+        width_multiplier: what the channels and units of each layer but the classifier are multiplied by, at
+            most 1.
         examples: size of the data set.
         data: path of TFRecord files of images; `examples` is only for those made up; None makes examples up.
         data_sha256: what it must hash to.
@@ -61,7 +62,7 @@ class KerasApplication:
         """Create the model and its optimizer.
 
         Raises:
-            WorkloadError: Keras has no model of this name, or none for images of this size.
+            WorkloadError: Keras has no model of this name, or none for images of this size or so narrow.
         """
         builder = _builder(self.model)
         try:
@@ -72,11 +73,13 @@ class KerasApplication:
                 classifier_activation=None,
             )
         except ValueError as error:
-            said = str(error).strip().partition("\n")[0]
-            message = f"{self.model} does not take images of {self.input} pixels: {said}; give a larger input"
+            reason = _first_line(error)
+            message = (
+                f"{self.model} does not take images of {self.input} pixels: {reason}; give a larger input"
+            )
             raise WorkloadError(message, field="input") from error
         if self.width_multiplier < 1:
-            model = _narrowed(model, self.width_multiplier)
+            model = self._narrowed(model)
         self.flops_per_example = layer_flops(model)
         return self.training.step(cross_entropy(partial(model, training=True)), model.trainable_variables)
 
@@ -96,25 +99,49 @@ class KerasApplication:
         images += colours[labels]
         return endless(images, labels, seed=seed)
 
+    def _narrowed(self, model: "keras.Model") -> "keras.Model":
+        try:
+            return _narrowed(model, self.width_multiplier)
+        except (ValueError, TypeError) as error:
+            # A layer that cannot be made is told by its whole configuration, and why beside it.
+            reason = _first_line(error.__context__ or error)
+            message = (
+                f"width_multiplier must be 1 for {self.model}, got {self.width_multiplier:g}, with which its "
+                f"layers do not fit each other: {reason}; leave it out"
+            )
+            raise WorkloadError(message, field="width_multiplier") from error
+
 
 def _narrowed(model: "keras.Model", multiplier: float) -> "keras.Model":
-    """The same layers with fewer channels and units; the last layer, of the labels, keeps its own.
+    """The same layers with fewer channels and units; the classifier keeps its own.
 
+    Raises:
+        ValueError: layers that state a width in another way do not fit those beside them any more.
     Source:
         Howard et al. 2017, arXiv:1704.04861, section 3.3 (width multiplier).
     """
     import keras
 
-    last = model.layers[-1]
+    # What follows it, if anything, only shapes its output.
+    classifier = next((layer for layer in reversed(model.layers) if _widths(layer)), None)
 
     def narrower(layer: keras.layers.Layer) -> keras.layers.Layer:
         config = layer.get_config()
-        for key in {"filters", "units"} & set(config if layer is not last else ()):
+        for key in _widths(layer) if layer is not classifier else ():
             config[key] = max(_LEAST_WIDTH, round(config[key] * multiplier))
         return type(layer).from_config(config)
 
     narrow: keras.Model = keras.models.clone_model(model, clone_function=narrower)
     return narrow
+
+
+def _widths(layer: "keras.layers.Layer") -> set[str]:
+    """Keys of a layer's configuration that say how wide it is."""
+    return {"filters", "units"} & set(layer.get_config())
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def _builder(name: str) -> "Callable[..., keras.Model]":

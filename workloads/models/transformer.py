@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from workloads.errors import WorkloadError
 from workloads.flops import attention_flops, dense_flops
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ class TransformerLayer:
     dropout: float
     norm: Literal["after", "before"]
     causal: bool
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            message = f"heads must divide width={self.width}, got {self.heads}; give another number of either"
+            raise WorkloadError(message, field="heads")
 
     def flops(self, sequence: int) -> float:
         """Return forward and backward operations for a sequence of so many tokens."""
@@ -80,6 +86,17 @@ class TransformerLayer:
             else:
                 tokens = norm(layers.add([tokens, dropout(half(tokens))]))
         return tokens
+
+
+def require_sequence(sequence: int, *, positions: int) -> None:
+    """Refuse examples that are longer than a model has vectors of places for.
+
+    Raises:
+        WorkloadError: they are.
+    """
+    if sequence > positions:
+        message = f"sequence must be at most positions={positions}, got {sequence}; lower it, or raise those"
+        raise WorkloadError(message, field="sequence")
 
 
 def initializer() -> "keras.initializers.Initializer":

@@ -82,6 +82,12 @@ def tune(
     from harness.host_facts import allowed
     from harness.preflight import check_experiment, check_target
 
+    own: dict[str, tuple[str, object]] = {
+        "provider": ("cluster.provider", provider),
+        "workers": ("cluster.workers", workers),
+        "replicas": ("cluster.replicas_per_worker", replicas),
+        "seed": ("measure.seed", seed),
+    }
     spec = laid_over(
         {
             "name": f"tune-{slug(workload)}",
@@ -93,6 +99,7 @@ def tune(
             "workloads": [workload],
             "strategies": [strategy],
             **({} if link is None else {"cluster.link.rate_mbit": _rate_mbit(link)}),
+            **{path: value for name, (path, value) in own.items() if options.is_given(context, name)},
         },
         surroundings=os.environ,
     )

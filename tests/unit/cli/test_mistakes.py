@@ -46,6 +46,10 @@ from strategies.errors import StrategyError
         ),
         (["run", "quickstart", "--set", "x"], "stratbench: set: must be dotted.path=value"),
         (["run", "quickstart", "--resume"], "stratbench: resume: must be used with --out"),
+        (
+            ["run", "quickstart", "--set", "measure.steps=5", "--set", "measure.steps=6"],
+            "stratbench: set measure.steps: must be set once, got it again; drop one",
+        ),
         *(
             (
                 [*command, "--no-isolation", "--require-isolation"],

@@ -117,6 +117,17 @@ def test_a_long_line_breaks_between_words_and_never_in_a_path(
     assert capsys.readouterr().out == "report:\n/a/path-that-is/longer/than-the-line.html\n"
 
 
+def test_a_line_keeps_its_indent(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    output.say("  a note of  it")
+    assert capsys.readouterr().out == "  a note of it\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "9")
+    output.say("  a note of it")
+    assert capsys.readouterr().out == "  a note\n  of it\n"
+    output.say("  ")
+    assert capsys.readouterr().out == "\n"
+
+
 def test_json_has_no_bare_nan() -> None:
     stream = io.StringIO()
     output.emit_json({"a": float("nan"), "b": "ü"}, stream=stream)

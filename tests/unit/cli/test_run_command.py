@@ -55,6 +55,32 @@ def test_run_hands_over_the_spec_and_the_options(
     assert "baseline single is not among the strategies given" in captured.err
 
 
+@pytest.mark.parametrize(
+    ("options", "is_told"),
+    [
+        (["--repeats", "2"], True),
+        (["--repeats", "2", "--until-ci", "3%"], False),
+        (["--repeats", "2", "--set", "measure.until=null"], False),
+        ([], False),
+    ],
+)
+def test_a_number_of_repeats_says_what_it_leaves_out(
+    capsys: pytest.CaptureFixture[str],
+    pipeline: Pipeline,
+    tmp_path: Path,
+    options: list[str],
+    is_told: bool,
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("workloads: wide-mlp\nstrategies: ps\nmeasure: {until: {ratio_ci: 5%}}\n")
+    status, captured = call(capsys, "run", str(file), *options)
+    ((spec, _),) = pipeline.asked
+    assert status == 0
+    note = "measure.until of the experiment is left out, since the number of repeats was given\n"
+    assert captured.err == (note if is_told else "")
+    assert (spec.measure.until is None) is (is_told or "measure.until=null" in options)
+
+
 @pytest.mark.parametrize("command", [["run", "quickstart"], ["verify", "wide-mlp", "-s", "ps"]])
 def test_the_process_of_another_program_stays_on_its_network(
     capsys: pytest.CaptureFixture[str], pipeline: Pipeline, command: list[str]

@@ -52,6 +52,21 @@ def test_help_does_not_even_import_pydantic_and_yaml() -> None:
     assert not _imports("--help") & {"pydantic", "yaml"}
 
 
+def test_reports_are_ours_whatever_stands_beside_a_users_file(tmp_path: Path) -> None:
+    (tmp_path / "reports").mkdir()
+    (tmp_path / "reports" / "__init__.py").write_text("raise RuntimeError('of a user')\n")
+    (tmp_path / "mine.py").touch()
+    code = (
+        "import sys; from harness.cli import main\n"
+        "status = main(['plan', 'wide-mlp', '--strategy', 'mine.py:Builder'])\n"
+        "import reports; reports.FORMATS; sys.exit(status if sys.argv[1] in sys.path else 7)"
+    )
+    command = [sys.executable, "-P", "-c", code, str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert "strategy file mine.py has no Builder 'Builder'" in done.stderr
+
+
 def test_what_drives_a_run_imports_no_tensorflow() -> None:
     command = "import sys, harness.pipeline; sys.exit('tensorflow' in sys.modules or 'keras' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", command], check=False, timeout=60).returncode == 0
@@ -60,6 +75,16 @@ def test_what_drives_a_run_imports_no_tensorflow() -> None:
 def test_a_reader_that_leaves_is_no_error() -> None:
     command = f"{sys.executable} -m harness.cli list providers | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["list", "providers"]])
+def test_a_reader_that_has_left_already_is_no_error(arguments: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "harness.cli", *arguments]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    os.close(writer)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -220,6 +245,8 @@ def test_a_second_interruption_does_not_meet_the_cleaning() -> None:
         ("list nothing <&- >&- 2>&-", 2, ""),
         ("list providers >/dev/full", 2, ""),
         ("list providers --json >/dev/full", 2, ""),
+        ("--help >/dev/full", 2, ""),
+        ("run --help >/dev/full", 2, ""),
     ],
 )
 def test_a_command_works_without_a_standard_stream(redirected: str, status: int, told: str | None) -> None:

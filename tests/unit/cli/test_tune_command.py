@@ -39,6 +39,16 @@ def test_options_and_settings_say_where_and_how(
     assert (spec.measure.seed, spec.measure.rounds) == (7, 3)
 
 
+def test_options_lie_over_settings_as_those_of_a_run_do(
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline
+) -> None:
+    settings = ["--set", "cluster.workers=4", "--set", "measure.seed=9"]
+    assert call(capsys, "tune", "wide-mlp", "-s", "ps", *settings)[0] == 0
+    assert call(capsys, "tune", "wide-mlp", "-s", "ps", *settings, "--workers", "2", "--seed", "0")[0] == 0
+    shapes = [(each.spec.cluster.workers, each.spec.measure.seed) for each in pipeline.asked]
+    assert shapes == [((4,), 9), ((2,), 0)]
+
+
 def test_settings_change_neither_workload_nor_strategy(
     capsys: pytest.CaptureFixture[str], pipeline: Pipeline
 ) -> None:

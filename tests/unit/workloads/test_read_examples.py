@@ -67,6 +67,16 @@ def test_a_file_cut_short_is_said(records: Path) -> None:
         first_batches("resnet50", {"data": str(records), "classes": 3}, 4)
 
 
+def test_files_without_a_record_are_not_read_for_ever(records: Path) -> None:
+    *others, last = sorted(records.iterdir())
+    for path in others:
+        path.write_bytes(b"")
+    first_batches("resnet50", {"data": str(records), "classes": 3})
+    last.write_bytes(b"")
+    with pytest.raises(WorkloadError, match=r"data must have a record, got empty files alone, as .*train-0"):
+        first_batches("resnet50", {"data": str(records), "classes": 3})
+
+
 def test_another_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text(WORDS * 9)
     with pytest.raises(WorkloadError, match=r"dataset\(\) failed while being read: corrupted record"):

@@ -122,6 +122,23 @@ def test_no_more_words_are_drawn_than_there_are_beside_the_right_one() -> None:
     assert caught.value.field == "sampled"
 
 
+@pytest.mark.parametrize(
+    ("name", "params", "message"),
+    [
+        ("bert-base", {"predictions": 13}, "predictions must be at most sequence=12, the tokens to mask"),
+        ("bert-base", {"heads": 300}, "heads must divide width=16, got 300; give another number of either"),
+        ("bert-large", {"heads": 3}, "heads must divide width=16, got 3"),
+        ("bert-base", {"sequence": 17}, "sequence must be at most positions=16, got 17; lower it, or raise"),
+        ("gpt-small", {"heads": 3}, "heads must divide width=16, got 3"),
+        ("gpt-small", {"positions": 11}, "sequence must be at most positions=11, got 12"),
+    ],
+)
+def test_sizes_of_a_transformer_fit_each_other(name: str, params: dict[str, object], message: str) -> None:
+    with pytest.raises(WorkloadError, match=message) as caught:
+        resolve(name, {"size": "tiny", **params})
+    assert str(caught.value).startswith(str(caught.value.field))
+
+
 def test_an_unknown_optimizer_is_refused_before_keras_is_needed() -> None:
     with pytest.raises(WorkloadError, match="did you mean 'sgd'"):
         build_optimizer("sgdd", learning_rate=None, variables=[])

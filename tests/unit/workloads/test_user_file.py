@@ -96,10 +96,35 @@ def test_an_edited_file_is_read_again(folder: Path) -> None:
 
 def test_two_files_of_one_name_do_not_mix(folder: Path) -> None:
     (folder / "other").mkdir()
-    (folder / "other" / "beside.py").write_text("DEFAULT_NAME = 'mine'\n")
-    (folder / "other" / "mine.py").write_text(GOOD.replace("small-", "other-"))
+    (folder / "other" / "beside_other.py").write_text("DEFAULT_NAME = 'mine'\n")
+    (folder / "other" / "mine.py").write_text(
+        GOOD.replace("small-", "other-").replace("from beside ", "from beside_other ")
+    )
     assert resolve("other/mine.py:small", {}).name == "other-4"
     assert resolve("mine.py:small", {}).name == "small-4"
+
+
+@pytest.mark.parametrize("theirs", ["beside.py", "beside/__init__.py", "beside/part.py"])
+def test_modules_of_one_name_beside_two_files_are_refused(folder: Path, theirs: str) -> None:
+    """Python would give the second file those of the first."""
+    path = folder / "other" / theirs
+    path.parent.mkdir(parents=True)
+    path.write_text("DEFAULT_NAME = 'other'\n")
+    (folder / "other" / "mine.py").write_text(GOOD)
+    assert resolve("mine.py:Mine", {}).name == "mine"
+    assert message("other/mine.py:Mine") == (
+        "workload file other/mine.py must have modules of its own beside it, got 'beside', which stands "
+        f"for that in {folder} already; rename one of the two"
+    )
+
+
+def test_attributes_may_be_computed_by_name(folder: Path) -> None:
+    (folder / "lazy.py").write_text(
+        "class Lazy:\n"
+        "    def __getattr__(self, name):\n"
+        "        return {'name': 'lazy', 'batch_size': 4, 'flops_per_example': None}.get(name, print)\n"
+    )
+    assert resolve("lazy.py:Lazy", {}).name == "lazy"
 
 
 def test_check_does_not_run_the_file(folder: Path) -> None:

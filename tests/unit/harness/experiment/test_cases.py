@@ -106,6 +106,13 @@ def test_filters_keep_and_drop_what_they_match(matrix: dict[str, Any], expected:
     assert {case.strategy.name for case in found} == expected
 
 
+@pytest.mark.parametrize(("image", "left"), [("mine", None), (None, "mine")])
+def test_a_filter_names_an_image_or_that_there_is_none(image: str | None, left: str | None) -> None:
+    cluster = {"provider": "docker", "image": [None, "mine"]}
+    found = _cases(strategies=["ps"], cluster=cluster, matrix={"exclude": [{"image": image}]})
+    assert [case.shape.image for case in found] == [left]
+
+
 def test_a_filter_matches_by_a_part_of_the_parameters() -> None:
     strategies = ["single", "ps", "ps:staleness=2", "ps:staleness=2,backup=1"]
     found = _cases(strategies=strategies, matrix={"exclude": [{"strategy": "ps:staleness=2"}]})

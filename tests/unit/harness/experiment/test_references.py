@@ -1,4 +1,5 @@
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -93,6 +94,18 @@ def test_a_mapping_gives_name_and_parameters() -> None:
     assert workload_from({"name": "m.py:make", "batch_size": 8}, field="x") == WorkloadRef(
         reference="m.py:make", params={"batch_size": 8}
     )
+
+
+@pytest.mark.parametrize("read", [strategy_from, workload_from])
+@pytest.mark.parametrize("name", ["ps:staleness=2", "a.py:Make:staleness=2"])
+def test_a_parameter_is_given_once_in_a_mapping_too(read: Callable[..., object], name: str) -> None:
+    with pytest.raises(UsageError, match="x: parameter 'staleness' must be given once"):
+        read({"name": name, "staleness": 3}, field="x")
+
+
+def test_a_plan_takes_no_parameters_of_a_mapping_either() -> None:
+    with pytest.raises(UsageError, match="x: a plan takes no parameters, got 'sync'; edit the file"):
+        strategy_from({"name": "edited.json", "sync": False}, field="x")
 
 
 def test_a_file_keeps_its_spelling() -> None:

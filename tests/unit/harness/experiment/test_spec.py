@@ -82,6 +82,9 @@ def test_names_and_lists_may_be_written_in_several_ways() -> None:
         {"workloads": ["wide-mlp", {"name": "a.py:make", "batch_size": 4, "note": "true"}]},
         {"strategies": ["single", {"name": "ps", "sync": False, "ratio": 0.5}]},
         {"cluster": {"workers": [1, 2, 4], "memory_per_worker": 100_000_001}},
+        {"workloads": ["a.py:make:batch_size=4,name=x"], "strategies": ["single", "b.py:Make:name=1e3"]},
+        {"matrix": {"include": [{"strategy": "b.py:Make:name=x,k=2"}, {"strategy": "ps"}]}},
+        {"matrix": {"exclude": [{"image": "mine"}, {"image": None, "workers": 2}]}},
         {"measure": {"warmup_steps": 7, "batch": "per-replica", "interleave": False}},
         {"measure": {"precision": "float16", "xla": True}},
         {"measure": {"xla": [False, True]}},
@@ -291,6 +294,50 @@ def test_links_are_set_by_options_too() -> None:
     assert given == written
 
 
+def test_names_are_written_with_either_dash() -> None:
+    spec = resolve(
+        {
+            "name": "x",
+            "workloads": ["wide_mlp"],
+            "strategies": ["robust_ps:rule=multi_krum,pre=nearest_neighbour_mixing", "ps:compressor=fp16-ef"],
+            "cluster": {"device": "tpu_emulated"},
+            "measure": {"batch": "per_replica"},
+            "matrix": {"include": [{"strategy": "ps:compressor=fp16-ef"}, {"device": "tpu_emulated"}]},
+            "compare": {"baseline": "robust_ps:rule=multi_krum,pre=nearest_neighbour_mixing"},
+        }
+    )
+    assert spec == resolve(spec_document(spec))
+    document = str(spec_document(spec))
+    assert "multi_krum" not in document
+    assert [dict(ref.params) for ref in spec.strategies] == [
+        {"rule": "multi-krum", "pre": "nearest-neighbour-mixing"},
+        {"compressor": "fp16-ef"},
+    ]
+    assert (spec.cluster.device, spec.measure.batch) == (("tpu-emulated",), "per-replica")
+
+
+def test_home_is_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    spec = resolve(
+        {
+            "name": "x",
+            "workloads": ["wide-mlp"],
+            "strategies": ["~/b.py:Make:k=~/c", "~/edited.json", "~nobody-of-that-name/b.py:Make"],
+            "cluster": {"provider": "cluster", **_CLUSTER, "token_file": "~/token"},
+            "checkpoint": {"restore": "~/saved"},
+        }
+    )
+    assert [ref.name for ref in spec.strategies] == [
+        "/home/me/b.py:Make",
+        "/home/me/edited.json",
+        "~nobody-of-that-name/b.py:Make",
+    ]
+    assert spec.strategies[0].params == {"k": "~/c"}
+    assert spec.connection.token_file == Path("/home/me/token")
+    assert spec.checkpoint.restore == Path("/home/me/saved")
+    assert resolve(_MINIMAL | {"workloads": ["~/a.py:make"]}).workloads[0].reference == "/home/me/a.py:make"
+
+
 def test_a_checkpoint_is_the_same_file_wherever_the_run_goes_on() -> None:
     spec = resolve(_MINIMAL | {"checkpoint": {"restore": "a/b"}})
     assert spec.checkpoint.restore == Path("a/b").absolute()
@@ -412,6 +459,19 @@ def test_a_checkpoint_is_the_same_file_wherever_the_run_goes_on() -> None:
         ),
         ({"matrix": {"include": [{}]}}, "matrix.include[0]: must have at least one key"),
         (
+            {"matrix": {"exclude": [{"workload": None}]}},
+            "matrix.exclude[0].workload: must say which cases are meant, got null; drop it",
+        ),
+        ({"matrix": {"include": [{"workers": None}]}}, "matrix.include[0].workers: must say which cases"),
+        (
+            {"strategies": ["single", "ps:staleness=2", "sync=true"]},
+            "strategies[2]: a name must be letters, digits and dashes, got 'sync=true'; in YAML quote the",
+        ),
+        (
+            {"strategies": [{"name": "ps:staleness=2", "sync=true": None}]},
+            "strategies[0]: a parameter's name must be a word, got 'sync=true'; in YAML quote the whole",
+        ),
+        (
             {"matrix": {"exclude": [{"workers": 2}] * 1001}},
             "matrix.exclude: must have at most 1000 items, got [{'workers': 2}, ",
         ),
@@ -477,6 +537,11 @@ def test_a_wrong_setting_is_named(setting: str, expected: str) -> None:
     with pytest.raises(UsageError) as caught:
         load_experiment("quickstart", settings=[setting])
     assert str(caught.value).startswith(expected)
+
+
+def test_a_path_is_set_once() -> None:
+    with pytest.raises(UsageError, match=r"^set measure\.steps: must be set once, got it again; drop one$"):
+        load_experiment("quickstart", settings=["measure.steps=5", "measure.rounds=3", "measure.steps=6"])
 
 
 def test_a_setting_reaches_into_a_list_and_makes_sections() -> None:
