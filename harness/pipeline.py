@@ -49,8 +49,8 @@ def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
     """Run an experiment: every repeat of every case on fresh processes, recorded as it ends.
 
     Raises:
-        UsageError: the run folder or the checkpoint cannot be used. ProvisionError: workers cannot be had
-            here.
+        UsageError: no case can be run, or the run folder or the checkpoint cannot be used.
+        ProvisionError: workers cannot be had here.
     """
     cases = expand(spec)
     _require_time(spec, options.time_budget_s)
@@ -58,6 +58,9 @@ def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
     beyond = [refusal for case in cases if (refusal := rule_refusal(case)) is not None]
     if len(beyond) == len(cases):
         raise UsageError(f"no case can be run: {beyond[0]}", field="strategies")
+    if len(refusals) == len(cases) and not options.dry_run:
+        first = cases[0]
+        raise UsageError(f"no case can be run: {first.strategy}: {refusals[first.id]}", field="strategies")
     if spec.checkpoint.restore is not None:
         require(spec.checkpoint.restore)
     if options.dry_run:
@@ -145,8 +148,7 @@ def verify(request: VerifyRequest) -> Verified:
 def _verify_graph(opened: TargetStudy, request: VerifyRequest, dtype: Dtype) -> Verification:
     """Compare a rewritten graph with the reference."""
     if request.last_batch is not None:
-        facts = opened.capture.facts
-        require_last_batch(request.last_batch, opened.plan, replica_batch=facts.replica_batch)
+        require_last_batch(request.last_batch, opened.plan, opened.capture.facts)
     folders = (str(opened.capture.folder), str(opened.batches))
     asked = (request.steps, dtype == "float64", request.shrink, request.last_batch)
     return opened.call(verify_plan, (*folders, opened.plan, *asked))
@@ -220,7 +222,8 @@ def _carry_out(
         Interrupted: with what to do next.
     """
     outdated = outdated_records(folder.records, cases)
-    folder.forget(outdated)
+    with storing(folder.path):
+        folder.forget(outdated)
     changed = changed_files(outdated, cases)
     left = [slot for slot in slots if (slot.case.id, slot.repeat) not in folder.done]
     progress = Progress(

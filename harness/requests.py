@@ -32,6 +32,8 @@ class RunOptions:
         out: the run folder itself; None for `runs/<experiment>-<utc>-<id>`.
         timeouts: how long to wait for workers.
         time_budget_s: no new case starts after so many seconds; the rest is recorded as skipped.
+        records_mistakes: a mistake of the user's that is in the way of all cases is recorded as the failure
+            of each, in place of refusing the run.
         quiet: no progress and no table on stdout (`--json`).
         live: redraw progress in place; False prints plain lines.
         metrics: listening socket to serve `/metrics` on while the run goes on; None serves nothing.
@@ -44,6 +46,7 @@ class RunOptions:
     resume: bool = False
     dry_run: bool = False
     fail_fast: bool = False
+    records_mistakes: bool = False
     time_budget_s: float | None = None
     timeouts: Timeouts = USUAL
     quiet: bool = False

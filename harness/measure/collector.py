@@ -9,7 +9,7 @@ from harness.measure.consumption import Consumption, consumption
 from harness.measure.core_use import core_use, stability
 from harness.measure.input_wait import input_wait
 from harness.measure.made_steps import Floats, Window, everything, spread_indices, steps_of_workers
-from harness.measure.timeouts import RECENT_STEPS, USUAL, Timeouts
+from harness.measure.timeouts import RECENT_PERIODS, USUAL, Timeouts
 from harness.measure.windows import CHUNK_STEPS, MAX_CHUNKS, WarmUp, is_settled, step_seconds
 from harness.provision.protocols import ProcessSet
 from harness.records.facts.costs import InputWait
@@ -63,6 +63,7 @@ class Meter:
     Args:
         batch_size: examples of the global batch.
         period: steps after which what a step does begins anew; windows are whole periods.
+        averaging_period: steps from one averaging of variables to the next, which takes long.
         isolated: see `Cluster`; interfaces that others use are not read.
         settles: whether updates go on beside the steps, which must end before others have the cores.
 
@@ -76,6 +77,7 @@ class Meter:
         *,
         batch_size: int,
         period: int = 1,
+        averaging_period: int = 1,
         isolated: bool = False,
         settles: bool = False,
         timeouts: Timeouts = USUAL,
@@ -83,6 +85,7 @@ class Meter:
         self._processes = processes
         self._batch_size = batch_size
         self._period = period
+        self._averaging_period = averaging_period
         self._isolated = isolated
         self._settles = settles
         self._timeouts = timeouts
@@ -188,11 +191,12 @@ class Meter:
 
     def _steps(self, n_steps: int, *, number: int = -1, n_lead: int = 0) -> None:
         """Let all workers make steps; returns when the last one has."""
-        known_s = self._latest_s(RECENT_STEPS).tolist()
+        averaging = self._averaging_period
+        known_s = self._latest_s(RECENT_PERIODS * averaging).tolist()
         timed = self._processes.call(
             run_steps,
             [(n_steps, self._n_done)] * self._n_workers,
-            timeout_s=self._timeouts.steps_s(n_steps, known_s),
+            timeout_s=self._timeouts.steps_s(n_steps, known_s, period=averaging),
         )
         rows = tuple(steps for steps in timed if steps.weights)
         known = [steps.resident_bytes for steps in timed if steps.resident_bytes is not None]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from harness.cluster.link_limits import Limits, rate_between
 from harness.errors import CaseError
+from harness.measure.timeouts import USUAL, Timeouts
 from harness.provision.protocols import ProcessSet
 from harness.records.facts.links import Link, MeasuredLink
 from harness.worker.jobs import link_rate
@@ -14,10 +15,11 @@ MOST_OFF = 0.10
 _WINDOW_S = 0.3
 _LEAST_WINDOW_BITS = 64 * 1514 * 8  # at a low rate so many packets, that one more or less is little
 _ATTEMPTS = 3  # a busy machine may keep one from sending; no link carries more than its limit for that
-_MARGIN_S = 30.0
 
 
-def measured_links(processes: ProcessSet, limits: Limits) -> tuple[MeasuredLink, ...] | None:
+def measured_links(
+    processes: ProcessSet, limits: Limits, timeouts: Timeouts = USUAL
+) -> tuple[MeasuredLink, ...] | None:
     """Measure TCP between each worker and the next, one direction at a time.
 
     Args:
@@ -32,12 +34,12 @@ def measured_links(processes: ProcessSet, limits: Limits) -> tuple[MeasuredLink,
     if n_workers < 2 or all(limit is None for limit in limits):
         return None
     hosts = [(host,) for host in processes.hosts]
-    places = processes.call(link_rate.await_sender, hosts, timeout_s=_MARGIN_S, stage="provision")
+    places = processes.call(link_rate.await_sender, hosts, timeout_s=timeouts.link_s, stage="provision")
     sent: dict[int, float] = {}
     for senders in _rounds(n_workers):
         limited = [_Pair.of(sender, limits) for sender in senders]
-        sent |= _measured(processes, places, [pair for pair in limited if pair is not None])
-    processes.call(link_rate.await_no_more, [()] * n_workers, timeout_s=_MARGIN_S, stage="provision")
+        sent |= _measured(processes, places, [pair for pair in limited if pair is not None], timeouts)
+    processes.call(link_rate.await_no_more, [()] * n_workers, timeout_s=timeouts.link_s, stage="provision")
     return tuple(
         MeasuredLink(
             requested_mbit=None if limit is None else limit.rate_mbit,
@@ -87,12 +89,14 @@ def _rounds(n_workers: int) -> list[list[int]]:
     return [list(range(0, even, 2)), list(range(1, even, 2)), *last]
 
 
-def _measured(processes: ProcessSet, places: Sequence[Place], pairs: Sequence[_Pair]) -> dict[int, float]:
+def _measured(
+    processes: ProcessSet, places: Sequence[Place], pairs: Sequence[_Pair], timeouts: Timeouts
+) -> dict[int, float]:
     """Rates in Mbit/s by sender, all of them measured at the same time."""
     left = list(pairs)
     rates: dict[int, float] = {}
     for _ in range(_ATTEMPTS):
-        rates |= _rates(processes, places, left)
+        rates |= _rates(processes, places, left, timeouts)
         left = [pair for pair in left if abs(rates[pair.sender] / pair.asked_mbit - 1) > MOST_OFF]
         if not left:
             return rates
@@ -106,7 +110,9 @@ def _measured(processes: ProcessSet, places: Sequence[Place], pairs: Sequence[_P
     )
 
 
-def _rates(processes: ProcessSet, places: Sequence[Place], pairs: Sequence[_Pair]) -> dict[int, float]:
+def _rates(
+    processes: ProcessSet, places: Sequence[Place], pairs: Sequence[_Pair], timeouts: Timeouts
+) -> dict[int, float]:
     senders = {pair.sender: (places[pair.receiver], None) for pair in pairs}
     receivers = {pair.receiver: (None, (pair.lead_bytes, pair.window_s)) for pair in pairs}
     idle = (None, None)
@@ -116,7 +122,7 @@ def _rates(processes: ProcessSet, places: Sequence[Place], pairs: Sequence[_Pair
         (pair.window_s + pair.lead_bytes * 8 / (pair.asked_mbit * 1e6) for pair in pairs), default=0
     )
     by_worker = processes.call(
-        link_rate.transfer, args, timeout_s=2 * longest_s + _MARGIN_S, stage="provision"
+        link_rate.transfer, args, timeout_s=2 * longest_s + timeouts.link_s, stage="provision"
     )
     rates = {pair.sender: by_worker[pair.receiver] for pair in pairs}
     return {sender: rate for sender, rate in rates.items() if rate is not None}

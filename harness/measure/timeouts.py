@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
+from harness.provision.start_limits import USUAL_START, StartLimits
 
 if TYPE_CHECKING:
+    from strategies.plan.faults import Fault
     from strategies.plan.schema import StepSummary
 
 # The first step of a process traces, optimises and allocates, and nothing is known of it before.
@@ -17,10 +19,12 @@ STUDY_S = 900.0
 SETUP_S = 120.0
 SERVER_S = 60.0
 SAVE_S = 600.0
+LINK_S = 30.0
 _UNKNOWN_STEP_S = 10.0
 _CONSTANT_S = 30.0
 _FACTOR = 5.0
-RECENT_STEPS = 10
+RECENT_PERIODS = 10
+"""Of whose steps those to come are told."""
 # A busy core takes less for a node's way from a capture to a session, and for a byte's into a variable.
 _NODE_S = 5e-3
 _BYTE_S = 1e-7
@@ -34,10 +38,12 @@ class Timeouts:
     Attributes:
         factor: what every limit is multiplied by, as the user asked.
         model_s: what a model adds by its size to all that handles it as a whole; 0 before it is captured.
+        delay_s: most that faults may make a step of one worker wait.
     """
 
     factor: float = 1.0
     model_s: float = 0.0
+    delay_s: float = 0.0
 
     def for_model(self, summary: "StepSummary", n_copies: int) -> "Timeouts":
         """The limits for a captured step.
@@ -47,6 +53,25 @@ class Timeouts:
         """
         n_bytes = sum(variable.bytes for variable in summary.variables)
         return replace(self, model_s=n_copies * (_NODE_S * summary.n_nodes + _BYTE_S * n_bytes))
+
+    def for_faults(self, faults: "Sequence[Fault]") -> "Timeouts":
+        """The limits for workers with faults, some of which may begin in any step."""
+        by_worker: dict[int, float] = {}
+        for fault in faults:
+            by_worker[fault.worker] = by_worker.get(fault.worker, 0.0) + fault.delay_ms / 1000
+        return replace(self, delay_s=max(by_worker.values(), default=0.0))
+
+    @property
+    def start(self) -> StartLimits:
+        """For workers and their processes to start."""
+        return StartLimits(
+            preload_s=self.factor * USUAL_START.preload_s, fork_s=self.factor * USUAL_START.fork_s
+        )
+
+    @property
+    def link_s(self) -> float:
+        """For a measurement of links, beside what the bytes take at their rate."""
+        return self.factor * LINK_S
 
     @property
     def capture_s(self) -> float:
@@ -73,15 +98,24 @@ class Timeouts:
         """For a part of writing a checkpoint."""
         return self.factor * (SAVE_S + self.model_s)
 
-    def steps_s(self, n_steps: int, known_s: Sequence[float]) -> float:
+    def steps_s(self, n_steps: int, known_s: Sequence[float], *, period: int = 1) -> float:
         """For some steps.
 
         Args:
             known_s: times of the steps before, the slowest worker's; may be empty.
+            period: steps after which what a step does begins anew.
         """
-        if not known_s:
-            return self.factor * (FIRST_STEP_S + self.model_s + _UNKNOWN_STEP_S * (n_steps - 1))
-        return self.factor * (_CONSTANT_S + _FACTOR * n_steps * statistics.median(known_s[-RECENT_STEPS:]))
+        n_whole = -(-n_steps // period) * period
+        late_s = n_steps * self.delay_s
+        last = len(known_s)
+        periods = [known_s[stop - period : stop] for stop in range(last, period - 1, -period)]
+        if not periods:
+            # The steps that take longest may be among those to come.
+            known = _FACTOR * n_whole * max(known_s, default=0.0)
+            unknown = FIRST_STEP_S + self.model_s + _UNKNOWN_STEP_S * (n_steps - 1)
+            return late_s + self.factor * (unknown + known)
+        step_s = statistics.median(map(statistics.fmean, periods[:RECENT_PERIODS]))
+        return late_s + self.factor * (_CONSTANT_S + _FACTOR * n_whole * step_s)
 
 
 USUAL = Timeouts()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -17,6 +17,7 @@ from harness.records.record_json import MOST_LINE_BYTES, NewerRecordError, from_
 
 _TORN = "results.jsonl.torn"
 _DAMAGED = "results.jsonl.damaged"
+_OUTDATED = "results.jsonl.outdated"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,13 +60,40 @@ def repair(path: Path) -> tuple[DamagedLine, ...]:
     _put_aside_torn(path)
     lines = path.read_bytes().splitlines(keepends=True)
     damaged = _read_lines(path, lines)[1]
-    if damaged:
-        numbers = {line.number for line in damaged}
-        aside = [line for number, line in enumerate(lines, start=1) if number in numbers]
-        _append(path.with_name(_DAMAGED), b"".join(aside))
-        kept = [line for number, line in enumerate(lines, start=1) if number not in numbers]
-        write_bytes(path, b"".join(kept))
+    _move_lines(path, lines, {line.number for line in damaged}, _DAMAGED)
     return damaged
+
+
+def put_aside_outdated(path: Path, outdated: Collection[tuple[str, int]]) -> None:
+    """Move all lines of some repeats, superseded ones with them, to `results.jsonl.outdated`.
+
+    The file is replaced: whoever has it open for appending must open it again.
+
+    Args:
+        path: of a file that has been repaired.
+        outdated: cases and repeats.
+    """
+    lines = path.read_bytes().splitlines(keepends=True)
+    numbers = {
+        number
+        for number, line in enumerate(lines, start=1)
+        if line.strip() and _case_and_repeat(line) in outdated
+    }
+    _move_lines(path, lines, numbers, _OUTDATED)
+
+
+def _case_and_repeat(line: bytes) -> tuple[str, int]:
+    record = from_json(line)
+    return record.case, record.repeat
+
+
+def _move_lines(path: Path, lines: Sequence[bytes], numbers: Collection[int], name: str) -> None:
+    """Move lines, numbered from 1, to the end of a file beside their own."""
+    if not numbers:
+        return
+    # Killed in between, lines are in both files, and are moved again by the next run.
+    _append(path.with_name(name), b"".join(lines[number - 1] for number in sorted(numbers)))
+    write_bytes(path, b"".join(line for number, line in enumerate(lines, start=1) if number not in numbers))
 
 
 def _put_aside_torn(path: Path) -> None:

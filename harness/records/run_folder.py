@@ -14,10 +14,17 @@ from types import TracebackType
 from harness.atomic_files import is_unfinished, remove_unfinished, sync_directory, write_json, write_text
 from harness.canonical import JsonValue, canonical_hash, slug, writable
 from harness.errors import StoreError, UsageError
+from harness.normalised_path import normalised
 from harness.records.checksums import file_checksum
 from harness.records.record import Record
 from harness.records.record_json import to_json
-from harness.records.results_file import DamagedLine, newest_of_each, read_results, repair
+from harness.records.results_file import (
+    DamagedLine,
+    newest_of_each,
+    put_aside_outdated,
+    read_results,
+    repair,
+)
 from harness.records.run_documents import describe, read_head
 from harness.records.run_layout import (
     CASES,
@@ -87,8 +94,16 @@ class RunFolder:
         (self.checkpoint(case, repeat) / "checkpoint").unlink(missing_ok=True)
 
     def forget(self, outdated: Collection[Record]) -> None:
-        """Take repeats for such that have not run; their newer lines count as soon as there are any."""
+        """Take repeats for such that have not run, and put their lines aside in `results.jsonl.outdated`.
+
+        Raises:
+            OSError: the lines could not be put aside.
+        """
         gone = {(record.case, record.repeat) for record in outdated}
+        if not gone:
+            return
+        put_aside_outdated(self.path / RESULTS, gone)
+        self._open_for_appending()
         self.records = tuple(each for each in self.records if (each.case, each.repeat) not in gone)
 
     def write_failure(self, case: str, repeat: int, error: Exception) -> None:
@@ -171,9 +186,14 @@ class RunFolder:
         return file
 
     def _open_results(self) -> None:
-        path = self.path / RESULTS
-        self.put_aside = repair(path)
-        self._results = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self.put_aside = repair(self.path / RESULTS)
+        self._open_for_appending()
+
+    def _open_for_appending(self) -> None:
+        if self._results >= 0:
+            os.close(self._results)
+            self._results = -1
+        self._results = os.open(self.path / RESULTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         sync_directory(self.path)
 
 
@@ -203,6 +223,8 @@ def open_run(
     name = slug(str(experiment["name"]))
     run = f"{name}-{now:%Y%m%dt%H%M%Sz}-{secrets.token_hex(4)}"
     path = out if out is not None else runs / run
+    if ".." in path.parts:
+        path = normalised(path)
     spec_hash = canonical_hash(experiment)
     folder = RunFolder(path, lock=hold(path))
     try:

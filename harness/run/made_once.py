@@ -10,7 +10,9 @@ Value = TypeVar("Value")
 
 
 class MadeOnce(Generic[Value]):
-    """Makes each value once and remembers a user's mistake as well; anything else may go better next time.
+    """Makes each value once and remembers mistakes as well.
+
+    A user's mistake stays one; anything else may go better next time, and is remembered when it does not.
 
     Attributes:
         n_made: how often making was tried.
@@ -20,6 +22,7 @@ class MadeOnce(Generic[Value]):
         self.n_made = 0
         self._known: dict[object, Value] = {}
         self._mistakes: dict[object, CaseError] = {}
+        self._has_failed: set[object] = set()
 
     def get(self, key: object, make: Callable[[], Value]) -> Value:
         """The value of a key, made when it is first asked for."""
@@ -29,8 +32,9 @@ class MadeOnce(Generic[Value]):
             try:
                 self._known[key] = make()
             except CaseError as error:
-                if error.kind in (USER_ERROR, UNSUPPORTED):
+                if error.kind in (USER_ERROR, UNSUPPORTED) or key in self._has_failed:
                     self._mistakes[key] = error
+                self._has_failed.add(key)
                 raise
             finally:
                 self.n_made += 1

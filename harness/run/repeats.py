@@ -1,6 +1,5 @@
 """Repeats of cases, whatever happens to them: captured, planned, taken through their rounds, recorded."""
 
-import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +7,7 @@ from functools import partial
 from math import isfinite
 from pathlib import Path
 
-from harness.errors import UNSUPPORTED, CaseError, first_line
+from harness.errors import UNSUPPORTED, CaseError, UsageError, first_line
 from harness.experiment.cases import Case
 from harness.experiment.schedule import Slot, baseline_of
 from harness.experiment.spec import ExperimentSpec, Measure
@@ -71,24 +70,35 @@ class SlotRunner:
 
         Args:
             deadline_s: on `time.monotonic()`; nothing is begun after it.
+        Raises:
+            UsageError: one mistake of the user's is in the way of all cases of the run.
         """
         cases = {slot.case.id: slot.case for slot in slots}.values()
         # A host that cannot limit links is found out here, before anything is measured.
         self.cluster.limit_links(next((case.shape.links for case in cases if any(case.shape.links)), ()))
         warned: set[str] = set()
+        errors: list[CaseError] = []
         for case in cases:
             if time.monotonic() >= deadline_s:
                 return
-            with self.progress.doing(f"capturing {case.workload_name}"), contextlib.suppress(CaseError):
-                capture, plan = planned_to_run(self.captures, case)
-                for warning in plan.warnings:
-                    # The report says of which other cases as well.
-                    if warning not in warned:
-                        self.progress.note(f"warning: {case.title}: {warning}")
-                    warned.add(warning)
-                self.captures.batches(case, capture)
-                self._checks.reference(case, capture)
-                self._checks.bounded(case, capture, plan, repeat=0)
+            try:
+                with self.progress.doing(f"capturing {case.workload_name}"), own_mistakes():
+                    self._prepare(case, warned)
+            except CaseError as error:
+                errors.append(error)
+        if len(errors) == len(self.cases):
+            _refuse_one_mistake(errors)
+
+    def _prepare(self, case: Case, warned: set[str]) -> None:
+        capture, plan = planned_to_run(self.captures, case)
+        for warning in plan.warnings:
+            # The report says of which other cases as well.
+            if warning not in warned:
+                self.progress.note(f"warning: {case.title}: {warning}")
+            warned.add(warning)
+        self.captures.batches(case, capture)
+        self._checks.reference(case, capture)
+        self._checks.bounded(case, capture, plan, repeat=0)
 
     def run(self, slots: Sequence[Slot]) -> Iterator[tuple[Slot, Ended]]:
         """Run the repeats of a block; those that memory does not hold beside the others come after them.
@@ -285,6 +295,17 @@ class SlotRunner:
         with storing(self.folder.path):
             self.folder.write_failure(slot.case.id, slot.repeat, error)
         return Ended(record=self.recorder.failed(slot, self._site(), error, wall_s, plan))
+
+
+def _refuse_one_mistake(errors: Sequence[CaseError]) -> None:
+    """Refuse a run all of whose cases meet the same mistake of the user's, but for those to be skipped.
+
+    Raises:
+        UsageError: they do.
+    """
+    failures = [error for error in errors if error.kind != UNSUPPORTED]
+    if failures and {(error.kind, str(error)) for error in failures} == {(USER_ERROR, str(failures[0]))}:
+        raise UsageError(failures[0].message, field=failures[0].field) from failures[0]
 
 
 def require_input(case: Case, measure: Measure) -> None:

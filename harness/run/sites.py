@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 
 from harness.cluster.shape import ClusterShape, largest
+from harness.errors import UsageError
 from harness.experiment.cases import Case
 from harness.experiment.schedule import Slot
 from harness.experiment.spec import ExperimentSpec
@@ -158,7 +159,11 @@ class _Sites:
             with self.progress.doing("starting workers"):
                 cluster.wait_ready(1)
             runner = self._runner(cluster)
-            runner.prepare(work.slots, deadline_s=self.deadline_s)
+            try:
+                runner.prepare(work.slots, deadline_s=self.deadline_s)
+            except UsageError:
+                if not self.options.records_mistakes:
+                    raise
             yield from self._run_blocks(runner, work.slots)
             yield from self._go_on(runner, work.site)
 
@@ -172,7 +177,8 @@ class _Sites:
                 ratio = ratio_so_far(slot.case, self.cases, self.spec, self.folder.records)
                 self.progress.ended(slot, ended.record, ratio)
                 self.onlooker.ended(ended.record, ended.steps, self.progress.left())
-                self.has_failed |= ended.record.status == "failed"
+                is_failure = ended.record.status == "failed" and not ended.record.is_broken_by_faults
+                self.has_failed |= is_failure
                 yield slot
 
     def _go_on(self, runner: SlotRunner, site: object) -> Iterator[Slot]:
@@ -214,7 +220,7 @@ class _Sites:
         return None
 
     def _provider(self, cases: Sequence[Case]) -> Provider:
-        return MAKERS[cases[0].shape.provider](self.options.exposure)
+        return MAKERS[cases[0].shape.provider](self.options.exposure, self.options.timeouts.start)
 
     def _workers(self, cases: Sequence[Case]) -> AbstractContextManager[Cluster]:
         return self._provider(cases).start(

@@ -14,6 +14,7 @@ import numpy as np
 from harness.errors import CaseError
 from harness.worker.jobs.training import Batch, Training
 from harness.worker.process.job import JobState
+from strategies.plan.schema import StepSummary
 
 
 def add(state: JobState, left: int, right: int) -> int:
@@ -86,7 +87,7 @@ def fail_unless_first(state: JobState, worker: int) -> None:
 
 def capture_workload(
     state: JobState, name: str, folder: str, n_batches: int
-) -> tuple[int, list[list[np.ndarray]]]:
+) -> tuple[int, list[list[np.ndarray]], StepSummary]:
     from harness.worker.session.capture_store import save
     from strategies.capture.capture import capture
     from strategies.summary import summarise
@@ -96,9 +97,9 @@ def capture_workload(
     workload = resolve(name, {})
     captured = capture(workload.train_step(), workload.dataset(0).element_spec)
     summary = summarise(captured.step, workload.name, captured.rows_per_example)
-    save(Path(folder), captured.step, captured.initial, summary)
-    found = examples_of(workload).batches(workload.batch_size)
-    return workload.batch_size, list(itertools.islice(found, n_batches))
+    save(Path(folder), captured.step, captured.initial)
+    batches = examples_of(workload).batches(workload.batch_size)
+    return workload.batch_size, list(itertools.islice(batches, n_batches)), summary
 
 
 def die_in_step(state: JobState) -> None:

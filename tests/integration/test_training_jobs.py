@@ -22,7 +22,6 @@ from harness.provision.servers import join_ring, serving_processes
 from harness.run.case.collected import variable_bytes
 from harness.worker.jobs import rendezvous
 from harness.worker.jobs import training as jobs
-from harness.worker.session.capture_store import load_summary
 from strategies.plan.schema import Plan
 from strategies.plan.waits import n_waiting
 from strategies.planning.registry import STRATEGIES, make_plan
@@ -60,13 +59,13 @@ class Capture:
     def __init__(self, cluster: Cluster, folder: Path, workload: str = "wide-mlp") -> None:
         self.folder = folder
         with cluster.open_session(range(1), [folder.parent / "capture.log"]) as processes:
-            self.batch_size, self.batches = processes.call_one(
+            self.batch_size, self.batches, self.summary = processes.call_one(
                 0, probe_jobs.capture_workload, (workload, str(folder), 2), timeout_s=120
             )
 
     def plan(self, strategy: str, **params: Param) -> Plan:
         topology = Topology(replicas_per_task=(1,) * N_WORKERS, batch_size=self.batch_size)
-        return make_plan(strategy, params, load_summary(self.folder), topology)
+        return make_plan(strategy, params, self.summary, topology)
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,10 @@ from ray.exceptions import RayError
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from harness.cluster.connection import Connection
 from harness.cluster.link_limits import Limits
+from harness.cluster.shape import ClusterShape
 from harness.provision.cluster.node_agent import NodeAgent, NodeAgentHandle, NodeFacts
+from harness.provision.cluster.node_cores import cores_of_workers
 from harness.provision.failures import HEAD_GONE, ProvisionError
 from harness.provision.ray.client import Head
 from harness.provision.source_hash import source_hash, version
@@ -34,8 +35,7 @@ class ClusterHosts:
         self,
         head: Head,
         group: PlacementGroup,
-        n_workers: int,
-        connection: Connection,
+        shape: ClusterShape,
         require_room: Callable[[], None],
         folder: Path,
         below: Sequence[str],
@@ -43,13 +43,15 @@ class ClusterHosts:
         self._head = head
         self._group = group
         self._require_room = require_room
-        self._connection = connection
+        self._connection = shape.connection
+        self._cores_per_worker = shape.cores_per_worker
         self._folder = folder
         self._below = list(below)
         self._agents: dict[int, NodeAgentHandle] = {}
         self._facts: dict[int, NodeFacts] = {}
         self._addresses: dict[int, str] = {}
-        self._n_workers = n_workers
+        self._cores: dict[int, tuple[int, ...] | None] = {}
+        self._n_workers = shape.workers
 
     def start(self) -> None:
         """Settle on the nodes of all workers.
@@ -80,6 +82,10 @@ class ClusterHosts:
         """Arguments of Ray's `options` by which an actor gets to a worker's node."""
         placement = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=worker)
         return {"scheduling_strategy": placement}
+
+    def cores(self, worker: int) -> tuple[int, ...] | None:
+        """Those of its node that a worker has to itself; see `Hosts.cores`."""
+        return self._cores[worker]
 
     def agents(self, n_workers: int) -> Mapping[int, NodeAgentHandle]:
         """Actors on the nodes of the first workers, each node's once, by one of its workers."""
@@ -144,6 +150,8 @@ class ClusterHosts:
             self._agents[worker] = remote.remote(str(self._folder))
         for worker in workers:
             self._facts[worker] = self._introduced(worker)
+        held = {worker: cores for worker, cores in self._cores.items() if worker not in workers}
+        self._cores = dict(enumerate(cores_of_workers(self.facts, self._cores_per_worker, held)))
         known = {self._facts[worker].node_id for worker in self._agents if worker not in workers}
         settling = []
         for worker in workers:

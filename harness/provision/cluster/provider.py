@@ -11,12 +11,12 @@ from harness.cluster.connection import Connection
 from harness.cluster.shape import ClusterShape
 from harness.provision.failures import HEAD_GONE, ProvisionError, RayEndedError
 from harness.provision.ray.settings import chatter_in, ray_environment
+from harness.provision.start_limits import USUAL_START, StartLimits
 from harness.provision.temporary.reaper import PREFIX, reap, run_folder
 from harness.provision.worker_environment import WORKER_IMPORTS, process_variables
 
 if TYPE_CHECKING:
     from harness.provision.cluster.hosts import ClusterHosts
-    from harness.provision.cluster.node_agent import NodeFacts
     from harness.provision.ray.actors import Seat
     from harness.provision.ray.client import Head
     from harness.provision.ray.pool import RayCluster
@@ -30,14 +30,14 @@ class ClusterProvider:
 
     Args:
         imports: what each worker's zygote imports before it forks.
-        preload_s: how long those imports may take.
+        limits: how long those imports, and a fork, may take.
     """
 
     name = "cluster"
 
-    def __init__(self, *, imports: Sequence[str] = WORKER_IMPORTS, preload_s: float = 120.0) -> None:
+    def __init__(self, *, imports: Sequence[str] = WORKER_IMPORTS, limits: StartLimits = USUAL_START) -> None:
         self._imports = tuple(imports)
-        self._preload_s = preload_s
+        self._limits = limits
 
     def require(self, shape: ClusterShape) -> None:
         """See `Provider.require`: only the cluster knows, and it is asked when workers are placed on it."""
@@ -79,18 +79,16 @@ class ClusterProvider:
             group = stack.enter_context(placed(shape, head))
             folder = _ON_NODES / f"{PREFIX}{secrets.token_hex(6)}"
             below = ["tmp", SCRATCH, tree_name(log_dir), tree_name(Path.cwd())]
-            hosts = ClusterHosts(
-                head, group, shape.workers, shape.connection, lambda: require_nodes(shape), folder, below
-            )
+            hosts = ClusterHosts(head, group, shape, lambda: require_nodes(shape), folder, below)
             stack.callback(hosts.stop)
             hosts.start()
             files = TravellingFiles(
                 folder, hosts.agents, [log_dir, *writes], [] if token is None else [token], head.call
             )
             files.ship(reads)
-            cores = cores_of_workers(hosts.facts, shape.cores_per_worker)
+            cores = [hosts.cores(worker) for worker in range(shape.workers)]
             cluster = RayCluster(
-                _seats(shape, folder, log_dir, cores),
+                _seats(shape, folder, log_dir),
                 hosts=hosts,
                 traits=Traits(
                     scratch=folder / SCRATCH,
@@ -101,19 +99,14 @@ class ClusterProvider:
                     elsewhere=lambda: (hosts.facts[0].machine, max(node.clock_hz for node in hosts.facts)),
                 ),
                 started_s=started_s,
-                preload=Preload(imports=self._imports, wait_s=self._preload_s),
+                preload=Preload(imports=self._imports, limits=self._limits),
                 files=files,
             )
             stack.callback(_stop, cluster, head)
             yield cluster
 
 
-def _seats(
-    shape: ClusterShape,
-    folder: Path,
-    logs: Path,
-    cores: Sequence[tuple[int, ...] | None],
-) -> list["Seat"]:
+def _seats(shape: ClusterShape, folder: Path, logs: Path) -> list["Seat"]:
     from harness.provision.cluster.capacity import actor_options
     from harness.provision.cluster.file_sync import tree_name
     from harness.provision.ray.actors import Seat
@@ -122,12 +115,11 @@ def _seats(
     return [
         Seat(
             resources=actor_options(shape),
-            cores=cores[worker],
             environment=environment,
             log=logs / f"zygote-{worker}.log",
             remote_log=folder / tree_name(logs) / f"zygote-{worker}.log",
             folder=folder / tree_name(Path.cwd()),
-            has_door=True,
+            has_probe=True,
         )
         for worker in range(shape.workers)
     ]
@@ -188,23 +180,6 @@ def _token_file(connection: Connection) -> Path | None:
             field="cluster.token_file",
         )
     return path.absolute()
-
-
-def cores_of_workers(facts: Sequence["NodeFacts"], cores_per_worker: int) -> list[tuple[int, ...] | None]:
-    """Cores of each worker, which no other of the run has; None for all on a machine that has too few.
-
-    Args:
-        facts: of each worker's node. Nodes may be containers on one machine, which all see its cores.
-    """
-    used: dict[str, set[int]] = {}
-    core_sets: list[tuple[int, ...] | None] = []
-    for node in facts:
-        taken = used.setdefault(node.boot, set())
-        own = tuple(core for core in node.cores if core not in taken)[:cores_per_worker]
-        taken.update(own)
-        core_sets.append(own if len(own) == cores_per_worker else None)
-    crowded = {node.boot for node, cores in zip(facts, core_sets, strict=True) if cores is None}
-    return [None if node.boot in crowded else cores for node, cores in zip(facts, core_sets, strict=True)]
 
 
 def _notes(hosts: "ClusterHosts", cores: Sequence[tuple[int, ...] | None]) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from harness.cluster.connection import Slice
 from harness.errors import UsageError
+from harness.module_command import module_command
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,14 +64,7 @@ def require_hosts(wanted: Slice, workers: Sequence[int], replicas: Sequence[int]
 
 
 def _answer_of_ray(wanted: Slice) -> SliceFacts | None:
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "harness.provision.cluster.tpu_slices",
-        wanted.accelerator,
-        wanted.topology,
-    ]
+    command = module_command("harness.provision.cluster.tpu_slices", wanted.accelerator, wanted.topology)
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     answer = json.loads(done.stdout.splitlines()[-1])
     return None if answer is None else SliceFacts(**answer)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from docker.models.networks import Network
-from docker.types import LogConfig
+from docker.types import LogConfig, Mount
 
 from harness.provision.docker.leftovers import labels_of
 from harness.provision.docker.shared_folders import CONTAINER_UID, share, shared_group
@@ -19,8 +19,16 @@ _SHM_BYTES = 256 * 2**20
 _SHM_WITH_DEVICES_BYTES = 2**30
 _MAX_PROCESSES = 4096
 _LOG = LogConfig(type="json-file", config={"max-size": "10m", "max-file": "1"})
+_TOP_LEVEL = ("bin", "dev", "etc", "lib", "opt", "proc", "run", "sbin", "sys", "tmp", "usr", "var")
+_PREFIXES = ("/usr", "/usr/local", "/opt/stratbench")
+"""Under which programs and libraries are; the last is the virtual environment of `../image/environment`."""
 _OF_IMAGE = frozenset(
-    {"", "bin", "dev", "etc", "lib", "opt", "proc", "run", "sbin", "sys", "tmp", "usr", "var"}
+    {
+        Path("/"),
+        *(Path("/", name) for name in _TOP_LEVEL),
+        *map(Path, _PREFIXES),
+        *(Path(prefix, name) for prefix in _PREFIXES for name in ("bin", "include", "lib", "lib64", "share")),
+    }
 )
 # A worker needs no privilege at all.
 _CONFINED: Mapping[str, object] = {
@@ -83,7 +91,7 @@ class ContainerLimits:
 
 def is_of_image(folder: Path) -> bool:
     """Whether containers have a folder of their own in that place, which no other may cover."""
-    return folder.parent == folder.parent.parent and folder.name in _OF_IMAGE
+    return folder in _OF_IMAGE
 
 
 def create_arguments(
@@ -121,11 +129,18 @@ def _file_system(place: RunPlace, role: str, folders: Mapping[Path, str]) -> dic
     ray_folder = place.ray_folder(role)
     ray_folder.mkdir(parents=True, exist_ok=True)
     share(ray_folder)
-    binds = {str(path): {"bind": str(path), "mode": mode} for path, mode in folders.items()}
-    binds[str(ray_folder)] = {"bind": _RAY_FOLDER, "mode": "rw"}
-    binds[str(place.token)] = {"bind": _TOKEN, "mode": "ro"}
+    # The short form of a bind joins its parts by colons, which a path may have, too.
+    mounts = [
+        *(_bind(path, str(path), read_only=mode == "ro") for path, mode in folders.items()),
+        _bind(ray_folder, _RAY_FOLDER, read_only=False),
+        _bind(place.token, _TOKEN, read_only=True),
+    ]
     in_memory = {"/tmp": "rw,nosuid,nodev,mode=1777"}  # noqa: S108 - the container's own
     current = place.current
     if current is not None and not is_of_image(current) and not any(map(current.is_relative_to, folders)):
         in_memory[str(current)] = "ro,size=4k"
-    return {"volumes": binds, "tmpfs": in_memory, "read_only": True, "group_add": [str(shared_group())]}
+    return {"mounts": mounts, "tmpfs": in_memory, "read_only": True, "group_add": [str(shared_group())]}
+
+
+def _bind(source: Path, target: str, *, read_only: bool) -> Mount:
+    return Mount(target, str(source), type="bind", read_only=read_only)

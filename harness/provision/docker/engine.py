@@ -16,6 +16,7 @@ from docker.utils import kwargs_from_env
 
 from harness.cluster.providers import Hardware
 from harness.cluster.shape import ClusterShape
+from harness.errors import first_line
 from harness.host_facts import n_usable_cores
 from harness.provision.failures import ProvisionError
 from harness.provision.source_hash import source_hash, version
@@ -37,7 +38,7 @@ def engine() -> Iterator[docker.DockerClient]:
     Raises:
         ProvisionError: none answers, it may not be used, or it is another host's.
     """
-    settings = kwargs_from_env()
+    settings = _settings()
     address = settings.setdefault("base_url", _DEFAULT_ADDRESS)
     # Workers are given folders of the driver's own file system.
     if not address.startswith(("unix:", "http+unix:")):
@@ -126,17 +127,37 @@ def refused(error: APIError, what: str) -> ProvisionError:
     return ProvisionError(f"docker: {what} must work, got: {explanation[:300]}{way_out}")
 
 
+def _settings() -> dict[str, Any]:
+    """How the environment says that the engine is reached."""
+    try:
+        return dict(kwargs_from_env())
+    except (DockerException, OSError) as error:
+        raise ProvisionError(
+            f"docker: the certificates in DOCKER_CERT_PATH must be there, got: {first_line(str(error))}",
+            way_out="mend it, or unset DOCKER_TLS_VERIFY and DOCKER_CERT_PATH",
+        ) from error
+
+
 def _unreachable(address: str) -> ProvisionError:
     path = Path(urlsplit(address).path)
-    what = "nothing there"
-    if path.exists():
+    try:
+        facts = path.stat()
+    except PermissionError:
+        return _forbidden(path, "be let into its folder")
+    except OSError:
+        what = "nothing there"
+    else:
         if not os.access(path, os.R_OK | os.W_OK):
-            return ProvisionError(
-                f"docker: this user must be allowed to use {path}, got permission denied",
-                way_out=f"join its group ({path.stat().st_gid}), or run as root",
-            )
-        what = "no answer" if stat.S_ISSOCK(path.stat().st_mode) else "something that is no socket"
+            return _forbidden(path, f"join its group ({facts.st_gid})")
+        what = "no answer" if stat.S_ISSOCK(facts.st_mode) else "something that is no socket"
     return ProvisionError(
         f"docker: an engine must answer at {address}, got {what}",
         way_out="start one, or use --provider local",
+    )
+
+
+def _forbidden(path: Path, way_out: str) -> ProvisionError:
+    return ProvisionError(
+        f"docker: this user must be allowed to use {path}, got permission denied",
+        way_out=f"{way_out}, or run as root",
     )

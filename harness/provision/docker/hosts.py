@@ -92,6 +92,10 @@ class ContainerHosts:
         """Arguments of Ray's `options` by which an actor gets to a worker's container."""
         return {"resources": {self._resource(worker): 1}}
 
+    def cores(self, worker: int) -> None:
+        """All that there are: the engine gives a container no others."""
+        del worker
+
     def failure(self, worker: int, *, stopped_s: float = STOPPED_S) -> Died | Silent | CutOff | None:
         """What has become of a worker's container; None while it is well."""
         return self._failure(self._workers.get(worker), stopped_s)

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -11,6 +10,7 @@ import docker
 from docker.models.containers import Container
 from docker.models.networks import Network
 
+from harness.module_command import module_command
 from harness.provision.docker.engine import GONE
 from harness.provision.temporary.owner import Owner
 from harness.provision.temporary.reaper import RUN_FOLDER_VARIABLE
@@ -32,7 +32,7 @@ def guarded(run_id: str) -> Iterator[None]:
     # What carries the run's folder in its environment is ended with the folder, and this must go on.
     environment = {name: value for name, value in os.environ.items() if name != RUN_FOLDER_VARIABLE}
     guard = subprocess.Popen(
-        [sys.executable, "-m", "harness.provision.docker.guard", run_id],
+        module_command("harness.provision.docker.guard", run_id),
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,

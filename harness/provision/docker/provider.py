@@ -21,6 +21,7 @@ from harness.provision.docker.shared_folders import share, share_secret
 from harness.provision.failures import ProvisionError
 from harness.provision.local.provider import core_sets
 from harness.provision.ray.settings import NODE_VARIABLES, chatter_in, ray_environment, write_token
+from harness.provision.start_limits import USUAL_START, StartLimits
 from harness.provision.temporary.reaper import reap, run_folder
 from harness.provision.worker_environment import WORKER_IMPORTS, process_variables
 
@@ -35,14 +36,14 @@ class DockerProvider:
 
     Args:
         imports: what each worker's zygote imports before it forks.
-        preload_s: how long it may take from a container's start to that.
+        limits: how long it may take from a container's start to that, and a fork.
     """
 
     name = "docker"
 
-    def __init__(self, *, imports: Sequence[str] = WORKER_IMPORTS, preload_s: float = 120.0) -> None:
+    def __init__(self, *, imports: Sequence[str] = WORKER_IMPORTS, limits: StartLimits = USUAL_START) -> None:
         self._imports = tuple(imports)
-        self._preload_s = preload_s
+        self._limits = limits
 
     def require(self, shape: ClusterShape) -> None:
         """See `Provider.require`: an engine answers, has the image, and room and devices for the workers."""
@@ -84,14 +85,13 @@ class DockerProvider:
             seats = [
                 Seat(
                     resources={"num_cpus": 0},
-                    cores=None,  # the container has no others
                     environment=process_variables(
                         folder, shape.hardware, _IN_CONTAINER, limits[worker].devices
                     ),
                     log=log_dir / f"zygote-{worker}.log",
                     host_log=log_of_host(log_dir, f"worker-{worker}"),
                     folder=place.current,
-                    has_door=True,
+                    has_probe=True,
                 )
                 for worker in range(shape.workers)
             ]
@@ -105,7 +105,7 @@ class DockerProvider:
                     image_digest=str(image.id),
                 ),
                 started_s=started_s,
-                preload=Preload(imports=self._imports, wait_s=self._preload_s),
+                preload=Preload(imports=self._imports, limits=self._limits),
             )
             stack.callback(cluster.stop)
             yield cluster
@@ -175,5 +175,5 @@ def _refuse_system_folders(folders: Sequence[Path]) -> None:
         if is_of_image(folder):
             raise ProvisionError(
                 "docker: workers are given a user's file with its folder, which must be one of its own, got "
-                f"{folder}; move the file into a folder below"
+                f"{folder}, where their image has files; move the file into a folder below"
             )

@@ -5,13 +5,13 @@ import os
 import select
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import cast
 
+from harness.module_command import module_command
 from harness.provision.failures import Awaited, job_failed, worker_died, worker_unresponsive
 from harness.provision.worker_environment import process_variables, temporary_folder
 from harness.worker.process import channel
@@ -113,13 +113,7 @@ def child_process(folder: Path, log: Path | None = None) -> Iterator[ChildProces
         stack.enter_context(ours)
         with theirs, log.open("ab") as output:
             process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "harness.worker.process.child_main",
-                    str(theirs.fileno()),
-                    str(os.getpid()),
-                ],
+                module_command("harness.worker.process.child_main", str(theirs.fileno()), str(os.getpid())),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -16,6 +16,7 @@ from harness.provision.failures import ProvisionError
 from harness.provision.local.ray_instance import own_ray
 from harness.provision.network_namespace import NOT_ASKED, exposed_line
 from harness.provision.protocols import LOOPBACK
+from harness.provision.start_limits import USUAL_START, StartLimits
 from harness.provision.temporary.reaper import reap, run_folder
 from harness.provision.worker_environment import WORKER_IMPORTS, process_variables, temporary_folder
 
@@ -30,12 +31,15 @@ _WORKER_BYTES = 300 * 2**20
 class _ThisMachine:
     """The one host of all workers; when it fails, so does the driver."""
 
-    n_workers: int
+    core_sets: Sequence[tuple[int, ...] | None]
     is_up: Callable[[], bool]
 
     @property
     def addresses(self) -> Sequence[str]:
-        return [LOOPBACK] * self.n_workers
+        return [LOOPBACK] * len(self.core_sets)
+
+    def cores(self, worker: int) -> tuple[int, ...] | None:
+        return self.core_sets[worker]
 
     def options(self, worker: int) -> Mapping[str, object]:
         del worker
@@ -67,7 +71,7 @@ class LocalProvider:
 
     Args:
         imports: what each worker's zygote imports before it forks.
-        preload_s: how long those imports may take.
+        limits: how long those imports, and a fork, may take.
         exposure: why strangers on the network can reach what this process starts; None where it has a network
             namespace of its own.
     """
@@ -78,11 +82,11 @@ class LocalProvider:
         self,
         *,
         imports: Sequence[str] = WORKER_IMPORTS,
-        preload_s: float = 120.0,
+        limits: StartLimits = USUAL_START,
         exposure: str | None = NOT_ASKED,
     ) -> None:
         self._imports = tuple(imports)
-        self._preload_s = preload_s
+        self._limits = limits
         self._exposure = exposure
 
     def require(self, shape: ClusterShape) -> None:
@@ -128,7 +132,6 @@ class LocalProvider:
             seats = [
                 Seat(
                     resources={"num_cpus": 1},
-                    cores=cores[worker],
                     environment=process_variables(
                         folder, shape.hardware, temporary_folder(folder), own_devices[worker]
                     ),
@@ -138,7 +141,7 @@ class LocalProvider:
             ]
             cluster = RayCluster(
                 seats,
-                hosts=_ThisMachine(n_workers=shape.workers, is_up=ray.is_up),
+                hosts=_ThisMachine(core_sets=cores, is_up=ray.is_up),
                 traits=Traits(
                     notes=[*_notes(shape, pinned=cores[0] is not None, exposure=self._exposure), *ray.notes],
                     isolated=self._exposure is None,
@@ -146,7 +149,7 @@ class LocalProvider:
                     pinned=cores[0] is not None,
                 ),
                 started_s=started_s,
-                preload=Preload(imports=self._imports, wait_s=self._preload_s),
+                preload=Preload(imports=self._imports, limits=self._limits),
             )
             stack.callback(cluster.stop)
             yield cluster

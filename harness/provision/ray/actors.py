@@ -13,6 +13,7 @@ from harness.provision import failures
 from harness.provision.failures import Awaited
 from harness.provision.ray.client import while_up
 from harness.provision.ray.hosts import Hosts
+from harness.provision.start_limits import StartLimits
 from harness.worker.process.actor import Worker
 from harness.worker.process.forked_process import STOPPED_S
 from harness.worker.process.messages import CutOff, Died, JobError, Silent
@@ -36,15 +37,15 @@ class ActorHandle(Protocol):
     fork: _RemoteMethod
     call: _RemoteMethod
     kill: _RemoteMethod
-    unanswered: _RemoteMethod
+    unreachable: _RemoteMethod
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preload:
-    """What each worker's zygote imports before it forks, and how long that may take."""
+    """What each worker's zygote imports before it forks, and how long both may take."""
 
     imports: tuple[str, ...]
-    wait_s: float
+    limits: StartLimits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,42 +54,41 @@ class Seat:
 
     Attributes:
         resources: arguments of Ray's `options` for what it takes of its host.
-        cores: those to pin it to; None for all that there are.
         environment: variables of its processes.
         folder: current one of its processes, None for the actor's own.
         log: where the driver finds what its zygote says. remote_log: where the zygote writes that, if it is
             another place.
         host_log: where the provider keeps what the worker's host says, if it does, once that is removed.
-        has_door: whether other workers look whether they reach it.
+        has_probe: whether other workers look whether they reach it.
     """
 
     resources: Mapping[str, object]
-    cores: tuple[int, ...] | None
     environment: Mapping[str, str]
     log: Path
     remote_log: Path | None = None
     host_log: Path | None = None
     folder: Path | None = None
-    has_door: bool = False
+    has_probe: bool = False
 
 
-def start_actor(seat: Seat, preload: Preload, of_host: Mapping[str, object]) -> ActorHandle:
-    """Ask Ray for the actor of one worker; it imports while the caller goes on.
-
-    Args:
-        of_host: see `Hosts.options`.
-    """
+def start_actor(seat: Seat, preload: Preload, hosts: Hosts, worker: int) -> ActorHandle:
+    """Ask Ray for the actor of one worker on its host; it imports while the caller goes on."""
     remote = ray.remote(Worker).options(
-        max_concurrency=_CONCURRENT_CALLS, max_restarts=0, max_task_retries=0, **seat.resources, **of_host
+        max_concurrency=_CONCURRENT_CALLS,
+        max_restarts=0,
+        max_task_retries=0,
+        **seat.resources,
+        **hosts.options(worker),
     )
     handle: ActorHandle = remote.remote(
         imports=preload.imports,
-        preload_s=preload.wait_s,
-        cores=seat.cores,
+        preload_s=preload.limits.preload_s,
+        fork_s=preload.limits.fork_s,
+        cores=hosts.cores(worker),
         environment=dict(seat.environment),
         log_path=str(seat.remote_log or seat.log.absolute()),
         folder=None if seat.folder is None else str(seat.folder),
-        has_door=seat.has_door,
+        has_probe=seat.has_probe,
     )
     return handle
 

@@ -11,7 +11,7 @@ import ray
 
 from harness.errors import first_line
 from harness.provision.failures import ProvisionError, RayEndedError
-from harness.worker.process.reachability import Door, answers
+from harness.worker.process.reachability import ProbeAddress, is_reachable
 
 _CONNECT_S = 60.0
 _TRY_S = 1.0
@@ -39,8 +39,8 @@ def connect(
         ProvisionError: it does not answer.
     """
     started_s = time.monotonic()
-    door = _door_of(address)
-    while not answers(door, _TRY_S):
+    probed = _probe_address(address)
+    while not is_reachable(probed, _TRY_S):
         waited_s = time.monotonic() - started_s
         if not is_up() or waited_s > wait_s:
             raise ProvisionError(
@@ -95,13 +95,13 @@ class Head:
     """
 
     def __init__(self, address: str) -> None:
-        self._door = _door_of(address)
+        self._address = _probe_address(address)
         self._has_ended = False
 
     def is_up(self) -> bool:
         """Whether it lets anybody connect, for which a busy one is given a while. Once down, it stays so."""
         limit_s = time.monotonic() + _BUSY_S
-        while not self._has_ended and not answers(self._door, _TRY_S):
+        while not self._has_ended and not is_reachable(self._address, _TRY_S):
             self._has_ended = not ray.is_initialized() or time.monotonic() > limit_s
             time.sleep(_POLL_S)
         return not self._has_ended
@@ -117,6 +117,6 @@ class Head:
         return while_up(request, self.is_up)
 
 
-def _door_of(address: str) -> Door:
+def _probe_address(address: str) -> ProbeAddress:
     host, _, port = address.rpartition(":")
     return host, int(port)

@@ -22,6 +22,9 @@ class Hosts(Protocol):
     def options(self, worker: int) -> Mapping[str, object]:
         """Arguments of Ray's `options` by which a worker's actor gets to its host, as it is now."""
 
+    def cores(self, worker: int) -> tuple[int, ...] | None:
+        """Those to pin a worker to on its host, as it is now; None for all that there are."""
+
     def failure(self, worker: int, *, stopped_s: float = STOPPED_S) -> Died | Silent | CutOff | None:
         """What has become of a worker's host; None while it is well.
 

@@ -31,6 +31,7 @@ from harness.provision.ray.process_set import RayProcessSet
 from harness.records.facts.circumstances import Machine
 from harness.worker.process.actor import WorkerFacts
 from harness.worker.process.messages import Died, Silent
+from harness.worker.process.reachability import ProbeAddress
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,12 +84,11 @@ class RayCluster:
         self._started_s = started_s
         self._asked_s = [started_s] * len(self._seats)
         self._preload = preload
-        self._provision_s: float | None = None
-        self._doors: dict[int, int] = {}
+        self._ready_s: dict[int, float] = {}
+        self._probe_ports: dict[int, int] = {}
         self._links: Limits = ()
         self._actors = {
-            worker: start_actor(seat, preload, hosts.options(worker))
-            for worker, seat in enumerate(self._seats)
+            worker: start_actor(seat, preload, hosts, worker) for worker, seat in enumerate(self._seats)
         }
 
     @property
@@ -117,7 +117,9 @@ class RayCluster:
     @property
     def provision_s(self) -> float | None:
         """Seconds from the start to the last worker's first readiness; None before that."""
-        return self._provision_s
+        if len(self._ready_s) < len(self._seats):
+            return None
+        return max(self._ready_s.values()) - self._started_s
 
     def seen(self, path: Path) -> Path:
         """Where workers see a file or folder of the driver's."""
@@ -129,18 +131,22 @@ class RayCluster:
         Raises:
             ProvisionError: Ray itself has ended, or a host cannot be replaced.
         """
+        preload_s = self._preload.limits.preload_s
         self._renew(n_workers)
-        replies = self._ask(range(n_workers), lambda actor, _: actor.facts.remote(), self._preload.wait_s)
+        replies = self._ask(range(n_workers), lambda actor, _: actor.facts.remote(), preload_s)
         lost = [worker for worker, reply in enumerate(replies) if not isinstance(reply, WorkerFacts)]
         if lost:
             self._files.take(n_workers)
             self._renew(n_workers, lost)
-            replies = self._ask(range(n_workers), lambda actor, _: actor.facts.remote(), self._preload.wait_s)
+            replies = self._ask(range(n_workers), lambda actor, _: actor.facts.remote(), preload_s)
         facts = [self._up(worker, reply) for worker, reply in enumerate(replies)]
         self._n_threads.update({worker: each.n_zygote_threads for worker, each in enumerate(facts)})
-        self._doors.update({worker: each.door for worker, each in enumerate(facts) if each.door is not None})
-        if self._provision_s is None and n_workers == len(self._actors):
-            self._provision_s = time.monotonic() - self._started_s
+        ports = {worker: each.probe_port for worker, each in enumerate(facts)}
+        self._probe_ports.update({worker: port for worker, port in ports.items() if port is not None})
+        # It may be long ago that a worker got ready that nobody has asked before.
+        answered_s = time.monotonic()
+        for worker, each in enumerate(facts):
+            self._ready_s.setdefault(worker, answered_s - each.ready_for_s)
         return facts
 
     def limit_links(self, limits: Limits) -> None:
@@ -169,9 +175,9 @@ class RayCluster:
             stack.callback(kill_processes, self._actors, pids, self._hosts)
             logs = {w: str(self._files.seen(path)) for w, path in zip(workers, log_paths, strict=True)}
             asked_s = time.monotonic()
-            replies = self._ask(
-                workers, lambda actor, worker: actor.fork.remote(logs[worker]), self._preload.wait_s
-            )
+            # A worker that forks waits for its zygote first.
+            limit_s = self._preload.limits.preload_s + self._preload.limits.fork_s
+            replies = self._ask(workers, lambda actor, worker: actor.fork.remote(logs[worker]), limit_s)
             pids.update(
                 {w: reply for w, reply in zip(workers, replies, strict=True) if isinstance(reply, int)}
             )
@@ -180,10 +186,8 @@ class RayCluster:
                     waited_s = time.monotonic() - asked_s
                     awaited = Awaited(worker=rank, what="a fork", waited_s=waited_s, log=None, stage="run")
                     raise failure_of(reply, awaited)
-            addresses = self._hosts.addresses
-            doors = {w: (addresses[w], self._doors[w]) for w in workers if w in self._doors}
             actors = {worker: self._actors[worker] for worker in workers}
-            yield RayProcessSet(actors, pids, log_paths, self._hosts, doors, self._files)
+            yield RayProcessSet(actors, pids, log_paths, self._hosts, self._probes(workers), self._files)
 
     def stop(self) -> None:
         """Kill the actors, and with them their zygotes and processes."""
@@ -198,9 +202,11 @@ class RayCluster:
             with contextlib.suppress(RayError, ConnectionError):
                 ray.kill(self._actors[worker], no_restart=True)
             self._asked_s[worker] = asked_s
-            self._actors[worker] = start_actor(
-                self._seats[worker], self._preload, self._hosts.options(worker)
-            )
+            self._actors[worker] = start_actor(self._seats[worker], self._preload, self._hosts, worker)
+
+    def _probes(self, workers: Sequence[int]) -> dict[int, ProbeAddress]:
+        addresses, ports = self._hosts.addresses, self._probe_ports
+        return {worker: (addresses[worker], ports[worker]) for worker in workers if worker in ports}
 
     def _up(self, worker: int, reply: object) -> WorkerFacts:
         if isinstance(reply, WorkerFacts):

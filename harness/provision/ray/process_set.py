@@ -22,11 +22,11 @@ from harness.provision.ray.files import Files
 from harness.provision.ray.hosts import Hosts
 from harness.worker.process.job import Args, Job, Result, job_name
 from harness.worker.process.messages import CutOff, Died, JobAnswer, JobError, Silent, pack_job, unpack_answer
-from harness.worker.process.reachability import Door
+from harness.worker.process.reachability import ProbeAddress
 
 _GRACE_S = 2.0  # for the cause of an error to show: peers of a dead worker fail at the same time as it
-_KNOCK_S = 5.0  # between two looks whether workers reach each other
-_KNOCK_WAIT_S = 4.0  # so long that a busy machine answers
+_PROBE_S = 5.0  # between two looks whether workers reach each other
+_PROBE_WAIT_S = 4.0  # so long that a busy machine answers
 
 
 class RayProcessSet:
@@ -34,7 +34,7 @@ class RayProcessSet:
 
     Args:
         actors: by the worker's number in the cluster, rising; from outside, workers are counted from 0.
-        pids: by the same. doors: by the same, of those that have one.
+        pids: by the same. probes: where their listeners are, by the same, of those that have one.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class RayProcessSet:
         pids: Mapping[int, int],
         log_paths: Sequence[Path],
         hosts: Hosts,
-        doors: Mapping[int, Door],
+        probes: Mapping[int, ProbeAddress],
         files: Files,
     ) -> None:
         self._files = files
@@ -52,7 +52,7 @@ class RayProcessSet:
         self._pids = pids
         self._log_paths = tuple(log_paths)
         self._hosts = hosts
-        self._doors = dict(doors)
+        self._probes = dict(probes)
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -136,13 +136,13 @@ class RayProcessSet:
         results: dict[int, object] = {}
         failed: dict[int, object] = {}
         limit_s = time.monotonic() + timeout_s + ANSWER_MARGIN_S
-        knock_s = time.monotonic() + _KNOCK_S
+        probe_s = time.monotonic() + _PROBE_S
         while pending and time.monotonic() < limit_s:
             if not self._hosts.is_up():
                 return results, _without_ray(pending.values())
-            if time.monotonic() > knock_s:
+            if time.monotonic() > probe_s:
                 failed.update(self._cut_off())
-                knock_s = time.monotonic() + _KNOCK_S
+                probe_s = time.monotonic() + _PROBE_S
             failed.update(failures_of_hosts(self._hosts, pending.values()))
             if any(_is_a_cause(value) for value in failed.values()):
                 return results, failed
@@ -159,19 +159,19 @@ class RayProcessSet:
         return results, failed or {worker: Silent(waited_s=timeout_s) for worker in pending.values()}
 
     def _cut_off(self) -> dict[int, CutOff]:
-        """Let workers knock at each other's doors; return those from which another is not reached."""
-        if len(self._doors) < 2:
+        """Let workers probe each other; return those from which another is not reached."""
+        if len(self._probes) < 2:
             return {}
-        with_doors = list(self._doors)
+        with_probes = list(self._probes)
         asked = {
-            actor.unanswered.remote(tuple(self._doors.values()), _KNOCK_WAIT_S): worker
+            actor.unreachable.remote(tuple(self._probes.values()), _PROBE_WAIT_S): worker
             for worker, actor in self._actors.items()
         }
         cut_off: dict[int, CutOff] = {}
-        for reference in ready(list(asked), len(asked), _KNOCK_WAIT_S + CHECK_S, self._hosts):
+        for reference in ready(list(asked), len(asked), _PROBE_WAIT_S + CHECK_S, self._hosts):
             missed = fetch(reference, self._hosts)
             if isinstance(missed, list) and missed:
-                cut_off[asked[reference]] = CutOff(peer=with_doors[missed[0]], waited_s=_KNOCK_WAIT_S)
+                cut_off[asked[reference]] = CutOff(peer=with_probes[missed[0]], waited_s=_PROBE_WAIT_S)
         return cut_off
 
 

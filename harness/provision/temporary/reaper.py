@@ -20,6 +20,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from harness.errors import MissingError
+from harness.module_command import module_command
 from harness.provision.temporary.owner import Owner
 
 # In the environment of every process of a run; its value is the run's folder.
@@ -196,9 +197,8 @@ def _interruptions_wait() -> Iterator[None]:
 
 
 def _start_guard(folder: Path) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "harness.provision.temporary.reaper", str(folder)]
     return subprocess.Popen(
-        command,
+        module_command("harness.provision.temporary.reaper", str(folder)),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

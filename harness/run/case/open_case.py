@@ -46,7 +46,8 @@ class OpenCase:
         self._cluster = cluster
         self._measure = measure
         plan = repeat.prepared.plan
-        self._limits = timeouts.for_model(repeat.prepared.capture.summary, max(plan.replicas_per_task))
+        limits = timeouts.for_model(repeat.prepared.capture.summary, max(plan.replicas_per_task))
+        self._limits = limits.for_faults(plan.faults)
         self._period = plan.execution.period
         self._cycle = plan.execution.cycle
         self._n_lead = lead_steps(self._cycle)
@@ -64,7 +65,7 @@ class OpenCase:
         self._processes, self._opened = self._stack.enter_context(
             ready_processes(self._cluster, prepared, self._limits)
         )
-        self._links = measured_links(self._processes, prepared.case.shape.links)
+        self._links = measured_links(self._processes, prepared.case.shape.links, self._limits)
         self._equivalence = (
             None
             if self.repeat.reference is None
@@ -82,6 +83,7 @@ class OpenCase:
             self._processes,
             batch_size=prepared.plan.batch_size,
             period=self._cycle,
+            averaging_period=self._period,
             isolated=self._cluster.isolated,
             settles=prepared.plan.strategy_class == "statistical",
             timeouts=self._limits,

@@ -35,7 +35,7 @@ def await_sender(state: JobState, host: str) -> Place:
 
 
 def await_no_more(state: JobState) -> None:
-    """Close the door of `await_sender`."""
+    """Close the listener of `await_sender`."""
     state.get(_Awaiting).listener.close()
 
 

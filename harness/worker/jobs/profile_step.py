@@ -2,6 +2,7 @@
 
 import heapq
 import itertools
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from harness.equivalence.yardstick import Array
 from harness.worker.jobs.training import Training
 from harness.worker.process.job import JobState
 from harness.worker.process.os_process import boot_id
+from harness.worker.process.process_faults import ProcessFaults
 from harness.worker.tracing.step_trace import WorkerTrace, n_transfers
 
 if TYPE_CHECKING:
@@ -24,36 +26,43 @@ def trace_step(state: JobState, n_before: int) -> WorkerTrace | None:
     training = state.get(Training)
     assert isinstance(training.session, WorkerSession)
     feeds = itertools.islice(itertools.cycle(training.feeds), n_before + 1)
-    return trace(training.session, list(feeds))
+    return trace(training.session, list(feeds), training.faults)
 
 
-def trace(session: "WorkerSession", feeds: Sequence[Sequence[Array]]) -> WorkerTrace | None:
+def trace(
+    session: "WorkerSession", feeds: Sequence[Sequence[Array]], faults: ProcessFaults | None = None
+) -> WorkerTrace | None:
     """Make steps and trace the last.
 
     The first of them builds its graphs, since TensorFlow does not trace those of the prepared step.
 
     Args:
         feeds: of two steps or more.
+        faults: of this process.
     Returns:
         the longest events; None where the step passed without this worker.
     """
     from harness.worker.tracing import trace_events
 
     *before, last = feeds
+    faults = faults or ProcessFaults()
+    step = faults.around(session.step)
     with session.traced() as tracer:
         for feed in before:
-            session.step(feed)
+            step(feed)
         tracer.begin()
-        session.step(last)
+        begun_s = time.time()
+        step(last)
     seen = trace_events.operations(tracer.seen, waits=session.waits, calls=session.calls)
     events = [*trace_events.transfers(tracer.moved), *seen]
     if not tracer.seen or not events:
         return None
     kept = heapq.nlargest(MAX_EVENTS, events, key=lambda event: event.end_s - event.start_s)
     # Tracing itself begins before the first operation and ends after the last.
+    start_s = min(event.start_s for event in events)
     return WorkerTrace(
         clock=boot_id(),
-        start_s=min(event.start_s for event in events),
+        start_s=min(start_s, begun_s) if faults.waited_s else start_s,
         end_s=max(event.end_s for event in events),
         events=tuple(kept),
         n_left_out=len(events) - len(kept),

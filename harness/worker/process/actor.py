@@ -9,19 +9,18 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.module_command import module_command
 from harness.worker.process.forked_process import EXIT_NEWS_S, ForkedProcess
 from harness.worker.process.messages import Died, Reply, Silent
-from harness.worker.process.reachability import Door, OpenDoor, unanswered
+from harness.worker.process.reachability import ProbeAddress, ProbeListener, unreachable
 
 _MESSAGE_LIMIT = 65536
-_FORK_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,8 +29,9 @@ class WorkerFacts:
 
     Attributes:
         cores: those it is pinned to, None when it is not.
-        door: port of its `OpenDoor`; None where others need not look whether they reach it.
+        probe_port: of its `ProbeListener`; None where others need not look whether they reach it.
         n_zygote_threads: threads of the zygote when it began to fork; more than one is a hazard.
+        ready_for_s: since when it has been able to fork, as it says so.
     """
 
     pid: int
@@ -39,15 +39,19 @@ class WorkerFacts:
     import_s: float
     n_zygote_threads: int
     cores: tuple[int, ...] | None
-    door: int | None = None
+    ready_for_s: float
+    probe_port: int | None = None
 
 
 @dataclass(slots=True)
 class _Fork:
+    """A fork that the zygote was asked for; one that nobody waits for any more is abandoned."""
+
     jobs: socket.socket
     log_path: str
     done: threading.Event = field(default_factory=threading.Event)
     process: ForkedProcess | None = None
+    is_abandoned: bool = False
 
 
 class Worker:
@@ -60,8 +64,8 @@ class Worker:
         environment: variables of the zygote and its children, on top of this process's own without Ray's.
         folder: current one of the zygote and its children, to which a user's paths are relative; None for
             this process's own.
-        preload_s: how long the imports may take.
-        has_door: whether others shall be able to see that they reach this worker.
+        preload_s: how long the imports may take. fork_s: how long a fork may take.
+        has_probe: whether others shall be able to see that they reach this worker.
     """
 
     def __init__(
@@ -73,22 +77,26 @@ class Worker:
         environment: Mapping[str, str],
         folder: str | None = None,
         preload_s: float = 120.0,
-        has_door: bool = False,
+        fork_s: float = 30.0,
+        has_probe: bool = False,
     ) -> None:
         self._imports = tuple(imports)
         self._cores = cores
         self._preload_s = preload_s
+        self._fork_s = fork_s
         self._log_path = log_path
         self._folder = folder
         self._environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | dict(
             environment
         )
-        self._door = OpenDoor() if has_door else None
+        self._probe = ProbeListener() if has_probe else None
         self._lock = threading.Lock()
         self._processes: dict[int, ForkedProcess] = {}
         self._forks: dict[int, _Fork] = {}
+        self._abandoned: set[int] = set()
         self._ready = threading.Event()
         self._ready_message: dict[str, Any] = {}
+        self._ready_s = 0.0
         self._zygote_pid: int | None = None
         self._zygote_exit: int | None = None
         self._zygote_gone = threading.Event()
@@ -116,7 +124,8 @@ class Worker:
             import_s=self._ready_message["import_s"],
             n_zygote_threads=int(self._ready_message["n_threads"]),
             cores=self._cores,
-            door=None if self._door is None else self._door.port,
+            ready_for_s=time.monotonic() - self._ready_s,
+            probe_port=None if self._probe is None else self._probe.port,
         )
 
     def fork(self, log_path: str) -> int | Died | Silent:
@@ -139,8 +148,11 @@ class Worker:
             return self._zygote_died()
         finally:
             theirs.close()
-        if not fork.done.wait(_FORK_S):
-            return Silent(waited_s=_FORK_S)
+        if not fork.done.wait(self._fork_s):
+            with self._lock:
+                fork.is_abandoned = fork.process is None
+            if fork.is_abandoned:
+                return Silent(waited_s=self._fork_s)
         return self._zygote_died() if fork.process is None else fork.process.pid
 
     def call(self, pid: int, job: bytes, timeout_s: float) -> Reply:
@@ -149,9 +161,9 @@ class Worker:
         reply = Died(what="process", exit_code=None) if process is None else process.call(job, timeout_s)
         return self._zygote_died() if isinstance(reply, Died) and self._zygote_gone.is_set() else reply
 
-    def unanswered(self, doors: Sequence[Door], wait_s: float) -> list[int]:
-        """Knock at the doors of other workers; return the indices of those where nobody answers."""
-        return unanswered(doors, wait_s)
+    def unreachable(self, probes: Sequence[ProbeAddress], wait_s: float) -> list[int]:
+        """Connect to the listeners of other workers; return the indices of those that are not reached."""
+        return unreachable(probes, wait_s)
 
     def kill(self, pid: int, wait_s: float = 5.0) -> bool:
         """Kill a process; True when it is known to be gone, and with it its ports and memory."""
@@ -168,14 +180,9 @@ class Worker:
     def _keep_zygote(self, control: socket.socket, started: threading.Event) -> None:
         # The kernel kills the zygote when the thread that started it ends, so this thread stays to its end.
         descriptor = control.fileno()
-        command = [
-            sys.executable,
-            "-m",
-            "harness.worker.process.zygote",
-            str(descriptor),
-            str(os.getpid()),
-            *self._imports,
-        ]
+        command = module_command(
+            "harness.worker.process.zygote", str(descriptor), str(os.getpid()), *self._imports
+        )
         try:
             with open(self._log_path, "ab") as log:  # noqa: PTH123
                 zygote = subprocess.Popen(
@@ -198,14 +205,12 @@ class Worker:
     def _listen(self) -> None:
         while message := self._receive_event():
             if message["event"] == "ready":
-                self._ready_message = message
+                self._ready_message, self._ready_s = message, time.monotonic()
                 self._ready.set()
             elif message["event"] == "forked":
                 self._note_fork(message)
             else:
-                process = self._processes.get(int(message["pid"]))
-                if process is not None:
-                    process.note_exit(int(message["exit_code"]))
+                self._note_exit(int(message["pid"]), int(message["exit_code"]))
         self._zygote_gone.wait(EXIT_NEWS_S)
         self._zygote_gone.set()
         with self._lock:
@@ -231,6 +236,18 @@ class Worker:
             fork.process = ForkedProcess(pid, fork.jobs, fork.log_path)
             self._processes[pid] = fork.process
         fork.done.set()
+        if fork.is_abandoned:
+            # Nobody else knows its id. The news of its end comes to this thread, which must not wait for it.
+            self._abandoned.add(pid)
+            fork.process.kill(0.0)
+
+    def _note_exit(self, pid: int, exit_code: int) -> None:
+        process = self._processes.get(pid)
+        if process is not None:
+            process.note_exit(exit_code)
+        if pid in self._abandoned:
+            self._abandoned.remove(pid)
+            self.kill(pid)
 
     def _zygote_died(self) -> Died:
         self._zygote_gone.wait(EXIT_NEWS_S)

@@ -19,6 +19,7 @@ def main(argv: Sequence[str]) -> None:
     gc.set_threshold(100_000, 50, 50)
     jobs = socket.socket(fileno=int(argv[0]))
     jobs.set_inheritable(False)
+    job_process.import_from_current_folder()
     job_process.serve(jobs)
 
 

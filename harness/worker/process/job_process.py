@@ -8,10 +8,20 @@ import socket
 import sys
 import traceback
 from contextlib import suppress
+from pathlib import Path
 
 from harness.worker.process import channel, os_process
 from harness.worker.process.job import JobState
 from harness.worker.process.messages import JobError, pack_answer, unpack_job
+
+
+def import_from_current_folder() -> None:
+    """Let users' files import what lies in the current folder, after all that is ours or installed."""
+    # Packages of an editable install are looked for after the whole path: they must be there before.
+    import strategies  # noqa: F401
+    import workloads  # noqa: F401
+
+    sys.path.append(str(Path.cwd()))
 
 
 def serve(jobs: socket.socket) -> None:

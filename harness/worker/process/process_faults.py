@@ -21,11 +21,13 @@ class ProcessFaults:
         faults: of this worker, those of its process.
         passes: whether the next step is over before it is made, by what others did: nothing befalls it then.
         n_made: steps so far.
+        waited_s: how long the last of them was delayed.
     """
 
     faults: Sequence[Fault] = ()
     passes: Callable[[], bool] = lambda: False
     n_made: int = 0
+    waited_s: float = 0.0
 
     def around(self, step: Callable[P, T]) -> Callable[P, T]:
         """A step in which they act."""
@@ -33,13 +35,19 @@ class ProcessFaults:
             return step
 
         def faulty(*args: P.args, **kwargs: P.kwargs) -> T:
-            for fault in () if self.passes() else self.faults:
-                if fault.from_step <= self.n_made and (fault.to_step is None or self.n_made < fault.to_step):
-                    _befall(fault)
+            passes = self.passes()
+            acting = [fault for fault in self.faults if not passes and _acts(fault, self.n_made)]
+            for fault in acting:
+                _befall(fault)
+            self.waited_s = sum(fault.delay_ms for fault in acting) / 1000
             self.n_made += 1
             return step(*args, **kwargs)
 
         return faulty
+
+
+def _acts(fault: Fault, step: int) -> bool:
+    return fault.from_step <= step and (fault.to_step is None or step < fault.to_step)
 
 
 def _befall(fault: Fault) -> None:

@@ -1,4 +1,4 @@
-"""A door at which other workers see whether they reach this one over the network of their data."""
+"""Probes by which other workers see whether they reach this one over the network of their data."""
 
 import contextlib
 import socket
@@ -7,39 +7,40 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
-Door: TypeAlias = tuple[str, int]
+ProbeAddress: TypeAlias = tuple[str, int]
+"""Host and port."""
 
 
-class OpenDoor:
-    """Lets everybody in and out again, from now until this process ends, who knocks at a free port.
+class ProbeListener:
+    """Accepts connections at a free port and closes them at once, from now until this process ends.
 
     Attributes:
-        port: where it is.
+        port: where it listens.
     """
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("", 0))
         self.port = int(self._listener.getsockname()[1])
-        threading.Thread(target=self._serve, name="door", daemon=True).start()
+        threading.Thread(target=self._serve, name="probe-listener", daemon=True).start()
 
     def _serve(self) -> None:
         while True:
-            # Whoever leaves before he is let in has seen all that he came for.
+            # A peer that has closed its end already has seen all that it connected for.
             with contextlib.suppress(OSError):
                 self._listener.accept()[0].close()
 
 
-def unanswered(doors: Sequence[Door], wait_s: float) -> list[int]:
-    """Knock at doors, at all of them at the same time; return the indices of those where nobody answers."""
-    with ThreadPoolExecutor(max(1, len(doors))) as pool:
-        opened = list(pool.map(lambda door: answers(door, wait_s), doors))
-    return [index for index, is_open in enumerate(opened) if not is_open]
+def unreachable(addresses: Sequence[ProbeAddress], wait_s: float) -> list[int]:
+    """Connect to addresses, to all of them at the same time; return the indices of those that fail."""
+    with ThreadPoolExecutor(max(1, len(addresses))) as pool:
+        reached = list(pool.map(lambda address: is_reachable(address, wait_s), addresses))
+    return [index for index, is_reached in enumerate(reached) if not is_reached]
 
 
-def answers(door: Door, wait_s: float) -> bool:
-    """Whether somebody lets in who knocks there, within that time."""
+def is_reachable(address: ProbeAddress, wait_s: float) -> bool:
+    """Whether a connection there is accepted within that time."""
     try:
-        socket.create_connection(door, timeout=wait_s).close()
+        socket.create_connection(address, timeout=wait_s).close()
     except OSError:
         return False
     return True

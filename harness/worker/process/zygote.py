@@ -31,6 +31,7 @@ def main(argv: Sequence[str]) -> None:
     started_s = time.monotonic()
     for module in argv[2:]:
         importlib.import_module(module)
+    job_process.import_from_current_folder()
     # Children share these pages; a collection in one of them must not copy them by touching every object.
     gc.collect()
     gc.freeze()

@@ -3,9 +3,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from git_repository import Repository
 
 from harness import host_facts
-from harness.host_facts import allowed, environment, machine, provenance
+from harness.host_facts import allowed, commits_between, environment, machine, provenance
 
 
 def test_only_listed_variables_are_recorded() -> None:
@@ -67,3 +68,15 @@ def test_without_a_checkout_there_is_no_commit(tmp_path: Path) -> None:
     found = provenance(source=tmp_path)
     assert (found.git_sha, found.git_dirty, found.lock_hash) == (None, None, None)
     assert "python" in found.versions
+
+
+def test_what_a_history_calls_a_commit_is_no_option_of_git(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = Repository(tmp_path / "checkout")
+    first, second = repository.commit("first"), repository.commit("second")
+    monkeypatch.setattr(host_facts, "__file__", str(repository.root / "harness" / "host_facts.py"))
+    (line,) = commits_between(first, second)
+    assert line.endswith(" second")
+    assert commits_between(f"--output={tmp_path}/", second) == ()
+    assert list(tmp_path.iterdir()) == [repository.root]

@@ -134,6 +134,24 @@ def test_where_steps_differ_a_window_tells_the_median_of_whole_periods() -> None
     assert meter.window(8, n_lead=4) == pytest.approx(0.3)
 
 
+def test_steps_that_average_variables_are_waited_for() -> None:
+    class Late(Workers):
+        def call(
+            self, job: Any, per_worker_args: Sequence[Any], *, timeout_s: float, stage: str = "run"
+        ) -> list[Any]:
+            answers = super().call(job, per_worker_args, timeout_s=timeout_s, stage=stage)
+            if job is run_steps:
+                taken_s = max(each.times.end_s[-1] - each.times.start_s[0] for each in answers)
+                assert taken_s < timeout_s
+            return answers
+
+    processes = Late(([0.1] * 7 + [60.0]) * 8, [(0.5,), (0.5,)])
+    meter = Meter(processes, batch_size=1, period=8, averaging_period=8)
+    meter.warm_up(5)
+    for _ in range(2):
+        meter.window(8, n_lead=8)
+
+
 def test_a_discarded_window_enters_no_figure() -> None:
     processes = Workers([0.1] * 5 + [0.7] * 5 + [0.1] * 5, [(1.0,), ()])
     meter = Meter(processes, batch_size=1)

@@ -7,6 +7,7 @@ from fake_processes import FakeProcesses
 from harness.cluster.link_limits import Limits, WorkerLink, limits_of
 from harness.errors import CaseError
 from harness.measure.link import link_of_record, measured_links
+from harness.measure.timeouts import USUAL, Timeouts
 from harness.worker.jobs import link_rate
 
 Rate = Callable[[int, int], float]
@@ -20,6 +21,13 @@ class Workers(FakeProcesses):
         self.rounds: list[list[tuple[int, int]]] = []
         self._rate = rate
         self.is_closed = False
+        self.timeouts_s: list[float] = []
+
+    def call(
+        self, job: Any, per_worker_args: Sequence[Any], *, timeout_s: float, stage: str = "run"
+    ) -> list[Any]:
+        self.timeouts_s.append(timeout_s)
+        return super().call(job, per_worker_args, timeout_s=timeout_s, stage=stage)
 
     def answer(self, job: Any, per_worker_args: Sequence[Any], stage: str) -> list[Any]:
         if job is link_rate.await_sender:
@@ -84,6 +92,16 @@ def test_a_rate_that_is_off_fails_the_case_with_both_figures(measured: float) ->
     assert "from worker 1 to worker 0 must carry 100 Mbit/s within 10%" in str(caught.value)
     assert f"got {measured:g}" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_whoever_waits_longer_waits_longer_for_links_too() -> None:
+    def waited(timeouts: Timeouts) -> list[float]:
+        workers = Workers(2, lambda sender, receiver: 95.0)
+        measured_links(workers, limits(2), timeouts)
+        return workers.timeouts_s
+
+    usual, longer = waited(USUAL), waited(Timeouts(factor=4.0))
+    assert longer == pytest.approx([limit_s + 3 * USUAL.link_s for limit_s in usual])
 
 
 def test_one_bad_moment_does_not_fail_a_case() -> None:

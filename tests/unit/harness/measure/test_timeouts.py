@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from harness.errors import UsageError
 from harness.measure.timeouts import FIRST_STEP_S, USUAL, Timeouts, timeouts
+from strategies.plan.faults import Fault
 from strategies.plan.schema import StepSummary, VariableSummary
 
 seconds = st.floats(1e-5, 1e3)
@@ -22,8 +23,11 @@ def bert_base() -> StepSummary:
 
 
 def limits(of: Timeouts) -> list[float]:
-    return [of.capture_s, of.server_s, of.steps_s(3, []), of.steps_s(3, [2.0])] + [
-        getattr(of, name) for name in LIMITS
+    start = of.start
+    return [
+        *(of.capture_s, of.server_s, of.link_s, start.preload_s, start.fork_s),
+        *(of.steps_s(3, []), of.steps_s(3, [2.0])),
+        *(getattr(of, name) for name in LIMITS),
     ]
 
 
@@ -45,6 +49,28 @@ def test_steps_that_take_four_times_as_long_as_before_are_waited_for(
 @given(st.integers(1, 1000), seconds)
 def test_one_slow_first_step_does_not_count_for_ever(n: int, each_s: float) -> None:
     assert USUAL.steps_s(n, [1000 * each_s, *[each_s] * 9]) == USUAL.steps_s(n, [each_s] * 9)
+
+
+@given(st.integers(1, 100), seconds, st.integers(8, 30))
+def test_steps_that_average_in_every_eighth_are_waited_for(n: int, average_s: float, known: int) -> None:
+    steps_s = [average_s if step % 8 == 7 else 1e-3 for step in range(known)]
+    assert USUAL.steps_s(n, steps_s, period=8) > 4 * -(-n // 8) * average_s
+
+
+def test_what_was_not_seen_yet_of_a_period_may_take_as_long_as_a_first_step() -> None:
+    assert USUAL.steps_s(9, [0.1], period=8) > FIRST_STEP_S
+
+
+def test_delays_that_begin_later_are_waited_for() -> None:
+    faults = [
+        Fault(worker=0, kind="slow", delay_ms=1000.0),
+        Fault(worker=1, kind="slow", delay_ms=2000.0, from_step=30),
+        Fault(worker=1, kind="slow", delay_ms=4000.0, from_step=60),
+        Fault(worker=1, kind="sign-flip"),
+    ]
+    longer = Timeouts(factor=0.1).for_faults(faults)
+    assert longer.steps_s(50, [0.01] * 10) > 50 * 6.0
+    assert USUAL.for_faults([]) == USUAL
 
 
 @given(st.floats(0.1, 1000))

@@ -3,7 +3,7 @@
 import pytest
 
 from harness.provision.cluster.node_agent import NodeFacts
-from harness.provision.cluster.provider import cores_of_workers
+from harness.provision.cluster.node_cores import cores_of_workers
 from harness.records.facts.circumstances import Machine
 
 
@@ -35,4 +35,21 @@ def node(name: str, boot: str, *cores: int) -> NodeFacts:
 def test_no_core_has_two_workers(
     nodes: list[NodeFacts], each: int, expected: list[tuple[int, ...] | None]
 ) -> None:
-    assert cores_of_workers(nodes, each) == expected
+    assert cores_of_workers(nodes, each, {}) == expected
+
+
+@pytest.mark.parametrize(
+    ("nodes", "held", "expected"),
+    [
+        # In place of a node of another machine: the cores of its own.
+        ([node("a", "3", 4, 5), node("b", "2", 0, 1)], {1: (0,)}, (4,)),
+        # It has joined its neighbour's machine, and gets what that one left.
+        ([node("a", "2", 0, 1), node("b", "2", 0, 1)], {1: (0,)}, (1,)),
+        ([node("a", "2", 0), node("b", "2", 0)], {1: (0,)}, None),
+        ([node("a", "2", 0, 1), node("b", "2", 0, 1)], {1: None}, None),
+    ],
+)
+def test_a_worker_in_place_of_a_lost_one_has_cores_of_its_own_node(
+    nodes: list[NodeFacts], held: dict[int, tuple[int, ...] | None], expected: tuple[int, ...] | None
+) -> None:
+    assert cores_of_workers(nodes, 1, held) == [expected, held[1]]

@@ -68,6 +68,11 @@ def test_it_can_be_scaled_and_read_by_both_versions() -> None:
     assert not any("container_name" in service for service in SERVICES.values())
 
 
+@pytest.mark.parametrize("name", sorted(SERVICES.keys() - {"bench"}))
+def test_what_nights_need_is_up_again_after_a_restart(name: str) -> None:
+    assert SERVICES[name]["restart"] == "unless-stopped"
+
+
 def test_nights_go_on_after_a_restart_and_are_kept_on_the_host() -> None:
     service = SERVICES["nightly"]
     assert service["restart"] == "unless-stopped"

@@ -1,3 +1,4 @@
+import os
 import socket
 from pathlib import Path
 
@@ -39,15 +40,40 @@ def test_a_socket_that_nobody_serves(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         assert "got no answer" in refusal(monkeypatch, f"unix://{tmp_path}/s")
 
 
+def test_certificates_that_are_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DOCKER_TLS_VERIFY", "1")
+    monkeypatch.setenv("DOCKER_CERT_PATH", str(tmp_path))
+    message = refusal(monkeypatch, f"unix://{tmp_path}/s")
+    assert message.startswith("docker: the certificates in DOCKER_CERT_PATH must be there, got: Path to a")
+
+
+def test_a_socket_in_a_folder_that_this_user_may_not_enter(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    facts_of = Path.stat
+
+    def denied(path: Path, **options: bool) -> os.stat_result:
+        if path.name == "s":
+            raise PermissionError(13, "Permission denied")
+        return facts_of(path, **options)
+
+    monkeypatch.setattr(Path, "stat", denied)
+    message = refusal(monkeypatch, f"unix://{tmp_path}/s")
+    assert message == (
+        f"docker: this user must be allowed to use {tmp_path}/s, got permission denied; be let into its "
+        "folder, or run as root"
+    )
+
+
 def test_an_engine_of_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "must be this host's own, got tcp://192.0.2.1:2375" in refusal(monkeypatch, "tcp://192.0.2.1:2375")
 
 
 def test_a_users_file_needs_a_folder_of_its_own(tmp_path: Path) -> None:
     provider = DockerProvider()
-    for folder in (Path("/"), Path("/tmp"), Path("/etc")):
+    for folder in map(Path, ("/", "/tmp", "/etc", "/opt/stratbench", "/opt/stratbench/lib", "/usr/local")):
         with (
-            pytest.raises(ProvisionError, match=rf"of its own, got {folder}; move"),
+            pytest.raises(ProvisionError, match=rf"of its own, got {folder}, where their image"),
             provider.start(ClusterShape(workers=1), "run", tmp_path, reads=[folder]),
         ):
             pass

@@ -43,6 +43,7 @@ def test_a_container_that_ends_early_is_told_of_with_its_own_log(
     from harness.provision.ray import pool
     from harness.provision.ray.actors import Preload, Seat
     from harness.provision.ray.pool import RayCluster, Traits
+    from harness.provision.start_limits import StartLimits
 
     class Actor:
         class facts:  # noqa: N801 - as the handle names it
@@ -57,7 +58,7 @@ def test_a_container_that_ends_early_is_told_of_with_its_own_log(
     own = tmp_path / "zygote-0.log"
     if has_own:
         own.write_text("imported\n")
-    seat = Seat(resources={}, cores=None, environment={}, log=own, host_log=kept)
+    seat = Seat(resources={}, environment={}, log=own, host_log=kept)
     cluster = RayCluster(
         [seat],
         hosts=cast("Hosts", _EndedHosts()),
@@ -67,7 +68,7 @@ def test_a_container_that_ends_early_is_told_of_with_its_own_log(
             isolated=True,
         ),
         started_s=time.monotonic(),
-        preload=Preload(imports=(), wait_s=1.0),
+        preload=Preload(imports=(), limits=StartLimits(preload_s=1.0)),
     )
     with pytest.raises(WorkerDied, match=told) as raised:
         cluster.wait_ready(1)

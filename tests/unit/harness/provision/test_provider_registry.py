@@ -4,6 +4,7 @@ import pytest
 
 from harness.cluster.providers import PROVIDERS
 from harness.provision.registry import MAKERS
+from harness.provision.start_limits import USUAL_START
 
 
 def test_both_tables_have_the_same_providers() -> None:
@@ -12,4 +13,4 @@ def test_both_tables_have_the_same_providers() -> None:
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_every_provider_can_be_made(name: str) -> None:
-    assert MAKERS[name](None).name == name
+    assert MAKERS[name](None, USUAL_START).name == name

@@ -170,12 +170,17 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
 
 
 def test_a_folder_goes_when_its_driver_is_killed(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    (users / "harness").mkdir(parents=True)
+    (users / "harness" / "__init__.py").write_text("raise RuntimeError('of a user')\n")
     code = (
-        "import sys, time; from pathlib import Path\n"
+        "import os, sys, time; from pathlib import Path\n"
         "from harness.provision.temporary.reaper import run_folder\n"
+        # Where a package stands that is none of ours.
+        "os.chdir(sys.argv[2])\n"
         "with run_folder(Path(sys.argv[1])) as folder: print(folder, flush=True); time.sleep(3600)"
     )
-    driver = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE)
+    driver = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), str(users)], stdout=subprocess.PIPE)
     assert driver.stdout is not None
     folder = Path(driver.stdout.readline().decode().strip())
     left = sleeper(folder)

@@ -34,6 +34,18 @@ def test_the_default_folder_names_the_experiment(tmp_path: Path) -> None:
         assert one.path != other.path
 
 
+def test_a_folder_above_the_current_one_is_named_from_the_root_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    current = tmp_path / "current"
+    current.mkdir()
+    monkeypatch.chdir(current)
+    with opened(Path("../run")) as folder:
+        assert folder.path == tmp_path / "run"
+    with opened(Path("run")) as folder:
+        assert folder.path == Path("run")
+
+
 def test_a_folder_with_results_is_left_alone_without_resume(run: RunFolder) -> None:
     run.close()
     with pytest.raises(UsageError, match=r"out: .* is not empty; add --resume") as caught:
@@ -331,10 +343,28 @@ def test_an_attempt_that_was_cut_short_leaves_nothing_to_the_next(run: RunFolder
 
 
 def test_what_is_forgotten_is_to_be_run_again(run: RunFolder) -> None:
-    first, second = made_record("a"), made_record("b")
-    run.append(first)
-    run.append(second)
+    superseded, first, second = made_record("a", examples_per_s=1.0), made_record("a"), made_record("b")
+    for record in (superseded, first, second):
+        run.append(record)
     run.forget([first])
     assert run.done == {("b", 0)}
     run.append(made_record("a", examples_per_s=5.0))
     assert run.done == {("a", 0), ("b", 0)}
+
+
+def test_what_is_forgotten_counts_for_no_reader_of_the_folder(run: RunFolder) -> None:
+    superseded, last = made_record("a", examples_per_s=1.0), made_record("a")
+    for record in (superseded, made_record("b"), last):
+        run.append(record)
+    line, _, newer_line = (run.path / "results.jsonl").read_bytes().splitlines(keepends=True)
+    run.forget([run.records[0]])
+    # As after Ctrl-C before any of them has run again.
+    assert [record.case for record in load_run(run.path).records] == ["b"]
+    assert (run.path / "results.jsonl.outdated").read_bytes() == line + newer_line
+    run.append(made_record("c"))
+    run.forget([made_record("c")])
+    assert [record.case for record in load_run(run.path).records] == ["b"]
+    assert len((run.path / "results.jsonl.outdated").read_bytes().splitlines()) == 3
+    run.close()
+    with opened(run.path, resume=True) as again:
+        assert again.done == {("b", 0)}

@@ -1,5 +1,6 @@
 """What is measured stands, whatever happens to processes afterwards; and steps take time."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ from harness.measure.timeouts import USUAL
 from harness.provision.failures import WorkerDied
 from harness.run.case.collected import slowest_codec_s
 from harness.run.case.open_case import OpenCase
+from strategies.plan.faults import Fault
 
 
 def test_an_encoding_that_cannot_be_timed_is_a_note() -> None:
@@ -24,13 +26,22 @@ def test_an_encoding_that_cannot_be_timed_is_a_note() -> None:
     assert notes == ("encoding was not timed by itself: worker 1: process ended by SIGKILL",)
 
 
-def test_a_window_without_any_time_fails_its_case() -> None:
+def opened_case(faults: Sequence[Fault] = ()) -> OpenCase:
     execution = SimpleNamespace(period=1, cycle=1)
-    plan = SimpleNamespace(execution=execution, replicas_per_task=(1,))
+    plan = SimpleNamespace(execution=execution, replicas_per_task=(1,), faults=faults)
     capture = SimpleNamespace(summary=SimpleNamespace(variables=(), n_nodes=1))
     repeat = SimpleNamespace(prepared=SimpleNamespace(plan=plan, capture=capture))
     measure = Measure(warmup_steps=0, steps=4, repeats=1, interleave=True, seed=0, batch="global", rounds=2)
-    case = OpenCase(cast("Any", None), cast("Any", repeat), measure, USUAL)
+    return OpenCase(cast("Any", None), cast("Any", repeat), measure, USUAL)
+
+
+def test_steps_of_a_worker_that_its_faults_delay_are_waited_for() -> None:
+    slow = Fault(worker=0, kind="slow", delay_ms=2000.0, from_step=10)
+    assert opened_case([slow])._limits.delay_s == 2.0
+
+
+def test_a_window_without_any_time_fails_its_case() -> None:
+    case = opened_case()
     case._meter = cast("Any", SimpleNamespace(median_s=0.1, window=lambda _n, n_lead: 0.0 * n_lead))
     with pytest.raises(CaseError, match="steps must take time, got a median of 0 s: the machine's clock"):
         case.window()

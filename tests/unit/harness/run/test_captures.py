@@ -70,6 +70,21 @@ def test_strategies_and_shapes_share_a_capture_and_batches(tmp_path: Path) -> No
     assert jobs.asked == ["capture", "lay_batches"]
 
 
+def test_a_checkpoint_above_the_current_folder_is_named_from_the_root_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown: list[Path] = []
+
+    def seen(path: Path) -> Path:
+        shown.append(path)
+        return path
+
+    above = Path("..", "checkpoint")
+    Captures(tmp_path, Jobs(), seed=0, n_batches=2, n_least=1, restore=above, seen=seen).of(case())
+    assert shown == [tmp_path.parent / "checkpoint"]
+
+
 def test_each_precision_has_a_capture_and_xla_shares_it(tmp_path: Path) -> None:
     jobs = Jobs()
     made = captures(tmp_path, jobs)
@@ -124,10 +139,10 @@ def test_statistics_of_the_whole_batch_have_a_reference_of_their_own(tmp_path: P
 
 
 @pytest.mark.parametrize(("kind", "n_asked"), [(USER_ERROR, 1), ("worker-died", 2)])
-def test_only_a_users_mistake_is_not_tried_again(tmp_path: Path, kind: str, n_asked: int) -> None:
+def test_a_users_mistake_is_tried_once_and_any_other_twice(tmp_path: Path, kind: str, n_asked: int) -> None:
     jobs = Jobs(error=CaseError(kind, "it cannot be", stage="capture"))
     made = captures(tmp_path, jobs)
-    for _ in range(2):
+    for _ in range(3):
         with pytest.raises(CaseError, match="it cannot be"):
             made.of(case())
     assert len(jobs.asked) == n_asked

@@ -46,8 +46,13 @@ def test_what_a_plan_warns_of_is_said_once_before_anything_runs(
     monkeypatch.setattr(repeats, "planned_to_run", lambda _, case: (None, plans[case.id]))
     monkeypatch.setattr(CaseChecks, "reference", lambda *_: None)
     monkeypatch.setattr(CaseChecks, "bounded", lambda *_, **__: None)
+    preparing_runner().prepare(cast("Any", slots), deadline_s=math.inf)
+    assert capsys.readouterr().err == f"warning: w warned: {WARNING}\n"
+
+
+def preparing_runner() -> SlotRunner:
     nothing = SimpleNamespace(limit_links=lambda _: None, batches=lambda *_: None)
-    runner = SlotRunner(
+    return SlotRunner(
         spec=cast("Any", None),
         cases=(),
         folder=cast("Any", None),
@@ -58,8 +63,23 @@ def test_what_a_plan_warns_of_is_said_once_before_anything_runs(
         onlooker=Nobody(),
         timeouts=cast("Any", None),
     )
-    runner.prepare(cast("Any", slots), deadline_s=math.inf)
-    assert capsys.readouterr().err == f"warning: w warned: {WARNING}\n"
+
+
+def test_our_own_mistake_with_one_case_does_not_end_the_preparation_of_others(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = SimpleNamespace(workload_name="w", title="w", shape=ClusterShape(workers=1), id="id")
+    asked: list[str] = []
+
+    def planned(_: object, case: SimpleNamespace) -> None:
+        asked.append(case.id)
+        raise ValueError("of our own")
+
+    monkeypatch.setattr(repeats, "planned_to_run", planned)
+    slots = [SimpleNamespace(case=SimpleNamespace(**{**vars(case), "id": name}), repeat=0) for name in "ab"]
+    preparing_runner().prepare(cast("Any", slots), deadline_s=math.inf)
+    assert asked == ["a", "b"]
+    assert capsys.readouterr().err == ""
 
 
 def record(p50_s: float | None) -> Record:

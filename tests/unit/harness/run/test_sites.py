@@ -15,8 +15,12 @@ from harness.experiment.cases import expand
 from harness.experiment.resolve import resolve
 from harness.experiment.schedule import Slot, schedule
 from harness.measure.live import Nobody
+from harness.measure.timeouts import USUAL, Timeouts
+from harness.provision.start_limits import USUAL_START, StartLimits
+from harness.records.facts.circumstances import Method
+from harness.records.facts.outcome import Failure
 from harness.records.facts.rounds import Rounds
-from harness.records.record import Record
+from harness.records.record import KILLED_BY_FAULT, Record
 from harness.requests import RunOptions
 from harness.run import sites
 from harness.run.enough_repeats import NarrowRatios
@@ -48,6 +52,12 @@ class Site:
     clock_s: float = 0.0
     given: list[int] = field(default_factory=list)
     n_workers: list[int] = field(default_factory=list)
+    preload_s: set[float] = field(default_factory=set)
+
+    def make(self, exposure: str | None, limits: StartLimits) -> "Site":
+        del exposure
+        self.preload_s.add(limits.preload_s)
+        return self
 
     def start(self, shape: ClusterShape, *_: object, **__: object) -> contextlib.AbstractContextManager[Any]:
         self.n_workers.append(shape.workers)
@@ -86,10 +96,12 @@ def run(
     *,
     at_most: str,
     budget_s: float | None = None,
+    limits: Timeouts = USUAL,
+    fail_fast: bool = False,
     before: Folder | None = None,
     **cluster: Any,
 ) -> Folder:
-    monkeypatch.setattr(sites, "MAKERS", {"local": lambda _: site})
+    monkeypatch.setattr(sites, "MAKERS", {"local": site.make})
     monkeypatch.setattr(sites, "SlotRunner", lambda **_: site)
     monkeypatch.setattr(sites, "Captures", lambda *_, **__: None)
     monkeypatch.setattr(sites, "time", SimpleNamespace(monotonic=lambda: site.clock_s))
@@ -108,7 +120,7 @@ def run(
         left,
         cases,
         spec,
-        RunOptions(time_budget_s=budget_s),
+        RunOptions(time_budget_s=budget_s, timeouts=limits, fail_fast=fail_fast),
         cast("Any", folder),
         progress,
         Nobody(),
@@ -141,6 +153,33 @@ def test_nothing_is_begun_that_would_end_too_late(monkeypatch: pytest.MonkeyPatc
     run(site, monkeypatch, at_most="65s")
     assert site.given == [0, 1, 2, 3, 4, 5]
     assert site.clock_s <= 65.0
+
+
+def test_a_worker_that_its_fault_kills_is_no_failure_to_stop_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Killed(Site):
+        def run(self, slots: Sequence[Slot]) -> Iterator[tuple[Slot, Ended]]:
+            for slot, ended in super().run(slots):
+                method = Method(
+                    seed=0,
+                    steps=50,
+                    warmup_rule="auto",
+                    interleave=True,
+                    batch_rule="global",
+                    faults=("worker 1: dead",),
+                )
+                error = Failure(type=KILLED_BY_FAULT, message="its fault killed it", stage="run")
+                record = replace(ended.record, status="failed", error=error, method=method)
+                yield slot, Ended(record=record)
+
+    site = Killed(factor=1.0)
+    run(site, monkeypatch, at_most="1s", fail_fast=True)
+    assert site.given == [0, 1, 2, 3]
+
+
+def test_whoever_waits_longer_waits_longer_for_workers_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(factor=1.0)
+    run(site, monkeypatch, at_most="10m", limits=Timeouts(factor=4.0))
+    assert site.preload_s == {4 * USUAL_START.preload_s}
 
 
 def test_a_time_budget_ends_further_repeats_and_none_of_them_is_skipped(

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from waiting import eventually
 from harness.provision.temporary.owner import start_time
 from harness.provision.worker_environment import process_variables
 from harness.worker.process.actor import Worker, WorkerFacts
+from harness.worker.process.forked_process import ForkedProcess
 from harness.worker.process.messages import Died, JobAnswer, JobError, Reply, Silent, pack_job, unpack_answer
 
 LONG_S = 60.0  # nothing takes so long that ends at all
@@ -51,6 +53,23 @@ def test_the_zygote_has_one_thread(worker: Worker) -> None:
     facts = worker.facts()
     assert isinstance(facts, WorkerFacts)
     assert facts.n_zygote_threads == 1
+
+
+def test_packages_in_the_current_folder_are_not_ours(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    for name in ("harness", "strategies", "workloads"):
+        (users / name).mkdir(parents=True)
+        (users / name / "__init__.py").write_text("raise RuntimeError('of a user')\n")
+    worker = Worker(
+        imports=("strategies", "workloads"),
+        cores=None,
+        log_path=str(tmp_path / "zygote.log"),
+        environment=process_variables(tmp_path, "cpu", tmp_path),
+        folder=str(users),
+    )
+    facts = worker.facts()
+    assert isinstance(facts, WorkerFacts), (tmp_path / "zygote.log").read_text()
+    os.kill(facts.zygote_pid, signal.SIGKILL)
 
 
 def test_each_fork_is_another_process_with_the_given_environment(
@@ -141,6 +160,37 @@ def test_a_dead_zygote_takes_its_processes_along(worker: Worker, pid: int, tmp_p
     assert worker.call(pid, pack_job(actor_jobs.sleep, (3600,)), LONG_S) == Died(what="zygote", exit_code=-9)
     assert worker.fork(str(tmp_path / "other.log")) == Died(what="zygote", exit_code=-9)
     eventually(lambda: start_time(pid) is None, LONG_S, "the process ends")
+
+
+def test_a_fork_that_comes_when_nobody_waits_for_it_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late: list[int] = []
+
+    def noted(pid: int, jobs: socket.socket, log_path: str) -> ForkedProcess:
+        late.append(pid)
+        return ForkedProcess(pid, jobs, log_path)
+
+    monkeypatch.setattr("harness.worker.process.actor.ForkedProcess", noted)
+    log = str(tmp_path / "log")
+    started = Worker(imports=(), cores=None, log_path=log, environment={}, fork_s=0.2)
+    facts = started.facts()
+    assert isinstance(facts, WorkerFacts)
+    try:
+        os.kill(facts.zygote_pid, signal.SIGSTOP)
+        assert started.fork(log) == Silent(waited_s=0.2)
+        os.kill(facts.zygote_pid, signal.SIGCONT)
+        eventually(lambda: len(late) == 1, LONG_S, "the fork comes")
+        eventually(lambda: start_time(late[0]) is None, LONG_S, "it is killed")
+    finally:
+        os.kill(facts.zygote_pid, signal.SIGKILL)
+
+
+def test_since_when_a_worker_is_ready_is_known(worker: Worker) -> None:
+    before, after = worker.facts(), worker.facts()
+    assert isinstance(before, WorkerFacts)
+    assert isinstance(after, WorkerFacts)
+    assert 0.0 <= before.ready_for_s < after.ready_for_s < LONG_S
 
 
 def test_an_import_that_fails_ends_the_wait(tmp_path: Path) -> None:

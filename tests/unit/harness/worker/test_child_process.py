@@ -52,6 +52,18 @@ def test_an_interrupt_ends_jobs_instead_of_waiting_for_them(
 
 
 @pytest.mark.timeout(120)
+def test_packages_in_the_current_folder_are_not_ours(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("harness", "strategies", "workloads"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('of a user')\n")
+    monkeypatch.chdir(tmp_path)
+    with child_process(folder) as process:
+        assert process.call(actor_jobs.pid, (), timeout_s=LONG_S, stage="capture") == process.pid
+
+
+@pytest.mark.timeout(120)
 def test_a_process_that_is_killed_is_told_with_its_signal(folder: Path) -> None:
     with child_process(folder) as process:
         process.kill()

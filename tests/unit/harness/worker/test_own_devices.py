@@ -10,6 +10,9 @@ pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
 from harness.worker.jobs import profile_step
+from harness.worker.jobs.training import Training
+from harness.worker.process.job import JobState
+from harness.worker.process.process_faults import ProcessFaults
 from harness.worker.session.capture_store import InitialValues, save
 from harness.worker.session.named_session import NamedSession
 from harness.worker.session.session import WorkerSession
@@ -17,6 +20,7 @@ from harness.worker.session.tensorflow_settings import OWN_DEVICES, Use, session
 from harness.worker.verify.servers import POOL
 from strategies.capture.capture import capture
 from strategies.compile import compile_step
+from strategies.plan.faults import Fault
 from strategies.plan.schema import StepSummary
 from strategies.planning.registry import make_plan
 from strategies.summary import summarise
@@ -44,7 +48,7 @@ class Captured:
         captured = capture(step, tf.TensorSpec((3,), tf.float32))
         self.step = captured.step
         self.summary: StepSummary = summarise(captured.step, "dense", {})
-        save(folder, captured.step, captured.initial, self.summary)
+        save(folder, captured.step, captured.initial)
         self.initial = InitialValues(folder)
 
     def program(self, strategy, replicas, task=0, **params):
@@ -131,6 +135,23 @@ def test_its_steps_are_traced_by_the_name_of_its_task_and_change_its_variables(c
     assert any("MatMul" in event.op for event in trace.events)
     # Two traced steps have trained on.
     assert session.step(feeds) < before
+    session.close()
+
+
+def test_a_traced_step_has_the_faults_of_its_worker(captured) -> None:
+    program = captured.program("none", (1, 1), task=1)
+    session = WorkerSession(program, OWN_DEVICES, captured.initial)
+    feeds = [part[program.start : program.stop] for part in BATCH]
+    steps(session, program)
+    delay_s = 2.0  # longer than the rest of a step on a busy machine
+    slow = Fault(worker=1, kind="slow", delay_ms=1000 * delay_s, from_step=1)
+    state = JobState()
+    state.put(
+        Training(session=session, task=1, weights=(1.0,), feeds=[feeds], faults=ProcessFaults(faults=[slow]))
+    )
+    trace = profile_step.trace_step(state, 1)
+    assert trace.end_s - trace.start_s > delay_s
+    assert state.get(Training).faults.n_made == 2
     session.close()
 
 

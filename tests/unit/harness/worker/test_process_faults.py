@@ -21,3 +21,11 @@ def test_nothing_befalls_a_worker_in_steps_that_others_have_made(monkeypatch: py
     assert made == [0, 1, 2, 3, 4]
     assert slept == [0.1]
     assert faults.n_made == 5
+
+
+def test_how_long_the_last_step_was_delayed_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_faults.time, "sleep", lambda _: None)
+    slow = Fault(worker=0, kind="slow", delay_ms=100.0, from_step=1, to_step=2)
+    faults = ProcessFaults(faults=[slow, slow])
+    step = faults.around(lambda: faults.waited_s)
+    assert [step() for _ in range(3)] == [0.0, 0.2, 0.0]
