@@ -5,7 +5,10 @@ from collections.abc import Iterable
 
 
 class StrategyError(Exception):
-    """Base of every error that this package raises on purpose."""
+    """Base of every error that this package raises on purpose.
+
+    From what rewrites a step it is a refusal: the strategy is not for that step. A `GraphError` is none.
+    """
 
 
 class UnsupportedError(StrategyError):
@@ -13,7 +16,10 @@ class UnsupportedError(StrategyError):
 
 
 class GraphError(StrategyError):
-    """A graph breaks a rule of graphs; the message names the first node or function that does."""
+    """A graph breaks a rule of graphs; the message names the first node or function that does.
+
+    Of a graph that passes made it is a mistake of theirs.
+    """
 
 
 class CaptureError(StrategyError):

@@ -1,16 +1,19 @@
 """The summary of a captured step: what builders need to know of it."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from strategies.ir.assembly.levels import levels_of
+from strategies.ir.assembly.written_values import UNCHANGED
+from strategies.ir.graph import producer
 from strategies.ir.partitioning.cuttable_axes import axes_to_cut, spread_along
 from strategies.ir.partitioning.update_dependencies import update_reach
-from strategies.ir.replicas.after_update import passing
+from strategies.ir.replicas.after_update import replica_targets
 from strategies.ir.replicas.prior_reads import prior_reads
 from strategies.ir.resource_uses import resource_uses
 from strategies.ir.sizes import element_bytes, n_elements
 from strategies.ir.train_graph import TrainGraph
+from strategies.ir.traversal import ancestors
 from strategies.ir.variable import Variable
 from strategies.passes.replicate.hoist_reads import HoistReads
 from strategies.plan.schema import BatchSummary, StatisticSummary, StepSummary, VariableSummary
@@ -33,6 +36,7 @@ def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, fl
     dense = Counter(b.variable for b in step.boundaries if b.indices is None and b.variable in sparse)
     updates = Counter(region.variable for region in step.regions)
     reads = _reads(hoisted)
+    only_read = _only_read(hoisted, reads, crossings)
     read_before = prior_reads(hoisted, [v for v in hoisted.variables if v.name in reach.apart])
 
     def of(v: Variable) -> VariableSummary:
@@ -58,9 +62,10 @@ def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, fl
             gradient_shared=v.name in reach.shared_gradients,
             crossings=crossings.get(v.name, 1),
             dense_crossings=dense.get(v.name, 0),
-            reads=reads.get(v.name, 1),
+            reads=reads[v.name],
             updates=updates.get(v.name, 1),
             read_before_update=v.handle in read_before,
+            only_read=v.name in only_read,
         )
 
     return StepSummary(
@@ -76,17 +81,29 @@ def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, fl
 
 
 def _reads(step: TrainGraph) -> dict[str, int]:
-    """Variable → levels at which a forward pass reads it, where these are several."""
-    if step.n_levels == 1:
-        return {}
-    levels = levels_of(
-        step.graph, {n for b in step.boundaries for n in (b.values, b.indices) if n is not None}
-    )
-    needed, uses = passing(step), resource_uses(step.graph)
-    read_levels = {
-        v.name: {levels[read] for read in uses[v.handle].reads if read in needed} for v in step.variables
+    """Variable → levels at which what each replica runs reads its value."""
+    by_name = step.graph.by_name
+    crossing = {n for b in step.boundaries for n in (b.values, b.indices) if n is not None}
+    levels, uses = levels_of(step.graph, crossing), resource_uses(step.graph)
+    # Timed steps fetch none of the results.
+    roots = [producer(by_name[n].inputs[0]) for n in crossing]
+    roots += [*(producer(loss.tensor) for loss in step.losses), *replica_targets(step)]
+    stop = crossing.union(step.update_nodes(), (v.handle for v in step.variables))
+    needed = {n for n in ancestors(step.graph, roots, stop=stop) if by_name[n].op not in UNCHANGED}
+    read_at = {v.name: needed.intersection(uses[v.handle].reads) for v in step.variables}
+    return {name: len({levels[read] for read in own}) for name, own in read_at.items()}
+
+
+def _only_read(step: TrainGraph, reads: Mapping[str, int], synced: Container[str]) -> set[str]:
+    """Variables that replicas read and no step writes, with their slots."""
+    uses = resource_uses(step.graph)
+    written = {v.slot_of or v.name for v in step.variables if set(uses[v.handle].writes) - {v.load}}
+    only_read = {
+        v.name
+        for v in step.variables
+        if v.kind != "slot" and reads[v.name] and v.name not in written and v.name not in synced
     }
-    return {name: len(at) for name, at in read_levels.items() if len(at) > 1}
+    return only_read.union(v.name for v in step.variables if v.slot_of in only_read)
 
 
 def _statistics(step: TrainGraph) -> tuple[StatisticSummary, ...]:

@@ -72,14 +72,16 @@ def placed(
 ) -> list[PlanNode]:
     """Synchronised variables on their servers.
 
-    Slots go with their variable, what updates share to task 0; random state stays with its replica.
+    Slots go with their variable, what updates share to task 0; random state stays with its replica, and each
+    replica has a copy of what no step changes.
     """
     check_backup(params, topology)
 
     def node(v: VariableSummary) -> PlanNode:
+        own = v.rule == "per-replica" or v.only_read
         return node_of(
             v,
-            destination=None if v.rule == "per-replica" else destinations.get(v.slot_of or v.name, 0),
+            destination=None if own else destinations.get(v.slot_of or v.name, 0),
             synchronizer="ps" if v.synced else "none",
             proxy=bool(params.get(PROXY.name)) and v.synced and not v.sparse,
         )

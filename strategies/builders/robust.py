@@ -95,7 +95,7 @@ def _gathered(
 ) -> list[PlanNode]:
     """Gradients by a rule, and new forward state averaged between workers."""
     nodes = all_reduce.hierarchical(step, topology, params)
-    trained = {v.name for v in _trained(step)}
+    trained = {v.name for v in trained_variables(step)}
     by_rule = {"synchronizer": synchronizer, "group": None, "transport": None}
     return [node.model_copy(update=by_rule) if node.variable in trained else node for node in nodes]
 
@@ -106,7 +106,7 @@ def check_nodes(nodes: Sequence[PlanNode], step: StepSummary, rule: Aggregation 
     Raises:
         StrategyError: for the first node that does not go with the rule.
     """
-    trained = {v.name for v in _trained(step)}
+    trained = {v.name for v in trained_variables(step)}
     chosen = [node for node in nodes if node.variable in trained]
     if rule is None:
         asking = next((node for node in chosen if node.synchronizer in BY_RULE), None)
@@ -152,7 +152,8 @@ def _whole(node: PlanNode) -> bool:
     return node.synchronizer == "ps" and (parts is None or len(set(parts)) == 1)
 
 
-def _trained(step: StepSummary) -> Sequence[VariableSummary]:
+def trained_variables(step: StepSummary) -> Sequence[VariableSummary]:
+    """The variables whose gradients a rule combines."""
     return [v for v in step.variables if v.kind == "trainable" and v.synced]
 
 
@@ -169,7 +170,7 @@ def notes(step: StepSummary, nodes: Sequence[PlanNode], topology: Topology, para
 
 def _check(step: StepSummary, topology: Topology, params: Params) -> None:
     Aggregation.of(params, topology.n_tasks)
-    unknown = next((v for v in _trained(step) if -1 in v.shape), None)
+    unknown = next((v for v in trained_variables(step) if -1 in v.shape), None)
     if unknown is not None:
         raise StrategyError(
             f"variable {unknown.name!r}: a rule needs gradients of a static shape, got {unknown.shape}; "

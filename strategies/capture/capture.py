@@ -59,16 +59,11 @@ def capture(
             where shards are equal, the trace has that batch in any case, and is as XLA wants it, which must
             know all shapes; what counts examples looks constant there.
     Raises:
-        CaptureError: when it takes no gradient, its loss is no scalar, its parts cannot be told apart, or it
-            calls Python.
+        CaptureError: when it takes no gradient, or none that it uses, its loss is no scalar, its parts cannot
+            be told apart, or it calls Python.
     """
     body = body_of(step)
     traced = trace(body, element_spec, replica_batch=replica_batch, compilable=compiled_rules is not None)
-    if not traced.recorder.marks:
-        raise CaptureError(
-            "train step: the loss must depend on a trainable variable, got no gradient for any; compute it "
-            "from the variables inside `loss`, and take the gradient with tf.GradientTape"
-        )
     contents = told_by(traced, declared_variables(step), element_spec)
     rules = {**contents.step.rules, **(compiled_rules or {})}
     step_contents = replace(contents.step, reduction=_reduction(step), rules=rules)

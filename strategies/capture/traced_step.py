@@ -14,8 +14,16 @@ from strategies.capture.optimizer_slots import slots_of, variables_of
 from strategies.capture.tables import remade_table
 from strategies.capture.tracing import AnyVariable, Trace, with_effects
 from strategies.errors import CaptureError
-from strategies.ir.assembly.forward_update_split import outermost
-from strategies.ir.assembly.traced import TracedInput, TracedResult, TracedStep, TracedTable, TracedVariable
+from strategies.ir.assembly.forward_update_split import needed_by, outermost
+from strategies.ir.assembly.side_effects import acting_ops
+from strategies.ir.assembly.traced import (
+    TracedGradient,
+    TracedInput,
+    TracedResult,
+    TracedStep,
+    TracedTable,
+    TracedVariable,
+)
 from strategies.ir.graph import DType, Graph, Node, Shape
 from strategies.ir.variable import Rule
 from strategies.tf_bridge.attrs import dtype_of
@@ -50,10 +58,11 @@ def told_by(traced: Trace, declared: Sequence[AnyVariable], element_spec: object
     Args:
         declared: variables that belong to the step whether or not it uses them.
     Raises:
-        CaptureError: when the step holds what a graph of its own cannot.
+        CaptureError: when the step takes no gradient that it uses, or holds what a graph of its own cannot.
     """
     concrete, recorder = traced.concrete, traced.recorder
     graph = _unplaced(graph_from_graphdef(concrete.graph.as_graph_def()))
+    must_run, stateful_ops = tuple(op.name for op in with_effects(concrete)), _stateful_ops(graph)
     owned = [*declared, *(v for optimizer in recorder.optimizers for v in variables_of(optimizer))]
     named = _named(owned, concrete.graph.variables, recorder.created)
     _refuse_texts(named)
@@ -63,7 +72,8 @@ def told_by(traced: Trace, declared: Sequence[AnyVariable], element_spec: object
     large = {**captures.large, **large_constants(graph)}
     beside = dict(zip(_unique([f"constants/{n}" for n in large], taken=named), large.items(), strict=True))
     names = {id(v.handle): name for name, v in named.items()}
-    marks = tuple(mark.named(names[id(mark.handle)]) for mark in recorder.marks)
+    acting = [name for name in must_run if acting_ops(graph, graph.by_name[name], stateful_ops)]
+    marks = _used_marks(recorder, names, graph, acting)
     calls = sorted({mark.call for mark in outermost(graph, marks)})
     target = next(
         (recorder.targets.targets[call] for call in calls if call in recorder.targets.targets), None
@@ -78,8 +88,8 @@ def told_by(traced: Trace, declared: Sequence[AnyVariable], element_spec: object
         batch=tuple(_inputs(concrete, element_spec)),
         loss=loss,
         target=target,
-        must_run=tuple(op.name for op in with_effects(concrete)),
-        stateful_ops=_stateful_ops(graph),
+        must_run=must_run,
+        stateful_ops=stateful_ops,
         tables=captures.tables,
         statistics=tuple(recorder.statistics.marks),
         own_statistics=dict(recorder.statistics.own),
@@ -93,6 +103,26 @@ def told_by(traced: Trace, declared: Sequence[AnyVariable], element_spec: object
     initial = {name: _initial(name, v) for name, v in named.items()}
     initial |= {name: value for name, (_, value) in beside.items()}
     return Told(step=step, initial=initial)
+
+
+def _used_marks(
+    recorder: BoundaryRecorder, names: Mapping[int, str], graph: Graph, acting: Sequence[str]
+) -> tuple[TracedGradient, ...]:
+    """The gradients that a step makes something of.
+
+    Args:
+        names: handle's identity → variable. acting: nodes that run for what they do.
+    Raises:
+        CaptureError: there are none.
+    """
+    taken = [mark.named(names[id(mark.handle)]) for mark in recorder.marks]
+    used = needed_by(graph, taken, acting)
+    if not used:
+        raise CaptureError(
+            "train step: the loss must depend on a trainable variable, got no gradient for any; compute it "
+            "from the variables inside `loss`, and take the gradient with tf.GradientTape"
+        )
+    return used
 
 
 def _refuse_texts(variables: Mapping[str, tf.Variable]) -> None:

@@ -137,15 +137,14 @@ def _composed(step: CapturableStep) -> Body:
             loss = _checked_loss(called_on(step.loss, batch), recorder)
             scaled = step.optimizer.scale_loss(loss)
         gradients = tape.gradient(scaled, [raw_variable(v) for v in variables])
-        used = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
-        if step.clip_global_norm is not None and used:
-            gradients = [g for g, _ in used]
-            clipped, _ = tf.clip_by_global_norm(
+        if all(gradient is None for gradient in gradients):
+            return loss
+        if step.clip_global_norm is not None:
+            gradients, _ = tf.clip_by_global_norm(
                 gradients, _scaled_norm(step.optimizer, step.clip_global_norm)
             )
-            used = [(g, v) for g, (_, v) in zip(clipped, used, strict=True)]
-        if used:
-            step.optimizer.apply([g for g, _ in used], [v for _, v in used])
+        # With None for what the loss does not depend on: a MultiOptimizer wants one for each variable.
+        step.optimizer.apply(gradients, variables)
         return loss
 
     return train

@@ -129,7 +129,8 @@ class TrainGraph:
         handed: what replicas' own updates take from the update of shared variables; empty where all variables
             are shared or none is.
         readiness: name of trainable → its place in the order in which backward makes gradients ready.
-        state_targets: nodes of the forward pass that a step must run (assignments of forward state, checks).
+        state_targets: nodes of the forward pass that a step must run (assignments of forward state, checks),
+            and gradients that only what is shown takes.
         effects: nodes run only for what is seen outside (printing, summaries); one replica runs them.
         step_targets: further nodes that a step must run and that nothing above names (synchronisation).
         tables: initializer nodes of lookup tables, run once before the first step.

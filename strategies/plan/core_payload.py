@@ -49,7 +49,7 @@ class CorePayload:
         # An update of rows takes the variable and its slots whole, one that is not by elements the gradient.
         by_rows = updated.sparse
         is_whole = by_rows or not by_elements(updated) or n_replicas > MOST_IN_ALL_TO_ALL
-        n_reads = 1 if by_rows else variable.reads if variable.kind == "trainable" else 0
+        n_reads = 1 if by_rows else max(variable.reads, 1) if variable.kind == "trainable" else 0
         return cls(
             summed=node.bytes * variable.crossings * (is_summed and is_whole),
             scattered=padded * variable.crossings * (is_summed and not is_whole),

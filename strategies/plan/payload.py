@@ -15,6 +15,7 @@ from strategies.plan.core_payload import CorePayload
 from strategies.plan.partitions import parts_of
 from strategies.plan.schema import PlanNode, StatisticSummary, StepSummary, VariableSummary
 from strategies.plan.shard_payload import Shards, around
+from strategies.plan.wire_types import WireTypes
 from strategies.topology import Topology
 
 LENGTH_BYTES = 4
@@ -22,6 +23,7 @@ RING_LENGTHS_BYTES = 2 * 8
 """Of the rows and ids of a worker, as the workers' own ring tells them."""
 ID_BYTES = 8
 Matrix = list[list[float]]
+AS_THEY_ARE = WireTypes()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,7 @@ def payload_of(
     period: int = 1,
     steps_per_loop: int = 1,
     servers: int = 1,
+    types: WireTypes = AS_THEY_ARE,
 ) -> Payload:
     """What tasks send each other.
 
@@ -55,15 +58,18 @@ def payload_of(
         period: steps from one averaging of variables to the next; its bytes are spread over all of them.
         steps_per_loop: steps of a host loop, likewise.
         servers: the first workers, each with a copy of what such servers tell.
+        types: in which gradients travel to servers, and to rules.
     """
     sent, pulled = _nothing(topology), _nothing(topology)
     by_name = {v.name: v for v in step.variables}
     shards = Shards()
     for part, variable in ((part, by_name[node.variable]) for node in nodes for part in parts_of(node)):
         if part.synchronizer == "ps":
-            _add_parameter_server(sent, pulled, part, variable, topology)
+            _add_parameter_server(sent, pulled, part, variable, topology, types)
         elif part.synchronizer == "robust-servers":
-            _add_copies(sent, pulled, part, variable, servers)
+            _add_copies(sent, pulled, part, variable, servers, types)
+        elif part.synchronizer == "none" and part.destination is not None:
+            _add_pulls(sent, pulled, part, variable, topology)
         elif part.synchronizer == "cross-replica-sum" or part.in_parts:
             cores = CorePayload.of(part, by_name, topology.n_replicas, steps_per_loop=steps_per_loop)
             cores.add_to(sent, topology)
@@ -71,7 +77,7 @@ def payload_of(
             shards.add(part, variable)
             if not shards.scatters(part):
                 n_steps = period if part.synchronizer == "average" else 1
-                _add_collective(sent, part, variable, topology, n_steps)
+                _add_collective(sent, part, variable, topology, n_steps, types)
     shards.send(sent, topology)
     _add_ring(sent, topology.n_tasks, sum(each.bytes for each in statistics))
     return Payload(sent=_rounded(sent), pulled=_rounded(pulled))
@@ -106,13 +112,21 @@ def _rounded(matrix: Matrix) -> tuple[tuple[int, ...], ...]:
 
 
 def _add_parameter_server(
-    sent: Matrix, pulled: Matrix, node: PlanNode, variable: VariableSummary, topology: Topology
+    sent: Matrix,
+    pulled: Matrix,
+    node: PlanNode,
+    variable: VariableSummary,
+    topology: Topology,
+    types: WireTypes,
 ) -> None:
     """Each replica pulls the variable, or the rows it looks up; each worker pushes once for its replicas.
 
     With a proxy each worker pulls the variable once, and for each replica again after an update in the step.
     """
     assert node.destination is not None
+    pushed_row_bytes = row_bytes(node, types.of_rows(node.dtype)) + ID_BYTES
+    by_rule = types.vector is not None and variable.kind == "trainable"
+    dense_bytes = gradient_bytes(node, types) if by_rule else encoded_bytes(node)
     for task in range(topology.n_tasks):
         if task == node.destination:
             continue
@@ -123,36 +137,55 @@ def _add_parameter_server(
                 ids_sent = _looked_up(node, variable, replica.examples)
                 pull += ids_sent * row_bytes(node) * variable.reads
                 ids += ids_sent * ID_BYTES * variable.reads
-                push += rows * (row_bytes(node) + ID_BYTES) * _row_crossings(variable)
+                push += rows * pushed_row_bytes * _row_crossings(variable)
             else:
                 pull += node.bytes * (variable.reads - (1 if node.proxy and pull else 0))
-        push += encoded_bytes(node) * dense_crossings(node, variable)
+        push += dense_bytes * dense_crossings(node, variable)
         sent[node.destination][task] += pull
         pulled[node.destination][task] += pull
         sent[task][node.destination] += push + ids
 
 
+def _add_pulls(
+    sent: Matrix, pulled: Matrix, node: PlanNode, variable: VariableSummary, topology: Topology
+) -> None:
+    """Each replica pulls what it reads on a server although no gradient of it crosses."""
+    assert node.destination is not None
+    for task in range(topology.n_tasks):
+        if task != node.destination:
+            pull = node.bytes * variable.reads * len(topology.local_replicas(task))
+            sent[node.destination][task] += pull
+            pulled[node.destination][task] += pull
+
+
 def _add_copies(
-    sent: Matrix, pulled: Matrix, node: PlanNode, variable: VariableSummary, servers: int
+    sent: Matrix,
+    pulled: Matrix,
+    node: PlanNode,
+    variable: VariableSummary,
+    servers: int,
+    types: WireTypes,
 ) -> None:
     """Each worker pulls the variable from all servers, and pushes its gradient to all; rows at most."""
     for task, server in ((t, s) for t in range(len(sent)) for s in range(servers) if t != s):
         sent[server][task] += node.bytes
         pulled[server][task] += node.bytes
-        sent[task][server] += vector_bytes(node) * variable.crossings
+        sent[task][server] += gradient_bytes(node, types) * variable.crossings
 
 
 def _add_collective(
-    sent: Matrix, node: PlanNode, variable: VariableSummary, topology: Topology, n_steps: int
+    sent: Matrix,
+    node: PlanNode,
+    variable: VariableSummary,
+    topology: Topology,
+    n_steps: int,
+    types: WireTypes,
 ) -> None:
     """A ring over all members in rank order crosses from each task to the next once in so many steps.
 
     Where one replica of each task takes part, it brings the rows of all of the task's examples.
     """
     n = node.n_members(topology)
-    if node.synchronizer == "robust-gather" and not node.sparse:
-        _add_crossing(sent, (n - 1) * vector_bytes(node) * variable.crossings)
-        return
     if node.synchronizer == "average":
         _add_crossing(sent, _summed_bytes(node, n) / n_steps)
         return
@@ -160,7 +193,9 @@ def _add_collective(
     if node.transport == "tcp" and not is_summed(node):
         around(sent, [k * encoded_bytes(node) * crossings for k in node.n_encoders(topology)], stays=1)
         return
-    _add_crossing(sent, _summed_bytes(node, n) * crossings)
+    by_rule = node.synchronizer == "robust-gather"
+    dense_bytes = (n - 1) * gradient_bytes(node, types) if by_rule else _summed_bytes(node, n)
+    _add_crossing(sent, dense_bytes * crossings)
     if not node.sparse:
         return
     shards = [[r.examples for r in topology.local_replicas(t)] for t in range(topology.n_tasks)]
@@ -170,7 +205,8 @@ def _add_collective(
         around(sent, [share * _row_crossings(variable) for share in shares], stays=1)
         return
     most = max(map(sum, shards) if n == topology.n_tasks else map(max, shards))
-    gathered = (n - 1) * (most_rows_bytes(node, variable, most) + LENGTH_BYTES)
+    dtype = types.of_rows(node.dtype) if by_rule else node.dtype
+    gathered = (n - 1) * (most_rows_bytes(node, variable, most, dtype) + LENGTH_BYTES)
     _add_crossing(sent, gathered * _row_crossings(variable))
 
 
@@ -212,19 +248,25 @@ def encoded_bytes(node: PlanNode) -> int:
     return node.bytes if node.compressor is None else payload_bytes(node.shape, node.dtype, node.compressor)
 
 
-def vector_bytes(node: PlanNode) -> int:
-    """Bytes of a gradient in a worker's vector, where no type is narrower than float."""
-    return max(element_bytes(node.dtype), element_bytes("float")) * n_elements(node.shape)
+def gradient_bytes(node: PlanNode, types: WireTypes) -> int:
+    """Bytes of a dense gradient in the type in which it travels."""
+    return element_bytes(types.of_gradient(node.dtype)) * n_elements(node.shape)
 
 
-def row_bytes(node: PlanNode) -> int:
-    """Bytes of one row of a sparse gradient."""
-    return element_bytes(node.dtype) * n_elements(node.shape[1:])
+def row_bytes(node: PlanNode, dtype: str | None = None) -> int:
+    """Bytes of one row of a sparse gradient, in this type or its own."""
+    return element_bytes(dtype or node.dtype) * n_elements(node.shape[1:])
 
 
-def most_rows_bytes(node: PlanNode, variable: VariableSummary, examples: int) -> float:
-    """Upper bound of the bytes of the rows and ids that so many examples make of a sparse gradient."""
-    return _rows(node, variable, examples) * (row_bytes(node) + ID_BYTES)
+def most_rows_bytes(
+    node: PlanNode, variable: VariableSummary, examples: int, dtype: str | None = None
+) -> float:
+    """Upper bound of the bytes of the rows and ids that so many examples make of a sparse gradient.
+
+    Args:
+        dtype: in which rows travel; None for their own.
+    """
+    return _rows(node, variable, examples) * (row_bytes(node, dtype) + ID_BYTES)
 
 
 def _rows(node: PlanNode, variable: VariableSummary, examples: int) -> float:

@@ -57,9 +57,11 @@ class VariableSummary(Frozen):
         gradient_shared: other updates read its gradient, as clipping by a global norm does.
         crossings: gradients, or new states, that cross replicas in a step.
         dense_crossings: of these, those of a sparse variable that are dense, in another of its updates.
-        reads: times in a step that a replica reads it, each after another update.
+        reads: times in a step that a replica reads it before its gradients or its new state cross, each after
+            another update; 0 of what is only added to, or read by updates.
         updates: times in a step that it is updated.
         read_before_update: a step reads it before its update only, by nodes that could take its value.
+        only_read: replicas read it, and no step writes it or a slot of it; of a slot, its variable is so.
     """
 
     name: str
@@ -83,6 +85,7 @@ class VariableSummary(Frozen):
     reads: int = 1
     updates: int = 1
     read_before_update: bool = False
+    only_read: bool = False
 
 
 class StatisticSummary(Frozen):

@@ -92,6 +92,7 @@ def example() -> StepSummary:
             dtype=v.dtype,
             shape=v.shape,
             bytes=v.bytes,
+            reads=0,
         )
         for v in (table, *kernels)
     ]

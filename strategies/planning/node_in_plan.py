@@ -45,13 +45,15 @@ class NodeInPlan:
     def served(self) -> bool:
         """Whether it lives on a server: what replicas share does, where there are servers.
 
-        Beside collectives, what no gradient or new state reaches may be either, a slot as its variable is.
+        Beside collectives, what no gradient or new state reaches may be either, a slot as its variable is; so
+        may what no step changes.
         """
         if self.v.synced or "ps" not in self.synchronizers:
             return self.node.synchronizer == "ps"
         if self.v.rule == "per-replica":
             return False
-        return self.synchronizers == {"ps"} or _is_served(self.owner or self.node)
+        always = self.synchronizers == {"ps"} and not self.v.only_read
+        return always or _is_served(self.owner or self.node)
 
     @property
     def reduced(self) -> bool:

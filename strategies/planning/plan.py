@@ -13,6 +13,7 @@ from strategies.plan.execution import Execution, asked_of
 from strategies.plan.payload import payload_of, server_bytes, worker_bytes
 from strategies.plan.schema import BY_RULE, Plan, PlanNode, StepSummary
 from strategies.plan.strategy import Param, Params, ParamValue, Strategy
+from strategies.plan.wire_types import WireTypes, vector_type
 from strategies.planning.joint_statistics import joint_statistics
 from strategies.topology import Topology
 
@@ -141,6 +142,7 @@ def assembled(
     aggregation = Aggregation.of(values, topology.n_tasks)
     if topology.n_replicas > 1:
         robust.check_nodes(nodes, step, aggregation)
+    gradients = [v.dtype for v in robust.trained_variables(step)]
     payload = payload_of(
         step,
         nodes,
@@ -149,6 +151,10 @@ def assembled(
         period=execution.period,
         steps_per_loop=execution.steps_per_loop,
         servers=1 if aggregation is None else aggregation.servers,
+        types=WireTypes(
+            vector=None if aggregation is None else vector_type(gradients),
+            are_accumulated=execution.sync,
+        ),
     )
     return Plan(
         workload=step.workload,

@@ -25,9 +25,8 @@ With one axis that is a ring, the last is the well-known 2(N−1)/N·S/B, where 
 one and receives it in the other. No all-reduce is faster where all axes wrap around. On lines, one that sums
 on the way to one end and sends results back meanwhile would take down to half of these two halves; it is not
 what is counted here. Not in them: additions, copies in memory, other traffic on the links, compute that is
-waited for, what two devices of a chip give each other, padding of payloads that do not divide, and latency,
-unless it is given: then each half waits for as many hops as lie between the two chips that are farthest
-apart. Twisted tori have other distances and are counted as plain ones.
+waited for, what two devices of a chip give each other, padding of payloads that do not divide, and latency.
+Twisted tori are counted as plain ones.
 
 Source:
     The bound: Chan et al. 2007, Collective communication: theory, practice, and experience; Patarasuk and
@@ -63,39 +62,29 @@ class Torus:
         """C, links of the chip that has the fewest."""
         return sum(1 + wraps for length, wraps in self._axes if length > 1)
 
-    @property
-    def n_hops(self) -> int:
-        """Links between the two chips that are farthest apart."""
-        return sum(length // 2 if wraps else length - 1 for length, wraps in self._axes)
-
-    def reduce_scatter_s(self, n_bytes: float, *, hop_latency_s: float | None = None) -> float:
+    def reduce_scatter_s(self, n_bytes: float) -> float:
         """Seconds until each chip has the sum of its share.
 
         Args:
             n_bytes: of the whole payload, which every chip has.
-            hop_latency_s: of a message from a chip to its neighbour; None leaves latency out.
         """
-        return self._half_s(n_bytes, hop_latency_s)
+        n = self.n_chips
+        if n == 1 or not n_bytes:
+            return 0.0
+        return (n - 1) / n * n_bytes / (self.links_in_use * self.link_bytes_per_s)
 
-    def all_gather_s(self, n_bytes: float, *, hop_latency_s: float | None = None) -> float:
-        """Seconds until each chip has the shares of all.
+    def all_gather_s(self, n_bytes: float) -> float:
+        """Seconds until each chip has the shares of all: it is a reduce-scatter backwards.
 
         Args:
-            n_bytes: of all shares together. hop_latency_s: as for `reduce_scatter_s`.
+            n_bytes: of all shares together.
         """
-        return self._half_s(n_bytes, hop_latency_s)
+        return self.reduce_scatter_s(n_bytes)
 
-    def all_reduce_s(self, n_bytes: float, *, hop_latency_s: float | None = None) -> float:
+    def all_reduce_s(self, n_bytes: float) -> float:
         """Seconds until each chip has the sum: a reduce-scatter, and an all-gather after it."""
-        return 2 * self._half_s(n_bytes, hop_latency_s)
+        return 2 * self.reduce_scatter_s(n_bytes)
 
     @property
     def _axes(self) -> tuple[tuple[int, bool], ...]:
         return tuple(zip(self.dims, self.wrapped, strict=True))
-
-    def _half_s(self, n_bytes: float, hop_latency_s: float | None) -> float:
-        n = self.n_chips
-        if n == 1 or not n_bytes:
-            return 0.0
-        sent_s = (n - 1) / n * n_bytes / (self.links_in_use * self.link_bytes_per_s)
-        return sent_s + self.n_hops * (hop_latency_s or 0.0)

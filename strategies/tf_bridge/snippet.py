@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import tensorflow as tf
 
-from strategies.errors import StrategyError
+from strategies.errors import GraphError
 from strategies.ir.graph import DType, Node, Shape, producer, tensor
 from strategies.ir.traversal import COLOCATION_ATTR, copy_nodes
 from strategies.tf_bridge.attrs import dtype_number
@@ -19,7 +19,7 @@ _tracing = threading.Lock()
 _UNKNOWN = Shape(None)
 
 
-class SnippetError(StrategyError):
+class SnippetError(GraphError):
     """A function cannot be traced into a snippet, or a snippet is spliced with the wrong inputs."""
 
 

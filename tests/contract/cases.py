@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from models import MODELS
 from harness.equivalence.verdict import Verdict
 from harness.worker.session.capture_store import InitialValues, in_float64, save
 from harness.worker.verify.check import Reference, check, make_reference
-from harness.worker.verify.in_process import InProcessCluster, programs_of
+from harness.worker.verify.in_process import InProcessCluster
 from strategies.capture.capture import capture
+from strategies.compile import Compiled, compile_tasks
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan.schema import Plan, StepSummary
 from strategies.planning.plan import topology_of
@@ -70,16 +72,17 @@ class Case:
     def plan(self, strategy: str, replicas_per_task: tuple[int, ...], **params: Any) -> Plan:
         return make_plan(strategy, params, self.summary, self.topology(replicas_per_task))
 
-    def check(self, plan: Plan) -> Verdict:
+    def check(self, plan: Plan, compiled: Sequence[Compiled] | None = None) -> Verdict:
         """The verdict on a plan, as commands find it."""
-        return check(self.step, self.initial, plan, self.batches, lambda: self._reference_of(plan)).verdict
+        refer = partial(self._reference_of, plan)
+        return check(self.step, self.initial, plan, self.batches, refer, compiled).verdict
 
     def check_once(self, plan: Plan) -> Verdict:
         """The verdict on a plan; plans that have the same programs share one."""
-        programs = programs_of(self.step, plan)
-        known = (topology_of(plan), digests_of(programs))
+        compiled = compile_tasks(self.step, plan, range(topology_of(plan).n_tasks))
+        known = (topology_of(plan), digests_of([each.program for each in compiled]))
         if known not in self._verdicts:
-            self._verdicts[known] = self.check(plan)
+            self._verdicts[known] = self.check(plan, compiled)
         return self._verdicts[known]
 
     def run(self, plan: Plan, programs: Sequence[Program]) -> Verdict:

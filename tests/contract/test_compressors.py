@@ -321,7 +321,7 @@ def training(shared) -> Training:
     workload = registry.resolve("digits-cnn", params)
     captured = capture(workload.train_step(), workload.dataset(0).element_spec)
     summary = summarise(captured.step, "digits-cnn", {})
-    save(shared / "training", captured.step, captured.initial, summary)
+    save(shared / "training", captured.step, captured.initial)
     fed = examples_of(workload, seed=0).batches(batch_size)
     n_steps = 1438 // batch_size
     return Training(

@@ -82,7 +82,7 @@ def test_shards_of_a_compiled_model_mean_what_its_step_means(tmp_path, name):
     fresh()
     model = compiled(name)
     captured = capture(model.step, model.spec)
-    save(tmp_path / name, captured.step, captured.initial, summarise(captured.step, name, {}))
+    save(tmp_path / name, captured.step, captured.initial)
     topology = Topology(replicas_per_task=(2, 1), batch_size=BATCH_SIZE)
     initial = InitialValues(tmp_path / name, float64=True)
     found = separability_of(captured.step, initial, topology, model.batches[0])
@@ -142,7 +142,7 @@ def test_a_compiled_model_is_captured_as_fit_trains_it(tmp_path, name):
     captured = capture(model.step, model.spec)
     folder = tmp_path / name
     summary = summarise(captured.step, name, {})
-    save(folder, captured.step, captured.initial, summary)
+    save(folder, captured.step, captured.initial)
     topology = Topology(replicas_per_task=(1,), batch_size=BATCH_SIZE)
     programs = programs_of(captured.step, make_plan("single", {}, summary, topology))
     with InProcessCluster(programs, InitialValues(folder)) as cluster:

@@ -22,7 +22,6 @@ from strategies.capture.capture import capture
 from strategies.errors import StrategyError
 from strategies.passes.collectives import all_reduce
 from strategies.passes.replicate import hoist_reads
-from strategies.summary import summarise
 from strategies.topology import Topology
 
 STRATEGIES = ("all-reduce", "ps", "partitioned-ps", "sharded-update", "fully-sharded")
@@ -117,7 +116,7 @@ def test_the_reference_ends_where_the_users_function_does(name, tmp_path):
     model = MODELS[name]()
     captured = capture(model.step, model.spec)
     before = dict(captured.initial)
-    save(tmp_path, captured.step, captured.initial, summarise(captured.step, name, {}))
+    save(tmp_path, captured.step, captured.initial)
     alone = Topology(replicas_per_task=(1,), batch_size=len(model.batches[0][0]))
     reference = make_reference(captured.step, InitialValues(tmp_path), alone, model.batches)
     values = {name: value for (name, _), value in reference.yardstick.values.items()}

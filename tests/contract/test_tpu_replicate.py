@@ -183,6 +183,54 @@ def test_updates_of_rows_alone_are_refused(shared, row):
     )
 
 
+def by_rows(update):
+    """A step whose update of a table is written out; it takes the table, its gradient's ids and its rows."""
+    table = variable("table", 5, 3)
+
+    @tf.function
+    def train(x):
+        with tf.GradientTape() as tape:
+            rows = tf.nn.embedding_lookup(table, tf.cast(tf.abs(x[:, 0]) * 9, tf.int32) % 5)
+            loss = tf.reduce_mean((x * rows) ** 2)
+        gradient = tape.gradient(loss, table)
+        update(table, gradient.indices, gradient.values)
+        return loss
+
+    return on_rows(train)
+
+
+def lazy_momentum(how):
+    """An average of gradients that rows without one keep as it is."""
+    moments = tf.Variable(tf.zeros((5, 3)), trainable=False, name="moments")
+
+    def update(table, ids, rows):
+        before = tf.gather(moments, ids)
+        if how == "assigned":
+            moments.scatter_update(tf.IndexedSlices(0.9 * before + 0.1 * rows, ids))
+        else:
+            moments.scatter_add(tf.IndexedSlices(0.1 * (rows - before), ids))
+        table.scatter_sub(tf.IndexedSlices(0.1 * tf.gather(moments, ids), ids))
+
+    return update
+
+
+@pytest.mark.parametrize("how", ["assigned", "added"])
+@pytest.mark.parametrize("row", CORE_ROWS)
+def test_rows_that_are_moved_from_where_they_are_looked_up_are_refused(shared, row, how):
+    case = case_of_model(by_rows(lazy_momentum(how)), shared / f"lazy-{how}-{row}").with_examples(6)
+    strategy, params = CORE_ROWS[row]
+    with pytest.raises(UnsupportedError, match=r"'table' must do with dense gradients, .* ResourceScatter"):
+        programs_of(case.step, case.plan(strategy, (1, 1), **params))
+
+
+def test_rows_that_are_looked_up_and_moved_by_their_gradient_alone_are_trained(shared):
+    def update(table, ids, rows):
+        table.scatter_update(tf.IndexedSlices(tf.gather(table, ids) - 0.1 * rows, ids))
+
+    case = case_of_model(by_rows(update), shared / "rows-looked-up").with_examples(6)
+    assert case.check(case.plan("tpu-replicate", (1, 1))).equivalent
+
+
 @pytest.mark.parametrize("row", CORE_ROWS)
 def test_shares_that_differ_are_refused(cases, row):
     strategy, params = CORE_ROWS[row]

@@ -21,7 +21,6 @@ from harness.worker.verify.in_process import InProcessCluster, programs_of
 from harness.worker.verify.whole_batch import separability_of
 from strategies.capture.capture import capture
 from strategies.ir.assembly import assemble
-from strategies.summary import summarise
 from strategies.topology import Topology
 from workloads import TrainStep
 
@@ -225,7 +224,7 @@ def found(tmp_path):
         keras.backend.clear_session()
         keras.utils.set_random_seed(1)
         captured = capture(make(), spec, replica_batch=replica_batch)
-        save(tmp_path, captured.step, captured.initial, summarise(captured.step, "model", {}))
+        save(tmp_path, captured.step, captured.initial)
         return separability_of(
             captured.step,
             InitialValues(tmp_path, float64=True),

@@ -49,11 +49,28 @@ def test_losses(make, got):
     assert message == f"train step: the loss must be a floating scalar, got {got}"
 
 
+NO_GRADIENT = (
+    "train step: the loss must depend on a trainable variable, got no gradient for any; compute it from "
+    "the variables inside `loss`, and take the gradient with tf.GradientTape"
+)
+
+
 def test_no_gradient():
-    assert refusal(with_loss(lambda batch: tf.reduce_mean(batch[0]))) == (
-        "train step: the loss must depend on a trainable variable, got no gradient for any; compute it from "
-        "the variables inside `loss`, and take the gradient with tf.GradientTape"
-    )
+    assert refusal(with_loss(lambda batch: tf.reduce_mean(batch[0]))) == NO_GRADIENT
+
+
+def test_no_gradient_that_anything_comes_of():
+    net = hidden()
+    loss_of = cross_entropy(net)
+
+    @tf.function
+    def step(batch):
+        with tf.GradientTape() as tape:
+            loss = loss_of(batch)
+        tape.gradient(loss, net.trainable_variables)
+        return loss
+
+    assert refusal(step) == NO_GRADIENT
 
 
 def test_variables():

@@ -1,5 +1,7 @@
 """Forward state: how copies of several replicas become one, and random state that each has for itself."""
 
+import itertools
+
 import keras
 import pytest
 
@@ -19,6 +21,9 @@ from tiny_steps import (
 
 from strategies.capture.capture import capture
 from strategies.errors import CaptureError
+from strategies.planning.registry import make_plan
+from strategies.summary import summarise
+from strategies.topology import Topology
 
 layers, optimizers = keras.layers, keras.optimizers
 
@@ -369,6 +374,32 @@ def test_steps_that_an_update_counts_in_floats_are_counted_once(tmp_path):
     captured = by_hand(step)
     assert rules(captured) == {"t": "first-replica", "rate": "first-replica"}
     assert_equivalent(captured, tmp_path)
+
+
+def test_slots_of_an_update_that_is_written_out_are_where_their_variables_are(tmp_path):
+    """Adam with all gradients clipped together, in variables of the same names."""
+    shapes = ((3, 5), (5,), (5, 4), (4,))
+    moments = [
+        [tf.Variable(tf.zeros(shape), trainable=False, name=name) for name in ("m", "v")] for shape in shapes
+    ]
+
+    def step(weights, gradients):
+        clipped, _ = tf.clip_by_global_norm(gradients, 0.1)
+        for weight, gradient, (m, v) in zip(weights, clipped, moments, strict=True):
+            m.assign(0.9 * m + 0.1 * gradient)
+            v.assign(0.99 * v + 0.01 * gradient**2)
+            weight.assign_sub(0.01 * m / (tf.sqrt(v) + 1e-6))
+
+    captured = by_hand(step)
+    slots = [v for v in captured.step.variables if v.kind == "slot"]
+    trained = [v.name for v in captured.step.variables if v.kind == "trainable"]
+    assert sorted((v.slot_of, v.group) for v in slots) == sorted(itertools.product(trained, "mv"))
+    summary = summarise(captured.step, "tiny", {})
+    plan = make_plan("ps-load-balancing", {}, summary, Topology(replicas_per_task=(1, 1), batch_size=4))
+    places = {node.variable: node.destination for node in plan.nodes}
+    assert all(places[v.name] == places[v.slot_of] for v in slots)
+    assert {places[v.name] for v in slots} == {0, 1}
+    assert_equivalent(captured, tmp_path, strategies=("ps", "partitioned-ps", "all-reduce"))
 
 
 def test_examples_that_an_update_counts_in_floats_are_added_up(tmp_path):

@@ -124,7 +124,7 @@ def test_the_loss_of_a_step_that_returns_none_of_its_own_is_what_its_gradients_a
 def losses(captured, folder, batches):
     """Of the captured step itself."""
     summary = summarise(captured.step, "tiny", {})
-    save(folder / "losses", captured.step, captured.initial, summary)
+    save(folder / "losses", captured.step, captured.initial)
     plan = make_plan("single", {}, summary, Topology(replicas_per_task=(1,), batch_size=len(batches[0][0])))
     with InProcessCluster(programs_of(captured.step, plan), InitialValues(folder / "losses")) as cluster:
         return [cluster.step(batch) for batch in batches]
@@ -270,6 +270,56 @@ def test_of_nested_tapes_only_the_outermost_is_the_boundary(tmp_path):
 
     captured = capture(train(net, optimizers.Adam(0.01), loss), SPEC)
     assert len(gradients(captured)) == 4
+    assert_equivalent(captured, tmp_path)
+
+
+@pytest.mark.parametrize("clipped", [False, True], ids=["plain", "clipped"])
+def test_a_gradient_crosses_where_something_comes_of_it(tmp_path, clipped):
+    """A step that freezes its first layer by applying the others' gradients alone."""
+    net, optimizer = hidden(), optimizers.SGD(0.1)
+    weights, loss_of = net.trainable_variables, cross_entropy(net)
+    optimizer.build(weights[2:])
+
+    @tf.function
+    def step(batch):
+        with tf.GradientTape() as tape:
+            loss = loss_of(batch)
+        taken = tape.gradient(loss, weights)
+        if clipped:
+            taken, _ = tf.clip_by_global_norm(taken, 0.1)
+        optimizer.apply(taken[2:], weights[2:])
+        return loss
+
+    captured = capture(step, SPEC)
+    assert gradients(captured) == sorted(v.path for v in (weights if clipped else weights[2:]))
+    assert {variable(captured, v.path).kind for v in weights} == {"trainable"}
+    assert_equivalent(captured, tmp_path)
+
+
+@pytest.mark.parametrize("returns_loss", [True, False])
+def test_a_jacobian_in_the_loss_has_no_boundary_and_is_not_the_loss(tmp_path, returns_loss):
+    """TensorFlow traces a gradient for it, and computes others in its place."""
+    net, optimizer = hidden(), optimizers.SGD(0.1)
+    weights, plain_loss = net.trainable_variables, cross_entropy(net)
+    optimizer.build(weights)
+
+    def loss_of(batch):
+        with tf.GradientTape() as tape:
+            outputs = tf.reduce_mean(net(batch[0]), axis=0)
+        return plain_loss(batch) + tf.nn.l2_loss(tape.jacobian(outputs, weights[0].value))
+
+    @tf.function
+    def step(batch):
+        with tf.GradientTape() as tape:
+            loss = loss_of(batch)
+        optimizer.apply(tape.gradient(loss, weights), weights)
+        return loss if returns_loss else {"examples": tf.shape(batch[1])[0]}
+
+    batches = dense_batches()
+    expected = [float(loss_of(tuple(map(tf.constant, batches[0]))))]
+    captured = capture(step, SPEC)
+    assert gradients(captured) == sorted(v.path for v in weights)
+    assert losses(captured, tmp_path, batches[:1]) == pytest.approx(expected, rel=1e-5)
     assert_equivalent(captured, tmp_path)
 
 

@@ -22,6 +22,7 @@ from tiny_steps import (
 
 from strategies.capture.capture import capture
 from strategies.ir.graph import producer
+from strategies.ir.traversal import ancestors
 from strategies.summary import summarise
 
 optimizers, schedules = keras.optimizers, keras.optimizers.schedules
@@ -47,6 +48,20 @@ def _session():
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_updates_are_kept(tmp_path, name):
     assert_equivalent(capture(train(hidden(), OPTIMIZERS[name]()), SPEC), tmp_path)
+
+
+@pytest.mark.parametrize("clip", [None, 0.05])
+def test_optimizers_of_several_get_all_gradients_and_none_for_what_has_none(tmp_path, clip):
+    net = hidden()
+    unused = keras.Variable(np.ones(2, "float32"), name="unused")
+    kernels, others = optimizers.Adam(0.01), optimizers.SGD(0.1, momentum=0.9)
+    both = optimizers.MultiOptimizer(lambda v: kernels if v.path.endswith("kernel") else others)
+    step = Step(cross_entropy(net), [*net.trainable_variables, unused], both, clip)
+    captured = capture(step, SPEC)
+    assert {b.variable for b in captured.step.gradients()} == {v.path for v in net.trainable_variables}
+    kernel = net.trainable_variables[0].path
+    assert {v.group for v in captured.step.variables if v.slot_of == kernel} == {"momentums", "velocities"}
+    assert_equivalent(captured, tmp_path)
 
 
 @pytest.mark.parametrize("minimized", [True, False])
@@ -135,7 +150,7 @@ def test_a_metric_of_gradients_belongs_to_the_update(tmp_path):
     net, optimizer = hidden(), optimizers.SGD(0.1)
     weights = net.trainable_variables
     optimizer.build(weights)
-    norm = keras.metrics.Mean(name="norm")
+    norm, mean_loss = keras.metrics.Mean(name="norm"), keras.metrics.Mean(name="mean_loss")
     loss_of = cross_entropy(net)
 
     @tf.function
@@ -145,11 +160,15 @@ def test_a_metric_of_gradients_belongs_to_the_update(tmp_path):
         found = tape.gradient(loss, weights)
         optimizer.apply(found, weights)
         norm.update_state(tf.linalg.global_norm(found))
+        mean_loss.update_state(loss)
         return loss
 
     captured = capture(step, SPEC)
     assert variable(captured, "norm/total").kind == "slot"
-    assert_equivalent(captured, tmp_path, strategies=("all-reduce",))
+    # Added to once in a step, as the total is; that of the loss once in each shard.
+    assert variable(captured, "norm/count").rule == "first-replica"
+    assert {variable(captured, f"mean_loss/{name}").rule for name in ("total", "count")} == {"sum"}
+    assert_equivalent(captured, tmp_path)
 
 
 def test_an_average_that_the_step_keeps_itself_follows_the_update(tmp_path):
@@ -221,6 +240,42 @@ def test_sparse_gradients_are_merged_and_kept_sparse(tmp_path, optimizer, option
     assert [n.op for n in readers] == ["Unique"], "nothing may see duplicate ids"
     assert summarise(captured.step, "ids", {}).sparse_duplicates == "merged"
     assert captured.rows_per_example == {sparse[0].variable: 8.0 if options.get("shared") else 4.0}
+    assert_equivalent(captured, tmp_path, id_batches())
+
+
+@pytest.mark.parametrize("taken", ["autocast", "read-value"])
+def test_rows_of_a_value_that_is_cast_or_passed_on_are_looked_up(tmp_path, taken):
+    """A layer of the user's own under mixed precision, and a gather from what `read_value` gives."""
+
+    class Table(keras.layers.Layer):
+        def build(self, shape):
+            self.rows = self.add_weight(shape=(7, 2), initializer="random_normal", name="rows")
+
+        def call(self, ids):
+            return tf.gather(tf.convert_to_tensor(self.rows), ids)
+
+    head = keras.layers.Dense(3)
+    head.build((None, 2))
+    if taken == "autocast":
+        table = Table(dtype="mixed_bfloat16")
+        table.build((None, 4))
+        table_variable, rows = table.rows, table
+    else:
+        table_variable = tf.Variable(np.linspace(-1, 1, 14).reshape(7, 2).astype("float32"), name="table")
+        rows = lambda ids: tf.gather(table_variable.read_value(), ids)  # noqa: E731
+
+    def loss(batch):
+        logits = head(tf.reduce_mean(tf.cast(rows(batch[0]), tf.float32), axis=1))
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[1], logits=logits))
+
+    step = Step(loss, [table_variable, *head.trainable_variables], optimizers.Adagrad(0.1))
+    captured = capture(step, IDS)
+    (sparse,) = [b for b in captured.step.gradients() if b.indices is not None]
+    handle = variable(captured, sparse.variable).handle
+    needed = ancestors(captured.step.graph, [producer(captured.step.losses[0].tensor)])
+    readers = [n.op for n in captured.step.graph.consumers[handle] if n.name in needed]
+    assert readers == ["ResourceGather"]
+    assert ("Cast" in {captured.step.graph.by_name[n].op for n in needed}) == (taken == "autocast")
     assert_equivalent(captured, tmp_path, id_batches())
 
 

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from harness.errors import NON_FINITE_GRADIENTS, NON_FINITE_LOSS, UNSUPPORTED, CaseError
+from harness.errors import NON_FINITE_GRADIENTS, NON_FINITE_LOSS, CaseError
 from harness.records.facts.costs import PassCost
 from harness.worker.counters.cores import CoreReading, read_cores
+from harness.worker.jobs.refusals import refusals_as, unsupported
 from harness.worker.jobs.rendezvous import InRing, Served
 from harness.worker.process.job import JobState
 from harness.worker.process.process_faults import ProcessFaults
@@ -174,6 +175,8 @@ def open_program(
         plan: JSON of the plan.
         float64: rewrite the step in float64 first.
         xla: whether this process's sessions compile; see `harness.worker.jobs.xla`.
+    Raises:
+        CaseError: `unsupported`, when the strategy is not for this step.
     """
     from harness.worker.session.capture_store import InitialValues, load_step
     from harness.worker.session.compiled_clusters import with_same_random_numbers
@@ -181,20 +184,17 @@ def open_program(
     from harness.worker.session.session import WorkerSession
     from harness.worker.session.tensorflow_settings import OWN_DEVICES
     from strategies.compile import compile_step
-    from strategies.errors import UnsupportedError
     from strategies.plan.schema import Plan
 
     folder = Path(capture)
     step = load_step(folder)
-    if float64:
-        from strategies.tf_bridge.float64_step import step_in_float64
-
-        step = step_in_float64(step)
     parsed = Plan.model_validate_json(plan)
-    try:
+    with refusals_as(unsupported):
+        if float64:
+            from strategies.tf_bridge.float64_step import step_in_float64
+
+            step = step_in_float64(step)
         compiled = compile_step(step, parsed, task, check=False)
-    except UnsupportedError as error:
-        raise CaseError(UNSUPPORTED, str(error), stage="transform") from error
     program = compiled.program
     if xla:
         program = replace(program, graph_def=with_same_random_numbers(program.graph_def))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
+from harness.worker.jobs.refusals import refusals_as, strategy_error
 from harness.worker.process.job import JobState
 
 if TYPE_CHECKING:
@@ -59,22 +60,19 @@ def transform(
     """Apply a plan's passes for one worker, and again as often as it takes to say what they cost.
 
     Raises:
-        UsageError: a file cannot be written.
+        UsageError: a file cannot be written, or for a step that the strategy is not for.
     """
     from harness.atomic_files import write_bytes
     from harness.worker.session.capture_store import load_step
     from strategies.compile import compile_step
-    from strategies.errors import UnsupportedError
     from strategies.ir.text.writer import to_text
     from strategies.passes.pass_order import passes_of
     from strategies.passes.run import run_passes
     from strategies.planning.plan import topology_of
 
     step = load_step(Path(capture_folder))
-    try:
+    with refusals_as(strategy_error):
         compiled = compile_step(step, plan, task, check=True)
-    except UnsupportedError as error:
-        raise UsageError(str(error), field="strategy") from error
     topology, passes = topology_of(plan), passes_of(plan, task)
     if wanted.graphdef is not None:
         with _writable("graphdef", wanted.graphdef):

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from harness.equivalence.step_results import compared
 from harness.equivalence.verification import Verification, comparable
-from harness.errors import UsageError
 from harness.worker.jobs.check import captured_step
+from harness.worker.jobs.refusals import dtype_error, refusals_as, strategy_error
 from harness.worker.process.job import JobState
 
 if TYPE_CHECKING:
@@ -31,30 +31,29 @@ def verify(
         shrink: also find the first pass and variable that diverge, if any do.
         last_batch: examples in the last step's batch, None for all.
     Raises:
-        UsageError: as `check.separability`, or for a step that the strategy is not for.
+        UsageError: as `check.separability`, or for a step that the strategy, or float64, is not for.
         CaseError: the reference itself has a loss that is not finite.
     """
     from harness.worker.session.capture_store import InitialValues, load_step
     from harness.worker.verify.bisect import first_divergence
     from harness.worker.verify.check import check, check_bounds, make_reference
     from harness.worker.verify.whole_batch import separability_of
-    from strategies.errors import UnsupportedError
     from strategies.planning.plan import topology_of
 
-    step, initial, batches = captured_step(capture_folder, batch_folder, n_steps, float64=float64)
+    with refusals_as(dtype_error):
+        step, initial, batches = captured_step(capture_folder, batch_folder, n_steps, float64=float64)
     batches = [*batches[:-1], [part[:last_batch] for part in batches[-1]]]
 
     def refer() -> "Reference":
         folder = Path(capture_folder)
         captured, wide = load_step(folder), InitialValues(folder, float64=True)
-        separability = separability_of(captured, wide, topology_of(plan), batches[0])
+        with refusals_as(dtype_error):
+            separability = separability_of(captured, wide, topology_of(plan), batches[0])
         reference = make_reference(step, initial, topology_of(plan), batches)
         return replace(reference, separability=separability)
 
-    try:
+    with refusals_as(strategy_error):
         checkup = check(step, initial, plan, batches, refer)
-    except UnsupportedError as error:
-        raise UsageError(str(error), field="strategy") from error
     expected = comparable(checkup.reference)
     bound = check_bounds(step, initial, plan, batches) if plan.strategy_class == "bounded" else None
     verification = Verification(

@@ -20,7 +20,7 @@ from harness.worker.verify.in_process import InProcessCluster, programs_of
 from harness.worker.verify.reference import run_references
 from harness.worker.verify.rounding import EPS, PLAIN, VARIATIONS, coarsest_eps
 from harness.worker.verify.shard_steps import Combine
-from strategies.compile import compile_tasks
+from strategies.compile import Compiled, compile_tasks
 from strategies.ir.sizes import element_bytes, n_elements
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan.schema import HELD_TO_THE_REFERENCE, Plan
@@ -101,6 +101,7 @@ def check(
     plan: Plan,
     batches: Sequence[Sequence[Array]],
     refer: Callable[[], Reference] | None = None,
+    compiled: Sequence[Compiled] | None = None,
 ) -> Checkup:
     """Run a plan with all its workers in this process and compare the outcome with the reference.
 
@@ -108,11 +109,12 @@ def check(
         step: the captured step, rewritten in float64 or not; `initial` and `batches` in the same types.
         batches: may be of other sizes than the plan's, where the step takes any number of examples.
         refer: gives the reference of the same step, topology and batches; called in a thread of its own.
+        compiled: the plan's programs, by task, where somebody has them already.
     Raises:
         UsageError: `refer` did, whatever became of the strategy's steps.
     """
     refer = refer or partial(make_reference, step, initial, topology_of(plan), batches)
-    compiled = compile_tasks(step, plan, range(topology_of(plan).n_tasks))
+    compiled = compiled or compile_tasks(step, plan, range(topology_of(plan).n_tasks))
     programs = [each.program for each in compiled]
     crossings = [crossings_of(each.step) for each in compiled] if _passes_on(step, plan, programs) else []
     fetching = [[result.tensor for result in program.results] for program in programs]

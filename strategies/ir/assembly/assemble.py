@@ -13,18 +13,18 @@ from strategies.ir.assembly.levels import levels_of
 from strategies.ir.assembly.resources import Access, access_nodes, with_resources
 from strategies.ir.assembly.results import Sorted, results_of, sort_results
 from strategies.ir.assembly.row_lookups import with_row_lookups
-from strategies.ir.assembly.side_effects import released_from, side_effects
-from strategies.ir.assembly.slot_owners import slot_owners
+from strategies.ir.assembly.side_effects import SideEffects, released_from, side_effects
+from strategies.ir.assembly.slot_owners import owners_by_data, slot_owners
 from strategies.ir.assembly.state_boundaries import merge_state
 from strategies.ir.assembly.traced import TracedGradient, TracedStep
-from strategies.ir.assembly.update_region import detach_update, update_side, wait_for_gradients
+from strategies.ir.assembly.update_region import UpdateSide, detach_update, update_side, wait_for_gradients
 from strategies.ir.boundary import Boundary
 from strategies.ir.control_flow.loop_frames import without_waits_across_loops
 from strategies.ir.graph import DType, Graph, Node, Shape, producer
 from strategies.ir.replicas.seeds import draws, draws_from_op, moves_generator
 from strategies.ir.resource_uses import READ_OPS
 from strategies.ir.train_graph import BatchInput, Loss, Reduction, TrainGraph
-from strategies.ir.traversal import prune
+from strategies.ir.traversal import ancestors, prune
 from strategies.ir.variable import Variable
 
 _CallRewrite: TypeAlias = Callable[[Graph, Mapping[str, tuple[DType, Shape]], Collection[str]], Graph]
@@ -82,7 +82,7 @@ def assemble(traced: TracedStep, calls_with_values: _CallRewrite | None = None) 
         shared_update=update.shared,
         batch=tuple(BatchInput(path=b.path, node=b.node, dtype=b.dtype, shape=b.shape) for b in traced.batch),
         losses=(Loss(tensor=traced.loss, reduction=traced.reduction),),
-        state_targets=effects.state,
+        state_targets=(*effects.state, *_shown_alone(graph, boundaries, update, effects)),
         effects=effects.seen,
         tables=tuple(name for table in traced.tables for name in table.initializers),
         statistics=statistics.marked,
@@ -94,6 +94,15 @@ def assemble(traced: TracedStep, calls_with_values: _CallRewrite | None = None) 
     )
     released = released_from(graph, effects.seen, replace(step, effects=()).roots())
     return replace(step, graph=prune(released, step.roots()))
+
+
+def _shown_alone(
+    graph: Graph, boundaries: Sequence[Boundary], update: UpdateSide, effects: SideEffects
+) -> tuple[str, ...]:
+    """Gradients that only what is shown takes: one replica shows it, and all have to bring theirs."""
+    targets = [target for region in update.regions for target in region.targets]
+    needed = ancestors(graph, [*targets, *effects.state])
+    return tuple(b.values for b in boundaries if b.role == "gradient" and b.values not in needed)
 
 
 def _check_repeatable(graph: Graph, parts: Parts) -> None:
@@ -169,7 +178,9 @@ def _described(
         parts = tell_apart(graph, traced, marks, access)
     rules = state_rules(graph, traced.variables, parts, handles, seeds, [b.node for b in traced.batch])
     rules |= {name: rule for name, rule in traced.rules.items() if name in rules}
-    owners = slot_owners(traced.variables, parts.kinds)
+    gradients = {n: mark.variable for mark in marks for n in (mark.values, mark.indices) if n is not None}
+    named = slot_owners(traced.variables, parts.kinds)
+    owners = owners_by_data(graph, traced.variables, parts, handles, gradients, named)
     variables = tuple(
         Variable(
             name=v.name,

@@ -174,7 +174,7 @@ def state_rules(
     What is added up is a sum, unless what is added moves the variable towards something (a mean), or is the
     same whatever the batch and either a whole number or read by gradients or updates, as the step that a
     hand-written optimizer counts (first-replica). A float that nothing of these reads stays a sum, and one
-    that divides a sum: metrics divide by it.
+    that divides a sum: metrics divide by it. What counts values of updates is counted once (first-replica).
     """
     from_batch = descendants(graph, batch, control=False)
     decides = ancestors(graph, [*parts.boundary, *parts.update_writes()], control=False)
@@ -188,7 +188,32 @@ def state_rules(
             is_read = not decides.isdisjoint(read_here)
             rule = _rule(graph, v, writes, read_here, from_batch, is_read=is_read)
             rules[v.name] = "per-replica" if v.name in seeds else rule
+    rules |= _counts_of_updates(graph, variables, parts, rules, from_batch)
     return rules | _counts_of_means(graph, variables, parts, handles, rules)
+
+
+def _counts_of_updates(
+    graph: Graph,
+    variables: Sequence[TracedVariable],
+    parts: Parts,
+    rules: Mapping[str, Rule],
+    from_batch: set[str],
+) -> dict[str, Rule]:
+    """Counts beside totals that updates add to, in one scope of names, as in a Keras `Mean` of gradients.
+
+    Such a total is added to once, of what all shards have come to.
+    """
+    scopes: dict[str, list[TracedVariable]] = {}
+    for v in variables:
+        scopes.setdefault(v.name.rpartition("/")[0], []).append(v)
+    counts: dict[str, Rule] = {}
+    for members in scopes.values():
+        kept_by_update = any(parts.kinds[v.name] == "slot" and not v.optimizer_owned for v in members)
+        sums = [v.name for v in members if rules.get(v.name) == "sum"]
+        writes = (graph.by_name[write] for name in sums for write in parts.writes[name])
+        if kept_by_update and from_batch.isdisjoint(producer(write.inputs[1]) for write in writes):
+            counts |= dict.fromkeys(sums, "first-replica")
+    return counts
 
 
 def _counts_of_means(

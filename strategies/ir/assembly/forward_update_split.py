@@ -1,6 +1,6 @@
 """Forward and update parts of a step, and the part to which each variable belongs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -84,6 +84,14 @@ def _kind(v: TracedVariable, marked: set[str], writes: Sequence[str], after: Abs
         return "slot"
     # A tf.Variable is trainable unless its author says otherwise; a counter or average often is by oversight.
     return "trainable" if v.trainable and not writes else "state"
+
+
+def needed_by(
+    graph: Graph, marks: Sequence[TracedGradient], roots: Iterable[str]
+) -> tuple[TracedGradient, ...]:
+    """The gradients that some of these nodes are computed from; what is only taken crosses no boundary."""
+    needed = ancestors(graph, roots)
+    return tuple(mark for mark in marks if mark.values in needed or mark.indices in needed)
 
 
 def outermost(graph: Graph, marks: Sequence[TracedGradient]) -> tuple[TracedGradient, ...]:

@@ -43,16 +43,19 @@ def side_effects(
         node = graph.by_name.get(name)
         if node is None or name in excluded:
             continue
-        ops = _ops_within(graph, node)
-        # An assignment that became an addition is of a type that the trace need not have had.
-        stateful = {op for op in ops - _HARMLESS if op in stateful_ops or _keeps_state(op)}
-        acting = {op for op in stateful if _is_noticed(op)}
-        checks = ops & _CHECK_OPS
+        acting = acting_ops(graph, node, stateful_ops)
         if any(not _keeps_state(op) for op in acting):
             seen.append(name)
-        elif acting or checks or node.op.startswith("Rng"):
+        elif acting or node.op.startswith("Rng"):
             state.append(name)
     return SideEffects(seen=tuple(seen), state=tuple(state))
+
+
+def acting_ops(graph: Graph, node: Node, stateful_ops: Collection[str]) -> set[str]:
+    """Op types of a node, and of all functions that it reaches, of which anybody could tell that they ran."""
+    # An assignment that became an addition is of a type that the trace need not have had.
+    stateful = {op for op in _ops_within(graph, node) - _HARMLESS if op in stateful_ops or _keeps_state(op)}
+    return {op for op in stateful if _is_noticed(op)}
 
 
 def released_from(graph: Graph, effects: Iterable[str], keep: Iterable[str]) -> Graph:

@@ -97,7 +97,7 @@ class TracedStep:
 
     Attributes:
         constants: placeholder of a captured tensor → the constant that replaces it.
-        marks: gradients of every gradient call, nested ones included.
+        marks: gradients of every gradient call, nested ones included, that something which runs needs.
         loss: tensor reference of the loss that it returns, or of `target` where it returns none.
         target: tensor reference of what its gradients are of, None where that is no scalar loss.
         reduction: how the loss comes of the examples' losses.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import DType, Node, Shape, tensor
 from strategies.numerics.combine import cast_ids, merge_rows
+from strategies.plan.wire_types import accumulated_type
 from strategies.tf_bridge.constants import constant
 from strategies.tf_bridge.snippet import TensorSpec, trace
 
@@ -40,8 +41,7 @@ class Accumulator:
     @classmethod
     def of(cls, boundary: Boundary, device: str, required: int) -> "Accumulator":
         """The accumulator of a boundary on a device."""
-        # Accumulators have kernels for half, float and double only.
-        dtype = boundary.dtype if boundary.dtype in ("half", "float", "double") else DOUBLE
+        dtype = accumulated_type(boundary.dtype)
         handle = accumulator_node(
             f"accumulators/{boundary.values}",
             dtype,

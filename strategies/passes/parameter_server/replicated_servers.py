@@ -30,7 +30,7 @@ class ReplicatedServers:
 
     A step begins with the coordinate-wise median of what the servers tell of each variable that updates
     change. Its gradients go to all servers, and it ends when all of them have made their updates; nobody
-    reads before. Workers that do not serve make no updates and keep no slots.
+    reads before. Workers that do not serve make no updates and keep no slots; what no step changes each has.
 
     Attributes:
         aggregation: the rule, and how many servers there are and lie; the last ones do.
@@ -64,7 +64,8 @@ class ReplicatedServers:
         servers = topology.replicas()[: self.aggregation.servers]
         (own,) = topology.local_replicas(self.task)
         serves = own in servers
-        updated = [v for v in graph.variables if v.rule is None]
+        changed = {*(b.variable for b in graph.boundaries), *(region.variable for region in graph.regions)}
+        updated = [v for v in graph.variables if v.rule is None and (v.kind == "slot" or v.name in changed)]
         reads = prior_reads(graph, updated)
         for v in updated:
             if v.handle not in reads:

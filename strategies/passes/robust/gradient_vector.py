@@ -15,6 +15,7 @@ from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.replicate.rewire import sync_prefix
 from strategies.plan.aggregation import Aggregation
 from strategies.plan.faults import Fault
+from strategies.plan.wire_types import vector_type
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Topology
@@ -72,12 +73,11 @@ class GradientVector:
         """The vector of boundaries of one level, of one replica or of what all share."""
         sparse = [b for b in boundaries if b.indices is not None]
         dense = [b for b in boundaries if b.indices is None]
-        double = any(b.dtype == "double" for b in boundaries)
         return cls(
             aggregation=aggregation,
             level=boundaries[0].level,
             boundaries=(*dense, *sparse),
-            dtype=DType("double" if double else "float"),
+            dtype=vector_type(b.dtype for b in boundaries),
             faults=faults,
         )
 

@@ -22,7 +22,7 @@ def trainable(name, *shape, readiness=0, **fields):
 
 
 def slot(name, of, *shape):
-    return trainable(name, *shape, kind="slot", slot_of=of, synced=False, readiness=None)
+    return trainable(name, *shape, kind="slot", slot_of=of, synced=False, readiness=None, reads=0)
 
 
 def state(name, *shape, rule="mean"):

@@ -81,6 +81,29 @@ def test_a_row_is_pulled_for_every_id_and_pushed_once():
     assert made.payload_matrix == ((0, 24 * 12), (24 * 8 + 5 * (12 + 8), 0))
 
 
+def test_rows_of_a_narrow_type_are_pushed_in_that_of_accumulators():
+    """Which have none for bfloat16; without them, rows come as they are. Looked up they are in their own."""
+    table = trainable("table", 5, 3, dtype="bfloat16", sparse=True, rows_per_example=2.0)
+    for params, row in (({}, 3 * 8), ({"staleness": 1}, 3 * 8), ({"sync": False}, 3 * 2)):
+        made = plan("ps", step_of(table), (1, 1), **params)
+        assert made.payload_matrix == ((0, 24 * 3 * 2), (24 * 8 + 5 * (row + 8), 0))
+    half = table.model_copy(update={"dtype": "half"})
+    assert plan("ps", step_of(half), (1, 1)).payload_matrix[1][0] == 24 * 8 + 5 * (3 * 2 + 8)
+
+
+@pytest.mark.parametrize(("other", "width"), [("half", 4), ("double", 8)])
+def test_a_rule_takes_all_gradients_of_a_worker_in_one_type(other, width):
+    """Float, or double where one of them is double."""
+    dense = trainable("dense", 50, dtype="half").model_copy(update={"bytes": 2 * 50})
+    rows = trainable("rows", 5, 3, dtype="half", sparse=True, rows_per_example=2.0)
+    step = step_of(dense, rows, trainable("other", dtype=other).model_copy(update={"bytes": 8}))
+    vector = width * (50 + 1 + 5 * 3) + 5 * 8
+    pushed = plan("robust-ps", step, (1, 1, 1)).payload_matrix[1][0]
+    assert pushed == vector + 16 * 8  # and the ids that 8 examples look up twice
+    around = plan("robust-all-reduce", step, (1, 1, 1)).payload_matrix[1][2]
+    assert around == 2 * (vector + 4)  # and how many rows there are
+
+
 def test_a_proxy_pulls_once_for_all_replicas():
     """Reads fall from R·S to S per worker; rows of sparse ones are pulled as before."""
     made = plan("ps", DENSE, (2, 3, 1), local_proxy_variable=True)
@@ -88,6 +111,17 @@ def test_a_proxy_pulls_once_for_all_replicas():
     assert {n.variable for n in made.nodes if n.proxy} == {"a", "b"}
     sparse = [plan("ps", step_of(TABLE), (1, 2), local_proxy_variable=proxy) for proxy in (False, True)]
     assert sparse[0].payload_matrix == sparse[1].payload_matrix
+
+
+def test_what_replicas_read_on_a_server_is_pulled_whether_or_not_a_gradient_of_it_crosses():
+    def sent(**fields):
+        more = trainable("more", 50, readiness=None, **fields)
+        return plan("ps", step_of(*DENSE.variables, more), (1, 2)).payload_matrix
+
+    assert sent(synced=False) == ((0, 2 * (S + 200)), (S, 0))
+    assert sent(synced=False, reads=0) == sent(synced=False, only_read=True) == ((0, 2 * S), (S, 0))
+    # A sum to which the forward pass only adds.
+    assert sent(kind="state", rule="sum", reads=0) == ((0, 2 * S), (S + 200, 0))
 
 
 @pytest.mark.parametrize("params", [{"sync": False}, {"staleness": 3}, {"backup": 1}])

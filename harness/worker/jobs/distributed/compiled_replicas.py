@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.errors import UNSUPPORTED, CaseError
 from harness.records.facts.resharding import ReplicaResharding
 from harness.worker.jobs.batches import read_batches
 from harness.worker.jobs.distributed.distribution import Distributed
+from harness.worker.jobs.refusals import refusals_as, unsupported
 from harness.worker.jobs.training import Batch, Opened, Training
 from harness.worker.process.job import JobState
 from harness.worker.session.variable_parts import Held
@@ -53,14 +53,12 @@ def open_replicas(state: JobState, capture: str, plan: str, task: int, *, batche
     folder, parsed = Path(capture), Plan.model_validate_json(plan)
     step, initial, topology = load_step(folder), InitialValues(folder), topology_of(parsed)
     started_s = time.monotonic()
-    try:
+    with refusals_as(lambda line: unsupported(f"{parsed.strategy}: {line}")):
         program = compile_replica(step, parsed, check=False)
         transformed_s = time.monotonic()
         _require_known_shapes(step)
         (batch,) = read_batches(Path(batches), n=1)
         session = _session(state, step, initial, parsed, program, batch)
-    except UnsupportedError as error:
-        raise CaseError(UNSUPPORTED, f"{parsed.strategy}: {error}", stage="transform") from error
     imported_s = time.monotonic()
     weights = (program.weight,) * topology.n_replicas
     state.put(Training(session=session, task=task, weights=weights, looped=session))

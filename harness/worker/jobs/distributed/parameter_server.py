@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.errors import UNSUPPORTED, CaseError
 from harness.experiment.cases import Case
 from harness.worker.jobs.distributed.synchronous import Array
 from harness.worker.jobs.distributed.workload import built
+from harness.worker.jobs.refusals import refusals_as, unsupported
 from harness.worker.jobs.rendezvous import on_reserved_port
 from harness.worker.jobs.training import Batch, Opened, Training
 from harness.worker.process.job import JobState
 from harness.worker.session.timed_loop import StepTimes, no_garbage_collection
 from harness.worker.session.variable_parts import Held
 from strategies.builders.baselines import servers_of
-from strategies.errors import UnsupportedError
 from strategies.ir.replicas.seeds import require_seeds_of_variables
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan.schema import Plan
@@ -89,10 +88,8 @@ def open_coordinated(state: JobState, capture: str, plan: str, task: int, *, cas
         state.put(Training(session=_Waiting(), task=task, weights=(), loop=_no_steps))
         return Opened(start=0, stop=0)
     captured, initial = load_step(Path(capture)), InitialValues(Path(capture))
-    try:
+    with refusals_as(lambda line: unsupported(f"{parsed.strategy}: {line}")):
         session = _session(state, case, seed, captured, initial, parsed)
-    except UnsupportedError as error:
-        raise CaseError(UNSUPPORTED, f"{parsed.strategy}: {error}", stage="transform") from error
     state.put(Training(session=session, task=task, weights=(1.0,), loop=session.steps))
     dropped = left_out((), initial, {v.name for v in captured.variables})
     return Opened(start=0, stop=parsed.batch_size, notes=(*_settings(parsed), *dropped))

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from harness.errors import UNSUPPORTED, CaseError
 from harness.experiment.cases import Case
 from harness.worker.jobs.distributed.distribution import Distributed
 from harness.worker.jobs.distributed.workload import built
+from harness.worker.jobs.refusals import refusals_as, unsupported
 from harness.worker.jobs.training import Batch, Opened, Training
 from harness.worker.process.job import JobState
 from harness.worker.session.variable_parts import Held
-from strategies.errors import UnsupportedError
 from strategies.ir.replicas.seeds import require_seeds_of_variables
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan.schema import Plan
@@ -57,12 +56,10 @@ def open_baseline(state: JobState, capture: str, plan: str, task: int, *, case: 
     folder, parsed = Path(capture), Plan.model_validate_json(plan)
     captured, topology, initial = load_step(folder), topology_of(parsed), InitialValues(folder)
     local = topology.local_replicas(task)
-    try:
+    with refusals_as(lambda line: unsupported(f"{parsed.strategy}: {line}")):
         if topology.n_replicas > 1:
             require_seeds_of_variables(captured.graph)
         session = _session(state, case, seed, captured, initial, local, parsed.batch_size)
-    except UnsupportedError as error:
-        raise CaseError(UNSUPPORTED, f"{parsed.strategy}: {error}", stage="transform") from error
     is_sum = captured.losses[0].reduction == "sum"
     weights = tuple(1.0 if is_sum else replica.examples / parsed.batch_size for replica in local)
     state.put(Training(session=session, task=task, weights=weights))

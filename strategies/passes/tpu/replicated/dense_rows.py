@@ -4,20 +4,31 @@ An update that takes rows then gets all of them, in their order. It comes to the
 gradient is updated as by zeros, as optimizers of Keras 3 do; TensorFlow's kernels for rows leave it alone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strategies.errors import UnsupportedError
 from strategies.ir.boundary import Boundary
-from strategies.ir.graph import DType, Graph, Node
-from strategies.ir.partitioning.elementwise_ops import SPARSE_UPDATES
+from strategies.ir.graph import DType, Graph, Node, producer
+from strategies.ir.partitioning.elementwise_ops import SCATTERS, SPARSE_UPDATES
 from strategies.ir.train_graph import TrainGraph
-from strategies.ir.traversal import prune
+from strategies.ir.traversal import descendants, prune, topological_order
 from strategies.numerics.combine import all_ids, dense_rows
 from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Topology
+
+_LOOKUPS = frozenset({"ResourceGather", "ResourceGatherNd"})
+# Of these, a result is zero where the first input is, any of them, or all.
+_ZERO_OF_FIRST = frozenset(
+    {
+        *("Abs", "Cast", "CheckNumerics", "ClipByValue", "Div", "DivNoNan", "Identity", "Neg", "RealDiv"),
+        *("Sign", "Sqrt", "Square", "Tanh", "UnsortedSegmentSum"),
+    }
+)
+_ZERO_OF_ANY = frozenset({"Maximum", "Minimum", "Mul", "MulNoNan"})
+_ZERO_OF_ALL = frozenset({"Add", "AddN", "AddV2", "Sub"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,11 +131,63 @@ def _dense(b: Boundary) -> Boundary:
 
 def _check_update(graph: TrainGraph, b: Boundary) -> None:
     by_name = graph.graph.by_name
-    for region in graph.regions:
-        for name in region.nodes if region.variable == b.variable else ():
-            if by_name[name].op in SPARSE_UPDATES:
-                raise UnsupportedError(
-                    f"a step for TPU cores: the update of {b.variable!r} must do with dense gradients, which "
-                    f"programs of known shapes have, got {by_name[name].op}, which leaves rows without a "
-                    "gradient as they are; compare it by all-reduce or a parameter server instead"
-                )
+    of_rows = [
+        by_name[name]
+        for region in graph.regions
+        for name in region.nodes
+        if region.variable == b.variable and by_name[name].op in SPARSE_UPDATES
+    ]
+    for node in (*of_rows, *_moving_scatters(graph, b)):
+        raise UnsupportedError(
+            f"a step for TPU cores: the update of {b.variable!r} must do with dense gradients, which "
+            f"programs of known shapes have, got {node.op}, which leaves rows without a gradient as they "
+            "are; compare it by all-reduce or a parameter server instead"
+        )
+
+
+def _moving_scatters(graph: TrainGraph, b: Boundary) -> Iterator[Node]:
+    """Writes of a gradient's rows that move a row whose gradient is zero, by what they look up there."""
+    assert b.indices is not None
+    by_name, update = graph.graph.by_name, graph.update_nodes()
+    lookups = [name for name in update if by_name[name].op in _LOOKUPS]
+    by_lookups = descendants(graph.graph, lookups, control=False)
+    by_ids = descendants(graph.graph, [b.indices], control=False)
+    scatters = [
+        by_name[name]
+        for name in sorted(update & by_ids & by_lookups)
+        if by_name[name].op in SCATTERS
+        and producer(by_name[name].inputs[1]) in by_ids
+        and producer(by_name[name].inputs[2]) in by_lookups
+    ]
+    if not scatters:
+        return
+    zeros = _zeros(graph.graph, b.values)
+    yield from (node for node in scatters if not _adds_nothing(by_name, node, zeros))
+
+
+def _zeros(graph: Graph, rows: str) -> set[str]:
+    """Nodes that are zero in a row in which these rows of a gradient are."""
+    zeros = {rows}
+    made_of_rows = [graph.by_name[name] for name in descendants(graph, [rows], control=False)]
+    for node in topological_order(made_of_rows):
+        of_zeros = [producer(ref) in zeros for ref in node.data_inputs]
+        if (
+            (node.op in _ZERO_OF_FIRST and of_zeros[0])
+            or (node.op in _ZERO_OF_ANY and any(of_zeros))
+            or (node.op in _ZERO_OF_ALL and all(of_zeros))
+        ):
+            zeros.add(node.name)
+    return zeros
+
+
+def _adds_nothing(by_name: Mapping[str, Node], scatter: Node, zeros: Container[str]) -> bool:
+    """Whether a write leaves a row as it is where these nodes are zero."""
+    handle, ids, value = scatter.data_inputs[:3]
+    if scatter.op in ("ResourceScatterAdd", "ResourceScatterSub"):
+        return producer(value) in zeros
+    total = by_name[producer(value)]
+    if scatter.op != "ResourceScatterUpdate" or total.op not in ("Add", "AddV2", "Sub"):
+        return False
+    terms = [by_name[producer(ref)] for ref in total.data_inputs]
+    own = [term.op in _LOOKUPS and term.data_inputs[:2] == (handle, ids) for term in terms]
+    return (own[0] and terms[1].name in zeros) or (own[1] and terms[0].name in zeros and total.op != "Sub")

@@ -6,6 +6,7 @@ from strategies.builders.all_reduce import LARGE_ROWS_BYTES, bucketed
 from strategies.builders.local import independent
 from strategies.builders.parameter_server import load_balancing, one_server
 from strategies.plan.payload import server_bytes, worker_bytes
+from strategies.planning.node_rules import check_nodes
 from strategies.topology import Topology
 
 THREE = Topology(replicas_per_task=(1, 1, 1), batch_size=6)
@@ -48,6 +49,17 @@ def test_load_balancing_takes_the_emptiest_server_and_slots_follow():
         "seed": None,
         "unused": 0,
     }
+
+
+def test_each_replica_keeps_what_no_step_changes_and_its_slots():
+    kept = [trainable(name, 50, synced=False, readiness=None, only_read=True) for name in ("base", "m/base")]
+    step = step_of(*MODEL.variables, kept[0], kept[1].model_copy(update={"kind": "slot", "slot_of": "base"}))
+    for layout in (one_server, load_balancing):
+        nodes = layout(step, THREE, {})
+        assert placed(nodes) == {**placed(layout(MODEL, THREE, {})), "base": None, "m/base": None}
+        assert server_bytes(nodes, THREE) == server_bytes(layout(MODEL, THREE, {}), THREE)
+        assert worker_bytes(nodes) == 8 + 2 * 4 * 50
+        check_nodes(nodes, step, THREE, where="plan")
 
 
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=30), st.integers(1, 6))

@@ -4,6 +4,7 @@ import pytest
 
 from strategies.errors import CaptureError
 from strategies.ir.assembly.assemble import assemble
+from strategies.ir.assembly.forward_update_split import needed_by
 from strategies.ir.assembly.slot_owners import slot_owners
 from strategies.ir.assembly.traced import TracedGradient, TracedInput, TracedStep, TracedVariable
 from strategies.ir.graph import DType, Graph, Node, Shape
@@ -132,6 +133,68 @@ def test_a_slot_belongs_to_the_longest_name_that_its_own_starts_with(tail, owner
     assert slot_owners(variables, kinds)[f"adam/{tail}"] == (owner, group)
 
 
+def owner_of(*nodes, shape=(2,), writes=("other",)):
+    """The owner and the group of a slot that an update names `a/n__1`, beside updates of w and v."""
+    more = (
+        node("v_handle", "Placeholder", dtype=DType("resource")),
+        node("g2", "Identity", "back", T=FLOAT),
+        node("step2", "AssignSubVariableOp", "v_handle", "g2", dtype=FLOAT),
+        *nodes,
+    )
+    own = variable("a/n__1", placeholder="n_handle", trainable=False, shape=Shape(shape))
+    mark = TracedGradient(call=0, variable="v", values="g2", indices=None)
+    step = assemble(
+        traced(
+            *more,
+            variables=(variable("v"), own),
+            must_run=("step", "slot", "step2", *writes),
+            marks=(mark,),
+        )
+    )
+    return next((v.slot_of, v.group) for v in step.variables if v.name == "a/n__1")
+
+
+OLD = node("old", "ReadVariableOp", "n_handle", dtype=FLOAT)
+
+
+def written(*inputs):
+    """A slot's own average with a value."""
+    return (
+        OLD,
+        node("new", "AddN", "old", *inputs, T=FLOAT, N=1 + len(inputs)),
+        node("other", "AssignVariableOp", "n_handle", "new", "^old", dtype=FLOAT),
+    )
+
+
+AFTER = node("after", "ReadVariableOp", "w_handle", "^step", dtype=FLOAT)
+SLOT = node("moment", "ReadVariableOp", "m_handle", "^slot", dtype=FLOAT)
+NORMS = (
+    node("norm", "L2Loss", "g", T=FLOAT),
+    node("norm2", "L2Loss", "g2", T=FLOAT),
+    node("norms", "AddN", "norm", "norm2", T=FLOAT, N=2),
+)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "owner"),
+    [
+        (written("g"), "w"),
+        ((AFTER, *written("after")), "w"),
+        ((SLOT, *written("moment")), "w"),
+        ((*NORMS, node("clipped", "Mul", "g2", "norms", T=FLOAT), *written("clipped")), "v"),
+        (written("g", "g2"), None),
+        ((*NORMS, *written("norms")), None),
+    ],
+    ids=["gradient", "updated", "slot", "clipped", "both", "norm"],
+)
+def test_a_slot_that_no_name_tells_of_belongs_to_what_it_is_made_of(nodes, owner):
+    assert owner_of(*nodes) == (owner, "n" if owner else "n__1")
+
+
+def test_a_slot_of_another_shape_belongs_to_nobody():
+    assert owner_of(*written("g"), shape=(3,)) == (None, "n__1")
+
+
 def test_forward_values_that_the_update_reads_are_copied_for_it():
     shared = node("shared", "ReadVariableOp", "n_handle", dtype=FLOAT)
     used = (
@@ -223,6 +286,17 @@ def test_effects_are_told_from_state_and_nothing_waits_for_them():
     assert step.effects == ("shown",)
     assert step.state_targets == ("count",)
     assert "shown" not in step.graph.by_name["count"].control_inputs
+
+
+def test_of_gradients_those_are_used_that_something_needs():
+    idle = (node("g2", "Identity", "back", T=FLOAT), node("g3", "Identity", "back", T=FLOAT))
+    graph = Graph(nodes=(*FORWARD, *UPDATE, *idle))
+    marks = (
+        TracedGradient(call=0, variable="w", values="g", indices=None),
+        TracedGradient(call=1, variable="w", values="g2", indices="g3"),
+    )
+    assert needed_by(graph, marks, ("step", "slot")) == marks[:1]
+    assert needed_by(graph, marks, ("step", "g3")) == marks
 
 
 def test_of_nested_gradient_calls_the_outermost_is_the_boundary():

@@ -3,6 +3,7 @@
 import pytest
 
 from strategies.ir.assembly.row_lookups import with_row_lookups
+from strategies.ir.graph_rules import verify
 from strategies.ir.text.parser import from_text
 
 GRAPH = """
@@ -41,6 +42,38 @@ def test_a_value_that_something_else_takes_is_read_too():
     step = with_row_lookups(graph(user="scores = Mul(read, read) {T=float}"), {"table"})
     assert step.by_name["rows"].op == "ResourceGather"
     assert step.by_name["update"].control_inputs == ("read", "rows", "more")
+
+
+CAST = """
+table = VarHandleOp() {{dtype=float, shape=<9,2>, shared_name='table'}}
+ids = Placeholder() {{dtype=int32, shape=<?>}}
+read = ReadVariableOp(table) {{dtype=float}}
+value = Identity(read) {{T=float}}
+half = Cast(value) {{DstT=half, SrcT=float, Truncate=false}}
+zero = Const() {{dtype=int32, value=int32<> [0]}}
+rows = GatherV2(half, ids, zero) {{Taxis=int32, Tindices=int32, batch_dims=0}}
+{user}
+update = AssignSubVariableOp(table, rows, ^read) {{dtype=float}}
+"""
+
+
+def test_rows_pass_what_the_value_passed_on_its_way():
+    step = with_row_lookups(from_text(CAST.format(user="")), {"table"})
+    verify(step)
+    found = {name: (n.op, n.inputs) for name, n in step.by_name.items() if name.startswith("rows")}
+    assert found == {
+        "rows/rows_0": ("ResourceGather", ("table", "ids")),
+        "rows/rows_1": ("Identity", ("rows/rows_0",)),
+        "rows": ("Cast", ("rows/rows_1",)),
+    }
+    assert step.by_name["rows"].attrs["DstT"] == "half"
+    assert step.by_name["update"].control_inputs == ("rows/rows_0",)
+
+
+def test_a_cast_value_that_something_else_takes_is_read_too():
+    step = with_row_lookups(from_text(CAST.format(user="scores = Mul(half, half) {T=half}")), {"table"})
+    assert step.by_name["rows/rows_0"].op == "ResourceGather"
+    assert step.by_name["update"].control_inputs == ("read", "rows/rows_0")
 
 
 def test_a_gather_that_comes_after_a_write_takes_the_value_of_before():

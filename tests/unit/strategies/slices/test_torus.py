@@ -62,14 +62,6 @@ def test_hand_computed(made, expected_s):
     assert made.all_reduce_s(S) == pytest.approx(expected_s)
 
 
-def test_latency_counts_the_hops_to_the_farthest_chip_in_each_half():
-    box = torus(4, 16, wraps=(False, True))
-    assert box.n_hops == 3 + 8
-    assert box.reduce_scatter_s(S, hop_latency_s=1e-6) == pytest.approx(box.reduce_scatter_s(S) + 11e-6)
-    assert box.all_reduce_s(S, hop_latency_s=1e-6) == pytest.approx(box.all_reduce_s(S) + 22e-6)
-    assert box.all_reduce_s(0, hop_latency_s=1e-6) == 0
-
-
 @given(axes, payloads, payloads)
 def test_more_bytes_never_take_less(drawn, one, other):
     made = of_axes(drawn)
@@ -90,7 +82,6 @@ def test_no_faster_than_all_links_of_a_chip_allow(drawn, n_bytes):
 def test_the_order_of_axes_does_not_matter(drawn, n_bytes, random):
     shuffled = random.sample(drawn, len(drawn))
     assert of_axes(shuffled).all_reduce_s(n_bytes) == of_axes(drawn).all_reduce_s(n_bytes)
-    assert of_axes(shuffled).n_hops == of_axes(drawn).n_hops
 
 
 @given(axes, payloads)
@@ -103,11 +94,10 @@ def test_a_link_more_never_slows(drawn, n_bytes):
     "made",
     [torus(2, 2, 4, wraps=False), torus(8, 5, wraps=(False, True)), torus(4, 3, 5), torus(6), torus(1, 4)],
 )
-def test_links_and_hops_are_those_of_the_graph(made):
+def test_links_are_those_of_the_graph(made):
     chips = list(itertools.product(*map(range, made.dims)))
     links = {chip: set(_neighbours(chip, made)) for chip in chips}
     assert made.links_in_use == min(map(len, links.values()))
-    assert made.n_hops == max(_farthest(chip, links) for chip in chips)
 
 
 def _neighbours(chip, made):
@@ -116,15 +106,6 @@ def _neighbours(chip, made):
             place = chip[axis] + step
             if length > 1 and (wraps or 0 <= place < length):
                 yield (*chip[:axis], place % length, *chip[axis + 1 :])
-
-
-def _farthest(start, links):
-    seen, frontier, n_hops = {start}, {start}, -1
-    while frontier:
-        n_hops += 1
-        frontier = {chip for at in frontier for chip in links[at]} - seen
-        seen |= frontier
-    return n_hops
 
 
 @pytest.mark.parametrize(
