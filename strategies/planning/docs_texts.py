@@ -25,7 +25,10 @@ class Text:
 
 
 _ALL_OF_IT = "every replica owns all variables and slots"
-_SERVED = "servers hold all variables and slots once; workers hold what a step reads, while it reads it"
+_SERVED = (
+    "servers hold all that steps change once; workers hold what a step reads, while it reads it, and a copy of "
+    "what no step changes"
+)
 _PUSH_PULL = (
     "a worker pulls what other tasks serve, once for each of its replicas, and pushes its gradients for it "
     "once, with ids for rows"

@@ -206,6 +206,8 @@ def _counts_of_updates(
     scopes: dict[str, list[TracedVariable]] = {}
     for v in variables:
         scopes.setdefault(v.name.rpartition("/")[0], []).append(v)
+    # What has no scope has nothing to do with each other.
+    scopes.pop("", None)
     counts: dict[str, Rule] = {}
     for members in scopes.values():
         kept_by_update = any(parts.kinds[v.name] == "slot" and not v.optimizer_owned for v in members)
