@@ -26,8 +26,8 @@ class Text:
 
 _ALL_OF_IT = "every replica owns all variables and slots"
 _SERVED = (
-    "servers hold all that steps change once; workers hold what a step reads, while it reads it, and a copy of "
-    "what no step changes"
+    "servers hold all that steps change once; workers hold what a step reads, while it reads it, and a copy "
+    "of what no step changes"
 )
 _PUSH_PULL = (
     "a worker pulls what other tasks serve, once for each of its replicas, and pushes its gradients for it "
