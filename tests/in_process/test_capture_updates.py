@@ -262,7 +262,9 @@ def test_rows_of_a_value_that_is_cast_or_passed_on_are_looked_up(tmp_path, taken
         table_variable, rows = table.rows, table
     else:
         table_variable = tf.Variable(np.linspace(-1, 1, 14).reshape(7, 2).astype("float32"), name="table")
-        rows = lambda ids: tf.gather(table_variable.read_value(), ids)  # noqa: E731
+
+        def rows(ids):
+            return tf.gather(table_variable.read_value(), ids)
 
     def loss(batch):
         logits = head(tf.reduce_mean(tf.cast(rows(batch[0]), tf.float32), axis=1))

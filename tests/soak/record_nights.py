@@ -5,14 +5,15 @@ python tests/soak/record_nights.py "what they are of" RUN_DIR... > tests/soak/re
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from reports.history.figures import Subject
 from reports.history.night import run_night
 
 
-def recorded(what: str, folders: list[Path]) -> dict[str, object]:
-    """Every series with a figure in each of the runs, in the order in which they began.
+def recorded(folders: Sequence[Path]) -> tuple[list[str], list[dict[str, object]]]:
+    """When runs began, in that order, and every series, which has a figure of each.
 
     Raises:
         SystemExit: a run has no figure of a case, or is not comparable with the others.
@@ -28,20 +29,16 @@ def recorded(what: str, folders: list[Path]) -> dict[str, object]:
     short = [subject.case for subject, figures in series.items() if len(figures) != len(nights)]
     if short:
         sys.exit(f"every series must have a figure of each run, got fewer of {', '.join(sorted(set(short)))}")
-    return {
-        "what": what,
-        "began": [night.started_utc for night in nights],
-        "series": [
-            {
-                "workload": subject.workload,
-                "strategy": subject.strategy,
-                "metric": subject.metric,
-                "values": [rounded(value) for value, _ in figures],
-                "errors": [None if error is None else rounded(error) for _, error in figures],
-            }
-            for subject, figures in series.items()
-        ],
-    }
+    return [night.started_utc for night in nights], [
+        {
+            "workload": subject.workload,
+            "strategy": subject.strategy,
+            "metric": subject.metric,
+            "values": [rounded(value) for value, _ in figures],
+            "errors": [None if error is None else rounded(error) for _, error in figures],
+        }
+        for subject, figures in series.items()
+    ]
 
 
 def rounded(value: float) -> float:
@@ -50,7 +47,7 @@ def rounded(value: float) -> float:
 
 
 if __name__ == "__main__":
-    document = recorded(sys.argv[1], [Path(each) for each in sys.argv[2:]])
-    lines = ",\n    ".join(json.dumps(each) for each in document.pop("series"))  # type: ignore[attr-defined]
-    head = json.dumps(document, indent=2)[:-2]
+    began, series = recorded([Path(each) for each in sys.argv[2:]])
+    head = json.dumps({"what": sys.argv[1], "began": began}, indent=2)[:-2]
+    lines = ",\n    ".join(map(json.dumps, series))
     sys.stdout.write(f'{head},\n  "series": [\n    {lines}\n  ]\n}}\n')

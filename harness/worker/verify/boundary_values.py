@@ -15,7 +15,7 @@ from strategies.ir.variable import Part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crossing:
+class GradientCrossing:
     """A gradient, or a part of one, in a rewritten step.
 
     Attributes:
@@ -34,7 +34,7 @@ class Crossing:
         return [ref for ref in (self.boundary.values, self.boundary.indices) if ref is not None]
 
 
-def crossings_of(step: TrainGraph) -> list[Crossing]:
+def crossings_of(step: TrainGraph) -> list[GradientCrossing]:
     """The gradients of captured variables in a step, rewritten or not."""
     parts = {v.name: v.part for v in step.variables if v.part is not None}
     n_before: dict[tuple[str, int | None], int] = {}
@@ -43,7 +43,7 @@ def crossings_of(step: TrainGraph) -> list[Crossing]:
         part = parts.get(b.variable)
         place = n_before[b.variable, b.rank] = n_before.get((b.variable, b.rank), -1) + 1
         gradient = (b.variable if part is None else part.variable, place)
-        crossings.append(Crossing(gradient=gradient, copy=b.rank, part=part, boundary=b))
+        crossings.append(GradientCrossing(gradient=gradient, copy=b.rank, part=part, boundary=b))
     return crossings
 
 
@@ -97,7 +97,7 @@ def combined_norms(step: TrainGraph, combined: Mapping[str, Crossed]) -> dict[Gr
 
 
 def passed_norms(
-    step: TrainGraph, crossings: Sequence[Sequence[Crossing]], values: Sequence[Sequence[Array]]
+    step: TrainGraph, crossings: Sequence[Sequence[GradientCrossing]], values: Sequence[Sequence[Array]]
 ) -> dict[Gradient, list[float]]:
     """Norms of what boundaries pass on to updates: of each whole copy, or of the first copies of all parts.
 
@@ -122,8 +122,8 @@ def passed_norms(
 
 
 def _each_norm(
-    crossings: Sequence[Sequence[Crossing]], values: Sequence[Sequence[Array]]
-) -> Iterator[tuple[Crossing, float]]:
+    crossings: Sequence[Sequence[GradientCrossing]], values: Sequence[Sequence[Array]]
+) -> Iterator[tuple[GradientCrossing, float]]:
     for of_task, fetched in zip(crossings, values, strict=True):
         left = iter(fetched)
         for each in of_task:

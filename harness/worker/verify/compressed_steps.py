@@ -7,7 +7,7 @@ from harness.equivalence.yardstick import Array, Copy, Gradient
 from harness.worker.session.capture_store import InitialValues
 from harness.worker.session.session import WorkerSession
 from harness.worker.session.variable_parts import Pieces
-from harness.worker.verify.boundary_values import Crossing, crossings_of, passed_on
+from harness.worker.verify.boundary_values import GradientCrossing, crossings_of, passed_on
 from harness.worker.verify.in_process import InProcessCluster
 from strategies.compile import compile_tasks
 from strategies.ir.train_graph import TrainGraph
@@ -66,7 +66,7 @@ def _owed(values: Mapping[Copy, Array]) -> dict[Copy, Array]:
 
 
 def _gathered(
-    crossings: Sequence[Sequence[Crossing]], values: Sequence[Sequence[Array]]
+    crossings: Sequence[Sequence[GradientCrossing]], values: Sequence[Sequence[Array]]
 ) -> dict[Gradient, Pieces]:
     """What boundaries pass on, of the first copy of each gradient, whose parts may be with several tasks."""
     pieces: dict[tuple[Gradient, int | None], dict[int, tuple[Part | None, Array]]] = {}

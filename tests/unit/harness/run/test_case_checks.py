@@ -222,6 +222,7 @@ def test_a_bound_that_float64_cannot_tell_stays_hidden_and_says_why() -> None:
 def bounded(answers: dict[bool, BoundVerdict | CaseError]) -> Any:
     captures: Any = Bounds(answers)
     recorder: Any = Unchecked()
+    nothing: Any = None
     shape = ClusterShape(workers=2)
     strategy = StrategyRef(name="all-reduce", params={"compressor": "topk"})
     case = Case(id="c", workload=WorkloadRef(reference="w"), strategy=strategy, shape=shape)
@@ -230,7 +231,7 @@ def bounded(answers: dict[bool, BoundVerdict | CaseError]) -> Any:
         "all-reduce", {"compressor": "topk"}, summary, Topology(replicas_per_task=(1, 1), batch_size=8)
     )
     facts = CapturedWorkload(summary=summary, batch_size=8, flops_per_example=None, replica_batch=None)
-    checks = CaseChecks(captures=captures, recorder=recorder, folder=None)  # type: ignore[arg-type]
+    checks = CaseChecks(captures=captures, recorder=recorder, folder=nothing)
     return checks.bounded(case, Capture(folder=Path(), facts=facts), plan, repeat=0)
 
 
