@@ -10,13 +10,7 @@ from typing import TypeAlias
 import keras
 import tensorflow as tf
 
-from strategies.capture.boundary import (
-    BoundaryRecorder,
-    boundary_slug,
-    hooked_gradients,
-    is_trainable,
-    merge_duplicates,
-)
+from strategies.capture.boundary import BoundaryRecorder, boundary_slug, hooked_gradients, is_trainable
 from strategies.capture.gradient_target import PREFIX as TARGET_PREFIX
 from strategies.capture.hooks import replaced
 from strategies.capture.tracing import Body
@@ -156,7 +150,7 @@ class ReplicaBoundary:
             replica.target = self.recorder.targets.loss_of(targets, upstream)
         sums = replica.sums([gradient for _, gradient in crossing]) if crossing else ()
         for (k, _), total in zip(crossing, sums, strict=True):
-            gradients[k] = _one_row_per_id(total)
+            gradients[k] = total
         return tf.nest.pack_sequence_as(taken, gradients)
 
     def _crosses(self, slug: str, replica: _Replica) -> bool:
@@ -190,13 +184,6 @@ def _scaled(gradient: Gradient, factor: tf.Tensor) -> Gradient:
         return gradient * tf.cast(factor, gradient.dtype)
     rows = gradient.values * tf.cast(factor, gradient.values.dtype)
     return tf.IndexedSlices(rows, gradient.indices, gradient.dense_shape)
-
-
-def _one_row_per_id(gradient: Gradient) -> Gradient:
-    """A sparse gradient as captured steps have it; Keras's optimizers take duplicates for several steps."""
-    if not isinstance(gradient, tf.IndexedSlices):
-        return gradient
-    return merge_duplicates(gradient.values, gradient.indices, gradient.dense_shape, name="merged")
 
 
 def _without_sums(original: Callable[..., object]) -> Callable[..., object]:

@@ -1,0 +1,86 @@
+"""TensorFlow's own strategies update with rows of equal ids as their users see them: held to plain loops."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import repeated_rows
+from repeated_rows import OPTIMIZERS
+from rival_processes import make_ready, started
+
+from harness.cluster.shape import ClusterShape
+from harness.experiment.cases import Case
+from harness.experiment.references import WorkloadRef, parse_strategy
+from harness.provision.local.child_process import child_process
+from harness.run.captures import Captures, planned
+from harness.study.target import SEED
+from harness.worker.jobs import training
+from harness.worker.jobs.batches import read_batches
+from harness.worker.session.variable_parts import values_of
+
+pytestmark = pytest.mark.tensorflow
+
+N_STEPS = 3
+RIVALS = {"tf-mirrored": (1, 2), "tf-multi-worker-mirrored": (2, 1)}
+
+
+def case_of(strategy: str, optimizer: str) -> Case:
+    workers, replicas = RIVALS[strategy]
+    return Case(
+        id="",
+        workload=WorkloadRef(
+            reference=f"{Path(repeated_rows.__file__)}:RepeatedRows", params={"optimizer": optimizer}
+        ),
+        strategy=parse_strategy(strategy, field="strategy"),
+        shape=ClusterShape(workers=workers, replicas_per_worker=replicas),
+    )
+
+
+@pytest.fixture(scope="module")
+def captures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Captures]:
+    folder = tmp_path_factory.mktemp("captures")
+    with child_process(folder) as process:
+        yield Captures(folder, process.call, seed=SEED, n_batches=N_STEPS, n_least=N_STEPS)
+
+
+@pytest.fixture(scope="module")
+def plain(captures: Captures, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Mapping[str, Any]]:
+    """Optimizer → variables after plain loops, which agree."""
+    case = case_of("tf-mirrored", "adam")
+    batches = read_batches(captures.batches(case, planned(captures, case)[0]))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYTHONPATH", str(Path(__file__).parent))
+        with child_process(tmp_path_factory.mktemp("plain")) as process:
+            loops = process.call(repeated_rows.plain_loops, (batches,), timeout_s=120, stage="run")
+    for alone, mirrored in loops.values():
+        assert differing(mirrored, alone) == {}
+    return {name: alone for name, (alone, _) in loops.items()}
+
+
+@pytest.mark.parametrize("strategy", RIVALS)
+def test_rows_of_equal_ids_reach_the_optimizer_one_by_one(
+    captures: Captures, plain: Mapping[str, Mapping[str, Any]], strategy: str, tmp_path: Path
+) -> None:
+    cases = {name: case_of(strategy, name) for name in OPTIMIZERS}
+    wrong: dict[tuple[str, int | None], Mapping[str, float]] = {}
+    with started(planned(captures, cases["adam"])[1], tmp_path) as processes:
+        for name, case in cases.items():
+            capture, plan = planned(captures, case)
+            make_ready(processes, case, capture, plan, captures.batches(case, capture))
+            n_workers = len(processes.pids)
+            processes.call(training.run_steps, [(N_STEPS, 0)] * n_workers, timeout_s=120)
+            held = processes.call(training.read_variables, [()] * n_workers, timeout_s=120)
+            copies = values_of(held)
+            for rank in {rank for _, rank in copies}:
+                own = {variable: value for (variable, r), value in copies.items() if r == rank}
+                wrong[name, rank] = differing(own, plain[name])
+    assert not any(wrong.values()), wrong
+
+
+def differing(values: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, float]:
+    """Variables that differ → by how much."""
+    assert values.keys() == others.keys()
+    apart = {name: float(np.max(np.abs(values[name] - others[name]))) for name in values}
+    return {name: error for name, error in apart.items() if not error <= 1e-9}
