@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 from harness.canonical import JsonValue, json_value
-from harness.records.facts.circumstances import Machine, Provenance
+from harness.records.facts.circumstances import Machine, Provenance, Repository
 
 # Settings that change speed or results and can hold no secret.
 ALLOWED_VARIABLES = (
@@ -39,6 +39,11 @@ _CPUS = Path("/sys/devices/system/cpu")
 def allowed(environ: Mapping[str, str]) -> dict[str, str]:
     """Keep the variables that may be recorded."""
     return {name: environ[name] for name in ALLOWED_VARIABLES if name in environ}
+
+
+def without_git(environ: Mapping[str, str]) -> dict[str, str]:
+    """Environment without variables such as GIT_DIR, which have git use another repository than asked."""
+    return {name: value for name, value in environ.items() if not name.startswith("GIT_")}
 
 
 def machine() -> Machine:
@@ -152,6 +157,23 @@ def _lock_hash(root: Path) -> str | None:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
+def repository_of(file: Path) -> Repository | None:
+    """Read the git repository that holds a user's file; None where none does, or git does not answer."""
+    folder = file.resolve().parent
+    top = _git_output(folder, "rev-parse", "--show-toplevel")
+    if not top:
+        return None
+    root = Path(top)
+    # Folders of runs and stores, which nobody commits, are no change of the code.
+    known = _git_output(root, "status", "--porcelain", "--untracked-files=no")
+    own = _git_output(root, "status", "--porcelain", "--ignored", "--", str(file.resolve()))
+    return Repository(
+        name=root.name,
+        git_sha=_git_output(root, "rev-parse", "--verify", "HEAD") or None,
+        git_dirty=None if known is None or own is None else bool(known or own),
+    )
+
+
 def commits_between(earlier: str, later: str) -> tuple[str, ...]:
     """Commits after one up to another of the checkout that this code is in, the newest first, a line each.
 
@@ -177,6 +199,8 @@ def _git_output(root: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(
             ["git", "-C", str(root), *arguments],
+            env=without_git(os.environ),
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=_GIT_TIMEOUT_S,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.records.facts.circumstances import AS_WRITTEN, Machine, Method, Provenance
+from harness.records.facts.circumstances import AS_WRITTEN, Machine, Method, ModelSize, Provenance, Repository
 from harness.records.facts.costs import Energy, TracedTimes
 from harness.records.facts.links import Link, MeasuredLink
 from harness.records.facts.outcome import Equivalence, Failure, StepSeconds
@@ -76,6 +76,10 @@ class Case:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    # Of the workload's own file: its hash, the repository that holds it, and what its model is.
+    file_hash: str | None = None
+    repository: Repository | None = None
+    model: ModelSize | None = None
     workload_params: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
     # Tells cases apart that are alike in all that a record has of them.
     case_number: int = 0
@@ -287,7 +291,11 @@ def _append(
             git_dirty=False,
             image_digest=case.image_digest,
             versions={"tensorflow": "2.21.0", "keras": "3.12.0", "ray": "2.52.0", "stratbench": "0.1.0"},
-            files=dict.fromkeys(case.files, "0" * 64),
+            workload=case.repository,
+            files={
+                **dict.fromkeys(case.files, "0" * 64),
+                **({} if case.file_hash is None else {case.workload: case.file_hash}),
+            },
         ),
         link=_link(case),
         resharding=case.resharding,
@@ -360,6 +368,7 @@ def _measured(record: Record, case: Case, folder: RunFolder, rng: np.random.Gene
         resent_bytes_per_step=case.resent,
         wire_s=_wire_s(case),
         gradient_bytes=case.gradients,
+        model=case.model,
         exposed_comm_s=None
         if case.exposed_s is None
         else case.exposed_s * float(1 + 0.05 * rng.standard_normal()),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import CaseError, HarnessError, MissingError, UsageError, first_line
+from harness.host_facts import without_git
 
 _GIT_TIMEOUT_S = 120.0
 _COMPLAINTS = ("fatal:", "error:")
@@ -133,11 +134,6 @@ class Checkout:
                 stage="provision",
                 field="bisect",
             ) from None
-
-
-def without_git(environ: Mapping[str, str]) -> dict[str, str]:
-    """Environment without variables such as GIT_DIR, which have git use another repository than asked."""
-    return {name: value for name, value in environ.items() if not name.startswith("GIT_")}
 
 
 def _failure(done: subprocess.CompletedProcess[str]) -> UsageError:

@@ -10,9 +10,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.bisection.checkout import Checkout, Commit, without_git
+from harness.bisection.checkout import Checkout, Commit
 from harness.bisection.search import OutOfTimeError
 from harness.errors import CaseError, first_line
+from harness.host_facts import without_git
 from harness.provision.temporary.reaper import RUN_FOLDER_VARIABLE
 from harness.records.run_layout import RESULTS, RUN_FILE
 from harness.stratbench_process import run_stratbench

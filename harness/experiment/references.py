@@ -63,6 +63,11 @@ class WorkloadRef:
         """Whether the reference names a file rather than a shipped workload."""
         return _is_path(self.reference)
 
+    @property
+    def file(self) -> Path | None:
+        """A user's file, by its absolute path; None for a shipped workload."""
+        return Path(self.reference.rpartition(":")[0]).absolute() if self.is_path else None
+
     def __str__(self) -> str:
         return self.reference + _params_text(self.params)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from harness.errors import NON_FINITE_GRADIENTS, NON_FINITE_LOSS
-from harness.records.facts.circumstances import Machine, Method, Provenance
+from harness.records.facts.circumstances import Machine, Method, ModelSize, Provenance
 from harness.records.facts.costs import Energy, GpuUse, InputWait, ObserverEffect, PassCost, TracedTimes
 from harness.records.facts.links import Link
 from harness.records.facts.outcome import Equivalence, Failure, SavedCheckpoint, StepSeconds
@@ -98,6 +98,7 @@ class Record:
     period: int | None = None
     fused_update: bool | None = None
     gradient_bytes: int | None = None
+    model: ModelSize | None = None
     tcp_bytes_per_step: float | None = None
     resent_bytes_per_step: float | None = None
     interface_bytes_per_step: float | None = None

@@ -2,14 +2,16 @@
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
 
 from harness.experiment.cases import Case
 from harness.experiment.chosen_strategy import source_hash
 from harness.experiment.document import spec_hash
 from harness.experiment.schedule import Slot
 from harness.experiment.spec import ExperimentSpec
-from harness.host_facts import machine, provenance
-from harness.records.facts.circumstances import Machine, Method, Provenance
+from harness.host_facts import machine, provenance, repository_of
+from harness.records.facts.circumstances import Machine, Method, Provenance, Repository
 from harness.records.facts.links import Link
 from harness.records.record import Record, StrategyClass
 
@@ -106,8 +108,19 @@ def identity(
             faults=tuple(f"worker {fault.worker}: {fault}" for fault in case.scenario.faults),
         ),
         machine=site.machine or origin.machine,
-        provenance=replace(origin.provenance, image_digest=site.image_digest, files=files_of(case)),
+        provenance=replace(
+            origin.provenance,
+            image_digest=site.image_digest,
+            workload=_repository(case.workload.file) if case.workload.file else None,
+            files=files_of(case),
+        ),
     )
+
+
+@cache
+def _repository(file: Path) -> Repository | None:
+    """The repository of a user's file as it was when the run began."""
+    return repository_of(file)
 
 
 def files_of(case: Case) -> dict[str, str | None]:

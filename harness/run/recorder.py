@@ -14,7 +14,7 @@ from harness.measure.collector import Measurement, tcp_fields
 from harness.measure.link import link_of_record
 from harness.records.comparing.common_rounds import differences_s
 from harness.records.comparing.comparison_key import comparison_key
-from harness.records.facts.circumstances import AS_WRITTEN
+from harness.records.facts.circumstances import AS_WRITTEN, ModelSize
 from harness.records.facts.links import Link
 from harness.records.facts.outcome import Equivalence, Failure, SavedCheckpoint
 from harness.records.record import Record
@@ -98,6 +98,7 @@ class RunRecorder:
             period=plan.execution.period,
             fused_update=plan.execution.fused_update,
             gradient_bytes=_gradient_bytes(capture.summary),
+            model=_model_size(capture),
             tcp_bytes_per_step=tcp_bytes,
             resent_bytes_per_step=None if measured.tcp is None else measured.tcp.retransmitted_bytes_per_step,
             interface_bytes_per_step=measured.interface_bytes_per_step,
@@ -189,6 +190,15 @@ def _gradient_bytes(step: StepSummary) -> int | None:
     """Bytes of one replica's gradients; None where some are sparse, whose rows differ from step to step."""
     trained = [v for v in step.variables if v.kind == "trainable" and v.readiness is not None]
     return None if any(v.sparse for v in trained) else sum(v.bytes for v in trained)
+
+
+def _model_size(capture: Capture) -> ModelSize:
+    variables = capture.summary.variables
+    return ModelSize(
+        n_variables=len(variables),
+        variable_bytes=sum(variable.bytes for variable in variables),
+        flops_per_example=capture.facts.flops_per_example,
+    )
 
 
 def _largest(values: Iterable[Number | None]) -> Number | None:

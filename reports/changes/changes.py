@@ -8,14 +8,15 @@ of a run's repeats,
 
 Where most cases have changed alike, it may be the baseline that has: the baseline itself is left open, and is
 told with its rate. What has no rounds beside a baseline in both runs is judged by its rate, in which a slower
-day shows.
+day shows. So are all cases of a workload that is not the same in both runs: its baseline is another, too.
+Bytes of a step are judged beside it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Literal
@@ -23,7 +24,9 @@ from typing import Literal
 from harness.records.comparing.comparison_key import comparable_facts
 from harness.records.comparing.student_interval import RepeatedMean, repeated_mean
 from reports.aggregate import mean_of
+from reports.changes.sent_bytes import LAYERS, PAYLOAD, more_bytes
 from reports.changes.standings import Standing, paired, standings
+from reports.changes.workloads import WorkloadChange, workload_changes
 from reports.load import Run
 from reports.marks import WORDS, mark_of
 from reports.origins import leaves
@@ -34,7 +37,6 @@ from reports.statistics import Interval, exp, interval_of
 Verdict = Literal["faster", "slower", "same", "cannot-tell", "not-comparable"]
 _BASELINE = "others are measured by it; by its rate alone a slower machine looks the same"
 DEFAULT_THRESHOLD = 0.03
-_BYTES_THRESHOLD = 0.01
 _MOST_OF = 3
 """Cases beside the baseline from which on one can speak of most of them."""
 
@@ -78,6 +80,7 @@ class Change:
         why: what the verdict rests on, or why there is none.
         is_baseline: others are measured by it, so that it is left open.
         broken: it had a result, or computed the right thing, and has or does no more.
+        more_bytes: layers at which it sends more than before, and how much.
         notes: what else has changed.
     """
 
@@ -92,6 +95,7 @@ class Change:
     rate_factor: Factor | None = None
     is_baseline: bool = False
     broken: bool = False
+    more_bytes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -101,6 +105,7 @@ class Changes:
 
     Attributes:
         geometric_mean: of the rates' factors of all cases that are comparable; None where none is.
+        workloads: those that are not the same in both, or of which a run does not say enough.
         differences: of code and machine, as `name: before, now after`.
     """
 
@@ -109,6 +114,7 @@ class Changes:
     threshold: float
     cases: tuple[Change, ...]
     geometric_mean: float | None
+    workloads: tuple[WorkloadChange, ...]
     differences: tuple[str, ...]
 
     @property
@@ -118,8 +124,10 @@ class Changes:
 
     @property
     def regressed(self) -> tuple[Change, ...]:
-        """Cases that are slower, or broken."""
-        return tuple(each for each in self.cases if each.verdict == "slower" or each.broken)
+        """Cases that are slower, send more, or are broken."""
+        return tuple(
+            each for each in self.cases if each.verdict == "slower" or each.more_bytes or each.broken
+        )
 
 
 def changes_between(
@@ -127,18 +135,22 @@ def changes_between(
     after: Run,
     *,
     threshold: float = DEFAULT_THRESHOLD,
-    by_rates: bool = False,
+    by_rates: bool | None = None,
     anyway: bool = False,
 ) -> Changes:
     """Set the cases of a run against those of an earlier one.
 
     Args:
         threshold: change of a figure, as a share of it, up to which a case counts as the same.
-        by_rates: judge by rates alone, as for machines that nobody else uses.
+        by_rates: judge by rates alone, as for machines that nobody else uses, or by no rate where there are
+            ratios; None judges a workload by rates where it is not the same in both runs.
         anyway: judge cases whose circumstances differ, too.
     """
-    judge = _Judge(threshold=threshold, by_rates=by_rates, anyway=anyway)
-    cases = tuple(judge.change(a, b) for a, b in paired(standings(before), standings(after)))
+    pairs = tuple(paired(standings(before), standings(after)))
+    workloads = workload_changes(pairs)
+    changed = frozenset(each.workload for each in workloads if each.differs)
+    judge = _Judge(threshold=threshold, by_rates=by_rates, anyway=anyway, changed_workloads=changed)
+    cases = tuple(judge.change(a, b) for a, b in pairs)
     cases = tuple(_with_most(each, cases) for each in cases)
     logs = [
         math.log(each.rate_factor.value)
@@ -153,6 +165,7 @@ def changes_between(
         threshold=threshold,
         cases=cases,
         geometric_mean=math.exp(fmean(logs)) if logs else None,
+        workloads=workloads,
         differences=tuple(_surroundings(before, after)),
     )
 
@@ -162,8 +175,9 @@ class _Judge:
     """How cases are judged; arguments as for `changes_between`."""
 
     threshold: float
-    by_rates: bool
+    by_rates: bool | None
     anyway: bool
+    changed_workloads: Collection[str]
 
     def change(self, before: Standing | None, after: Standing | None) -> Change:
         """What became of a case, which at least one run has."""
@@ -189,32 +203,28 @@ class _Judge:
         differences = _differences(*(comparable_facts(each.usable[0]) for each in (before, after)))
         if differences and not self.anyway:
             return replace(change, why=f"circumstances differ: {'; '.join(differences)}")
-        judged_by, log = self._judged_by(before, after, rate)
+        change = replace(change, more_bytes=tuple(more_bytes(before.usable, after.usable)))
+        is_by_rate = self.by_rates
+        if is_by_rate is None:
+            is_by_rate = after.shape.workload in self.changed_workloads
+        judged_by, log = _judged_by(before, after, rate, is_by_rate=is_by_rate)
         factor = Factor.of(log)
-        verdict, why = self._verdict(factor, judged_by, after)
+        is_open = isinstance(judged_by, ByRate) and after.is_baseline and not is_by_rate
+        verdict, why = self._verdict(factor)
+        if is_open:
+            verdict, why = "cannot-tell", _BASELINE
         reasons = (broken, why, *(f"although {each}" for each in differences))
         return replace(
             change,
             factor=factor,
             judged_by=judged_by,
             verdict=verdict,
-            is_baseline=why == _BASELINE,
+            is_baseline=is_open,
             why="; ".join(filter(None, reasons)),
         )
 
-    def _judged_by(
-        self, before: Standing, after: Standing, rate: RepeatedMean
-    ) -> tuple[JudgedBy, RepeatedMean]:
-        """What a case's verdict is by, and the logarithm of its factor."""
-        shift = None if self.by_rates else _shift(before, after)
-        if shift is None or after.baseline is None:
-            return ByRate(), rate
-        return ByBaseline(name=after.baseline), shift
-
-    def _verdict(self, factor: Factor, judged_by: JudgedBy, after: Standing) -> tuple[Verdict, str]:
+    def _verdict(self, factor: Factor) -> tuple[Verdict, str]:
         """What an interval shows of a change beyond the threshold, and why not more."""
-        if isinstance(judged_by, ByRate) and after.is_baseline and not self.by_rates:
-            return "cannot-tell", _BASELINE
         interval = factor.interval
         if interval is None:
             return "cannot-tell", "no interval: needs 3 repeats in both runs"
@@ -226,6 +236,16 @@ class _Judge:
         if low <= interval.low and interval.high <= high:
             return "same", ""
         return "cannot-tell", "its interval has changes on both sides of the threshold; more repeats may tell"
+
+
+def _judged_by(
+    before: Standing, after: Standing, rate: RepeatedMean, *, is_by_rate: bool
+) -> tuple[JudgedBy, RepeatedMean]:
+    """What a case's verdict is by, and the logarithm of its factor."""
+    shift = None if is_by_rate else _shift(before, after)
+    if shift is None or after.baseline is None:
+        return ByRate(), rate
+    return ByBaseline(name=after.baseline), shift
 
 
 def _shift(before: Standing, after: Standing) -> RepeatedMean | None:
@@ -276,13 +296,12 @@ def _notes(before: Standing, after: Standing) -> Iterator[str]:
     was, now = mark_of(before.records).kind, mark_of(after.records).kind
     if was != now:
         yield f"mark: {WORDS[was]} before, now {WORDS[now]}"
-    for name, words in (("payload_bytes_per_step", "payload"), ("tcp_bytes_per_step", "TCP")):
-        old = mean_of([getattr(record, name) for record in before.usable])
-        new = mean_of([getattr(record, name) for record in after.usable])
-        if old is None or new is None or abs(new.value - old.value) <= _BYTES_THRESHOLD * old.value:
+    for layer in LAYERS:
+        old, new = mean_of(layer.of(before.usable)), mean_of(layer.of(after.usable))
+        if old is None or new is None or abs(new.value - old.value) <= PAYLOAD.least_effect * old.value:
             continue
         by = f", {times(new.value / old.value)}" if old.value else ""
-        yield f"{words} of a step: {byte_count(old.value)} before, now {byte_count(new.value)}{by}"
+        yield f"{layer.name} of a step: {byte_count(old.value)} before, now {byte_count(new.value)}{by}"
 
 
 def _surroundings(before: Run, after: Run) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from harness.records.legible_text import spelt_out
 from reports.changes.changes import ByBaseline, Change, Changes, Factor, JudgedBy, Verdict
+from reports.changes.workloads import WorkloadChange
 from reports.pages.markdown_text import markdown_table, markdown_text
 from reports.pages.terminal import TerminalTable
 from reports.quantities import MISSING, digits, limits, times
@@ -29,6 +30,8 @@ def headline(changes: Changes) -> str:
     broken = [each for each in changes.cases if each.broken]
     parts = [f"{_share(broken, changes)} broken: {_named(broken)}"] if broken else []
     parts += [f"{_share(slower, changes)} slower: {_named(slower)}"] if slower else []
+    heavier = [each for each in changes.cases if each.more_bytes]
+    parts += [f"{_share(heavier, changes)} sending more: {_named_bytes(heavier)}"] if heavier else []
     counts = Counter(each.verdict for each in changes.cases if each not in slower and not each.broken)
     if not parts and counts["cannot-tell"] and not (counts["same"] or counts["faster"]):
         return _nothing_told(changes)
@@ -43,7 +46,17 @@ def headline(changes: Changes) -> str:
         rest += f"; {unseen}" if unseen else ""
         parts += [rest] if parts or changes.is_empty else [f"No case is shown to be slower or broken: {rest}"]
     nothing = "Nothing can be compared: " if changes.is_empty and not broken else ""
-    return f"{nothing}{'; '.join(parts) or 'no case is in either run'}."
+    return _with_workloads(f"{nothing}{'; '.join(parts) or 'no case is in either run'}.", changes)
+
+
+def _with_workloads(answer: str, changes: Changes) -> str:
+    """The answer, and the workloads that are not the same in both runs, whose cases are judged by rates."""
+    changed = [each for each in changes.workloads if each.differs]
+    if not changed:
+        return answer
+    named = ", ".join(f"{each.workload} ({'; '.join(each.differs)})" for each in changed[:_N_NAMED])
+    more = f" and {len(changed) - _N_NAMED} more" if len(changed) > _N_NAMED else ""
+    return f"{answer} Not the same workload as before, so judged by rates: {named}{more}."
 
 
 def _nothing_told(changes: Changes) -> str:
@@ -52,7 +65,7 @@ def _nothing_told(changes: Changes) -> str:
     why = _unseen(untold) or next((each.why for each in untold if not each.is_baseline), untold[0].why)
     left = len(changes.cases) - len(untold)
     rest = f"; {left} {VERDICT_WORDS['not-comparable']}" if left else ""
-    return f"Nothing can be told of {_share(untold, changes)}: {why}{rest}."
+    return _with_workloads(f"Nothing can be told of {_share(untold, changes)}: {why}{rest}.", changes)
 
 
 def _unseen(untold: Sequence[Change]) -> str:
@@ -94,7 +107,7 @@ def to_terminal(changes: Changes) -> TerminalTable:
         rows=tuple(
             tuple(spelt_out(f"{cell.text} {cell.note}".rstrip()) for cell in row) for row in table.rows
         ),
-        verdict=tuple(map(spelt_out, (headline(changes), *_all_together(changes)))),
+        verdict=tuple(map(spelt_out, (headline(changes), *_further(changes)))),
         notes=tuple(map(spelt_out, changes.differences)),
     )
 
@@ -103,7 +116,7 @@ def to_markdown(changes: Changes) -> str:
     """The changes for a pull request or a CI step summary."""
     table = changes_table(changes)
     lines = [f"**{markdown_text(headline(changes))}**", ""]
-    lines += [markdown_text(text) for text in _all_together(changes)]
+    lines += [markdown_text(text) for text in _further(changes)]
     lines += ["", markdown_text(table.caption), "", *markdown_table(table)]
     if changes.differences:
         lines += ["", "What differs around them:", ""]
@@ -119,6 +132,10 @@ def to_document(changes: Changes) -> dict[str, object]:
         "threshold": changes.threshold,
         "cases": [_document(each) for each in changes.cases],
         "geometric_mean": changes.geometric_mean,
+        "workloads": [
+            {"workload": each.workload, "differs": list(each.differs), "unknown": list(each.unknown)}
+            for each in changes.workloads
+        ],
         "differences": list(changes.differences),
     }
 
@@ -136,6 +153,7 @@ def _document(change: Change) -> dict[str, object]:
         "of": _figure(change.judged_by),
         "rate_ratio": change.rate_factor.value if change.rate_factor else None,
         "broken": change.broken,
+        "more_bytes": list(change.more_bytes),
         "why": change.why,
         "notes": list(change.notes),
     }
@@ -151,10 +169,29 @@ def _named(some: list[Change]) -> str:
     return ", ".join(names) + (f" and {len(some) - _N_NAMED} more" if len(some) > _N_NAMED else "")
 
 
+def _named_bytes(some: list[Change]) -> str:
+    names = [f"{each.strategy} {', '.join(each.more_bytes)}" for each in some[:_N_NAMED]]
+    return ", ".join(names) + (f" and {len(some) - _N_NAMED} more" if len(some) > _N_NAMED else "")
+
+
 def _by(factor: Factor | None) -> str:
     if factor is None or factor.interval is None:
         return ""
     return f" {times(factor.value)} [{limits(factor.interval)}]"
+
+
+def _further(changes: Changes) -> tuple[str, ...]:
+    """Lines below the answer."""
+    return (*_all_together(changes), *map(_unknown, filter(_is_unknown, changes.workloads)))
+
+
+def _is_unknown(workload: WorkloadChange) -> bool:
+    return bool(workload.unknown)
+
+
+def _unknown(workload: WorkloadChange) -> str:
+    missing = " and ".join(workload.unknown)
+    return f"{workload.workload} may not be the same in both runs: one has no record of {missing}."
 
 
 def _all_together(changes: Changes) -> tuple[str, ...]:
@@ -166,7 +203,8 @@ def _all_together(changes: Changes) -> tuple[str, ...]:
 
 def _verdict(change: Change) -> str:
     words = VERDICT_WORDS[change.verdict]
-    return f"BROKEN, {words}" if change.broken else words
+    flags = [*(["BROKEN"] if change.broken else []), *(["SENDS MORE"] if change.more_bytes else [])]
+    return ", ".join([*flags, words])
 
 
 def _figure(judged_by: JudgedBy | None) -> str | None:

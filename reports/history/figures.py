@@ -11,6 +11,7 @@ from harness.records.comparing.comparison_key import comparison_key
 from harness.records.comparing.student_interval import RepeatedMean, repeated_mean
 from harness.records.facts.outcome import Equivalence
 from harness.records.record import Record
+from reports.changes.sent_bytes import LAYERS
 from reports.changes.standings import Standing, standings
 from reports.load import Run
 from reports.shapes import shape_text
@@ -33,8 +34,8 @@ class Metric:
 RATIO = Metric(name="ratio", more_is_better=True, least_effect=0.035)
 RATE = Metric(name="rate", more_is_better=True, least_effect=0.035)
 _OF_RECORDS = {
-    Metric(name="payload_bytes", more_is_better=False, least_effect=0.01): "payload_bytes_per_step",
-    Metric(name="tcp_bytes", more_is_better=False, least_effect=0.05): "tcp_bytes_per_step",
+    Metric(name=layer.metric, more_is_better=False, least_effect=layer.least_effect): layer.field
+    for layer in LAYERS
 }
 MEMORY = Metric(name="peak_rss_bytes", more_is_better=False, least_effect=0.05)
 SECONDS = Metric(name="seconds", more_is_better=False, least_effect=0.05)

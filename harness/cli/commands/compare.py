@@ -51,7 +51,8 @@ def compare(
     json: Json = False,  # noqa: ARG001 - read by main
     debug: Debug = False,  # noqa: ARG001 - read by main
 ) -> Answer:
-    """Say what has changed between two runs, case by case; status 4 where something is slower or broken.
+    """Say what has changed between two runs, case by case; status 4 where something is slower, sends
+    more, or is broken.
 
     \f
     Status 1 where nothing can be compared.
@@ -65,7 +66,7 @@ def compare(
     for run in (before, after):
         for item in run.left_out:
             output.warn(f"left out: {run.name}: {item.where}: {item.why}")
-    changes = changes_between(before, after, threshold=within, by_rates=rates, anyway=anyway)
+    changes = changes_between(before, after, threshold=within, by_rates=rates or None, anyway=anyway)
     if format is Format.MD:
         show = partial(output.say_text, wording.to_markdown(changes))
     else:

@@ -42,6 +42,19 @@ class Method:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSize:
+    """Size of the captured model, by which an edited workload is distinguished from what it was.
+
+    Variables are all that a step has: trained ones, slots of optimizers and other state. `variable_bytes` are
+    those of one copy, `flops_per_example` is what the workload states.
+    """
+
+    n_variables: int
+    variable_bytes: int
+    flops_per_example: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
     """Facts about the host that do not change between runs, unless somebody changes its settings.
 
@@ -60,15 +73,31 @@ class Machine:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Repository:
+    """Commit of the git repository that holds a user's file.
+
+    `name` is that of the repository's folder. `git_dirty`: the file is not committed as it is, or
+    another file that git knows has changed.
+    """
+
+    name: str
+    git_sha: str | None = None
+    git_dirty: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Provenance:
     """What code produced the record.
 
-    `files`: reference to a user's own workload, strategy or plan → hash of the file.
+    `git_sha` and `git_dirty` are of stratbench's own checkout; `workload` is the repository of the workload's
+    file, None where that is in none or shipped with stratbench. `files`: reference to a user's own workload,
+    strategy or plan → hash of the file.
     """
 
     git_sha: str | None = None
     git_dirty: bool | None = None
     lock_hash: str | None = None
     image_digest: str | None = None
+    workload: Repository | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str | None] = field(default_factory=dict)

@@ -1,12 +1,14 @@
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from git_repository import Repository
 
 from harness import host_facts
-from harness.host_facts import allowed, commits_between, environment, machine, provenance
+from harness.host_facts import allowed, commits_between, environment, machine, provenance, repository_of
+from harness.records.facts import circumstances as facts
 
 
 def test_only_listed_variables_are_recorded() -> None:
@@ -68,6 +70,30 @@ def test_without_a_checkout_there_is_no_commit(tmp_path: Path) -> None:
     found = provenance(source=tmp_path)
     assert (found.git_sha, found.git_dirty, found.lock_hash) == (None, None, None)
     assert "python" in found.versions
+
+
+def test_a_users_file_is_of_the_repository_that_holds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = Repository(tmp_path / "models")
+    sha = repository.commit("first", {"nets/net.py": "1", "other.py": "1"})
+    file = repository.root / "nets" / "net.py"
+    clean = facts.Repository(name="models", git_sha=sha, git_dirty=False)
+    assert repository_of(file) == clean
+    # A run folder inside of it is no change of the code, and a hook's variables lead nowhere else.
+    (repository.root / "runs").mkdir()
+    (repository.root / "runs" / "results.jsonl").touch()
+    monkeypatch.setenv("GIT_DIR", str(Repository(tmp_path / "elsewhere").root / ".git"))
+    assert repository_of(file) == clean
+    (repository.root / "other.py").write_text("2")
+    assert repository_of(file) == replace(clean, git_dirty=True)
+    repository.commit("second")
+    mine = repository.root / "nets" / "mine.py"
+    mine.touch()
+    untracked = repository_of(mine)
+    assert untracked is not None
+    assert untracked.git_dirty is True
+    assert repository_of(tmp_path / "alone.py") is None
 
 
 def test_what_a_history_calls_a_commit_is_no_option_of_git(

@@ -13,6 +13,7 @@ from synthetic_run import DIED, FORMULA, MARKDOWN, SCRIPT, Case, write_run
 
 from harness.cli import main
 from harness.records.comparing.comparison_key import comparison_key
+from harness.records.facts.circumstances import ModelSize
 from reports.changes.changes import ByBaseline, ByRate, Change, Changes, changes_between
 from reports.changes.wording import changes_table, headline, to_document, to_markdown, to_terminal
 from reports.load import load
@@ -230,6 +231,107 @@ def test_what_is_sent_and_what_is_proven_is_noted(runs: Runs) -> None:
     notes = of(runs.changes(cases(), more), "ps").notes
     assert "payload of a step: 1.00 MB before, now 2.00 MB, 2.00×" in notes
     assert "mark: equivalent before, now not checked" in notes
+
+
+KNOWN = {
+    "model": ModelSize(n_variables=4, variable_bytes=1_000_000, flops_per_example=2e6),
+    "file_hash": "a" * 64,
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"file_hash": "b" * 64}, "w (its file)"),
+        (
+            {"model": replace(KNOWN["model"], variable_bytes=4_000_000)},
+            "w (bytes of variables: 1.00 MB before, now 4.00 MB, 4.00×)",
+        ),
+        ({"model": replace(KNOWN["model"], n_variables=6)}, "w (number of variables: 4 before, now 6)"),
+        (
+            {"model": replace(KNOWN["model"], flops_per_example=None)},
+            "w (FLOPs of an example: 2,000,000 before, now not stated)",
+        ),
+    ],
+)
+def test_another_model_is_said_first_and_judged_by_rates(
+    changed: Mapping[str, Any], said: str, runs: Runs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its baseline got slower than all others, whose ratios to it have improved."""
+    slower = dict.fromkeys(USUAL_S, 2.0) | {"single": 3.0}
+    changes = runs.changes(cases(**KNOWN), cases(slower, **{**KNOWN, **changed}))
+    assert verdicts(changes) == dict.fromkeys(USUAL_S, "slower")
+    assert {each.judged_by for each in changes.cases} == {ByRate()}
+    assert headline(changes).startswith("5 of 5 cases slower: single 0.3")
+    assert headline(changes).endswith(f". Not the same workload as before, so judged by rates: {said}.")
+    before, after = str(runs.path / "before"), str(runs.path / "after")
+    assert main(["compare", before, after]) == 4
+    assert said in " ".join(capsys.readouterr().out.split()).partition(" Rates of all ")[0]
+    assert main(["compare", before, after, "--json"]) == 4
+    (workload,) = json.loads(capsys.readouterr().out)["workloads"]
+    assert f"w ({'; '.join(workload['differs'])})" == said
+    assert main(["compare", before, after, "--format", "md"]) == 4
+    assert markdown_text(said) in capsys.readouterr().out.splitlines()[0]
+    # A search for a commit asks for ratios.
+    ratios = changes_between(load(runs.path / "before"), load(runs.path / "after"), by_rates=False)
+    assert verdicts(ratios) == dict.fromkeys(USUAL_S, "faster") | {"single": "cannot-tell"}
+
+
+def test_the_same_model_is_judged_by_ratios(runs: Runs) -> None:
+    changes = runs.changes(cases(**KNOWN), cases(**KNOWN), slower=1.4)
+    assert verdicts(changes) == dict.fromkeys(USUAL_S, "same") | {"single": "cannot-tell"}
+    assert changes.workloads == ()
+
+
+def test_a_payload_that_all_cases_share_tells_another_model_where_nothing_else_is_recorded(
+    runs: Runs,
+) -> None:
+    larger = [replace(each, payload=4e6) for each in cases(dict.fromkeys(USUAL_S, 2.0))]
+    changes = runs.changes(cases(), larger)
+    assert set(verdicts(changes).values()) == {"slower"}
+    assert "payload of a step: single 1.00 MB before, now 4.00 MB, 4.00×" in headline(changes)
+    assert to_terminal(changes).verdict[-1] == (
+        "w may not be the same in both runs: one has no record of its variables and FLOPs."
+    )
+
+
+def test_an_older_record_is_compared_and_what_it_lacks_is_said(runs: Runs) -> None:
+    changes = runs.changes(cases(), cases(**KNOWN), slower=1.4)
+    assert verdicts(changes) == dict.fromkeys(USUAL_S, "same") | {"single": "cannot-tell"}
+    (workload,) = changes.workloads
+    assert (workload.differs, workload.unknown) == ((), ("its variables and FLOPs", "the hash of its file"))
+    assert "may not be the same in both runs" in to_markdown(changes)
+
+
+def test_more_bytes_are_a_regression_however_fast_the_case_is(
+    runs: Runs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = [replace(each, payload=2e6) if each.strategy == "ps" else each for each in cases({"ps": 0.8})]
+    changes = runs.changes(cases(), more)
+    assert verdicts(changes)["ps"] == "faster"
+    assert of(changes, "ps").judged_by == ByBaseline(name="single")
+    assert [each.strategy for each in changes.regressed] == ["ps"]
+    assert headline(changes).startswith("1 of 5 cases sending more: ps payload 2.00×, TCP 2.00×; 1 faster")
+    before, after = str(runs.path / "before"), str(runs.path / "after")
+    assert main(["compare", before, after, "--json"]) == 4
+    document = json.loads(capsys.readouterr().out)
+    assert {case["strategy"]: case["more_bytes"] for case in document["cases"] if case["more_bytes"]} == {
+        "ps": ["payload 2.00×", "TCP 2.00×"]
+    }
+    assert of(changes_between(load(runs.path / "after"), load(runs.path / "before")), "ps").more_bytes == ()
+
+
+@pytest.mark.parametrize(
+    ("payload", "overhead", "sends_more"), [(1.009e6, 1.04, []), (1.011e6, 1.0, ["payload 1.01×"])]
+)
+def test_bytes_that_hardly_differ_are_the_same(
+    payload: float, overhead: float, sends_more: Sequence[str], runs: Runs
+) -> None:
+    other = [
+        replace(each, payload=payload, overhead=overhead) if each.strategy == "ps" else each
+        for each in cases()
+    ]
+    assert list(of(runs.changes(cases(), other), "ps").more_bytes) == sends_more
 
 
 def test_names_are_shown_as_they_are_and_run_nothing(runs: Runs) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from git_repository import Repository
 
 from harness.errors import CaseError
 from harness.experiment.cases import Case, expand
@@ -13,7 +14,8 @@ from harness.experiment.schedule import Slot
 from harness.experiment.spec import ExperimentSpec
 from harness.measure.collector import Measurement
 from harness.measure.consumption import Consumption
-from harness.records.facts.circumstances import Machine
+from harness.records.facts import circumstances
+from harness.records.facts.circumstances import Machine, ModelSize
 from harness.records.facts.costs import Energy, PassCost
 from harness.records.facts.links import MeasuredLink
 from harness.records.facts.outcome import Equivalence, SavedCheckpoint, StepSeconds
@@ -29,7 +31,7 @@ from harness.run.recorder import RunRecorder
 from harness.worker.counters.tcp import TcpTraffic
 from harness.worker.jobs.capture import CapturedWorkload
 from harness.worker.jobs.training import Opened
-from strategies.plan.schema import Plan, StepSummary
+from strategies.plan.schema import Plan, StepSummary, VariableSummary
 
 SPEC: ExperimentSpec = resolve(
     {
@@ -140,6 +142,39 @@ def test_exposed_communication_is_above_the_control_of_the_same_repeat_and_shape
     assert ended(recorder, PS, measurement(0.5)).exposed_comm_s == pytest.approx(0.3)
     assert ended(recorder, PS_ON_TWO_CORES, measurement(0.5)).exposed_comm_s == pytest.approx(0.4)
     assert ended(recorder, PS, measurement(0.5), repeat=1).exposed_comm_s == pytest.approx(0.1)
+
+
+def test_a_record_has_the_size_of_its_model(recorder: RunRecorder) -> None:
+    summary = StepSummary(
+        workload="wide-mlp",
+        variables=tuple(
+            VariableSummary(name=name, kind=kind, dtype="float32", shape=(5,), bytes=20)
+            for name, kind in (("w", "trainable"), ("w/momentum", "slot"))
+        ),
+        batch=(),
+        n_nodes=1,
+    )
+    capture = replace(CAPTURE, facts=replace(CAPTURE.facts, summary=summary, flops_per_example=3.0))
+    record = from_json(to_json(ended(recorder, PS, measurement(0.5), capture=capture)))
+    assert record.model == ModelSize(n_variables=2, variable_bytes=40, flops_per_example=3.0)
+
+
+def test_a_record_names_the_repository_of_the_workloads_file(tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "models")
+    sha = repository.commit("first", {"net.py": ""})
+    spec = resolve(
+        {"name": "test", "workloads": [f"{repository.root / 'net.py'}:net"], "strategies": ["single"]}
+    )
+    slot = Slot(order=0, block=0, repeat=0, case=expand(spec)[0])
+    recorder = RunRecorder(spec=spec, run="run")
+    provenance = from_json(to_json(recorder.skipped(slot, "x", "x"))).provenance
+    assert provenance is not None
+    assert provenance.workload == circumstances.Repository(name="models", git_sha=sha, git_dirty=False)
+    # Beside the harness's own, which this is the checkout of or an installed package.
+    assert provenance.git_sha != sha
+    own = RunRecorder(spec=SPEC, run="run").skipped(Slot(order=0, block=0, repeat=0, case=PS), "x", "x")
+    assert own.provenance is not None
+    assert own.provenance.workload is None
 
 
 def test_a_record_has_the_passes_of_the_first_worker(recorder: RunRecorder) -> None:
