@@ -7,12 +7,12 @@ import hashlib
 import importlib.util
 import inspect
 import sys
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from strategies.user_errors import line_of_error, reason_of
 from workloads.errors import WorkloadError
 from workloads.suggestion import did_you_mean
 
@@ -66,7 +66,7 @@ class Maker:
             try:
                 return maker(**values)
             except (Exception, SystemExit) as error:
-                raise WorkloadError(describe_failure(error, path=self.path), field="name") from error
+                raise WorkloadError(describe_failure(error), field="name") from error
 
         return called
 
@@ -140,31 +140,15 @@ def split(reference: str, kind: Kind) -> Maker:
     return Maker(path=path, name=name, kind=kind)
 
 
-def describe_failure(error: BaseException, *, path: Path | None) -> str:
-    """Return one line for an exception of the user's code: file, line, type and text.
-
-    Args:
-        error: what was raised.
-        path: the user's file, whose innermost line is named; None names the innermost line of all.
-    """
-    if isinstance(error, SyntaxError) and error.filename:
-        place, text = f"{error.filename}:{error.lineno}", error.msg
-    else:
-        place, text = _place(error, path), str(error)
-    return f"{place}: {type(error).__name__}: {_one_line(text)}; --debug shows the traceback"
+def describe_failure(error: BaseException) -> str:
+    """Return one line for an exception of the user's code: file, line, type and text."""
+    line = line_of_error(error)
+    return f"{f'{line}: ' if line else ''}{reason_of(error)}; --debug shows the traceback"
 
 
 def quote(value: object) -> str:
     """A value and its type, in one line that is not too long."""
     return f"{type(value).__name__} {_one_line(repr(value))}"
-
-
-def _place(error: BaseException, path: Path | None) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if path is not None and Path(frame.filename) == path.resolve()]
-    if own:
-        return f"{path}:{own[-1].lineno}"
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else str(path)
 
 
 def _load(path: Path, kind: Kind) -> ModuleType:
@@ -186,7 +170,7 @@ def _load(path: Path, kind: Kind) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise WorkloadError(describe_failure(error, path=path), field="name") from error
+        raise WorkloadError(describe_failure(error), field="name") from error
     return module
 
 

@@ -113,9 +113,9 @@ def _built(path: Path, name: str, reference: str) -> Strategy:
     maker = split(reference, Kind(name="strategy", maker="Builder"))
     _hash(path)
     builder = maker.make(None)
-    with _blaming(maker.path):
+    with _blaming():
         strategy = strategy_of(builder, where=str(maker))
-    return replace(strategy, layout=_guarded(strategy.layout, maker.path))
+    return replace(strategy, layout=_guarded(strategy.layout))
 
 
 @lru_cache(maxsize=64)
@@ -134,18 +134,18 @@ def _read(path: Path, reference: str) -> EditedPlan:
     return read_plan(text, name=name, where=f"plan {reference}")
 
 
-def _guarded(layout: Layout, path: Path) -> Layout:
+def _guarded(layout: Layout) -> Layout:
     """A layout whose failure is one line that names the line of the user's file."""
 
     def guarded(step: StepSummary, topology: Topology, params: Mapping[str, Scalar]) -> Sequence[PlanNode]:
-        with _blaming(path):
+        with _blaming():
             return layout(step, topology, params)
 
     return guarded
 
 
 @contextmanager
-def _blaming(path: Path) -> Iterator[None]:
+def _blaming() -> Iterator[None]:
     """Turn whatever a user's file raises, but for Ctrl-C, into one line that says where."""
     from strategies.errors import StrategyError
     from workloads.python_file import describe_failure
@@ -155,4 +155,4 @@ def _blaming(path: Path) -> Iterator[None]:
     except (StrategyError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        raise StrategyError(describe_failure(error, path=path)) from error
+        raise StrategyError(describe_failure(error)) from error

@@ -6,8 +6,8 @@ from pathlib import Path
 from signal import Signals
 
 from harness.errors import EXIT_MISSING, OUT_OF_MEMORY, CaseError, HarnessError
-from harness.graph_errors import graph_error
 from harness.worker.process.messages import CutOff, Died, JobError, Silent
+from strategies.user_errors import graph_error
 
 N_LOG_LINES = 60
 USER_ERROR = "user-error"

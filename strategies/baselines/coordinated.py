@@ -8,8 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from strategies.baselines.replica_boundary import Gradient, ReplicaBoundary, in_replica
-from strategies.capture.tracing import Body, reason_of
+from strategies.capture.tracing import Body
 from strategies.errors import UnsupportedError
+from strategies.user_errors import described
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -82,7 +83,7 @@ class CoordinatedStep:
             self._closure.get_concrete_function(tf.data.IteratorSpec(self._spec))
         except Exception as error:
             raise UnsupportedError(
-                f"train step: TensorFlow's strategy must be able to trace it, got {reason_of(error)}; leave "
+                f"train step: TensorFlow's strategy must be able to trace it, got {described(error)}; leave "
                 "this strategy out for this workload"
             ) from error
 

@@ -7,9 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from strategies.baselines.replica_boundary import Gradient, ReplicaBoundary, in_replica
-from strategies.capture.tracing import Body, reason_of
+from strategies.capture.tracing import Body
 from strategies.errors import UnsupportedError
 from strategies.topology import Replica
+from strategies.user_errors import described
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -62,7 +63,7 @@ class DistributedStep:
             self._train.get_concrete_function(self.placed(empty), self.weight)
         except Exception as error:
             raise UnsupportedError(
-                f"train step: TensorFlow's strategy must be able to trace it, got {reason_of(error)}; leave "
+                f"train step: TensorFlow's strategy must be able to trace it, got {described(error)}; leave "
                 "this strategy out for this workload"
             ) from error
 

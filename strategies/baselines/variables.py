@@ -12,9 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from strategies.capture.boundary import raw_variable, variable_name
-from strategies.capture.tracing import AnyVariable, reason_of
+from strategies.capture.tracing import AnyVariable
 from strategies.errors import UnsupportedError
 from strategies.ir.variable import Variable
+from strategies.user_errors import described
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Copy: TypeAlias = tuple[str, int | None]
@@ -66,7 +67,7 @@ def made_when_traced(
         except Exception as error:
             raise UnsupportedError(
                 f"train step: TensorFlow's strategy must have all variables before replicas are traced, got "
-                f"{reason_of(error)}; create them in train_step()"
+                f"{described(error)}; create them in train_step()"
             ) from error
         with distribution.scope(), recorded() as variables:
             put_off.close()

@@ -1,7 +1,6 @@
 """Tracing a step: the user's code runs once, as a graph, with gradients and optimizers recorded."""
 
 import itertools
-import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -15,9 +14,8 @@ from strategies.capture.fixed_batch import FixedBatchError
 from strategies.capture.step_arguments import called_on
 from strategies.errors import CaptureError
 from strategies.ir.train_graph import Reduction
+from strategies.user_errors import described
 
-_MAX_REASON = 300
-_TERMINAL_STYLE = re.compile("\x1b\\[[0-9;]*m")
 AnyVariable: TypeAlias = tf.Variable | keras.Variable
 
 
@@ -230,17 +228,7 @@ def trace_sized(body: Body, element_spec: object, size: int | None, *, compilabl
     except Exception as error:
         if recorder.failure is not None:
             raise recorder.failure from None
-        raise CaptureError(f"train step: tracing it raised {reason_of(error)}") from error
-
-
-def reason_of(error: Exception) -> str:
-    """Type and message of an error of the user's, on one line."""
-    # Autograph puts a traceback into the message and may change the type; it keeps both here.
-    metadata = getattr(error, "ag_error_metadata", None)
-    message = getattr(metadata, "cause_message", None) or f"{type(error).__name__}: {error}"
-    text = " ".join(_TERMINAL_STYLE.sub("", message).split())
-    shortened = text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}…"
-    return shortened if not shortened.endswith(":") else f"{shortened} no message"
+        raise CaptureError(f"train step: tracing it raised {described(error)}") from error
 
 
 def with_effects(concrete: ConcreteFunction) -> tuple[tf.Operation, ...]:

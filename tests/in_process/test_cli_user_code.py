@@ -77,7 +77,7 @@ def mine(method: str, *lines: str) -> str:
         ("Other = Good", "has no factory 'Mine'"),
         ("Mine = 3", "mine"),
         ("def Mine(): return 3", "returned a int"),
-        ("def Mine(): raise KeyError('no model')", "KeyError: 'no model'"),
+        ("def Mine(): raise KeyError('no model')", r"mine\.py:\d+: KeyError: 'no model'"),
         (
             mine("train_step(self)", "raise RuntimeError('no step')"),
             r"train_step\(\) .*: RuntimeError: no step",
@@ -106,7 +106,10 @@ def mine(method: str, *lines: str) -> str:
             "reduction must be 'mean' or 'sum', got str 'max'",
         ),
         (mine("train_step(self)", "return None"), "must be a TrainStep .*, got NoneType"),
-        (mine("loss(self, outputs)", "raise ValueError('no loss')"), "raised ValueError: no loss"),
+        (
+            mine("loss(self, outputs)", "raise ValueError('no loss')"),
+            r"raised ValueError: no loss \(.*mine\.py:\d+\)",
+        ),
         (mine("loss(self, outputs)", "return outputs"), "loss must be a floating scalar"),
         (mine("loss(self, outputs)", "return 1.0"), "loss must be a floating scalar, got float"),
         (mine("loss(self, outputs)", "return tf.constant(1)"), "loss must be a floating scalar, got int32"),
@@ -124,7 +127,26 @@ def mine(method: str, *lines: str) -> str:
                 "    raise ValueError('no more')",
                 "return tf.data.Dataset.from_generator(examples, output_signature=tf.TensorSpec((4,)))",
             ),
-            "failed while being read: ValueError: no more",
+            r"failed while being read: ValueError: no more, at .*mine\.py:\d+",
+        ),
+        (
+            mine(
+                "dataset(self, seed)",
+                "def scaled(row):",
+                "    return row * {'a': 1}['b']",
+                "return super().dataset(seed).map(scaled)",
+            ),
+            r"mine\.py:\d+: KeyError: 'b'",
+        ),
+        (
+            mine(
+                "dataset(self, seed)",
+                "def checked(row):",
+                "    tf.debugging.assert_less(row, 0.5, message='rows must be small')",
+                "    return row",
+                "return super().dataset(seed).map(checked)",
+            ),
+            r"failed while being read: assertion failed: \[rows must be small\]",
         ),
         (
             mine(

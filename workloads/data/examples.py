@@ -1,7 +1,6 @@
 """From a workload's examples to the same sequence of global batches in every process."""
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from strategies.user_errors import graph_error
 from workloads.errors import WorkloadError
-from workloads.lookup.user_file import source_file
 from workloads.protocol import Workload
 from workloads.python_file import describe_failure
 
@@ -135,9 +134,7 @@ def reading(name: str) -> Iterator[None]:
     try:
         yield
     except tf.errors.OpError as error:
-        # TensorFlow puts the names of its own nodes in front, in double braces.
-        cause = re.sub(r"^(\{\{.*?\}\}\s*)+", "", error.message.strip()).partition("\n")[0]
-        message = f"workload {name}: dataset() failed while being read: {cause}"
+        message = f"workload {name}: dataset() failed while being read: {graph_error(error.message)}"
         raise WorkloadError(message, field="dataset") from error
 
 
@@ -149,7 +146,7 @@ def _dataset(workload: Workload, seed: int) -> "tf.data.Dataset":
     except WorkloadError:
         raise
     except Exception as error:
-        raise WorkloadError(describe_failure(error, path=source_file(workload)), field="dataset") from error
+        raise WorkloadError(describe_failure(error), field="dataset") from error
     if not isinstance(dataset, tf.data.Dataset):
         message = (
             f"workload {workload.name}: dataset() must return a tf.data.Dataset,"

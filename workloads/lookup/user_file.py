@@ -3,7 +3,6 @@
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import cast
 
 from workloads import python_file
@@ -93,16 +92,6 @@ def check_batch_size(params: Mapping[str, object]) -> None:
         if key in params and not _is_count(params[key]):
             message = f"batch_size must be a positive whole number, got {params[key]!r}"
             raise WorkloadError(message, field="batch_size")
-
-
-def source_file(workload: object) -> Path | None:
-    """Return the file that a workload was written in, None if there is none."""
-    if isinstance(workload, ModelAndData):
-        return workload.path
-    try:
-        return Path(inspect.getfile(type(workload)))
-    except (TypeError, OSError):
-        return None
 
 
 def _is_name(value: object) -> bool:

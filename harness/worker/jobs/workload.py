@@ -28,7 +28,7 @@ def workload_of(case: Case) -> "Workload":
         raise UsageError(str(error), field="workload") from error
     except BaseException as error:
         # No signal interrupts a worker: its code has raised this.
-        reason = describe_failure(error, path=None)
+        reason = describe_failure(error)
         raise UsageError(
             f"{case.workload.reference} must make a workload, got {reason}", field="workload"
         ) from error
@@ -38,7 +38,6 @@ def workload_of(case: Case) -> "Workload":
 def users_mistakes(workload: "Workload", rule: str) -> Iterator[None]:
     """Turn whatever a user's code raises, exits and interrupts included, into one line that says where."""
     from workloads.errors import WorkloadError
-    from workloads.lookup.user_file import source_file
     from workloads.python_file import describe_failure
 
     try:
@@ -48,5 +47,5 @@ def users_mistakes(workload: "Workload", rule: str) -> Iterator[None]:
     except WorkloadError as error:
         raise UsageError(str(error), field="workload") from error
     except BaseException as error:
-        reason = describe_failure(error, path=source_file(workload))
+        reason = describe_failure(error)
         raise UsageError(f"{rule}, got {reason}", field=workload.name) from error

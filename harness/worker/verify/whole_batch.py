@@ -14,7 +14,6 @@ from harness.equivalence.batch_totals import Differences, Totals
 from harness.equivalence.draw_parts import part_of_draw
 from harness.equivalence.separability import Noise, Separability, judge, unknown
 from harness.equivalence.yardstick import Array
-from harness.graph_errors import graph_error
 from harness.worker.session.capture_store import InitialValues, in_float64
 from harness.worker.verify.batch_passes import Passes, made_by_forward, tallied
 from harness.worker.verify.rounding import VARIATIONS, coarsest_eps
@@ -27,6 +26,7 @@ from strategies.ir.traversal import ancestors
 from strategies.tf_bridge.computed_types import computed_types
 from strategies.tf_bridge.float64_step import step_in_float64
 from strategies.topology import Topology
+from strategies.user_errors import graph_error
 
 _FEW = 2
 _SHARE_STATISTICS = (

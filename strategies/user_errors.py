@@ -1,0 +1,114 @@
+"""Errors of users' own code: the reason in one line, and the line of the user's file that it came of."""
+
+import functools
+import re
+import sysconfig
+import traceback
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final, TypeAlias
+
+Frame: TypeAlias = tuple[str, int]
+"""A file and a line of it."""
+_OURS: Final = tuple(Path(__file__).parents[1] / name for name in ("harness", "strategies", "workloads"))
+_LIBRARY: Final = Path(sysconfig.get_path("stdlib"))
+_PACKAGES: Final = {"site-packages", "dist-packages"}
+"""Folders of what is installed, on this machine or on a worker's."""
+_GENERATED: Final = "__autograph_generated_file"
+_LONGEST_REASON: Final = 300
+_OF_TRACED_TENSORS: Final = re.compile(r"SymbolicTensor|symbolic `?tf\.Tensor|Symbolic Tensor")
+_VALUES_WAY_OUT: Final = (
+    "a step's tensors have no values while it is traced: use TensorFlow's operations in place of .numpy(), "
+    "float() and NumPy's, and tf.print to look at them"
+)
+_NODE: Final = re.compile(r"\[\[(?:\{\{function_node [^}]*\}\})?\{+node ([^}]+)\}+")
+_FRAME: Final = re.compile(r'\s*File "([^"]+)", line (\d+), in ')
+# What stands before the reason: a heading, another task's name, the stack of a node's definition.
+_HEADING: Final = re.compile(
+    r"Graph execution error:|From /job:\S+:|Detected at node .*|Node: .*|\d+ root error\(s\) found\.|"
+    r"Stack trace for op definition:.*|<stack traces unavailable>"
+)
+# What stands in one line with it: numbers of roots, and the names of TensorFlow's own functions and datasets.
+_BEFORE: Final = re.compile(
+    r"(?:\s*\(\d+\)\s+[A-Z_]+:\s+|\{\{.*?\}\}\s*|"
+    r"Error in user-defined function passed to \S+ transformation with iterator: \S+: )+"
+)
+_AFTER: Final = re.compile(r"\s*(?:\[Op:\w+\])?(?: name:.*)?$")
+_TERMINAL_STYLE: Final = re.compile("\x1b\\[[0-9;]*m")
+
+
+def reason_of(error: BaseException) -> str:
+    """Type and message of an error, on one line that is not too long."""
+    # Autograph puts a traceback into the message and may change the type; it keeps both here.
+    message = getattr(getattr(error, "ag_error_metadata", None), "cause_message", None)
+    if message is None:
+        message = f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}"
+    text = " ".join(_TERMINAL_STYLE.sub("", message).split())
+    shortened = text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
+    return shortened if not shortened.endswith(":") else f"{shortened} no message"
+
+
+def described(error: BaseException) -> str:
+    """Reason and line of an error in code that was traced, and the way out if a tensor had no value there."""
+    reason, line = reason_of(error), line_of_error(error)
+    place = f"{reason} ({line})" if line else reason
+    return f"{place}; {_VALUES_WAY_OUT}" if _OF_TRACED_TENSORS.search(reason) else place
+
+
+def graph_error(message: str) -> str:
+    """Return what went wrong in a graph, with the line of the user's file if it is known, else the node.
+
+    Args:
+        message: TensorFlow's, or any other error's, of which the first line is taken.
+    """
+    lines = message.strip().splitlines()
+    reasons = [line.strip() for line in lines if line.strip() and not _is_before_reason(line)]
+    first = _AFTER.sub("", _BEFORE.sub("", next(iter([*reasons, *lines]), "")))
+    reason = first[:_LONGEST_REASON] or "no message"
+    stack = [(match[1], int(match[2])) for line in reversed(lines) if (match := _FRAME.match(line))]
+    if line := users_line(stack):
+        return f"{reason}, at {line}"
+    node = _NODE.search(message)
+    return reason if node is None or node[1] in reason else f"{reason}, at node {node[1]}"
+
+
+def _is_before_reason(line: str) -> bool:
+    return bool(_HEADING.fullmatch(line.strip())) or bool(_FRAME.match(line))
+
+
+def users_line(frames: Iterable[Frame]) -> str:
+    """`file.py:12` of the first frame that is a user's; empty where none is.
+
+    Args:
+        frames: innermost first.
+    """
+    return next((f"{_shown(file)}:{line}" for file, line in frames if _is_users(file)), "")
+
+
+def line_of_error(error: BaseException) -> str:
+    """`file.py:12` of the innermost line of a user's that an exception passed; empty where it passed none."""
+    return users_line(_frames(error))
+
+
+def _frames(error: BaseException) -> Iterator[Frame]:
+    if isinstance(error, SyntaxError) and error.filename:
+        yield error.filename, error.lineno or 1
+    # Autograph runs a translation of the user's functions, and keeps here which lines it stands for.
+    translated = getattr(getattr(error, "ag_error_metadata", None), "translated_stack", ())
+    yield from ((frame.filename, frame.lineno) for frame in translated)
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        yield frame.filename, frame.lineno or 1
+
+
+@functools.cache
+def _is_users(file: str) -> bool:
+    path = Path(file)
+    if path.name.startswith(_GENERATED) or not path.is_absolute() or not _PACKAGES.isdisjoint(path.parts):
+        return False
+    return not any(path.is_relative_to(folder) for folder in (*_OURS, _LIBRARY))
+
+
+def _shown(file: str) -> str:
+    """The file's path, short where it lies in the current folder."""
+    path = Path(file)
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
