@@ -29,12 +29,15 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Id of its keeper."""
         return self._process.pid
 
     def kill(self) -> None:
-        """End it, whatever it does; a call that waits for it fails."""
-        self._process.kill()
+        """End it, whatever it does, with all that it has left; a call that waits for it fails."""
+        self._process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=_EXIT_S)
+        self._process.kill()  # a keeper that is halted, and its process with it
 
     def call(self, job: Job[*Args, Result], args: tuple[*Args], *, timeout_s: float, stage: str) -> Result:
         """Run `job(state, *args)` and return what it returns.
@@ -121,5 +124,6 @@ def child_process(folder: Path, log: Path | None = None) -> Iterator[ChildProces
                 env={**os.environ, **process_variables(folder, "cpu", temporary_folder(folder))},
             )
         stack.callback(process.wait)
-        stack.callback(process.kill)
-        yield ChildProcess(process, ours, log)
+        child = ChildProcess(process, ours, log)
+        stack.callback(child.kill)
+        yield child

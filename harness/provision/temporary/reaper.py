@@ -22,6 +22,8 @@ from pathlib import Path
 from harness.errors import MissingError
 from harness.module_command import module_command
 from harness.provision.temporary.owner import Owner
+from harness.worker.process import keeper
+from harness.worker.process.os_process import descendants
 
 # In the environment of every process of a run; its value is the run's folder.
 RUN_FOLDER_VARIABLE = "STRATBENCH_RUN_FOLDER"
@@ -31,6 +33,8 @@ _INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OWNER = "owner.json"
 _OWNERLESS_AGE_S = 60.0
 _BEGINNING_S = 1.0
+_KEEPERS_S = 4.0  # more than their own limits
+_CHECK_S = 0.02
 # A folder's name and Ray's sockets in it take up to 90 characters; Unix allows 107 in all.
 _LONGEST_BASE = 16
 _SESSION = 3  # of the fields of `_stat`
@@ -105,23 +109,28 @@ def _is_own(folder: Path) -> bool:
 
 
 def end_processes(folder: Path, *, deadline_s: float = 5.0) -> tuple[int, ...]:
-    """Kill every process that was started in the name of a run folder; return the ids of those found."""
-    pids = processes_of(folder)
-    for pid in pids:
-        _kill(pid)
-    limit_s = time.monotonic() + deadline_s
-    while time.monotonic() < limit_s and (left := processes_of(folder)):
-        for pid in left:
-            _kill(pid)
-        time.sleep(0.02)
+    """Kill every process that was started in the name of a run folder; return the ids of those found.
+
+    Keepers get time to end what is theirs, since they also remove shared memory.
+    """
+    pids = left = processes_of(folder)
+    started_s = time.monotonic()
+    while left and (waited_s := time.monotonic() - started_s) < deadline_s:
+        keepers = {pid for pid in left if _is_keeper(pid)} if waited_s < _KEEPERS_S else set()
+        for pid in keepers:
+            _send(pid, signal.SIGTERM)
+        for pid in set(left) - keepers - descendants(keepers):
+            _send(pid, signal.SIGKILL)
+        time.sleep(_CHECK_S)
+        left = processes_of(folder)
     return pids
 
 
 def processes_of(folder: Path) -> tuple[int, ...]:
-    """Find the processes started in the name of a run folder, but neither this one nor its owner."""
+    """Find the processes started in the name of a run folder, and theirs, but not this one or its owner."""
     wanted = f"{RUN_FOLDER_VARIABLE}={folder}".encode()
     owner = _owner_of(folder)
-    pids: list[int] = []
+    pids: set[int] = set()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
@@ -129,10 +138,19 @@ def processes_of(folder: Path) -> tuple[int, ...]:
             if wanted in _environment(entry).split(b"\0") or (
                 owner is not None and _works_for(entry, owner, folder)
             ):
-                pids.append(int(entry.name))
+                pids.add(int(entry.name))
         except OSError:
             continue  # ended meanwhile, or somebody else's
-    return tuple(pids)
+    # Code of a workload can have started those without any variables.
+    below = descendants(pids) - {os.getpid()} - ({owner.pid} if owner is not None else set())
+    return tuple(sorted(pids | below)) if pids else ()
+
+
+def _is_keeper(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().rstrip("\n") == keeper.NAME
+    except OSError:
+        return False
 
 
 def _works_for(process: Path, owner: Owner, folder: Path) -> bool:
@@ -238,9 +256,9 @@ def _short_temporary_directory() -> Path:
     return usual if len(str(usual)) <= _LONGEST_BASE else Path("/tmp")  # noqa: S108  mkdtemp makes it private
 
 
-def _kill(pid: int) -> None:
+def _send(pid: int, number: signal.Signals) -> None:
     try:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
     except OSError:
         return
 

@@ -6,12 +6,12 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from harness.worker.process import job_process, os_process
+from harness.worker.process import job_process, keeper
 
 
 def main(argv: Sequence[str]) -> None:
     """Serve jobs on an inherited socket until its other end is closed."""
-    os_process.die_with_parent(int(argv[1]))
+    keeper.go_on_kept(int(argv[1]))
     # A terminal sends Ctrl-C to everybody; only the driver should hear it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Graphs are millions of objects that live as long as the process; going through them again and again

@@ -7,10 +7,11 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from harness.worker.process import channel, os_process
+from harness.worker.process import channel, keeper, os_process
 from harness.worker.process.job import JobState
 from harness.worker.process.messages import JobError, pack_answer, unpack_job
 
@@ -61,18 +62,21 @@ def _flush() -> None:
             stream.flush()
 
 
-def start_in_child(jobs: socket.socket, log_path: str, parent_pid: int) -> None:
-    """Turn a just forked process into a worker process; does not return.
+def start_in_child(
+    jobs: socket.socket, log_path: str, parent_pid: int, announce: Callable[[int], None]
+) -> None:
+    """Turn a just forked process into the keeper of a worker process, and its child into that; do not return.
 
     Args:
         jobs: its channel, the only descriptor it keeps.
         log_path: where its standard output and error go, appended.
-        parent_pid: the process that forked it and that it dies with.
+        parent_pid: the process that forked it and that both die with.
+        announce: called with the id of the worker process.
     """
     status = 1
     try:
-        os_process.die_with_parent(parent_pid)
-        os.setpgid(0, 0)  # what it starts ends with it: see the zygote
+        keeper.go_on_kept(parent_pid, announce=announce)
+        os.setpgid(0, 0)  # a workload that signals its whole group reaches nobody else
         # A terminal sends Ctrl-C to everybody; only the driver should hear it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)

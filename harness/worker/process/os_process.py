@@ -3,9 +3,13 @@
 import ctypes
 import os
 import signal
+from collections.abc import Set
+from contextlib import suppress
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
 # Of the second and of the first version of control groups, as a container sees its own.
 _MEMORY_EVENTS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 
@@ -18,12 +22,55 @@ def die_with_parent(parent_pid: int) -> None:
     Raises:
         OSError: the kernel refused.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
         # The parent ended before the request was in place; nobody would send the signal any more.
         os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of descendants whose own parents end.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def set_name(name: str) -> None:
+    """Set the name by which the kernel lists this thread, up to 15 characters."""
+    _prctl(_PR_SET_NAME, ctypes.create_string_buffer(name.encode()))
+
+
+def _prctl(option: int, argument: object) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, argument, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
+
+
+def children(pid: int) -> set[int]:
+    """Ids of a process's children, of those that have ended and are not reaped yet, too."""
+    return {child for child, parent in _parents().items() if parent == pid}
+
+
+def descendants(pids: Set[int]) -> set[int]:
+    """Ids of the children of some processes, their children, and so on."""
+    parents = _parents()
+    found = set(pids)
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - pids
+
+
+def _parents() -> dict[int, int]:
+    """Parent of every process."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            # It can end meanwhile.
+            with suppress(OSError):
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    return parents
 
 
 def n_threads() -> int:

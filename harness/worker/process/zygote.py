@@ -1,11 +1,10 @@
 """The zygote: a process that has imported TensorFlow and Keras and forks fresh processes from that state.
 
-Its only thread waits on the control socket and on its children. It has no eager context, server or session,
-which is what makes a fork of it a fresh process. Run:
+Its only thread waits on the control socket and on the keepers of its processes. It has no eager context,
+server or session, which is what makes a fork of it a fresh process. Run:
 `python -m harness.worker.process.zygote CONTROL_FD PARENT_PID IMPORT…`.
 """
 
-import contextlib
 import gc
 import importlib
 import json
@@ -16,6 +15,8 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from harness.worker.process import job_process, os_process
 
@@ -43,10 +44,18 @@ def main(argv: Sequence[str]) -> None:
     _Zygote(control).serve()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Kept:
+    """A worker process and its keeper, which ends after it, with the same status."""
+
+    keeper_pid: int
+    pid: int
+
+
 class _Zygote:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
-        self._children: dict[int, int] = {}  # pidfd → pid
+        self._kept: dict[int, _Kept] = {}  # by the keeper's pidfd
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
 
@@ -67,26 +76,38 @@ class _Zygote:
         parent_pid = os.getpid()
         sys.stdout.flush()
         sys.stderr.flush()
-        pid = os.fork()
-        if pid == 0:
-            job_process.start_in_child(jobs, request["log_path"], parent_pid)
+        announced, announcing = os.pipe()
+        keeper_pid = os.fork()
+        if keeper_pid == 0:
+            job_process.start_in_child(
+                jobs,
+                request["log_path"],
+                parent_pid,
+                announce=partial(_announce, announcing),
+            )
+        os.close(announcing)
         jobs.close()
-        pidfd = os.pidfd_open(pid)
-        self._children[pidfd] = pid
+        pid = int(
+            os.read(announced, _MESSAGE_LIMIT) or keeper_pid
+        )  # nothing comes of a keeper that has ended
+        os.close(announced)
+        pidfd = os.pidfd_open(keeper_pid)
+        self._kept[pidfd] = _Kept(keeper_pid=keeper_pid, pid=pid)
         self._poll.register(pidfd, select.POLLIN)
         _send(self._control, {"event": "forked", "token": request["token"], "pid": pid})
         return True
 
     def _report_exit(self, pidfd: int) -> None:
-        pid = self._children.pop(pidfd)
+        kept = self._kept.pop(pidfd)
         self._poll.unregister(pidfd)
         os.close(pidfd)
-        # What a user's code has started outlives neither its process nor the case; until it is waited for,
-        # nobody else can have its id.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
-        _, status = os.waitpid(pid, 0)
-        _send(self._control, {"event": "exited", "pid": pid, "exit_code": os.waitstatus_to_exitcode(status)})
+        _, status = os.waitpid(kept.keeper_pid, 0)
+        exit_code = os.waitstatus_to_exitcode(status)
+        _send(self._control, {"event": "exited", "pid": kept.pid, "exit_code": exit_code})
+
+
+def _announce(descriptor: int, pid: int) -> None:
+    os.write(descriptor, str(pid).encode())
 
 
 def _send(control: socket.socket, message: dict[str, object]) -> None:

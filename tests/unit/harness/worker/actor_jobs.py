@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from multiprocessing import resource_tracker, shared_memory
 from pathlib import Path
 
 from harness.worker.process.job import JobState
@@ -40,3 +41,37 @@ def exit_beside_a_child(state: JobState) -> None:
     if os.fork() == 0:
         time.sleep(3600)
     os._exit(3)
+
+
+def start_daemon(state: JobState, makes_memory: bool) -> int:
+    """Start a process that leaves its parent, session, group and variables; it may make shared memory."""
+    started, starting = os.pipe()
+    name = f"stratbench-test-{os.getpid()}-daemon"
+    code = (
+        "import mmap, os, time\n"
+        "if os.fork(): os._exit(0)\n"
+        "os.setsid()\n"
+        "if os.fork(): os._exit(0)\n"
+        + (
+            f"file = open('/dev/shm/{name}', 'w+b'); file.truncate(4096)\n"
+            "held = mmap.mmap(file.fileno(), 4096); file.close()\n"
+            if makes_memory
+            else ""
+        )
+        + f"os.write({starting}, str(os.getpid()).encode())\n"
+        "time.sleep(3600)\n"
+    )
+    command = [sys.executable, "-S", "-c", code]
+    subprocess.run(command, env={}, pass_fds=(starting,), start_new_session=True, check=True)
+    os.close(starting)
+    with os.fdopen(started, "rb", buffering=0) as pipe:
+        return int(pipe.read(20))
+
+
+def make_memory(state: JobState, is_tracked: bool) -> str:
+    """Make shared memory and drop it, or hold it where Python's own tracker knows nothing of it."""
+    memory = shared_memory.SharedMemory(create=True, size=4096)
+    if not is_tracked:
+        resource_tracker.unregister(f"/{memory.name}", "shared_memory")
+        state.stack.callback(memory.close)
+    return memory.name

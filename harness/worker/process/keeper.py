@@ -1,0 +1,229 @@
+"""The keeper of a worker's process: its parent, which ends with it all that the code of a workload has left.
+
+Orphans of the process come to the keeper, whatever session they have moved to and whatever variables they
+have dropped. Shared memory that the process or its descendants have made is removed after them: the kernel
+announces each new name in `/dev/shm`, and it is theirs if one of them has it open at that moment. What nobody
+is seen to hold is left alone, for another program may have made it.
+"""
+
+import ctypes
+import os
+import resource
+import select
+import signal
+import stat
+import struct
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Never
+
+from harness.worker.process import os_process
+
+NAME = "keeper"
+"""Name by which the kernel lists keepers."""
+_ORPHANS_S = 3.0  # for orphans to be gone once they are killed
+# Python's own process that unlinks the shared memory of a program that has ended; so has joblib one.
+_UNLINKS_MEMORY = b"resource_tracker"
+_UNLINKING_S = 1.0
+_CHECK_S = 0.005
+_FAILED = 1 << 8  # exit status 1, as the kernel writes it
+_MEMORY = Path("/dev/shm")  # noqa: S108 - the kernel's place for shared memory, not one for files of ours
+_IN_CREATE = 0x100
+_EVENT = struct.Struct("iIII")
+_BATCH_BYTES = 65536
+
+
+def go_on_kept(parent_pid: int, *, announce: Callable[[int], None] | None = None) -> None:
+    """Go on in a child of this process; this process becomes its keeper and does not return.
+
+    The keeper ends as the child did, and ends the child when the parent is gone or it gets SIGTERM itself.
+
+    Args:
+        parent_pid: process that has started this one.
+        announce: called in the keeper with the child's id.
+    """
+    keeper_pid = os.getpid()
+    os_process.adopt_orphans()
+    # Before the child can make any.
+    memory = _MemoryWatch()
+    # Whoever asks for the child's end before there is one waits.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    child_pid = os.fork()
+    if child_pid == 0:
+        for descriptor in memory.descriptors:
+            os.close(descriptor)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+        os_process.die_with_parent(keeper_pid)
+        return
+    status = _FAILED
+    try:
+        os_process.set_name(NAME)
+        if announce is not None:
+            announce(child_pid)
+        os_process.close_other_descriptors(set(memory.descriptors))
+        status = _keep(child_pid, parent_pid, memory)
+    except BaseException:  # noqa: BLE001  the caller's stack must not unwind in here; the child ends with it
+        traceback.print_exc()
+    finally:
+        _end_with(status)
+
+
+def _keep(child_pid: int, parent_pid: int, memory: "_MemoryWatch") -> int:
+    """Wait for the child's end and remove what it leaves; return its exit status as the kernel has it."""
+
+    def kill(*_: object) -> None:
+        os.kill(child_pid, signal.SIGKILL)  # nobody else can have its id, for it is not reaped yet
+
+    poll = select.poll()
+    child = os.pidfd_open(child_pid)
+    for descriptor in (child, *memory.descriptors):
+        poll.register(descriptor, select.POLLIN)
+    signal.signal(signal.SIGTERM, kill)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, lambda *_: _reap_orphans(child_pid))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    with suppress(ProcessLookupError):
+        poll.register(os.pidfd_open(parent_pid), select.POLLIN)
+    if os.getppid() != parent_pid:
+        kill()
+    while child not in (ready := {descriptor for descriptor, _ in poll.poll()}):
+        memory.note(child_pid)
+        for parent in ready - {*memory.descriptors}:
+            poll.unregister(parent)
+            kill()
+    memory.note(child_pid)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _, status = os.waitpid(child_pid, 0)
+    _end_orphans()
+    memory.remove()
+    return status
+
+
+def _reap_orphans(child_pid: int) -> None:
+    """Take note of orphans that have ended by themselves."""
+    with suppress(ChildProcessError):
+        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+            if ended.si_pid == child_pid:
+                return
+            os.waitpid(ended.si_pid, 0)
+
+
+def _end_orphans() -> None:
+    """Kill all children, whose own come to this process in turn, until there are none."""
+    started_s = time.monotonic()
+    while (waited_s := time.monotonic() - started_s) < _ORPHANS_S:
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        for pid in os_process.children(os.getpid()):
+            # What unlinks memory ends by itself after all others.
+            if waited_s > _UNLINKING_S or not _unlinks_memory(pid):
+                with suppress(PermissionError):  # another user's now
+                    os.kill(pid, signal.SIGKILL)
+        time.sleep(_CHECK_S)
+
+
+def _unlinks_memory(pid: int) -> bool:
+    try:
+        return _UNLINKS_MEMORY in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def _end_with(status: int) -> Never:
+    """End as a process with that status did."""
+    if os.WIFSIGNALED(status):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the child has written its own
+        number = os.WTERMSIG(status)
+        with suppress(OSError, ValueError):  # SIGKILL takes no handler
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
+        os.kill(os.getpid(), number)
+    os._exit(os.WEXITSTATUS(status))
+
+
+@dataclass(frozen=True, slots=True)
+class _Inode:
+    """What a name stands for, by which another of that name is distinguished."""
+
+    device: int
+    number: int
+
+    @staticmethod
+    def of(status: os.stat_result) -> "_Inode":
+        return _Inode(status.st_dev, status.st_ino)
+
+
+class _MemoryWatch:
+    """Names of shared memory, from now on. It sees none where the kernel has no watch left for this user."""
+
+    def __init__(self) -> None:
+        self._made: dict[Path, _Inode] = {}
+        libc = ctypes.CDLL(None, use_errno=True)
+        descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.descriptors: tuple[int, ...] = () if descriptor < 0 else (descriptor,)
+        """Ready to read when there are new names."""
+        for watch in self.descriptors:
+            libc.inotify_add_watch(watch, os.fsencode(_MEMORY), _IN_CREATE)
+
+    def note(self, child_pid: int) -> None:
+        """Take note of the new names that this process's child, or any other descendant, holds."""
+        for name in self._new_names():
+            with suppress(OSError):  # unlinked again, as semaphores are
+                status = (_MEMORY / name).lstat()
+                inode = _Inode.of(status)
+                if stat.S_ISREG(status.st_mode) and _is_held(inode, child_pid):
+                    self._made[_MEMORY / name] = inode
+
+    def remove(self) -> None:
+        """Unlink what is still there of them."""
+        for path, inode in self._made.items():
+            with suppress(OSError):
+                if _Inode.of(path.lstat()) == inode:
+                    path.unlink()
+
+    def _new_names(self) -> list[str]:
+        names: list[str] = []
+        for descriptor in self.descriptors:
+            with suppress(BlockingIOError):
+                while content := os.read(descriptor, _BATCH_BYTES):
+                    names += _names_of(content)
+        return names
+
+
+def _names_of(events: bytes) -> Iterator[str]:
+    while events:
+        *_, n_bytes = _EVENT.unpack_from(events)
+        name = events[_EVENT.size : _EVENT.size + n_bytes].rstrip(b"\0")
+        if name:  # there is none where events were lost
+            yield os.fsdecode(name)
+        events = events[_EVENT.size + n_bytes :]
+
+
+def _is_held(inode: _Inode, child_pid: int) -> bool:
+    # The child first: whoever closes what it has made may do so at once.
+    return _holds(child_pid, inode) or any(
+        _holds(pid, inode) for pid in os_process.descendants({os.getpid()}) - {child_pid}
+    )
+
+
+def _holds(pid: int, inode: _Inode) -> bool:
+    """Whether a process has a file open, or mapped."""
+    try:
+        descriptors = os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208
+        for descriptor in descriptors:
+            with suppress(OSError):
+                if _Inode.of(os.stat(f"/proc/{pid}/fd/{descriptor}")) == inode:  # noqa: PTH116
+                    return True
+        device = f"{os.major(inode.device):02x}:{os.minor(inode.device):02x}"
+        wanted = f" {device} {inode.number} "
+        return wanted in Path(f"/proc/{pid}/maps").read_text()
+    except OSError:
+        return False
