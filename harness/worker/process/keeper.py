@@ -75,27 +75,33 @@ def go_on_kept(parent_pid: int, *, announce: Callable[[int], None] | None = None
 def _keep(child_pid: int, parent_pid: int, memory: "_MemoryWatch") -> int:
     """Wait for the child's end and remove what it leaves; return its exit status as the kernel has it."""
 
-    def kill(*_: object) -> None:
-        os.kill(child_pid, signal.SIGKILL)  # nobody else can have its id, for it is not reaped yet
-
-    poll = select.poll()
-    child = os.pidfd_open(child_pid)
-    for descriptor in (child, *memory.descriptors):
-        poll.register(descriptor, select.POLLIN)
-    signal.signal(signal.SIGTERM, kill)
+    heard, hears = os.pipe2(os.O_NONBLOCK)
+    signal.set_wakeup_fd(hears)
+    for number in (signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, lambda *_: _reap_orphans(child_pid))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    child = os.pidfd_open(child_pid)
+    poll = select.poll()
+    for descriptor in (child, heard, *memory.descriptors):
+        poll.register(descriptor, select.POLLIN)
     with suppress(ProcessLookupError):
         poll.register(os.pidfd_open(parent_pid), select.POLLIN)
     if os.getppid() != parent_pid:
-        kill()
-    while child not in (ready := {descriptor for descriptor, _ in poll.poll()}):
+        os.kill(child_pid, signal.SIGKILL)  # nobody else can have its id, for it is not reaped yet
+    while True:
+        ready = {descriptor for descriptor, _ in poll.poll()}
         memory.note(child_pid)
-        for parent in ready - {*memory.descriptors}:
+        if child in ready:
+            break
+        signals = os.read(heard, _BATCH_BYTES) if heard in ready else b""
+        ended_parents = ready - {heard, *memory.descriptors}
+        for parent in ended_parents:
             poll.unregister(parent)
-            kill()
-    memory.note(child_pid)
+        if ended_parents or signal.SIGTERM in signals:
+            os.kill(child_pid, signal.SIGKILL)
+        _reap_orphans(child_pid)
+    signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _, status = os.waitpid(child_pid, 0)
