@@ -216,7 +216,7 @@ def open_run(
     Returns:
         The folder, locked; close it.
     Raises:
-        UsageError: not empty without `resume`, another spec, in use, or not writable.
+        UsageError: repeats without `resume`, files of others, another spec, in use, or not writable.
         StoreError: `run.json` is damaged, or a later version wrote one of the results.
     """
     now = datetime.now(UTC)
@@ -253,7 +253,7 @@ def _is_empty(path: Path) -> bool:
 
 
 def _check_resumable(path: Path, *, spec_hash: str, resume: bool) -> None:
-    if not resume:
+    if not resume and not _has_only_begun(path):
         raise UsageError(
             f"{path} is not empty; add --resume to go on with it or name another folder", field="out"
         )
@@ -271,6 +271,13 @@ def _check_resumable(path: Path, *, spec_hash: str, resume: bool) -> None:
             f"{str(stored)[:12]}; use its own {path / EXPERIMENT} or name another folder",
             field="out",
         )
+
+
+def _has_only_begun(path: Path) -> bool:
+    """Whether a run was refused, or ended, before any repeat of it began."""
+    results = path / RESULTS
+    has_results = results.exists() and results.stat().st_size > 0
+    return (path / RUN_FILE).is_file() and not has_results and not any(path.glob(f"{CASES}/*/*"))
 
 
 def _started_only(path: Path) -> bool:

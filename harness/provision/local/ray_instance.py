@@ -14,7 +14,7 @@ from harness.errors import first_line
 from harness.provision.failures import ProvisionError
 from harness.provision.ray.settings import chatter_in, ray_environment, write_token
 from harness.provision.temporary.owner import parent, start_time
-from harness.provision.temporary.reaper import end_processes, processes_of
+from harness.provision.temporary.reaper import end_processes, processes_of, require_room
 
 _Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 _OBJECT_STORE_BYTES = 256 * 2**20
@@ -82,6 +82,7 @@ def own_ray(folder: Path, *, n_actors: int, log_path: Path) -> Iterator[OwnRay]:
             except Exception as error:
                 if _OUT_OF_TIME not in str(error):
                     raise
+                require_room(folder)
                 # Ray gives its servers 30 s and has no setting for it, which a busy machine can exceed.
                 notes.append(f"Ray started at the second attempt: {first_line(str(error))}")
                 ray.shutdown()

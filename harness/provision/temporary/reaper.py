@@ -33,6 +33,8 @@ _INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OWNER = "owner.json"
 _OWNERLESS_AGE_S = 60.0
 _BEGINNING_S = 1.0
+_BEGIN_BYTES = 16 * 2**20  # for logs of Ray's servers, and a small model
+_GO_ON_BYTES = 2**18
 _KEEPERS_S = 4.0  # more than their own limits
 _CHECK_S = 0.02
 # A folder's name and Ray's sockets in it take up to 90 characters; Unix allows 107 in all.
@@ -46,12 +48,19 @@ def run_folder(base: Path | None = None) -> Iterator[Path]:
 
     Args:
         base: parent, default the temporary directory where its name is short enough for sockets, else `/tmp`.
+    Raises:
+        MissingError: it has no room to begin, or something failed and it is gone or full by then.
     """
     parent = base or _short_temporary_directory()
     with ExitStack() as stack:
         with _interruptions_wait():
             folder = stack.enter_context(owned(parent / f"{PREFIX}{secrets.token_hex(4)}"))
-        yield folder
+        try:
+            yield folder
+        except Exception:
+            # Whatever failed, it may have said nothing of this.
+            require_room(folder)
+            raise
 
 
 @contextmanager
@@ -82,10 +91,31 @@ def _make_owned(folder: Path) -> None:
         folder.mkdir(mode=0o700)
         (folder / _OWNER).write_text(Owner.this_process().to_text())
     except OSError as error:
-        raise MissingError(
-            f"the temporary directory {folder.parent} must take files, got {error.strerror}; make room, or "
-            "set TMPDIR to another"
-        ) from None
+        raise _unusable(folder, error.strerror) from None
+    require_room(folder, _BEGIN_BYTES)
+
+
+def require_room(folder: Path, n_bytes: int = _GO_ON_BYTES) -> None:
+    """Refuse a run folder that is gone, or that has no room.
+
+    Args:
+        n_bytes: that must be free.
+    Raises:
+        MissingError: it is one of both.
+    """
+    try:
+        free_bytes = shutil.disk_usage(folder).free
+    except OSError as error:
+        raise _unusable(folder, f"{folder.name} removed ({error.strerror})") from None
+    if free_bytes < n_bytes:
+        raise _unusable(folder, f"{free_bytes / 2**20:.1f} MiB free of {n_bytes / 2**20:g} needed")
+
+
+def _unusable(folder: Path, got: str | None) -> MissingError:
+    return MissingError(
+        f"the temporary directory {folder.parent} must take files, got {got}; make room, or set "
+        "TMPDIR to another"
+    )
 
 
 def reap(base: Path | None = None) -> tuple[Path, ...]:

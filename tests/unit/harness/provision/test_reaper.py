@@ -1,12 +1,14 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from waiting import eventually
@@ -226,6 +228,43 @@ def test_a_temporary_directory_that_is_full_is_named(tmp_path: Path, monkeypatch
     with pytest.raises(MissingError, match=told), run_folder(tmp_path):
         pass
     assert not list(tmp_path.glob("stratbench-*"))
+
+
+def test_a_temporary_directory_with_too_little_room_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=2**20))
+    told = f"the temporary directory {tmp_path} must take files, got 1.0 MiB free of 16 needed; make room, or"
+    with pytest.raises(MissingError, match=told), run_folder(tmp_path):
+        pass
+    assert not list(tmp_path.glob("stratbench-*"))
+
+
+def fail_in(base: Path, before: Callable[[Path], object]) -> None:
+    """A command that fails without a word of its folder."""
+    with run_folder(base) as folder:
+        before(folder)
+        raise TimeoutError("of another program")
+
+
+def test_a_failure_after_the_folder_is_gone_names_its_directory(tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match=f"{tmp_path} must take files, got .* removed"):
+        fail_in(tmp_path, shutil.rmtree)
+
+
+def test_a_failure_after_the_folder_is_full_names_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(_folder: Path) -> None:
+        monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=0))
+
+    with pytest.raises(MissingError, match=f"{tmp_path} must take files, got 0.0 MiB free"):
+        fail_in(tmp_path, fill)
+
+
+def test_a_failure_while_there_is_room_stays_what_it_is(tmp_path: Path) -> None:
+    with pytest.raises(TimeoutError, match="of another program"):
+        fail_in(tmp_path, Path.exists)
 
 
 def test_a_folder_that_goes_while_it_is_looked_at_is_left_out(

@@ -46,11 +46,32 @@ def test_a_folder_above_the_current_one_is_named_from_the_root_on(
         assert folder.path == Path("run")
 
 
-def test_a_folder_with_results_is_left_alone_without_resume(run: RunFolder) -> None:
+@pytest.mark.parametrize("has_record", [True, False])
+def test_a_folder_with_repeats_is_left_alone_without_resume(run: RunFolder, has_record: bool) -> None:
+    if has_record:
+        run.append(made_record("a"))
+    else:
+        run.begin_repeat("a", 0)
     run.close()
     with pytest.raises(UsageError, match=r"out: .* is not empty; add --resume") as caught:
         opened(run.path)
     assert caught.value.exit_status == EXIT_USAGE
+
+
+def test_a_folder_of_a_run_that_was_refused_is_taken_by_the_corrected_command(run: RunFolder) -> None:
+    _ = run.cases
+    (run.path / "logs").mkdir()
+    (run.path / "logs" / "zygote-0.log").write_text("refused\n")
+    run.close()
+    with open_run(run.path, experiment={"name": "corrected"}, environment={}) as folder:
+        assert folder.records == ()
+        assert folder.run.startswith("corrected-")
+
+
+def test_files_that_no_run_has_made_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine\n")
+    with pytest.raises(UsageError, match="is not empty"):
+        opened(tmp_path)
 
 
 def test_resume_says_what_is_done_and_tries_the_rest_again(run: RunFolder) -> None:
