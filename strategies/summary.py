@@ -16,6 +16,7 @@ from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import ancestors
 from strategies.ir.variable import Variable
 from strategies.passes.replicate.hoist_reads import HoistReads
+from strategies.passes.update.linear_rows import read_linearly
 from strategies.plan.schema import BatchSummary, StatisticSummary, StepSummary, VariableSummary
 from strategies.topology import Topology
 
@@ -32,6 +33,7 @@ def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, fl
     reach = update_reach(hoisted)
     parts_apart = [reach.parts_apart(along) for along in spreads]
     sparse = {b.variable for b in step.boundaries if b.indices is not None}
+    linear = read_linearly(step)
     crossings = Counter(b.variable for b in step.boundaries)
     dense = Counter(b.variable for b in step.boundaries if b.indices is None and b.variable in sparse)
     updates = Counter(region.variable for region in step.regions)
@@ -51,6 +53,7 @@ def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, fl
             bytes=element_bytes(v.dtype) * n_elements(dims),
             sparse=v.name in sparse,
             rows_per_example=rows_per_example.get(v.name),
+            linear_rows=v.name in linear,
             synced=v.name in crossings,
             readiness=step.readiness.get(v.name),
             partitionable_axes=axes.get(v.name, ()),

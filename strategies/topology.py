@@ -60,6 +60,7 @@ class Topology:
         device: what a replica runs on.
         micro_batches: k, in which a replica takes its examples, one after the other.
         global_statistics: layers that normalise by statistics of a batch take those of the whole one.
+        merges_rows: updates take one row of a sparse gradient for each id, the sum of all rows with it.
     """
 
     replicas_per_task: tuple[int, ...]
@@ -67,6 +68,7 @@ class Topology:
     device: Device = "cpu"
     micro_batches: int = 1
     global_statistics: bool = False
+    merges_rows: bool = False
 
     def __post_init__(self) -> None:
         if not self.replicas_per_task or min(self.replicas_per_task) < 1:

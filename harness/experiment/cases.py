@@ -32,6 +32,7 @@ from strategies.plan.execution import Execution
 _BATCH_SIZE = "batch_size"
 CONTROL = "none"
 FUSED = "fused_update"
+MERGING = "merge_rows"
 """The strategy that computes as much as others and sends nothing."""
 TWIN = "aa"
 """In place of a parameter, in the name of a case that is the baseline once more."""
@@ -212,7 +213,7 @@ def _missing_controls(cases: Sequence[Case]) -> tuple[Case, ...]:
     controls = [
         _case(
             case.workload,
-            StrategyRef(name=CONTROL, params={} if _fused(case) else {FUSED: False}),
+            StrategyRef(name=CONTROL, params=_update_params(case)),
             case.shape,
             case.batch_rule,
             case.computation,
@@ -224,8 +225,11 @@ def _missing_controls(cases: Sequence[Case]) -> tuple[Case, ...]:
     return tuple({control.id: control for control in controls if control.id not in there}.values())
 
 
-def _fused(case: Case) -> bool:
-    return Execution.of(case.chosen.params).fused_update
+def _update_params(case: Case) -> dict[str, Scalar]:
+    """What a control needs to make its updates as a case does."""
+    fused = {} if Execution.of(case.chosen.params).fused_update else {FUSED: False}
+    merging = {name: value for name, value in case.strategy.params.items() if name == MERGING and value}
+    return {**fused, **merging}
 
 
 def _twin(case: Case) -> Case:

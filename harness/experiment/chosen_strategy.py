@@ -87,6 +87,20 @@ def spelt(ref: StrategyRef) -> StrategyRef:
     return replace(ref, params={**ref.params, **changed}) if changed else ref
 
 
+def merging_rows(ref: StrategyRef) -> StrategyRef:
+    """The reference with `merge_rows=true` where it may say so and says nothing of it.
+
+    TensorFlow's own strategies run what their users would run, and an edited plan says what it does.
+    """
+    from strategies.builders.equal_rows import MERGE_ROWS
+    from strategies.planning.registry import STRATEGIES
+
+    rewriting = {each.name for each in STRATEGIES if each.runner == "graph"}
+    if MERGE_ROWS.name in ref.params or not (ref.is_builder or ref.name in rewriting):
+        return ref
+    return replace(ref, params={**ref.params, MERGE_ROWS.name: True})
+
+
 def source_hash(reference: str) -> str | None:
     """Hash of the file that a reference names, when it was first asked for; 64 hex digits (sha256).
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from harness.errors import UsageError
-from harness.experiment.chosen_strategy import spelt
+from harness.experiment.chosen_strategy import merging_rows, spelt
 from harness.experiment.cluster_section import (
     cluster_from,
     connection_around,
@@ -148,9 +148,11 @@ def resolve(document: Mapping[str, object], *, strategies_replaced: bool = False
     from harness.experiment.schema import validate
 
     model = validate(document)
+    merge_rows = model.measure.merge_rows
     strategies = tuple(
         dict.fromkeys(
-            _strategy(item, field=f"strategies[{index}]") for index, item in enumerate(model.strategies)
+            _strategy(item, field=f"strategies[{index}]", merge_rows=merge_rows)
+            for index, item in enumerate(model.strategies)
         )
     )
     baseline, notes = _baseline(model, strategies, replaced=strategies_replaced)
@@ -176,8 +178,9 @@ def resolve(document: Mapping[str, object], *, strategies_replaced: bool = False
     )
 
 
-def _strategy(item: object, *, field: str) -> StrategyRef:
-    return spelt(strategy_from(item, field=field))
+def _strategy(item: object, *, field: str, merge_rows: bool = False) -> StrategyRef:
+    ref = spelt(strategy_from(item, field=field))
+    return merging_rows(ref) if merge_rows else ref
 
 
 def _workloads(items: Sequence[object]) -> Iterator[WorkloadRef]:
@@ -294,7 +297,7 @@ def _baseline(
     if wanted is None:
         singles = [ref for ref in strategies if ref.name == "single"]
         return (singles or strategies)[0], ()
-    ref = _strategy(wanted, field="compare.baseline")
+    ref = _strategy(wanted, field="compare.baseline", merge_rows=model.measure.merge_rows)
     if ref in strategies:
         return ref, ()
     if not replaced:

@@ -123,6 +123,7 @@ class MeasureSection(_Section):
     precision: Sweep[PrecisionName] = [AS_WRITTEN]
     xla: Sweep[bool] = [False]
     input: Literal["staged", "pipeline"] = "staged"
+    merge_rows: bool = False
 
 
 class FilterSection(_Section):

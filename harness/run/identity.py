@@ -104,6 +104,7 @@ def identity(
             xla=case.computation.xla,
             input=measure.input,
             freed_memory="kept",
+            sparse_duplicates=None,
             scenario=case.scenario.name,
             faults=tuple(f"worker {fault.worker}: {fault}" for fault in case.scenario.faults),
         ),

@@ -45,7 +45,7 @@ class RunRecorder:
         for record in records:
             if record.equivalence is not None and record.equivalence.checked:
                 self._verdicts[record.case] = record.equivalence
-            self._remember_control(record)
+        self._remember_control(record)
 
     def verdict(self, case: Case) -> Equivalence | None:
         """The verdict of a case that was checked already."""
@@ -76,8 +76,11 @@ class RunRecorder:
         link = link_of_record(case.shape.rate_mbit, run.links)
         if doubt is None:
             doubt = implausible_rate(link, tcp_matrix, mean_s=measured.step_s.mean)
+        asked = identity(self.spec, self.run, self._origin, slot, site, wall_s)
+        assert asked.method is not None
         record = replace(
-            identity(self.spec, self.run, self._origin, slot, site, wall_s),
+            asked,
+            method=replace(asked.method, sparse_duplicates=plan.sparse_duplicates),
             link=link,
             status="ok" if doubt is None else "implausible",
             plausibility=doubt,

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from strategies.builders import all_reduce, parameter_server
+from strategies.builders.equal_rows import ALWAYS_MERGED, check_always_merged
 from strategies.builders.waiting import KNOBS
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.plan.aggregation import (
@@ -40,7 +41,7 @@ RULE = (
     Param(name="pre", type=str, default=NONE, choices=(NONE, MIXING, BUCKETING)),
     Param(name="bucket_size", type=int, default=None, minimum=1),
 )
-PARAMS = (*RULE, *KNOBS)
+PARAMS = (*RULE, *KNOBS, ALWAYS_MERGED)
 SERVERS = (
     Param(name="servers", type=int, default=1, minimum=1),
     Param(name="lying", type=int, default=0, minimum=0),
@@ -53,7 +54,10 @@ def settle(params: Params, otherwise: StrategyClass) -> StrategyClass:
 
     Args:
         otherwise: of the plain mean of all.
+    Raises:
+        StrategyError: rows of equal ids are to be kept.
     """
+    check_always_merged("robust", params, "a rule sees one vector of each worker")
     return otherwise if params.get("rule") == MEAN and params.get("pre") in (None, NONE) else "statistical"
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from strategies.builders.equal_rows import ALWAYS_MERGED, check_always_merged
 from strategies.builders.partition_choices import few
 from strategies.builders.waiting import SYNC_BATCH_NORM
 from strategies.errors import StrategyError, UnsupportedError
@@ -21,6 +22,7 @@ PARAMS = (
     Param(name="steps_per_loop", type=int, default=10, minimum=1, maximum=_MOST_STEPS, tunable=(1, 10, 100)),
     SYNC_BATCH_NORM,
     MATMUL,
+    ALWAYS_MERGED,
 )
 NOT_IN_PARTS = (
     "variables lie in parts by this plan where cores are emulated, got device tpu, where TensorFlow's own "
@@ -60,8 +62,10 @@ def settle(params: Params, strategy_class: StrategyClass) -> StrategyClass:
     """The class that it has.
 
     Raises:
-        StrategyError: variables are to be resharded between iterations that the host does not see.
+        StrategyError: variables are to be resharded between iterations that the host does not see, or rows
+            of equal ids are to be kept.
     """
+    check_always_merged("tpu-replicate", params, "cores run programs of known shapes")
     if params["reshard"] and params["device_loop"]:
         raise StrategyError(
             "strategy 'tpu-replicate': reshard=true needs a loop of the host, got device_loop=true; drop one "

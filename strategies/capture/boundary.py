@@ -198,7 +198,7 @@ class BoundaryRecorder:
             values = tf.identity(gradient.values, name=f"{slug}/values")
             indices = tf.identity(gradient.indices, name=f"{slug}/indices")
             self.marks.append(BoundaryMark(call, handle, values.op.name, indices.op.name))
-            return merge_duplicates(values, indices, _dense_shape(source, gradient), name=f"{slug}/merged")
+            return tf.IndexedSlices(values, indices, _dense_shape(source, gradient))
 
 
 @contextmanager
@@ -221,20 +221,6 @@ def _dense_shape(source: "tf.Variable | keras.Variable", gradient: tf.IndexedSli
     if shape is None or not (known := raw_variable(source).shape).is_fully_defined():
         return shape
     return tf.constant(known.as_list(), shape.dtype)
-
-
-def merge_duplicates(
-    values: tf.Tensor, indices: tf.Tensor, dense_shape: tf.Tensor | None, *, name: str
-) -> tf.IndexedSlices:
-    """One row per id, rows of equal ids summed, ids in the order of their first appearance.
-
-    Args:
-        values: [n_rows, …]. indices: [n_rows].
-    """
-    with tf.name_scope(f"{name}/"):
-        ids, position = tf.unique(indices)
-        rows = tf.math.unsorted_segment_sum(values, position, tf.size(ids))
-        return tf.IndexedSlices(rows, ids, dense_shape)
 
 
 def boundary_slug(variable: "tf.Variable | keras.Variable") -> str:

@@ -35,6 +35,7 @@ class Boundary:
         role: gradient, state (the value about to be assigned to a forward state variable), or variable (the
             value of an updated one, about to be assigned to it).
         rule: mean, sum or first-replica; of gradients it is the loss's reduction.
+        merged: rows of equal ids are summed behind the boundary, so that they may be summed before it too.
         rank: the replica whose copy of the variable is updated; None when all share one.
         contributions: empty before replication.
         level: how many boundaries are crossed in a row, with updates between them, itself included;
@@ -49,6 +50,7 @@ class Boundary:
     values: str
     indices: str | None = None
     index_dtype: DType | None = None
+    merged: bool = False
     rank: int | None = None
     contributions: tuple[Contribution, ...] = ()
     level: int = 1

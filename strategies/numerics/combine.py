@@ -52,16 +52,55 @@ def concat_rows(*tensors: tf.Tensor, weights: tuple[float, ...]) -> tuple[tf.Ten
 
 
 def merge_rows(rows: tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """One row per id, equal ids summed, ids ascending.
+    """One row per id, equal ids summed, ids in the order of their first appearance.
 
     Args:
         rows: [n, …]. ids: [n].
     Returns:
         rows [n_unique, …] and ids [n_unique], in their types.
     """
-    order = tf.argsort(ids, stable=True)
-    unique, position = tf.unique(tf.gather(ids, order))
-    return tf.math.unsorted_segment_sum(tf.gather(rows, order), position, tf.size(unique)), unique
+    unique, position = tf.unique(ids)
+    return tf.math.unsorted_segment_sum(rows, position, tf.size(unique)), unique
+
+
+def merge_ascending(rows: tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """One row per id, equal ids summed, ids ascending as int64: what a sparse accumulator takes.
+
+    Args:
+        rows: [n, …]. ids: [n].
+    """
+    merged, unique = merge_rows(rows, ids)
+    order = tf.argsort(unique)
+    return tf.gather(merged, order), tf.cast(tf.gather(unique, order), tf.int64)
+
+
+def number_rows(rows: tf.Tensor, ids: tf.Tensor, *, n_ids: int, first: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Rows and ids that are all different and ascend, so that a sparse accumulator adds up no two of them.
+
+    Args:
+        rows: [n, …]. ids: [n], from 0 to n_ids.
+        first: number of the first row.
+    Returns:
+        the rows, and number of the row × n_ids + id as int64 [n].
+    """
+    numbers = first + tf.range(tf.size(ids, out_type=tf.int64), dtype=tf.int64)
+    return rows, numbers * n_ids + tf.cast(ids, tf.int64)
+
+
+def later_numbers(numbered: tf.Tensor, n_before: tf.Tensor, *, stride: int, n_slots: int) -> tf.Tensor:
+    """Numbered ids after those of the contributions that an accumulator holds already.
+
+    Args:
+        numbered: [n], as `number_rows` makes them from 0.
+        n_before: contributions that are held.
+        stride: between the first ids of two contributions. n_slots: after so many they begin anew.
+    """
+    return numbered + tf.cast(n_before % n_slots, tf.int64) * stride
+
+
+def numbered_ids(numbered: tf.Tensor, *, n_ids: int, dtype: str) -> tf.Tensor:
+    """The ids of numbered rows: [n]."""
+    return tf.cast(numbered % n_ids, dtype)
 
 
 def dense_rows(rows: tf.Tensor, ids: tf.Tensor, *, n_rows: int, shape: tuple[int, ...]) -> tf.Tensor:

@@ -47,16 +47,19 @@ def take_back(*, shares: tuple[tuple[tuple[int, ...], ...], ...], dtype: int) ->
     ]
 
 
-def hand_over_rows(*tensors: tf.Tensor, n_replicas: int) -> tuple[tf.Operation]:
-    """Give rows and ids of this worker's replicas to the transport, equal ids merged, and go on.
+def hand_over_rows(*tensors: tf.Tensor, n_replicas: int, merged: tuple[bool, ...]) -> tuple[tf.Operation]:
+    """Give rows and ids of this worker's replicas to the transport, and go on.
 
     Args:
         tensors: of each sparse gradient the rows [n, …] of each replica, then the ids [n] of each.
+        merged: of each sparse gradient, whether rows of equal ids are summed.
     """
     vectors: list[tf.Tensor] = []
     rest = iter(tensors)
-    while gradient := list(islice(rest, 2 * n_replicas)):
-        rows, ids = merge_rows(*concat_rows(*gradient, weights=(1.0,) * n_replicas))
+    for is_merged in merged:
+        rows, ids = concat_rows(*islice(rest, 2 * n_replicas), weights=(1.0,) * n_replicas)
+        if is_merged:
+            rows, ids = merge_rows(rows, ids)
         vectors += [tf.reshape(rows, [-1]), ids]
     return (tf.raw_ops.PyFunc(input=vectors, token="", Tout=[]),)
 

@@ -38,9 +38,11 @@ from strategies.passes.tpu.replicated.dense_rows import DenseRows
 from strategies.passes.tpu.replicated.replicate import ReplicateComputation
 from strategies.passes.tpu.reshard.host_loop_reshard import HostLoopReshard
 from strategies.passes.update.fuse import FuseUpdates
+from strategies.passes.update.merge_rows import MergeRows
 from strategies.plan.schema import Plan
 
 PASSES: tuple[type[Pass], ...] = (
+    MergeRows,
     FuseUpdates,
     HoistReads,
     PartitionVariables,
@@ -81,6 +83,7 @@ Each says by itself whether a plan needs it.
 """
 
 CORE_PASSES: tuple[type[Pass], ...] = (
+    MergeRows,
     FuseUpdates,
     HoistReads,
     DenseRows,
@@ -93,16 +96,18 @@ CORE_PASSES: tuple[type[Pass], ...] = (
 """Those for replicas that are cores, which run one computation together."""
 
 
-TPU_PASSES: tuple[type[Pass], ...] = (FuseUpdates, HoistReads, DenseRows, ReplicateComputation)
+TPU_PASSES: tuple[type[Pass], ...] = (MergeRows, FuseUpdates, HoistReads, DenseRows, ReplicateComputation)
 """Those where there are cores: TensorFlow makes the programs of a replicated computation there, and loops."""
+
+UPDATE_PASSES: tuple[type[Pass], ...] = (MergeRows, FuseUpdates)
+"""Those that change updates alone, and so the step of a single replica too."""
 
 
 def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
     """The passes for one task; of a single replica's step nothing changes but its updates."""
     task_plan = TaskPlan.of(plan, task)
-    if sum(plan.replicas_per_task) == 1:
-        fused = FuseUpdates.of(task_plan)
-        return () if fused is None else (fused,)
     on_cores = TPU_PASSES if plan.device == "tpu" else CORE_PASSES
-    needed = (each.of(task_plan) for each in (on_cores if task_plan.on_cores else PASSES))
+    passes = on_cores if task_plan.on_cores else PASSES
+    alone = sum(plan.replicas_per_task) == 1
+    needed = (each.of(task_plan) for each in (UPDATE_PASSES if alone else passes))
     return tuple(each for each in needed if each is not None)

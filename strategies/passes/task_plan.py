@@ -30,6 +30,7 @@ class TaskPlan:
         aggregation: the rule by which workers' gradients are combined, None where they are added up.
         faults: of all workers.
         layers: those that normalise by statistics of the whole batch.
+        merged_rows: variables, uncut, whose rows of equal ids are summed.
     """
 
     task: int
@@ -38,6 +39,7 @@ class TaskPlan:
     execution: Execution
     n_tasks: int
     layers: frozenset[str]
+    merged_rows: frozenset[str] = frozenset()
     aggregation: Aggregation | None = None
     faults: tuple[Fault, ...] = ()
 
@@ -51,6 +53,7 @@ class TaskPlan:
             execution=plan.execution,
             n_tasks=len(plan.replicas_per_task),
             layers=frozenset(each.layer for each in plan.statistics),
+            merged_rows=frozenset(node.variable for node in plan.nodes if node.merges_rows),
             aggregation=plan.aggregation,
             faults=plan.faults,
         )

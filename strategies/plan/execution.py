@@ -14,6 +14,7 @@ PARAMETERS = {
     "backup": "backup",
     "period": "period",
     "fused_update": "fused_update",
+    "merge_rows": "merges_rows",
     "steps_per_loop": "steps_per_loop",
     "device_loop": "loops_on_device",
 }
@@ -36,6 +37,7 @@ class Execution:
         steps_per_loop: most steps that a loop makes in one run.
         loops_on_device: replicas make that loop by themselves, not the host.
         fused_update: optimizers' small operations become TensorFlow's kernels where there is one.
+        merges_rows: rows of sparse gradients that have the same id are summed before the update.
     """
 
     micro_batches: int = 1
@@ -47,6 +49,7 @@ class Execution:
     steps_per_loop: int = 1
     loops_on_device: bool = False
     fused_update: bool = False
+    merges_rows: bool = False
 
     @classmethod
     def of(cls, params: Mapping[str, bool | int | float | str | None]) -> "Execution":
@@ -82,4 +85,5 @@ def asked_of(topology: Topology, params: Mapping[str, bool | int | float | str |
         topology,
         micro_batches=steps.micro_batches,
         global_statistics=topology.n_replicas > 1 and steps.global_statistics,
+        merges_rows=steps.merges_rows,
     )

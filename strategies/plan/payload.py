@@ -51,7 +51,8 @@ def payload_of(
 ) -> Payload:
     """What tasks send each other.
 
-    Rows of sparse gradients count with their upper bound: every id of the batch different.
+    Rows of sparse gradients count with their upper bound: every id of the batch different. Where equal ids
+    are kept, that is what travels.
 
     Args:
         statistics: of batches, of the layers that take them of all replicas' examples.
@@ -270,8 +271,9 @@ def most_rows_bytes(
 
 
 def _rows(node: PlanNode, variable: VariableSummary, examples: int) -> float:
-    """Upper bound of the different rows that these examples look up; a part of a table has its share."""
-    return min(float(node.shape[0]), _looked_up(node, variable, examples))
+    """Upper bound of the rows that these examples send; a part of a table has its share."""
+    rows = _looked_up(node, variable, examples)
+    return min(float(node.shape[0]), rows) if node.merges_rows else rows
 
 
 def _looked_up(node: PlanNode, variable: VariableSummary, examples: int) -> float:

@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -33,6 +33,9 @@ BETWEEN_WORKERS: frozenset[Synchronizer] = frozenset(
 DENSE_SYNCHRONIZERS: frozenset[Synchronizer] = frozenset(("none", "average", "cross-replica-sum"))
 """Those by which nothing of a sparse gradient crosses as rows."""
 Transport = Literal["auto", "ring", "nccl", "tcp"]
+SparseDuplicates = Literal["kept", "merged", "merged (linear)"]
+"""Rows of equal ids in a sparse gradient: applied one by one, or summed before the update; `linear` where the
+sum leaves every result of the update as it is."""
 
 
 class Frozen(BaseModel):
@@ -47,7 +50,8 @@ class VariableSummary(Frozen):
     Attributes:
         shape: -1 is an unknown length.
         sparse: its gradient comes as rows (IndexedSlices).
-        rows_per_example: upper bound of gradient rows that one example makes; None when dense or unknown.
+        rows_per_example: gradient rows that one example makes; None when dense or unknown.
+        linear_rows: its update reads rows of equal ids as their sum only.
         synced: its gradient or its new state crosses replicas.
         readiness: place in the order in which backward makes gradients ready, None without gradient.
         partitionable_axes: along which parts of it and of its slots can be updated each by themselves.
@@ -73,6 +77,7 @@ class VariableSummary(Frozen):
     bytes: int
     sparse: bool = False
     rows_per_example: float | None = None
+    linear_rows: bool = False
     synced: bool = False
     readiness: int | None = None
     partitionable_axes: tuple[int, ...] = ()
@@ -123,7 +128,6 @@ class StepSummary(Frozen):
     statistics: tuple[StatisticSummary, ...] = ()
     own_statistics: Mapping[str, str] = {}
     synchronized: tuple[str, ...] = ()
-    sparse_duplicates: Literal["merged"] = "merged"
     notes: tuple[str, ...] = ()
 
 
@@ -168,6 +172,7 @@ class PlanNode(Frozen):
         gathered: its owner alone keeps it; in each step the others get its value before they read it, as a
             tensor, and no new value after the update.
         in_parts: while a loop of the host runs, each replica keeps an equal part of it.
+        sparse_duplicates: what becomes of rows of equal ids; None where no rows cross.
     """
 
     variable: str
@@ -186,6 +191,12 @@ class PlanNode(Frozen):
     whole_gradient: bool = False
     gathered: bool = False
     in_parts: bool = False
+    sparse_duplicates: SparseDuplicates | None = None
+
+    @property
+    def merges_rows(self) -> bool:
+        """Whether rows of equal ids are summed before they travel and before the update."""
+        return self.sparse_duplicates in ("merged", "merged (linear)")
 
     def n_members(self, topology: Topology) -> int:
         """How many take part in its collectives: all replicas, or one of each worker."""
@@ -242,6 +253,12 @@ class Plan(Frozen):
     def aggregation(self) -> Aggregation | None:
         """The rule by which it combines workers' gradients; None where it adds them up."""
         return Aggregation.of(self.strategy_params, len(self.replicas_per_task))
+
+    @property
+    def sparse_duplicates(self) -> SparseDuplicates | None:
+        """What becomes of rows of equal ids: `kept` if any variable's are; None without sparse gradients."""
+        there = {node.sparse_duplicates for node in self.nodes}
+        return next((each for each in get_args(SparseDuplicates) if each in there), None)
 
     @property
     def payload_phases(self) -> tuple[tuple[tuple[int, ...], ...], ...]:

@@ -236,6 +236,10 @@ KNOBS: Mapping[str, str] = {
     "matmul": "of `tpu-replicate` and `tf-tpu`: in what TPU devices multiply matrices of float32; `bfloat16` "
     "is TensorFlow's own default, and differs from the reference by more than rounding",
     "max_shards": "a variable that would need more parts stays whole",
+    "merge_rows": "rows of sparse gradients with equal ids are summed before the update. Fewer rows travel, but "
+    "an optimizer that squares or clips rows (Adam, Adagrad, `clipnorm`) takes another step than the one "
+    "written. Where the sum changes nothing (SGD, momentum), rows that travel are summed in any case. Always "
+    "true for `robust-ps`, `robust-all-reduce` and `tpu-replicate`",
     "min_bytes": "a smaller variable stays whole",
     "nu": "of `geometric-median`: distance below which a gradient gets no more weight; 1e-6 if left out",
     "period": "steps from one average of variables to the next; the first step ends with one",
@@ -255,7 +259,7 @@ KNOBS: Mapping[str, str] = {
     "`synchronized=True` do so without it",
     "tau": "of `centered-clipping`: the norm above which a difference is clipped; 1 if left out",
     "transport": "`tcp`: a ring of the workers' own, in which the gradients of a worker's replicas are "
-    "summed first, rows of sparse ones merged, and encodings that cannot be summed travel one by one; "
+    "summed first, and encodings that cannot be summed travel one by one; "
     "`ring`, `nccl`: TensorFlow's collectives; `auto`: `tcp` between CPU hosts, `nccl` between GPUs, else "
     "what TensorFlow chooses. What the chosen one does not carry takes `auto`: half precision by `tcp`, "
     "other encodings by `ring` or `nccl`, rows by these, averages of variables and statistics of batches "

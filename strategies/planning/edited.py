@@ -1,8 +1,8 @@
 """A plan that a person has edited: read from its JSON, and made one of a captured step again.
 
-What `stratbench plan --json` prints and what a run folder holds as `plan.json` are both read. Bytes, class
-and notes in the file are passed over: they are made anew from what the nodes say. So are how it was tuned
-and what it costs on a TPU slice, which say nothing of nodes that were changed since.
+What `stratbench plan --json` prints and what a run folder holds as `plan.json` are both read. Bytes, class,
+notes and `sparse_duplicates` in the file are passed over: they follow from the nodes and knobs. So are how it
+was tuned and what it costs on a TPU slice, which say nothing of nodes that were changed since.
 """
 
 import json

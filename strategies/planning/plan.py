@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from strategies.builders import local, partition_choices, robust, tpu
+from strategies.builders.equal_rows import merging_notes, with_sparse_duplicates
 from strategies.builders.waiting import check_apart
 from strategies.errors import StrategyError, UnsupportedError, suggestion
 from strategies.plan import compressors
@@ -75,8 +76,9 @@ def plan_of(strategy: Strategy, values: Params, step: StepSummary, topology: Top
     nodes = compressed(laid_out, step, compression, topology)
     notes = []
     if topology.n_replicas == 1 and not strategy.single and strategy.runner == "graph":
-        but = " but for its updates" if Execution.of(values).fused_update else ""
-        notes.append(f"one replica: {strategy.name} leaves the captured graph unchanged{but}")
+        steps = Execution.of(values)
+        besides = " apart from its updates" if steps.fused_update or steps.merges_rows else ""
+        notes.append(f"one replica: {strategy.name} leaves the captured graph unchanged{besides}")
     elif compression is not None and not any(node.compressor for node in nodes):
         notes.append(f"{compression.name}: makes no gradient smaller here, all travel as they are")
     if topology.n_replicas > 1 and strategy.notes is not None:
@@ -122,6 +124,7 @@ def assembled(
             statistics of the whole batch.
     """
     topology = asked_of(topology, values)
+    nodes = with_sparse_duplicates(strategy, nodes, step, topology, values)
     if strategy.runner == "graph" and topology.n_replicas > 1:
         _require_types(strategy, nodes, step)
     if topology.n_replicas == 1 and topology.micro_batches > 1:
@@ -171,7 +174,7 @@ def assembled(
         server_bytes=server_bytes(nodes, topology),
         worker_bytes=worker_bytes(nodes),
         statistics=statistics.layers,
-        notes=(*step.notes, *notes, *statistics.notes),
+        notes=(*step.notes, *notes, *statistics.notes, *merging_notes(nodes)),
         warnings=_warnings(strategy, values, nodes, step, topology),
     )
 

@@ -16,6 +16,7 @@ from strategies.builders import (
     sharded,
     tpu,
 )
+from strategies.builders.equal_rows import MERGE_ROWS
 from strategies.errors import StrategyError, suggestion
 from strategies.plan import compressors
 from strategies.plan.schema import Plan, StepSummary
@@ -252,10 +253,15 @@ _DESCRIBED = (
 )
 # Of every strategy that rewrites graphs, so that what their updates cost is the same for all.
 FUSED_UPDATE = Param(name="fused_update", type=bool, default=True)
-STRATEGIES = tuple(
-    replace(each, params=(*each.params, FUSED_UPDATE)) if each.runner == "graph" else each
-    for each in _DESCRIBED
-)
+
+
+def _with_common(strategy: Strategy) -> Strategy:
+    own = {p.name for p in strategy.params}
+    common = (p for p in (FUSED_UPDATE, MERGE_ROWS) if p.name not in own)
+    return replace(strategy, params=(*strategy.params, *common))
+
+
+STRATEGIES = tuple(_with_common(each) if each.runner == "graph" else each for each in _DESCRIBED)
 KNOBS = {p.name: p for p in sorted((p for s in STRATEGIES for p in s.params), key=lambda p: len(p.choices))}
 """What passes read of any plan, so that a name means the same whoever declares it; a strategy may allow fewer
 words."""

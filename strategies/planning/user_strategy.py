@@ -8,6 +8,7 @@ from typing import Protocol, get_args
 from pydantic import ValidationError
 
 from strategies.builders import parameter_server
+from strategies.builders.equal_rows import MERGE_ROWS
 from strategies.errors import StrategyError
 from strategies.plan.schema import PlanNode, StepSummary, StrategyClass, mistake
 from strategies.plan.strategy import Layout, Param, Params, ParamValue, Settlement, Strategy
@@ -55,8 +56,9 @@ def strategy_of(made: object, *, where: str) -> Strategy:
         StrategyError: that names what the builder lacks or has wrong.
     """
     builder = _checked(made, where)
-    params = tuple(builder.params)
-    _check_params(params, where)
+    _check_params(tuple(builder.params), where)
+    declared = {p.name for p in builder.params}
+    params = (*builder.params, *(p for p in (MERGE_ROWS,) if p.name not in declared))
     return Strategy(
         name=builder.name,
         summary=builder.summary,

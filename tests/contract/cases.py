@@ -58,12 +58,18 @@ class Case:
         return Topology(replicas_per_task=replicas_per_task, batch_size=len(self.batches[0][0]))
 
     def reference(
-        self, replicas_per_task: tuple[int, ...], *, micro_batches: int = 1, global_statistics: bool = False
+        self,
+        replicas_per_task: tuple[int, ...],
+        *,
+        micro_batches: int = 1,
+        global_statistics: bool = False,
+        merges_rows: bool = False,
     ) -> Reference:
         topology = replace(
             self.topology(replicas_per_task),
             micro_batches=micro_batches,
             global_statistics=global_statistics,
+            merges_rows=merges_rows,
         )
         if topology not in self._references:
             self._references[topology] = make_reference(self.step, self.initial, topology, self.batches)
@@ -101,6 +107,7 @@ class Case:
             plan.replicas_per_task,
             micro_batches=asked.micro_batches,
             global_statistics=asked.global_statistics,
+            merges_rows=asked.merges_rows,
         )
 
 

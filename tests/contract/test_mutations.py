@@ -19,7 +19,6 @@ from harness.worker.session.session import WorkerSession
 from harness.worker.transport.ring import Ring
 from harness.worker.verify.check import make_reference
 from harness.worker.verify.in_process import InProcessCluster, programs_of
-from strategies.ir.graph import Node
 from strategies.ir.train_graph import TrainGraph
 from strategies.numerics.collectives import gather_rows
 from strategies.passes.collectives import all_reduce
@@ -221,29 +220,13 @@ def test_sparse_rows_under_wrong_ids(cases, monkeypatch, mistake):
     assert noticed(case, plan, programs)
 
 
-def test_equal_ids_that_are_not_merged(cases):
-    """Adagrad adds up the squares of rows; two rows of one id are not their sum."""
+@pytest.mark.parametrize("strategy", ["ps", "all-reduce", "sharded-update"])
+def test_equal_ids_are_merged_against_what_was_asked(cases, strategy):
+    """Adagrad adds up the squares of rows; the square of a sum is another number."""
     case = cases.of("word-lm", "adagrad")
-    plan = case.plan("all-reduce", (1, 1))
-
-    def unmerged(step: TrainGraph, _: Topology) -> TrainGraph:
-        raw = {}
-        for b in step.boundaries:
-            if b.indices is not None:
-                for user in step.graph.consumers[b.values]:
-                    raw[user.name] = b.values
-                for user in step.graph.consumers[b.indices]:
-                    raw[user.name] = raw.get(user.name, b.indices)
-        assert len(raw) == 2
-
-        def unwired(node: Node) -> Node:
-            if node.name in raw:
-                return node
-            return replace(node, inputs=tuple(raw.get(ref, ref) for ref in node.inputs))
-
-        return replace(step, graph=step.graph.with_nodes(map(unwired, step.graph.nodes)))
-
-    assert noticed(case, plan, broken(case, plan, after("dense-all-reduce", unmerged)))
+    plans = {merge: case.plan(strategy, (2, 1), merge_rows=merge) for merge in (False, True)}
+    for merge, plan in plans.items():
+        assert noticed(case, plan, programs_of(case.step, plans[not merge]))
 
 
 @pytest.mark.parametrize("strategy", ["ps", "all-reduce"])

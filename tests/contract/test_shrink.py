@@ -20,7 +20,7 @@ from strategies.passes.replicate import combine_local
 
 TOPOLOGY = (2, 1)
 RING = "all-reduce:transport=ring"
-WEIGHTED_SUM, MERGE_ROWS = combine_local.weighted_sum, accumulator.merge_rows
+WEIGHTED_SUM, NUMBER_ROWS = combine_local.weighted_sum, accumulator.number_rows
 
 
 def half_weights(*values: Any, weights: tuple[float, ...]) -> Any:
@@ -44,9 +44,9 @@ def no_gather(rows: Any, ids: Any, **_: Any) -> tuple[Any, Any]:
     return tf.identity(rows), tf.identity(ids)
 
 
-def doubled_rows(rows: Any, ids: Any) -> tuple[Any, Any]:
-    merged, unique = MERGE_ROWS(rows, ids)
-    return merged * 2.0, unique
+def doubled_rows(rows: Any, ids: Any, **static: int) -> tuple[Any, Any]:
+    numbered, unique = NUMBER_ROWS(rows, ids, **static)
+    return numbered * 2.0, unique
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def doubled_rows(rows: Any, ids: Any) -> tuple[Any, Any]:
         ("all-reduce", transfers, "take_back", a_constant, "transport-all-reduce", False),
         (RING, all_reduce, "gather_rows", no_gather, "sparse-all-gather", True),
         ("all-reduce", transfers, "take_back_rows", doubled, "transport-all-reduce", True),
-        ("ps", accumulator, "merge_rows", doubled_rows, "sync-ps", True),
+        ("ps", accumulator, "number_rows", doubled_rows, "sync-ps", True),
     ],
 )
 def test_the_broken_pass_is_named(

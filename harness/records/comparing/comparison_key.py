@@ -57,4 +57,9 @@ def _measured(method: Method) -> dict[str, object]:
         name: value
         for name, (value, default) in values.items()
         if name not in _NOT_MEASURED and (name not in _LATER or value != default)
-    }
+    } | {"sparse_duplicates": _duplicates(method)}
+
+
+def _duplicates(method: Method) -> str:
+    """`kept` or `merged`: a sum that changes nothing, and a step without rows, are as records always said."""
+    return "kept" if method.sparse_duplicates == "kept" else "merged"

@@ -16,7 +16,9 @@ class Method:
     number was fixed. What is measured does not depend on it. `precision` is the type that steps computed in,
     `xla` whether XLA compiled them, `input` where timed steps took their batches from: memory, or the
     dataset's own pipeline, `freed_memory` whether workers kept the memory of tensors that were gone, or
-    returned it and had new pages for the next ones. `faults` are those put into workers, each as `worker 2:
+    returned it and had new pages for the next ones. `sparse_duplicates` says what
+    became of rows of sparse gradients that have the same id: `kept`, `merged` or `merged (linear)`, None
+    without such gradients or without a plan. `faults` are those put into workers, each as `worker 2:
     sign-flip scale=10`, and `scenario` what the experiment calls them. Defaults are how records are read from
     before a field could be chosen.
     """
@@ -29,7 +31,7 @@ class Method:
     cores_per_worker: float | None = None
     memory_per_worker_bytes: int | None = None
     pinned: bool | None = None
-    sparse_duplicates: str = "merged"
+    sparse_duplicates: str | None = "merged"
     rounds: int | None = None
     window_s: float | None = None
     until_ci: float | None = None

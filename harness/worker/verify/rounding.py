@@ -128,6 +128,20 @@ class RoundedSums:
         return np.asarray(value * (1 + _eps(kind) * self._random.uniform(-1, 1, value.shape)))
 
 
+def merged_rows(values: Array, ids: Array | None) -> Crossed:
+    """One row per id, the sum of the rows of equal ids; dense values as they are.
+
+    Args:
+        values: [n, …]. ids: [n], None where values are dense.
+    """
+    if ids is None:
+        return values, None
+    unique, position = np.unique(ids, return_inverse=True)
+    total = np.zeros((len(unique), *values.shape[1:]), widened(values).dtype)
+    np.add.at(total, position, widened(values))
+    return total.astype(values.dtype), unique
+
+
 class RoundedReads:
     """Trainables and examples as forward and backward read them: off by as much as rounding makes of them.
 

@@ -17,9 +17,17 @@ from harness.equivalence.yardstick import Array, Copy, Gradient
 from harness.worker.session.capture_store import InitialValues
 from harness.worker.verify.boundary_values import combined_norms
 from harness.worker.verify.joint_statistics import JointStatistics
-from harness.worker.verify.rounding import Crossed, RoundedReads, RoundedSums, Rounding, shares
+from harness.worker.verify.rounding import (
+    Crossed,
+    RoundedReads,
+    RoundedSums,
+    Rounding,
+    merged_rows,
+    shares,
+)
 from harness.worker.verify.shard_sessions import ShardSessions
 from harness.worker.verify.step_turns import StepTurns
+from strategies.ir.boundary import Boundary
 from strategies.ir.replicas.silence import quiet
 from strategies.ir.train_graph import TrainGraph
 from strategies.topology import Shard, Topology
@@ -173,7 +181,7 @@ class ShardSteps:
             for i, own in zip(order, outputs, strict=True):
                 fetched[i] |= own
             combined |= {
-                b.values: self._sums.of_boundary(b, [self._turns.brought(b, own) for own in fetched], shards)
+                b.values: self._crossed(b, [self._turns.brought(b, own) for own in fetched], shards)
                 for b in self._step.boundaries
                 if b.level == turn
             }
@@ -188,6 +196,11 @@ class ShardSteps:
         loss = self._step.losses[0]
         self.losses = [float(own[loss.tensor]) for own in fetched]
         return self._sums.of_losses(self.losses, shards, loss.reduction), combined
+
+    def _crossed(self, b: Boundary, brought: Sequence[Crossed], shards: Sequence[Shard]) -> Crossed:
+        """What all shards together send across a boundary, as the update takes it."""
+        crossed = self._sums.of_boundary(b, brought, shards)
+        return merged_rows(*crossed) if self._topology.merges_rows else crossed
 
     def values(self, batch: Sequence[Array], tensors: Sequence[str]) -> list[dict[str, Array]]:
         """Tensors → what each shard of a batch makes of them, from the state before the step."""

@@ -109,7 +109,7 @@ class DenseAllReduce:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SparseAllGather:
-    """Give every member all members' rows of each sparse gradient; the update merges equal ids.
+    """Give every member all members' rows of each sparse gradient, in the order of their ranks.
 
     Variables that replicas share are left to their servers, here as in `DenseAllReduce`.
 
@@ -166,12 +166,11 @@ def _gather(
     assert b.index_dtype is not None
     name = sync_prefix(b)
     prefix = f"{name}/replica_{contribution.rank}/"
-    merge = trace(
-        merge_rows, (TensorSpec(dtype=b.dtype, shape=row_shape(b)), TensorSpec(dtype=b.index_dtype))
-    )
-    merged, (rows, ids) = merge.splice(
-        f"{prefix}merge/", [contribution.values, contribution.indices], device=device
-    )
+    rows, ids = contribution.values, contribution.indices
+    merged: tuple[Node, ...] = ()
+    if b.merged:
+        specs = (TensorSpec(dtype=b.dtype, shape=row_shape(b)), TensorSpec(dtype=b.index_dtype))
+        merged, (rows, ids) = trace(merge_rows, specs).splice(f"{prefix}merge/", [rows, ids], device=device)
     gather = trace(
         gather_rows,
         (TensorSpec(dtype=b.dtype, shape=row_shape(b)), TensorSpec(dtype=b.index_dtype, shape=Shape((-1,)))),

@@ -1,23 +1,27 @@
 """A server's accumulator of what tasks push for one boundary."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import DType, Node, Shape, tensor
-from strategies.numerics.combine import cast_ids, merge_rows
+from strategies.numerics.combine import cast_ids, later_numbers, merge_ascending, number_rows, numbered_ids
 from strategies.plan.wire_types import accumulated_type
 from strategies.tf_bridge.constants import constant
 from strategies.tf_bridge.snippet import TensorSpec, trace
 
 # An accumulator silently drops a contribution whose step is smaller than the number of updates it has made.
 LAST_STEP = (1 << 63) - 1
+_MOST_ROWS = 1 << 40
+"""Of a variable of unknown length."""
+_MOST_HELD = 1 << 10
+"""Contributions that an accumulator tells apart before it is emptied, where pushes wait for no update."""
 INT32, INT64, DOUBLE = DType("int32"), DType("int64"), DType("double")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pushed:
-    """What a task is about to push, in the accumulator's types: the whole, or rows and their merged ids."""
+    """What a task is about to push, in the accumulator's types: the whole, or rows and ascending ids."""
 
     nodes: tuple[Node, ...]
     values: str
@@ -27,6 +31,9 @@ class Pushed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accumulator:
     """A server's sum of what tasks push for one boundary; tasks find it by its shared name.
+
+    TensorFlow adds up rows of equal ids. Where these are to be kept, each row has an id of its own: its
+    number × n_ids + its id. A take then has the rows of all contributions in the order of their numbers.
 
     Attributes:
         required: contributions that a take waits for; it takes all that are there.
@@ -45,21 +52,47 @@ class Accumulator:
         handle = accumulator_node(
             f"accumulators/{boundary.values}",
             dtype,
-            boundary.shape,
+            _held_shape(boundary),
             device,
             sparse=boundary.indices is not None,
         )
         return cls(boundary=boundary, dtype=dtype, handle=handle, required=required, device=device)
 
-    def push(self, contribution: Contribution, reads: Iterable[str], host: str) -> list[Node]:
-        """Nodes that add a contribution once all its reads of the variable are done; the push is last."""
+    @property
+    def _keeps_rows(self) -> bool:
+        """Whether rows of equal ids stay apart."""
+        return _keeps_rows(self.boundary)
+
+    @property
+    def _n_ids(self) -> int:
+        """A number beyond all ids of the variable's rows."""
+        dims = self.boundary.shape.dims
+        return dims[0] if dims and dims[0] > 0 else _MOST_ROWS
+
+    def _stride(self, n_slots: int) -> int:
+        """The number of ids that a contribution has for itself, of so many that are held at a time."""
+        return (LAST_STEP // n_slots // self._n_ids) * self._n_ids
+
+    def push(
+        self, contribution: Contribution, reads: Iterable[str], host: str, *, task: int, n_tasks: int
+    ) -> list[Node]:
+        """Nodes that add a contribution once all its reads of the variable are done; the push is last.
+
+        Args:
+            host: device of the task. task: whose contribution it is, of so many that push once before a take.
+        """
         step = constant(f"{self.handle.name}/step", LAST_STEP, INT64, self.device)
-        pushed = self.prepare(contribution, host)
+        first_number = task * (self._stride(n_tasks) // self._n_ids)
+        pushed = self.prepare(contribution, host, first_number)
         shape, push = self.apply(pushed, step.name, reads)
         return [self.handle, step, *pushed.nodes, *shape, push]
 
-    def prepare(self, contribution: Contribution, host: str) -> Pushed:
-        """What comes before a push; rows are merged by the task itself, and whole values cast on arrival."""
+    def prepare(self, contribution: Contribution, host: str, first_number: int = 0) -> Pushed:
+        """What comes before a push; rows are laid ready by the task itself, and whole values cast on arrival.
+
+        Args:
+            first_number: of the first row, where rows of equal ids are kept.
+        """
         nodes: list[Node] = []
         at = self.device if contribution.indices is None else host
         values = self._cast(nodes, contribution.values, self.boundary.dtype, self.dtype, "push", at)
@@ -67,13 +100,33 @@ class Accumulator:
             return Pushed(nodes=tuple(nodes), values=values, ids=None)
         assert self.boundary.index_dtype is not None
         specs = (TensorSpec(dtype=self.dtype), TensorSpec(dtype=self.boundary.index_dtype))
-        merged, (rows, ids) = trace(merge_rows, specs).splice(
-            f"{self.handle.name}/merge/", [values, contribution.indices], device=host
+        snippet = (
+            trace(number_rows, specs, n_ids=self._n_ids, first=first_number)
+            if self._keeps_rows
+            else trace(merge_ascending, specs)
         )
-        cast, (ids,) = trace(cast_ids, (TensorSpec(dtype=self.boundary.index_dtype),), dtype="int64").splice(
-            f"{self.handle.name}/ids/", [ids], device=host
+        ready, (rows, ids) = snippet.splice(
+            f"{self.handle.name}/rows/", [values, contribution.indices], device=host
         )
-        return Pushed(nodes=(*nodes, *merged, *cast), values=rows, ids=ids)
+        return Pushed(nodes=(*nodes, *ready), values=rows, ids=ids)
+
+    def apply_after_others(self, pushed: Pushed, step: str, after: Iterable[str]) -> tuple[list[Node], Node]:
+        """As `apply`, for contributions that come one after the other, any number of them before a take."""
+        after = tuple(after)
+        if pushed.ids is None or not self._keeps_rows:
+            return self.apply(pushed, step, after)
+        held = Node(
+            name=f"{self.handle.name}/held",
+            op="AccumulatorNumAccumulated",
+            inputs=(self.handle.name, *(f"^{name}" for name in after)),
+            device=self.device,
+        )
+        specs = (TensorSpec(dtype=INT64), TensorSpec(dtype=INT32))
+        later, (ids,) = trace(
+            later_numbers, specs, stride=self._stride(_MOST_HELD), n_slots=_MOST_HELD
+        ).splice(f"{self.handle.name}/later/", [pushed.ids, held.name], device=self.device)
+        shape, push = self.apply(replace(pushed, ids=ids), step, after)
+        return [held, *later, *shape], push
 
     def apply(self, pushed: Pushed, step: str, after: Iterable[str]) -> tuple[list[Node], Node]:
         """The node that adds what is pushed to the sum, and the constants that it needs.
@@ -84,7 +137,9 @@ class Accumulator:
         """
         if pushed.ids is None:
             return [], push_node(self.handle, step, pushed.values, self.dtype, after)
-        shape = constant(f"{self.handle.name}/shape", self.boundary.shape.dims or (), INT64, self.device)
+        shape = constant(
+            f"{self.handle.name}/shape", _held_shape(self.boundary).dims or (), INT64, self.device
+        )
         return [shape], Node(
             name=f"{self.handle.name}/push",
             op="SparseAccumulatorApplyGradient",
@@ -109,7 +164,13 @@ class Accumulator:
         values = self._cast(nodes, values, self.dtype, self.boundary.dtype, "take", self.device)
         ids = None
         if self.boundary.index_dtype is not None:
-            snippet = trace(cast_ids, (TensorSpec(dtype=INT64),), dtype=str(self.boundary.index_dtype))
+            wanted = str(self.boundary.index_dtype)
+            specs = (TensorSpec(dtype=INT64),)
+            snippet = (
+                trace(numbered_ids, specs, n_ids=self._n_ids, dtype=wanted)
+                if self._keeps_rows
+                else trace(cast_ids, specs, dtype=wanted)
+            )
             added, (ids,) = snippet.splice(f"{name}/ids/", [name], device=self.device)
             nodes += added
         return nodes, Contribution(rank=0, values=values, indices=ids, weight=1.0, total=True)
@@ -126,6 +187,16 @@ class Accumulator:
         )
         nodes.append(cast)
         return cast.name
+
+
+def _keeps_rows(boundary: Boundary) -> bool:
+    return boundary.indices is not None and not boundary.merged
+
+
+def _held_shape(boundary: Boundary) -> Shape:
+    """The shape that an accumulator checks; ids of rows that are kept apart exceed the variable's length."""
+    dims = boundary.shape.dims
+    return Shape((-1, *dims[1:])) if dims and _keeps_rows(boundary) else boundary.shape
 
 
 def accumulator_node(name: str, dtype: DType, shape: Shape, device: str, *, sparse: bool = False) -> Node:

@@ -99,8 +99,8 @@ def _pushes(
     constants: list[Node] = []
     pushes = []
     for a, pushed in zip(accumulators, ready, strict=True):
-        shape, push = a.apply(pushed, step, [take])
-        constants += [a.handle, *shape]
+        before, push = a.apply_after_others(pushed, step, [take])
+        constants += [a.handle, *before]
         pushes.append(push)
     return constants, pushes
 

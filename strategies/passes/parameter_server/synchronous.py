@@ -106,7 +106,13 @@ class ParameterServerSync:
             accumulator = Accumulator.of(boundary, device, required=topology.n_tasks)
             reads = reads_before([boundary])
             # What a task brings may be nothing but zeros, yet its push says that it has read the variable.
-            nodes = accumulator.push(boundary.contributions[0], reads, topology.host_device(self.task))
+            nodes = accumulator.push(
+                boundary.contributions[0],
+                reads,
+                topology.host_device(self.task),
+                task=self.task,
+                n_tasks=topology.n_tasks,
+            )
             pushes.append(nodes[-1].name)
             added += nodes
             if updates:

@@ -8,8 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from strategies.errors import GraphError
-from strategies.ir.graph import Attr, Graph, Node, Shape, output_index, producer
-from strategies.ir.partitioning.elementwise_ops import ELEMENTWISE
+from strategies.ir.graph import Attr, Node, producer
 from strategies.ir.resource_uses import resource_uses
 from strategies.ir.train_graph import TrainGraph, UpdateRegion
 from strategies.ir.traversal import prune, topological_order
@@ -17,7 +16,8 @@ from strategies.ir.variable import Variable
 from strategies.passes.task_plan import TaskPlan
 from strategies.passes.update.kernels import GRADIENT, KERNELS, Input, Kernel, OneMinus, Slot
 from strategies.passes.update.patterns import NOTHING, Found, Leaf, Matcher
-from strategies.tf_bridge.constants import constant_shape, constant_value, floating
+from strategies.passes.update.static_shapes import StaticShapes
+from strategies.tf_bridge.constants import constant_value, floating
 from strategies.topology import Topology
 
 # About as many as the operations of an optimizer have, which a kernel does in one go.
@@ -84,7 +84,7 @@ def _fusions(graph: TrainGraph) -> Iterator[_Fusion]:
     matcher = Matcher(
         graph=graph.graph, writers={handle: names[0] for handle, names in written.items() if len(names) == 1}
     )
-    shapes = _Shapes(graph)
+    shapes = StaticShapes(graph)
     by_handle = {v.handle: v for v in graph.variables}
     for region in graph.regions:
         for target in region.targets:
@@ -97,7 +97,11 @@ def _fusions(graph: TrainGraph) -> Iterator[_Fusion]:
 
 
 def _fusion(
-    matcher: Matcher, shapes: "_Shapes", by_handle: Mapping[str, Variable], variable: Variable, anchor: Node
+    matcher: Matcher,
+    shapes: StaticShapes,
+    by_handle: Mapping[str, Variable],
+    variable: Variable,
+    anchor: Node,
 ) -> _Fusion | None:
     for kernel in KERNELS:
         if anchor.op != kernel.step.op:
@@ -233,47 +237,3 @@ def _pruned(step: TrainGraph) -> TrainGraph:
     )
     shared = tuple(name for name in step.shared_update if name in kept)
     return replace(step, graph=graph, regions=regions, shared_update=shared)
-
-
-class _Shapes:
-    """What is known of shapes: a scalar, or a variable's own."""
-
-    def __init__(self, step: TrainGraph) -> None:
-        self._graph: Graph = step.graph
-        self._known = {v.handle: v.shape for v in step.variables}
-        self._gradients = {b.values: b.shape for b in step.gradients() if b.indices is None}
-        self._scalars: dict[str, bool] = {}
-
-    def is_scalar(self, ref: str) -> bool:
-        """Whether a tensor certainly is a scalar."""
-        if ref not in self._scalars:
-            self._scalars[ref] = self._is_scalar(ref)
-        return self._scalars[ref]
-
-    def _is_scalar(self, ref: str) -> bool:
-        node = self._graph.by_name[producer(ref)]
-        if (known := self._shape(ref)) is not None:
-            return known.dims == ()
-        # Half the sum of squares, of whatever shape.
-        return node.op == "L2Loss" or (
-            node.op in ELEMENTWISE and all(self.is_scalar(each) for each in node.data_inputs)
-        )
-
-    def is_full(self, ref: str, variable: Variable) -> bool:
-        """Whether a tensor has a variable's shape, given that it is not larger."""
-        if (known := self._shape(ref)) is not None:
-            return known == variable.shape
-        node = self._graph.by_name[producer(ref)]
-        return node.op in ELEMENTWISE and any(self.is_full(each, variable) for each in node.data_inputs)
-
-    def _shape(self, ref: str) -> Shape | None:
-        if ref in self._gradients:
-            return self._gradients[ref]
-        node = self._graph.by_name[producer(ref)]
-        if node.op == "ReadVariableOp":
-            return self._known.get(producer(node.data_inputs[0]))
-        declared = node.attrs.get("output_shapes")
-        if isinstance(declared, tuple) and declared:
-            shape = declared[output_index(ref)]
-            return shape if isinstance(shape, Shape) and shape.dims is not None else None
-        return constant_shape(node)

@@ -24,7 +24,7 @@ class Rows:
         return self.names
 
     def give(self, brought: Brought, ranks: Sequence[int], host: str) -> tuple[Node, ...]:
-        """Nodes that give what local replicas bring, rows of equal ids merged."""
+        """Nodes that give what local replicas bring."""
         return give_rows(
             self.transfer, [[brought[name, rank] for rank in ranks] for name in self.names], host
         )

@@ -91,7 +91,7 @@ def take(
 
 
 def give_rows(transfer: Transfer, gradients: Sequence[Sequence[Boundary]], host: str) -> tuple[Node, ...]:
-    """Nodes that give the rows of a worker's replicas, equal ids merged, and do not wait.
+    """Nodes that give the rows of a worker's replicas and do not wait.
 
     Args:
         gradients: of each sparse gradient what each replica brings.
@@ -108,7 +108,8 @@ def give_rows(transfer: Transfer, gradients: Sequence[Sequence[Boundary]], host:
             assert b.index_dtype is not None
             tensors.append(indices)
             specs.append(TensorSpec(dtype=b.index_dtype, shape=Shape((-1,))))
-    snippet = trace(hand_over_rows, tuple(specs), n_replicas=len(gradients[0]))
+    merged = tuple(replicas[0].merged for replicas in gradients)
+    snippet = trace(hand_over_rows, tuple(specs), n_replicas=len(gradients[0]), merged=merged)
     nodes, _ = snippet.splice(f"{transfer.name}/hand-over/", tensors, device=host)
     return _calling(transfer.given_token, nodes)
 

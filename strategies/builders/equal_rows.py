@@ -1,0 +1,66 @@
+"""Rows of sparse gradients with equal ids: whether a plan sums them before they travel and are applied."""
+
+from collections.abc import Sequence
+
+from strategies.builders.partition_choices import few
+from strategies.errors import StrategyError
+from strategies.plan.execution import Execution
+from strategies.plan.schema import DENSE_SYNCHRONIZERS, PlanNode, SparseDuplicates, StepSummary
+from strategies.plan.strategy import Param, Params, Strategy
+from strategies.topology import Topology
+
+MERGE_ROWS = Param(name="merge_rows", type=bool, default=False)
+ALWAYS_MERGED = Param(name=MERGE_ROWS.name, type=bool, default=True)
+"""The same knob of strategies that cannot apply rows of equal ids one by one."""
+
+
+def check_always_merged(strategy: str, params: Params, reason: str) -> None:
+    """Refuse to keep rows of equal ids where a strategy sums them in any case.
+
+    Args:
+        reason: why it does.
+    Raises:
+        StrategyError: they are to be kept.
+    """
+    if params.get(MERGE_ROWS.name) is False:
+        raise StrategyError(
+            f"strategy {strategy!r}: {reason}, which sums rows of equal ids, got merge_rows=false; leave it "
+            "out"
+        )
+
+
+def with_sparse_duplicates(
+    strategy: Strategy, nodes: Sequence[PlanNode], step: StepSummary, topology: Topology, params: Params
+) -> list[PlanNode]:
+    """The nodes, each with what becomes of rows of equal ids.
+
+    They are kept unless merging is asked for, or changes nothing and makes fewer rows travel. TensorFlow's
+    own strategies keep them.
+    """
+    if strategy.runner != "graph":
+        return [_with(node, "kept") for node in nodes]
+    if Execution.of(params).merges_rows:
+        return [_with(node, "merged") for node in nodes]
+    linear = {v.name for v in step.variables if v.linear_rows} if topology.n_replicas > 1 else set()
+
+    def of(node: PlanNode) -> SparseDuplicates:
+        crosses = node.synchronizer not in DENSE_SYNCHRONIZERS
+        return "merged (linear)" if crosses and node.variable in linear else "kept"
+
+    return [_with(node, of(node)) for node in nodes]
+
+
+def merging_notes(nodes: Sequence[PlanNode]) -> list[str]:
+    """A note that names the variables whose updates may not be those of the step as it was written."""
+    merged = [node.variable for node in nodes if node.sparse_duplicates == "merged"]
+    if not merged:
+        return []
+    note = (
+        "merge_rows: rows of sparse gradients with equal ids are summed before the update, and the reference "
+        f"does the same; an optimizer that squares or clips rows takes another step: {few(merged)}"
+    )
+    return [note]
+
+
+def _with(node: PlanNode, duplicates: SparseDuplicates) -> PlanNode:
+    return node.model_copy(update={"sparse_duplicates": duplicates if node.sparse else None})

@@ -1,0 +1,108 @@
+"""Rows of sparse gradients that have the same id, summed before an update reads them."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from strategies.ir.boundary import Boundary
+from strategies.ir.graph import Node, producer
+from strategies.ir.train_graph import TrainGraph, UpdateRegion
+from strategies.numerics.combine import merge_rows
+from strategies.passes.task_plan import TaskPlan
+from strategies.tf_bridge.snippet import TensorSpec, trace
+from strategies.topology import Topology
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MergeRows:
+    """Sum rows of equal ids right behind the boundary, so that transports may sum them before it.
+
+    Attributes:
+        variables: those whose rows are merged.
+    """
+
+    name: ClassVar[str] = "merge-rows"
+    variables: frozenset[str]
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "MergeRows | None":
+        """Return the pass if the plan merges rows of any variable, else None."""
+        return cls(variables=plan.merged_rows) if plan.merged_rows else None
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:  # noqa: ARG002 - the form of every pass
+        """The step whose updates read one row per id."""
+        merged = {
+            b.values: _merged(b)
+            for b in graph.boundaries
+            if b.indices is not None and b.variable in self.variables
+        }
+        if not merged:
+            return graph
+        # Each node that reads a row or an id reads what became of it.
+        reads = {old: new for each in merged.values() for old, new in each.reads.items()}
+        after = {each.last: each.nodes for each in _at_last(graph, merged)}
+        nodes: list[Node] = []
+        for node in graph.graph.nodes:
+            nodes += (_reading(node, reads), *after.get(node.name, ()))
+        regions, common = _owned(graph, merged.values())
+        return replace(
+            graph,
+            graph=graph.graph.with_nodes(nodes),
+            boundaries=tuple(replace(b, merged=True) if b.values in merged else b for b in graph.boundaries),
+            regions=regions,
+            shared_update=(*common, *graph.shared_update),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Merged:
+    """Nodes that merge what crosses one boundary.
+
+    Attributes:
+        reads: tensor that crosses → the merged tensor. last: the node that they follow in the graph.
+    """
+
+    nodes: tuple[Node, ...]
+    reads: Mapping[str, str]
+    last: str
+
+
+def _merged(b: Boundary) -> _Merged:
+    assert b.indices is not None
+    assert b.index_dtype is not None
+    specs = (TensorSpec(dtype=b.dtype), TensorSpec(dtype=b.index_dtype))
+    nodes, (rows, ids) = trace(merge_rows, specs).splice(f"{b.values}/merged/", [b.values, b.indices])
+    return _Merged(nodes=nodes, reads={b.values: rows, b.indices: ids}, last=b.indices)
+
+
+def _at_last(graph: TrainGraph, merged: Mapping[str, _Merged]) -> list[_Merged]:
+    """The merges, each after the later of the two nodes that it reads."""
+    place = {node.name: i for i, node in enumerate(graph.graph.nodes)}
+    return [replace(each, last=max(each.reads, key=place.__getitem__)) for each in merged.values()]
+
+
+def _reading(node: Node, reads: Mapping[str, str]) -> Node:
+    if reads.keys().isdisjoint(node.inputs):
+        return node
+    return node.changed(inputs=tuple(reads.get(ref, ref) for ref in node.inputs))
+
+
+def _owned(graph: TrainGraph, merged: Iterable[_Merged]) -> tuple[tuple[UpdateRegion, ...], tuple[str, ...]]:
+    """The regions, each with the merges that it alone reads, and the nodes of merges that several read."""
+    consumers, shared = graph.graph.consumers, set(graph.shared_update)
+    region_of = {name: i for i, region in enumerate(graph.regions) for name in region.nodes}
+    own: defaultdict[int, list[str]] = defaultdict(list)
+    common: list[str] = []
+    for each in merged:
+        names = [node.name for node in each.nodes]
+        readers = {user.name for ref in each.reads for user in consumers.get(producer(ref), ())}
+        regions = {region_of[name] for name in readers if name in region_of}
+        if readers & shared or len(regions) > 1:
+            common += names
+        elif regions:
+            own[regions.pop()] += names
+    with_merges = (
+        replace(r, nodes=(*own[i], *r.nodes)) if i in own else r for i, r in enumerate(graph.regions)
+    )
+    return tuple(with_merges), tuple(common)
