@@ -45,7 +45,7 @@ class RunRecorder:
         for record in records:
             if record.equivalence is not None and record.equivalence.checked:
                 self._verdicts[record.case] = record.equivalence
-        self._remember_control(record)
+            self._remember_control(record)
 
     def verdict(self, case: Case) -> Equivalence | None:
         """The verdict of a case that was checked already."""

@@ -236,8 +236,8 @@ KNOBS: Mapping[str, str] = {
     "matmul": "of `tpu-replicate` and `tf-tpu`: in what TPU devices multiply matrices of float32; `bfloat16` "
     "is TensorFlow's own default, and differs from the reference by more than rounding",
     "max_shards": "a variable that would need more parts stays whole",
-    "merge_rows": "rows of sparse gradients with equal ids are summed before the update. Fewer rows travel, but "
-    "an optimizer that squares or clips rows (Adam, Adagrad, `clipnorm`) takes another step than the one "
+    "merge_rows": "rows of sparse gradients with equal ids are summed before the update. Fewer rows travel, "
+    "but an optimizer that squares or clips rows (Adam, Adagrad, `clipnorm`) takes another step than the one "
     "written. Where the sum changes nothing (SGD, momentum), rows that travel are summed in any case. Always "
     "true for `robust-ps`, `robust-all-reduce` and `tpu-replicate`",
     "min_bytes": "a smaller variable stays whole",

@@ -223,8 +223,8 @@ def first_worker_only(**static):
     return [rows[:n], ids[:n], *rest]
 
 
-def halved_rows(*tensors, n_replicas):
-    return hand_over_rows(*(t / 2 if t.dtype.is_floating else t for t in tensors), n_replicas=n_replicas)
+def halved_rows(*tensors, **static):
+    return hand_over_rows(*(t / 2 if t.dtype.is_floating else t for t in tensors), **static)
 
 
 @pytest.mark.parametrize(
