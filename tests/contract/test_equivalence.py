@@ -89,7 +89,7 @@ def test_a_single_replica_keeps_the_captured_step(cases, strategy):
     assert run_passes(passes_of(plan, 0), case.step, topology_of(plan)).step is case.step
     assert case.check(plan).equivalent
     fused = case.plan(strategy, (1,))
-    assert fused.notes == (f"{plan.notes[0]} but for its updates",)
+    assert fused.notes == (f"{plan.notes[0]} apart from its updates",)
     assert case.check(fused).equivalent
 
 

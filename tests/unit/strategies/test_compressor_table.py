@@ -188,7 +188,9 @@ def test_a_plan_says_what_it_does_to_each_gradient_and_survives_json():
 def test_one_replica_compresses_nothing():
     made = plan("all-reduce", replicas_per_task=(1,), compressor="topk")
     assert not chosen(made)
-    assert made.notes == ("one replica: all-reduce leaves the captured graph unchanged but for its updates",)
+    assert made.notes == (
+        "one replica: all-reduce leaves the captured graph unchanged apart from its updates",
+    )
 
 
 @pytest.mark.parametrize(("n", "ratio", "k"), [(100, 0.07, 7), (100, 0.071, 8), (3, 0.01, 1), (5, 1.0, 5)])

@@ -3,7 +3,8 @@
 import pytest
 from planning import slot, state, step_of, trainable
 
-from strategies.planning.registry import make_plan
+from strategies.errors import StrategyError
+from strategies.planning.registry import make_plan, resolve
 from strategies.topology import Topology
 
 S = 4 * 1000
@@ -74,11 +75,46 @@ def test_workers_pull_for_each_replica_and_push_once(replicas):
     assert made.payload_matrix == ((0, replicas * S, replicas * S), (S, 0, 0), (S, 0, 0))
 
 
-def test_a_row_is_pulled_for_every_id_and_pushed_once():
+def test_a_row_is_pulled_for_every_id_and_pushed_for_each_or_once():
     """A table of 5 rows, which 12 examples of a worker look up twice each; ids are of 8 bytes."""
     table = trainable("table", 5, 3, sparse=True, crossings=1, rows_per_example=2.0)
-    made = plan("ps", step_of(table), (1, 1))
-    assert made.payload_matrix == ((0, 24 * 12), (24 * 8 + 5 * (12 + 8), 0))
+    linear = table.model_copy(update={"linear_rows": True})
+    for variable, asked, duplicates, pushed in (
+        (table, False, "kept", 24),
+        (table, True, "merged", 5),
+        (linear, False, "merged (linear)", 5),
+        (linear, True, "merged", 5),
+    ):
+        made = plan("ps", step_of(variable), (1, 1), merge_rows=asked)
+        assert made.payload_matrix == ((0, 24 * 12), (24 * 8 + pushed * (12 + 8), 0))
+        assert made.sparse_duplicates == made.nodes[0].sparse_duplicates == duplicates
+        assert any(note.startswith("merge_rows:") for note in made.notes) is asked
+
+
+@pytest.mark.parametrize(
+    ("strategy", "replicas_per_task", "duplicates"),
+    [
+        ("single", (1,), "kept"),
+        ("none", (1, 1), "kept"),
+        ("local-sgd", (1, 1), "kept"),
+        ("tf-multi-worker-mirrored", (1, 1), "kept"),
+        ("all-reduce", (1, 1), "merged (linear)"),
+        ("robust-all-reduce", (1, 1, 1), "merged"),
+        ("tpu-replicate", (1, 1), "merged"),
+    ],
+)
+def test_rows_are_merged_where_they_travel_or_must_be(strategy, replicas_per_task, duplicates):
+    table = trainable("table", 5, 3, sparse=True, rows_per_example=2.0, linear_rows=True)
+    made = plan(strategy, step_of(table), replicas_per_task)
+    assert made.sparse_duplicates == duplicates
+    dense = plan(strategy, step_of(trainable("dense", 5, 3)), replicas_per_task)
+    assert dense.sparse_duplicates is None
+
+
+@pytest.mark.parametrize("strategy", ["robust-ps", "robust-all-reduce", "tpu-replicate"])
+def test_strategies_that_must_merge_refuse_not_to(strategy):
+    with pytest.raises(StrategyError, match="sums rows of equal ids, got merge_rows=false; leave it out"):
+        resolve(strategy, {"merge_rows": False})
 
 
 def test_rows_of_a_narrow_type_are_pushed_in_that_of_accumulators():
@@ -86,9 +122,9 @@ def test_rows_of_a_narrow_type_are_pushed_in_that_of_accumulators():
     table = trainable("table", 5, 3, dtype="bfloat16", sparse=True, rows_per_example=2.0)
     for params, row in (({}, 3 * 8), ({"staleness": 1}, 3 * 8), ({"sync": False}, 3 * 2)):
         made = plan("ps", step_of(table), (1, 1), **params)
-        assert made.payload_matrix == ((0, 24 * 3 * 2), (24 * 8 + 5 * (row + 8), 0))
+        assert made.payload_matrix == ((0, 24 * 3 * 2), (24 * 8 + 24 * (row + 8), 0))
     half = table.model_copy(update={"dtype": "half"})
-    assert plan("ps", step_of(half), (1, 1)).payload_matrix[1][0] == 24 * 8 + 5 * (3 * 2 + 8)
+    assert plan("ps", step_of(half), (1, 1)).payload_matrix[1][0] == 24 * 8 + 24 * (3 * 2 + 8)
 
 
 @pytest.mark.parametrize(("other", "width"), [("half", 4), ("double", 8)])
@@ -183,11 +219,18 @@ def test_what_replicas_add_up_travels_in_every_step():
     assert plan("local-sgd", sums, (1, 1), period=10).payload_bytes_per_step == 2 * (S // 10 + 120)
 
 
-def test_rows_are_no_more_than_the_table_has():
+def test_merged_rows_are_no_more_than_the_table_has():
     unknown = TABLE.model_copy(update={"rows_per_example": None})
     for transport, lengths in (("ring", LENGTH), ("tcp", 2 * 8)):
         for table, batch_size in ((TABLE, 1000), (unknown, 4)):
-            made = plan("all-reduce", step_of(table), (1, 1), batch_size=batch_size, transport=transport)
+            made = plan(
+                "all-reduce",
+                step_of(table),
+                (1, 1),
+                batch_size=batch_size,
+                transport=transport,
+                merge_rows=True,
+            )
             assert made.payload_bytes_per_step == 2 * (50 * (ROW + ID) + lengths)
 
 

@@ -22,7 +22,7 @@ def test_every_field_is_some_strategys_parameter() -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)
 def test_a_strategy_as_it_comes_waits_for_all(strategy) -> None:
     usual = Execution.of({param.name: param.default for param in strategy.params})
-    own = ("period", "fused_update", "steps_per_loop")
+    own = ("period", "fused_update", "steps_per_loop", "merge_rows")
     assert usual == Execution.of(
         {param.name: param.default for param in strategy.params if param.name in own}
     )

@@ -149,7 +149,7 @@ def test_a_plan_survives_json():
 @pytest.mark.parametrize("name", ["none", "ps", "ps-load-balancing", "all-reduce"])
 def test_one_replica_has_nothing_to_synchronise_and_the_plan_says_so(name):
     plan = make_plan(name, {}, STEP, Topology(replicas_per_task=(1,), batch_size=4))
-    assert plan.notes == (f"one replica: {name} leaves the captured graph unchanged but for its updates",)
+    assert plan.notes == (f"one replica: {name} leaves the captured graph unchanged apart from its updates",)
     assert {node.synchronizer for node in plan.nodes} == {"none"}
     assert plan.payload_bytes_per_step == 0
 

@@ -118,7 +118,11 @@ def test_a_builder_plans(folder: Path, reference: str) -> None:
     made = plan(reference)
     assert [node.destination for node in made.nodes] == [2, 2]
     assert (made.strategy, made.strategy_class) == ("last-ps", "exact")
-    assert made.strategy_params == {"sync": True, "share": 0.25 if "share" in reference else 0.5}
+    assert made.strategy_params == {
+        "sync": True,
+        "share": 0.25 if "share" in reference else 0.5,
+        "merge_rows": False,
+    }
     # Two workers pull and push both variables.
     assert made.payload_bytes_per_step == 2 * 2 * 32
 
