@@ -20,6 +20,7 @@ from strategies.passes.collectives.ring.all_reduce import TransportAllReduce
 from strategies.passes.parameter_server.synchronous import ParameterServerSync
 from strategies.passes.pass_order import PASSES, passes_of
 from strategies.passes.replicate.combine_local import CombineLocal
+from strategies.passes.update.merge_rows import MergeRows
 from strategies.plan.faults import fault_of
 from strategies.planning.plan import topology_of
 from strategies.tf_bridge.graphdef import graphdef_from_graph
@@ -29,6 +30,7 @@ FAULT = "fault"
 CAPTURES = [("digits-mlp", "adamw-clipped"), ("word-lm", "adagrad"), ("digits-cnn", "momentum")]
 # Pass → strategies and parameters that some capture needs it for: every pass that there is.
 ASKED: dict[str, list[tuple[str, dict[str, object]]]] = {
+    "merge-rows": [("all-reduce", {"merge_rows": True}), ("ps", {"merge_rows": True})],
     "fuse-updates": [("all-reduce", {})],
     "hoist-reads": [("all-reduce", {})],
     "partition": [("partitioned-ps", {}), ("partitioned-all-reduce", {})],
@@ -70,7 +72,14 @@ ASKED: dict[str, list[tuple[str, dict[str, object]]]] = {
 }
 # Those that only some captures need: with rows of ids, statistics of batches, variables that can be cut, or
 # without a norm over all gradients, which every replica needs the sums for.
-OF_SOME = ("sync-statistics", "collectives-apart", "partition", "proxy-variables", "dense-reduce-scatter")
+OF_SOME = (
+    "merge-rows",
+    "sync-statistics",
+    "collectives-apart",
+    "partition",
+    "proxy-variables",
+    "dense-reduce-scatter",
+)
 
 
 TURNS = count()
@@ -161,6 +170,7 @@ def nothing_to_do(case):
     two = dense.plan("ps", (2,))
     topology = topology_of(two)
     fuse, hoist, replicate, combine, *_ = passes_of(two, 0)
+    yield MergeRows(variables=frozenset({"w"})), dense.step, topology
     fused = fuse.apply(dense.step, topology)
     yield fuse, fused, topology
     hoisted = hoist.apply(fused, topology)
