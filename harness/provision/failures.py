@@ -180,8 +180,9 @@ def job_failed(failed: JobError, awaited: Awaited) -> CaseError:
 
 
 def _refusal(failed: JobError) -> str:
-    """What was asked for, in one line."""
-    return graph_error(failed.message) if failed.message.strip() else failed.type
+    """Reason of a refusal and the line of the user's file, in one line."""
+    reason = graph_error(failed.message) if failed.message.strip() else failed.type
+    return f"{reason}, at {failed.line}" if failed.line and failed.line not in reason else reason
 
 
 def log_tail(log: Path, n_lines: int = N_LOG_LINES) -> Sequence[str]:

@@ -11,6 +11,7 @@ from harness.errors import CaseError, HarnessError, UsageError
 from harness.worker.process.job import Args, Job, Result
 from harness.worker.process.memory_errors import refused_memory
 from harness.worker.process.network_errors import way_out_offline
+from strategies.user_errors import line_of_error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,6 +22,7 @@ class JobError:
         type: the exception's class name. kind, stage: of a `CaseError`, None for any other exception.
         usage: whether it says that a user's file or option cannot be used; `field` names which.
         is_out_of_memory: the job asked for memory and was refused it; type and message are the refusal's.
+        line: of a user's file, such as `model.py:12`, that it came of; empty where there is none.
     """
 
     type: str
@@ -31,6 +33,7 @@ class JobError:
     usage: bool = False
     field: str | None = None
     is_out_of_memory: bool = False
+    line: str = ""
 
     @staticmethod
     def of(error: BaseException) -> "JobError":
@@ -54,6 +57,7 @@ class JobError:
             usage=usage,
             field=error.field if isinstance(error, HarnessError) else None,
             is_out_of_memory=refused is not None,
+            line=line_of_error(error),
         )
 
 

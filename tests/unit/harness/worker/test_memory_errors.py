@@ -1,6 +1,8 @@
 """Which errors of a job say that memory was refused, and what is told of them."""
 
 import errno
+import runpy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -54,6 +56,15 @@ def test_refused_memory_is_one_line_with_batch_and_way_out(error: Exception, tol
     assert "\n" not in text
     assert caught.value.__notes__ == failed.__notes__
     assert of_batch(caught.value, "mine.py:Large", 4096) is caught.value
+
+
+def test_the_line_of_a_users_file_that_asked_for_too_much_is_named(tmp_path: Path) -> None:
+    model = tmp_path / "model.py"
+    model.write_text("# of a user\nraise MemoryError\n")
+    with pytest.raises(MemoryError) as caught:
+        runpy.run_path(str(model))
+    text = str(job_failed(JobError.of(caught.value), AWAITED))
+    assert f"was refused memory (MemoryError, at {model}:2); lower batch_size" in text
 
 
 def test_another_failure_keeps_its_cause() -> None:
