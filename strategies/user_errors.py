@@ -21,7 +21,7 @@ _VALUES_WAY_OUT: Final = (
     "a step's tensors have no values while it is traced: use TensorFlow's operations in place of .numpy(), "
     "float() and NumPy's, and tf.print to look at them"
 )
-_NODE: Final = re.compile(r"\[\[(?:\{\{function_node [^}]*\}\})?\{+node ([^}]+)\}+")
+_NODE: Final = re.compile(r"\[\[(?:\{\{function_node ([^}]*)\}\})?\{+node ([^}]+)\}+")
 _FRAME: Final = re.compile(r'\s*File "([^"]+)", line (\d+), in ')
 # What stands before the reason: a heading, another task's name, the stack of a node's definition.
 _HEADING: Final = re.compile(
@@ -68,8 +68,14 @@ def graph_error(message: str) -> str:
     stack = [(match[1], int(match[2])) for line in reversed(lines) if (match := _FRAME.match(line))]
     if line := users_line(stack):
         return f"{reason}, at {line}"
-    node = _NODE.search(message)
-    return reason if node is None or node[1] in reason else f"{reason}, at node {node[1]}"
+    _, node = failed_node(message)
+    return reason if not node or node in reason else f"{reason}, at node {node}"
+
+
+def failed_node(message: str) -> tuple[str, str]:
+    """The function and the node in it that a failure's message names, empty where it names none."""
+    found = _NODE.search(message)
+    return ("", "") if found is None else (found[1] or "", found[2])
 
 
 def _is_before_reason(line: str) -> bool:

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from strategies.capture.source_lines import line_of
+from strategies.capture.source_lines import line_of, lines_of
 from strategies.capture.sparse_rows import rows_per_example
 from strategies.capture.traced_step import Told, told_by
 from strategies.capture.tracing import AnyVariable, CapturableStep, Trace, body_of, trace
@@ -33,11 +33,13 @@ class Captured:
         rows_per_example: variable → rows of its sparse gradient that one example makes, where shapes tell.
         scales_loss: whether an optimizer divides gradients by the scale of a loss, and leaves those out that
             are not finite.
+        lines: node → the line of the user's file that made it.
     """
 
     step: TrainGraph
     initial: Mapping[str, Array]
     rows_per_example: Mapping[str, float]
+    lines: Mapping[str, str]
     scales_loss: bool = False
 
 
@@ -74,6 +76,7 @@ def capture(
         step=replace(assembled, notes=(*assembled.notes, *_notes(traced.recorder.not_fetched))),
         initial=contents.initial,
         rows_per_example=rows_per_example(contents.step),
+        lines=lines_of(traced.concrete.graph),
         scales_loss=any(
             isinstance(each, keras.optimizers.LossScaleOptimizer) for each in traced.recorder.optimizers
         ),

@@ -60,7 +60,7 @@ def capture(
     """
     import keras
 
-    from harness.worker.session.capture_store import save
+    from harness.worker.session.capture_store import save, save_lines
     from strategies.capture.capture import capture as capture_step
     from strategies.errors import CaptureError
     from strategies.ir.replicas.seeds import draws_at_random, draws_from_ops
@@ -88,6 +88,7 @@ def capture(
     captured_step = replace(captured.step, notes=(*notes, *captured.step.notes))
     summary = summarise(captured_step, case.workload_name, getattr(captured, "rows_per_example", {}))
     save(Path(folder), captured_step, captured.initial)
+    save_lines(Path(folder), captured.lines)
     fixed = [b.shape[0] for b in summary.batch if b.shape[0] != -1]
     return CapturedWorkload(
         summary=summary,

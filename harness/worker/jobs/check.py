@@ -1,6 +1,7 @@
 """Reference of a captured step, whether its shards mean what it means, and verdicts beside real workers."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,9 +28,11 @@ def reference(
 ) -> "Reference":
     """The reference of a captured step, in float64 or its own types, after so many steps."""
     from harness.worker.verify.check import make_reference
+    from harness.worker.verify.step_failures import naming_users_line
 
     step, initial, batches = captured_step(capture_folder, batch_folder, n_steps, float64=float64)
-    return make_reference(step, initial, topology, batches)
+    with naming_users_line(capture_folder, topology, partial(read_batches, Path(batch_folder), n=n_steps)):
+        return make_reference(step, initial, topology, batches)
 
 
 def verdict_in_float64(
@@ -56,11 +59,13 @@ def separability(
         UsageError: the loss is a sum over examples and is not said to be one, or the other way round.
     """
     from harness.worker.session.capture_store import InitialValues, load_step
+    from harness.worker.verify.step_failures import naming_users_line
     from harness.worker.verify.whole_batch import separability_of
 
     folder = Path(capture_folder)
     (batch,) = read_batches(Path(batch_folder), n=1)
-    return separability_of(load_step(folder), InitialValues(folder, float64=True), topology, batch)
+    with naming_users_line(capture_folder, topology, partial(read_batches, Path(batch_folder), n=1)):
+        return separability_of(load_step(folder), InitialValues(folder, float64=True), topology, batch)
 
 
 def bounds(
@@ -71,9 +76,14 @@ def bounds(
     Its workers share this process: what crosses their boundaries is looked at, which timed steps do not show.
     """
     from harness.worker.verify.check import check_bounds
+    from harness.worker.verify.step_failures import naming_users_line
+    from strategies.planning.plan import topology_of
 
     step, initial, batches = captured_step(capture_folder, batch_folder, n_steps, float64=float64)
-    return check_bounds(step, initial, plan, batches)
+    with naming_users_line(
+        capture_folder, topology_of(plan), partial(read_batches, Path(batch_folder), n=n_steps)
+    ):
+        return check_bounds(step, initial, plan, batches)
 
 
 def captured_step(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.equivalence.step_results import compared
 from harness.equivalence.verification import Verification, comparable
+from harness.worker.jobs.batches import Batch, read_batches
 from harness.worker.jobs.check import captured_step
 from harness.worker.jobs.refusals import dtype_error, refusals_as, strategy_error
 from harness.worker.process.job import JobState
@@ -37,12 +38,17 @@ def verify(
     from harness.worker.session.capture_store import InitialValues, load_step
     from harness.worker.verify.bisect import first_divergence
     from harness.worker.verify.check import check, check_bounds, make_reference
+    from harness.worker.verify.step_failures import naming_users_line
     from harness.worker.verify.whole_batch import separability_of
     from strategies.planning.plan import topology_of
 
     with refusals_as(dtype_error):
         step, initial, batches = captured_step(capture_folder, batch_folder, n_steps, float64=float64)
     batches = [*batches[:-1], [part[:last_batch] for part in batches[-1]]]
+
+    def read() -> list[Batch]:
+        *others, last = read_batches(Path(batch_folder), n=n_steps)
+        return [*others, [part[:last_batch] for part in last]]
 
     def refer() -> "Reference":
         folder = Path(capture_folder)
@@ -52,10 +58,10 @@ def verify(
         reference = make_reference(step, initial, topology_of(plan), batches)
         return replace(reference, separability=separability)
 
-    with refusals_as(strategy_error):
+    with refusals_as(strategy_error), naming_users_line(capture_folder, topology_of(plan), read):
         checkup = check(step, initial, plan, batches, refer)
+        bound = check_bounds(step, initial, plan, batches) if plan.strategy_class == "bounded" else None
     expected = comparable(checkup.reference)
-    bound = check_bounds(step, initial, plan, batches) if plan.strategy_class == "bounded" else None
     verification = Verification(
         strategy_class=plan.strategy_class,
         verdict=checkup.verdict,

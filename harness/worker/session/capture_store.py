@@ -17,7 +17,7 @@ from strategies.ir.train_graph import TrainGraph
 from strategies.ir.variable import SeedMix
 
 Array: TypeAlias = np.ndarray[Any, Any]
-_STEP, _INDEX = "step.pickle", "initial.json"
+_STEP, _INDEX, _LINES = "step.pickle", "initial.json", "lines.json"
 # NumPy parses the header of each file, and Python 3.11 counts the depth of what it parses for all threads
 # together: of two that read at once one may raise SystemError (python/cpython issue 106905).
 _READING = threading.Lock()
@@ -52,6 +52,17 @@ def save_values(folder: Path, initial: Mapping[str, Array]) -> None:
     for number, name in enumerate(index):
         np.save(values / f"{number}.npy", np.asarray(initial[name]), allow_pickle=False)
     (folder / _INDEX).write_text(json.dumps(index))
+
+
+def save_lines(folder: Path, lines: Mapping[str, str]) -> None:
+    """Write beside a capture which line of the user's file made each node."""
+    (folder / _LINES).write_text(json.dumps(lines))
+
+
+def load_lines(folder: Path) -> Mapping[str, str]:
+    """Node of a captured step → the line of the user's file that made it, where one did."""
+    lines: dict[str, str] = json.loads((folder / _LINES).read_text())
+    return lines
 
 
 def load_step(folder: Path) -> TrainGraph:

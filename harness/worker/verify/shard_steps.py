@@ -28,6 +28,7 @@ from harness.worker.verify.rounding import (
 from harness.worker.verify.shard_sessions import ShardSessions
 from harness.worker.verify.step_turns import StepTurns
 from strategies.ir.boundary import Boundary
+from strategies.ir.graph import producer
 from strategies.ir.replicas.silence import quiet
 from strategies.ir.train_graph import TrainGraph
 from strategies.topology import Shard, Topology
@@ -36,6 +37,19 @@ Combine: TypeAlias = Callable[
     [Rounding, int, Sequence[Shard], Sequence[Mapping[str, Crossed]]], Mapping[str, Crossed]
 ]
 """From a rounding, a step and what each of its shards sends across boundaries to what updates take."""
+
+
+class StateShapeError(Exception):
+    """A shard assigns a value of another shape than its variable's; a session takes it silently.
+
+    Args:
+        node: whose output is assigned.
+    """
+
+    def __init__(self, boundary: Boundary, node: str, got: tuple[int, ...]) -> None:
+        expected = list(boundary.shape.dims or ())
+        super().__init__(f"shape {list(got)} for variable {boundary.variable!r} of shape {expected}")
+        self.node = node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +194,7 @@ class ShardSteps:
             )
             for i, own in zip(order, outputs, strict=True):
                 fetched[i] |= own
+                self._require_shapes(turn, own)
             combined |= {
                 b.values: self._crossed(b, [self._turns.brought(b, own) for own in fetched], shards)
                 for b in self._step.boundaries
@@ -201,6 +216,19 @@ class ShardSteps:
         """What all shards together send across a boundary, as the update takes it."""
         crossed = self._sums.of_boundary(b, brought, shards)
         return merged_rows(*crossed) if self._topology.merges_rows else crossed
+
+    def _require_shapes(self, turn: int, own: Mapping[str, Array]) -> None:
+        """Refuse state of a shard that is not of its variable's shape.
+
+        Raises:
+            StateShapeError: for the first.
+        """
+        for b in self._step.boundaries:
+            if b.role == "state" and b.level == turn and b.shape.dims is not None:
+                tensor, got = self._turns.sources[b.values][0], self._turns.brought(b, own)[0].shape
+                sizes = zip(b.shape.dims, got, strict=False)
+                if len(got) != len(b.shape.dims) or any(size not in (-1, n) for size, n in sizes):
+                    raise StateShapeError(b, producer(tensor), got)
 
     def values(self, batch: Sequence[Array], tensors: Sequence[str]) -> list[dict[str, Array]]:
         """Tensors → what each shard of a batch makes of them, from the state before the step."""
