@@ -60,6 +60,8 @@ class BoundaryRecorder:
         created: Keras variables that the step makes when it is traced, as metrics do; TensorFlow's names for
             them may differ from their paths.
         carried: variables of which each row is of one example, as its sequence's state after the last step.
+        vectorized: variable and user's line of each gradient that a vectorized map takes, of which TensorFlow
+            makes another one for all rows.
         failure: what made a trace fail, kept because autograph rewrites the errors that pass through it.
     """
 
@@ -68,6 +70,7 @@ class BoundaryRecorder:
     optimizers: list[AnyOptimizer] = field(default_factory=list)
     created: list[keras.Variable] = field(default_factory=list)
     carried: list[keras.Variable] = field(default_factory=list)
+    vectorized: list[tuple[str, str]] = field(default_factory=list)
     failure: CaptureError | None = None
     loss: str | None = None
     targets: TargetRecorder = field(default_factory=TargetRecorder)
@@ -111,6 +114,7 @@ class BoundaryRecorder:
         self.marks.clear()
         self.optimizers.clear()
         self.carried.clear()
+        self.vectorized.clear()
         self.results.clear()
         self.targets.begin()
         self.statistics.begin(graph)
@@ -188,6 +192,9 @@ class BoundaryRecorder:
                 f"{graph.name!r}; take the gradient outside it, in a loop over range() in place of tf.range()"
                 + (f" ({line})" if line else "")
             )
+        if _in_vectorized_map(graph):
+            values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+            self.vectorized.append((variable_name(source), line_of_operation(values.op)))
         slug = boundary_slug(source)
         handle = raw_variable(source).handle
         with tf.name_scope(""):
@@ -213,6 +220,13 @@ def hooked_gradients(tape_hook: Hook, graph_hook: Hook) -> Iterator[None]:
         for owner in (tf, tf.compat.v1, _GRADIENTS_OF_V1):
             hooks.enter_context(replaced(owner, "gradients", graph_hook))
         yield
+
+
+def _in_vectorized_map(graph: tf.Graph) -> bool:
+    """Whether operations are made for one row, as `tf.vectorized_map` does, which replaces them by others."""
+    scope = graph.get_name_scope().rpartition("loop_body")
+    row_number = f"{scope[0]}{scope[1]}{scope[2].partition('/')[0]}/PlaceholderWithDefault"
+    return bool(scope[1]) and any(op.name == row_number for op in graph.get_operations())
 
 
 def _dense_shape(source: "tf.Variable | keras.Variable", gradient: tf.IndexedSlices) -> tf.Tensor | None:

@@ -1,6 +1,7 @@
 """Capture: a single-device train step, traced once, becomes a `TrainGraph` and initial values beside it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, TypeAlias
@@ -66,11 +67,12 @@ def capture(
     """
     body = body_of(step)
     traced = trace(body, element_spec, replica_batch=replica_batch, compilable=compiled_rules is not None)
-    contents = told_by(traced, declared_variables(step), element_spec)
-    rules = {**contents.step.rules, **(compiled_rules or {})}
-    step_contents = replace(contents.step, reduction=_reduction(step), rules=rules)
-    contents = replace(contents, step=step_contents)
-    assembled = _assembled(contents, traced)
+    with _naming_vectorized(traced):
+        contents = told_by(traced, declared_variables(step), element_spec)
+        rules = {**contents.step.rules, **(compiled_rules or {})}
+        step_contents = replace(contents.step, reduction=_reduction(step), rules=rules)
+        contents = replace(contents, step=step_contents)
+        assembled = _assembled(contents, traced)
     _check_travels(assembled.graph)
     return Captured(
         step=replace(assembled, notes=(*assembled.notes, *_notes(traced.recorder.not_fetched))),
@@ -81,6 +83,22 @@ def capture(
             isinstance(each, keras.optimizers.LossScaleOptimizer) for each in traced.recorder.optimizers
         ),
     )
+
+
+@contextmanager
+def _naming_vectorized(traced: Trace) -> Iterator[None]:
+    """Blame gradients of single rows for what keeps a step that takes them from being captured."""
+    try:
+        yield
+    except CaptureError as error:
+        if not traced.recorder.vectorized:
+            raise
+        variable, line = traced.recorder.vectorized[0]
+        raise CaptureError(
+            f"train step: gradients must be taken of a whole batch, got variable {variable!r} differentiated "
+            "row by row, inside tf.vectorized_map or by tape.jacobian; take one gradient of the mean of all "
+            "rows' losses, outside of it" + (f" ({line})" if line else "")
+        ) from error
 
 
 def _assembled(contents: Told, traced: Trace) -> TrainGraph:

@@ -156,6 +156,74 @@ def test_a_gradient_inside_a_nested_function():
     )
 
 
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside-another"])
+def test_gradients_of_single_rows(beside):
+    net, sgd = hidden(), optimizers.SGD(0.1)
+    weights = net.trainable_variables
+    sgd.build(weights)
+    loss_of = cross_entropy(net)
+
+    def of_row(row):
+        with tf.GradientTape() as tape:
+            loss = loss_of(tf.nest.map_structure(lambda part: part[None], row))
+        return tape.gradient(loss, weights)
+
+    @tf.function
+    def step(batch):
+        with tf.GradientTape() as tape:
+            loss = loss_of(batch)
+        gradients = tf.vectorized_map(of_row, batch)
+        gradients = [tf.reduce_mean(tf.clip_by_value(each, -1.0, 1.0), 0) for each in gradients]
+        if beside:
+            gradients[0] += tape.gradient(loss, weights[:1])[0]
+        sgd.apply(gradients, weights)
+        return loss
+
+    line = of_row.__code__.co_firstlineno + 3
+    assert re.fullmatch(
+        f"train step: gradients must be taken of a whole batch, got variable '{weights[0].path}' "
+        r"differentiated row by row, inside tf\.vectorized_map or by tape\.jacobian; take one gradient of the "
+        rf"mean of all rows' losses, outside of it \(.*test_capture_errors\.py:{line}\)",
+        refusal(step),
+    )
+
+
+def test_a_jacobian_in_a_loss_is_no_gradient_of_single_rows():
+    net, sgd = hidden(), optimizers.SGD(0.1)
+
+    def loss(batch):
+        with tf.GradientTape() as tape:
+            outputs = tf.reduce_mean(net(batch[0]), axis=0)
+        slopes = tape.jacobian(outputs, net.trainable_variables[0].value)
+        return cross_entropy(net)(batch) + tf.reduce_mean(tf.square(slopes))
+
+    updated = {region.variable for region in capture(train(net, sgd, loss), SPEC).step.regions}
+    assert updated >= {weight.path for weight in net.trainable_variables}
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda v: v.scatter_add(tf.IndexedSlices(tf.ones((1,)), tf.constant([1]))),
+        lambda v: v.scatter_nd_update([[0]], [2.0]),
+        lambda v: v[:1].assign([3.0]),
+    ],
+    ids=["scatter_add", "scatter_nd_update", "slice"],
+)
+def test_state_of_which_some_elements_are_written(write):
+    net, seen = hidden(), tf.Variable(tf.zeros((2,)), trainable=False, name="seen")
+
+    def loss(batch):
+        write(seen)
+        return cross_entropy(net)(batch) + 0.0 * tf.reduce_sum(seen)
+
+    assert re.fullmatch(
+        r"variable 'seen': forward state must be assigned as a whole, got a write by Resource\w+ '.*'; "
+        r"make the new value by tf\.tensor_scatter_nd_update, _add or _sub, then assign it \(.*errors\.py:\d+\)",
+        refusal(train(net, optimizers.SGD(0.1), loss)),
+    )
+
+
 def test_an_optimizer_in_a_loop_of_the_graphs():
     net, sgd = hidden(), optimizers.SGD(0.1)
     sgd.build(net.trainable_variables)

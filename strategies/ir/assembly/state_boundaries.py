@@ -14,6 +14,9 @@ from strategies.ir.names import node_slug
 from strategies.ir.traversal import ancestors
 from strategies.ir.variable import Variable
 
+_PARTIAL_WRITES = ("ResourceScatter", "ResourceStridedSlice")
+"""Begin the types of operations that write some elements of a variable."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedState:
@@ -119,12 +122,20 @@ def _check_top_level(v: Variable, writes: Sequence[Node]) -> None:
     if v.seed_word is not None:
         return  # a replica's random state is its own, wherever it moves on
     for write in writes:
-        if not is_assignment(write):
-            raise CaptureError(
-                f"variable {v.name!r}: forward state must be assigned at the top of the step, got a write by "
-                f"{write.op} {write.name!r}; return the new value from the loop or branch, then assign it",
-                node=write.name,
-            )
+        if is_assignment(write):
+            continue
+        rule, way_out = (
+            "at the top of the step",
+            "return the new value from the loop or branch, then assign it",
+        )
+        if write.op.startswith(_PARTIAL_WRITES):
+            rule = "as a whole"
+            way_out = "make the new value by tf.tensor_scatter_nd_update, _add or _sub, then assign it"
+        raise CaptureError(
+            f"variable {v.name!r}: forward state must be assigned {rule}, got a write by {write.op} "
+            f"{write.name!r}; {way_out}",
+            node=write.name,
+        )
 
 
 def _check_assignments(v: Variable, writes: Sequence[Node]) -> None:
