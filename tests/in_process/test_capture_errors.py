@@ -182,8 +182,8 @@ def test_gradients_of_single_rows(beside):
     line = of_row.__code__.co_firstlineno + 3
     assert re.fullmatch(
         f"train step: gradients must be taken of a whole batch, got variable '{weights[0].path}' "
-        r"differentiated row by row, inside tf\.vectorized_map or by tape\.jacobian; take one gradient of the "
-        rf"mean of all rows' losses, outside of it \(.*test_capture_errors\.py:{line}\)",
+        r"differentiated row by row, inside tf\.vectorized_map or by tape\.jacobian; take one gradient of "
+        rf"the mean of all rows' losses, outside of it \(.*test_capture_errors\.py:{line}\)",
         refusal(step),
     )
 
@@ -219,7 +219,7 @@ def test_state_of_which_some_elements_are_written(write):
 
     assert re.fullmatch(
         r"variable 'seen': forward state must be assigned as a whole, got a write by Resource\w+ '.*'; "
-        r"make the new value by tf\.tensor_scatter_nd_update, _add or _sub, then assign it \(.*errors\.py:\d+\)",
+        r"make the new value by tf\.tensor_scatter_nd_update, _add or _sub, then assign it \(.*\.py:\d+\)",
         refusal(train(net, optimizers.SGD(0.1), loss)),
     )
 

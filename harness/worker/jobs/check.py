@@ -27,8 +27,8 @@ def reference(
     float64: bool,
 ) -> "Reference":
     """The reference of a captured step, in float64 or its own types, after so many steps."""
+    from harness.worker.jobs.step_failures import naming_users_line
     from harness.worker.verify.check import make_reference
-    from harness.worker.verify.step_failures import naming_users_line
 
     step, initial, batches = captured_step(capture_folder, batch_folder, n_steps, float64=float64)
     with naming_users_line(capture_folder, topology, partial(read_batches, Path(batch_folder), n=n_steps)):
@@ -58,8 +58,8 @@ def separability(
     Raises:
         UsageError: the loss is a sum over examples and is not said to be one, or the other way round.
     """
+    from harness.worker.jobs.step_failures import naming_users_line
     from harness.worker.session.capture_store import InitialValues, load_step
-    from harness.worker.verify.step_failures import naming_users_line
     from harness.worker.verify.whole_batch import separability_of
 
     folder = Path(capture_folder)
@@ -75,8 +75,8 @@ def bounds(
 
     Its workers share this process: what crosses their boundaries is looked at, which timed steps do not show.
     """
+    from harness.worker.jobs.step_failures import naming_users_line
     from harness.worker.verify.check import check_bounds
-    from harness.worker.verify.step_failures import naming_users_line
     from strategies.planning.plan import topology_of
 
     step, initial, batches = captured_step(capture_folder, batch_folder, n_steps, float64=float64)

@@ -35,10 +35,10 @@ def verify(
         UsageError: as `check.separability`, or for a step that the strategy, or float64, is not for.
         CaseError: the reference itself has a loss that is not finite.
     """
+    from harness.worker.jobs.step_failures import naming_users_line
     from harness.worker.session.capture_store import InitialValues, load_step
     from harness.worker.verify.bisect import first_divergence
     from harness.worker.verify.check import check, check_bounds, make_reference
-    from harness.worker.verify.step_failures import naming_users_line
     from harness.worker.verify.whole_batch import separability_of
     from strategies.planning.plan import topology_of
 
