@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
+from strategies.ir.control_flow.access_rules import Run, verify_accesses
 from strategies.ir.replicas.seeds import require_seeds_of_variables
 from strategies.ir.train_graph import TrainGraph
 from strategies.passes.pass_order import passes_of
@@ -68,7 +69,23 @@ def compile_tasks(
         )
         timings = (*begun.timings, *rewritten.timings)
         compiled.append(Compiled(program=program, step=rewritten.step, timings=timings))
+    if check:
+        _check_accesses(compiled, plan)
     return tuple(compiled)
+
+
+def _check_accesses(compiled: Sequence[Compiled], plan: Plan) -> None:
+    """Hold the runs of a step to the order of their accesses, together where workers wait for each other."""
+    runs = []
+    for each in compiled:
+        name, step = f"worker {each.program.task}", each.step
+        runs.append(Run(name=name, graph=step.graph, roots=(*step.targets(), *step.returned())))
+        runs.append(Run(name=f"{name}, beside its steps,", graph=step.graph, roots=step.background))
+    if not plan.execution.waits_for_all:
+        for run in runs:
+            verify_accesses([run])
+    elif len(compiled) == len(plan.replicas_per_task):
+        verify_accesses(runs)
 
 
 def compile_replica(step: TrainGraph, plan: Plan, *, check: bool = True) -> ReplicaProgram:

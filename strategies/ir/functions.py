@@ -5,6 +5,10 @@ from dataclasses import replace
 
 from strategies.ir.graph import Attr, Function, FunctionRef, Graph, Node
 
+LOOPS = frozenset({"While", "StatelessWhile"})
+BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
+CALLS = LOOPS | BRANCHES | {"PartitionedCall", "StatefulPartitionedCall"}
+"""Calls whose functions TensorFlow lays into the graph, node by node."""
 _HOLDERS = (tuple, FunctionRef)
 
 

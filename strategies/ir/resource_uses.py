@@ -54,12 +54,12 @@ def written_arguments(
             continue
         if node.op in FORWARDING_OPS:
             origin[node.name] = next(iter(sources.values()))
-        written |= {sources[k] for k in _written_inputs(graph, node, frozenset(sources), memo)}
+        written |= {sources[k] for k in written_inputs(graph, node, frozenset(sources), memo)}
     memo[function.name] = frozenset(written)
     return memo[function.name]
 
 
-def _written_inputs(
+def written_inputs(
     graph: Graph, node: Node, resources: frozenset[int], memo: dict[str, frozenset[int]]
 ) -> frozenset[int]:
     """Which of a node's resource inputs it writes to."""
@@ -97,7 +97,7 @@ def resource_uses(graph: Graph) -> Mapping[str, Uses]:
         if node.op in FORWARDING_OPS:
             origin[node.name] = next(iter(sources.values()))
             continue
-        written = {sources[k] for k in _written_inputs(graph, node, frozenset(sources), memo)}
+        written = {sources[k] for k in written_inputs(graph, node, frozenset(sources), memo)}
         for handle in dict.fromkeys(sources.values()):
             (writes if handle in written else reads)[handle].append(node.name)
     return {name: Uses(tuple(reads[name]), tuple(writes[name])) for name in writes}

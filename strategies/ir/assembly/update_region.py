@@ -9,6 +9,7 @@ from strategies.ir.assembly.forward_update_split import Parts
 from strategies.ir.assembly.levels import levels_of
 from strategies.ir.assembly.resources import Access
 from strategies.ir.assembly.traced import TracedGradient
+from strategies.ir.control_flow.access_order import AccessOrder, Events
 from strategies.ir.graph import Graph, Node, output_index, producer, tensor
 from strategies.ir.replicas.seeds import draws
 from strategies.ir.train_graph import UpdateRegion
@@ -102,13 +103,20 @@ def wait_for_gradients(
 ) -> Graph:
     """Let assignments wait for the variable's gradient that comes of all reads before them.
 
-    Weight decay has no other gradient to wait for, nor has what moves weights back to where they were. Where
-    many replicas read one variable, its synchronised gradient is what says that all have read it.
+    Weight decay has no other gradient to wait for, nor has what moves weights back to where they were; in a
+    branch such an assignment does not even wait for the gradients that the branch takes. Where many replicas
+    read one variable, its synchronised gradient is what says that all have read it.
 
     Raises:
         CaptureError: when no gradient comes between reads of a variable and its next assignment.
     """
     levels = levels_of(graph, parts.boundary)
+    order = AccessOrder.of(graph, parts.boundary)
+    gradients_before: dict[tuple[str, str], Events] = {}
+    for assigned in order.accesses:
+        if assigned.writes:
+            key = (assigned.handle, assigned.path[0])
+            gradients_before[key] = gradients_before.get(key, -1) & assigned.before
     own: dict[tuple[str | None, int], list[str]] = {}
     for mark in marks:
         own.setdefault((mark.variable, levels[mark.values]), []).append(mark.values)
@@ -117,13 +125,14 @@ def wait_for_gradients(
     for name, kind in parts.kinds.items():
         if kind == "state":
             continue
-        reads = parts.forward.intersection(parts.uses[access[name].handle.name].reads)
+        handle = access[name].handle.name
+        reads = parts.forward.intersection(parts.uses[handle].reads)
         for write in parts.writes[name]:
             read_at = [levels[c] for c in graph.by_name[write].control_inputs if c in reads]
             level = max(read_at, default=0) + 1
-            if levels[write] >= level and write in parts.after:
-                continue
             wanted = own.get((name, level), own.get((None, level), ()) if reads else ())
+            if any(order.marks[mark] & gradients_before[handle, write] for mark in wanted):
+                continue
             if (reads and not wanted) or (level > 1 and _needed_by_any(graph, write, wanted)):
                 raise CaptureError(
                     f"variable {name!r}: between a forward pass that reads it and its next assignment there "

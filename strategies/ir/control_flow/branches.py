@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from strategies.ir.functions import reachable_functions
+from strategies.ir.functions import BRANCHES, reachable_functions
 from strategies.ir.graph import Function, Graph, Node, producer
 
 LOWERING_ATTR = "_lower_using_switch_merge"
-_BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 
 
 def spread_branches(graph: Graph) -> Graph:
@@ -17,9 +16,9 @@ def spread_branches(graph: Graph) -> Graph:
     (as a loss scale's, which holds the whole update) may hold others that do.
     """
     by_name = graph.by_name
-    spread = [node for node in graph.nodes if node.op in _BRANCHES and _reaches_several(node, by_name)]
+    spread = [node for node in graph.nodes if node.op in BRANCHES and _reaches_several(node, by_name)]
     names = reachable_functions(spread, graph.functions)
-    if not any(node.op in _BRANCHES for name in names for node in graph.functions[name].nodes):
+    if not any(node.op in BRANCHES for name in names for node in graph.functions[name].nodes):
         return graph
     taken_apart = {name: _taken_apart(graph.functions[name]) for name in names}
     return replace(graph, functions={**graph.functions, **taken_apart})
@@ -32,7 +31,7 @@ def _reaches_several(node: Node, by_name: Mapping[str, Node]) -> bool:
 
 def _taken_apart(function: Function) -> Function:
     nodes = tuple(
-        replace(node, attrs={**node.attrs, LOWERING_ATTR: True}) if node.op in _BRANCHES else node
+        replace(node, attrs={**node.attrs, LOWERING_ATTR: True}) if node.op in BRANCHES else node
         for node in function.nodes
     )
     return replace(function, nodes=nodes)

@@ -5,11 +5,10 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
-from strategies.ir.functions import called_functions
+from strategies.ir.functions import CALLS, called_functions
 from strategies.ir.graph import DType, Graph, Node, producer
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import COLOCATION_ATTR, topological_order
-from strategies.passes.replicate.value_arguments import CALLS
 from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology
 

@@ -4,14 +4,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from strategies.ir.functions import BRANCHES, CALLS, LOOPS
 from strategies.ir.graph import Arg, Attr, DType, Function, FunctionRef, Graph, Node, Shape, producer, tensor
 from strategies.ir.resource_uses import called
 from strategies.ir.traversal import COLOCATION_ATTR
 from strategies.tf_bridge.constants import constant
 
-LOOPS = frozenset({"While", "StatelessWhile"})
-_BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
-CALLS = LOOPS | _BRANCHES | {"PartitionedCall", "StatefulPartitionedCall"}
 _READERS = frozenset({"ReadVariableOp", "VariableShape", "ResourceGather"})
 # A call may look up elements by itself; among the nodes of a loop none stands for the whole of it.
 _READERS_OUTSIDE_CALLS = _READERS | {"ResourceGatherNd"}
@@ -118,7 +116,7 @@ class ValueArguments:
         types = {k: dtype for k, (dtype, _) in values.items()}
         outputs = {i: values[k] for k in values for i in self.passed_on(node, k) or ()}
         attrs = {key: self._with_values(a, len(node.data_inputs), types) for key, a in node.attrs.items()}
-        offset = 1 if node.op in _BRANCHES else 0
+        offset = 1 if node.op in BRANCHES else 0
         taken = {k - offset: dtype for k, dtype in types.items()}
         _replace_items(attrs, "T" if node.op in LOOPS else "Tin", taken)
         if node.op not in LOOPS:

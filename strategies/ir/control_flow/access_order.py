@@ -1,0 +1,270 @@
+"""The order in which a graph reads and assigns variables, into the bodies of calls.
+
+A call is no barrier: TensorFlow lays the bodies of branches, loops and functions into the graph, where a node
+starts as soon as its own inputs are there and the control inputs of the call have run. An assignment in a
+branch waits for nothing that other nodes of the branch take.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import and_, or_
+from typing import TypeAlias
+
+from strategies.ir.functions import BRANCHES, CALLS, LOOPS
+from strategies.ir.graph import Function, FunctionRef, Graph, Node, producer
+from strategies.ir.resource_uses import FORWARDING_OPS, written_inputs
+from strategies.ir.traversal import topological_order
+
+Events: TypeAlias = int
+"""A set of accesses and marks: each is a bit."""
+Path: TypeAlias = tuple[str, ...]
+"""A node of the graph, and then a function and a node of it for each body that leads to a node."""
+
+_TAKES_NO_VALUE = frozenset({"VariableShape", "VarIsInitializedOp"})
+_NEXT_ITERATIONS = frozenset({"NextIteration", "RefNextIteration"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """A read or an assignment of a variable.
+
+    Attributes:
+        handle: node of the graph that names the variable.
+        event: its bit. before: what comes before it in every run.
+        branches: calls in whose branches it is, each with the number of the branch.
+    """
+
+    handle: str
+    path: Path
+    writes: bool
+    event: Events
+    before: Events
+    branches: Mapping[Path, int]
+
+    def is_ordered_with(self, other: "Access") -> bool:
+        """Whether one of the two comes first in every run, or never both are in one."""
+        if self.event & other.before or other.event & self.before:
+            return True
+        common = self.branches.keys() & other.branches.keys()
+        return any(self.branches[call] != other.branches[call] for call in common)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessOrder:
+    """Accesses of a graph, and what comes before each.
+
+    Attributes:
+        marks: node → its bit, of the nodes that were asked for.
+        done: node → what comes before all that waits for it, itself included.
+    """
+
+    accesses: tuple[Access, ...]
+    marks: Mapping[str, Events]
+    done: Mapping[str, Events]
+
+    @classmethod
+    def of(cls, graph: Graph, marks: Iterable[str] = ()) -> "AccessOrder":
+        """The order of a graph.
+
+        Args:
+            marks: nodes to look for among what comes before accesses.
+        """
+        walk = _Walk(graph)
+        bits = {name: walk.event((name,)) for name in marks}
+        while True:
+            known = dict(walk.rounds)
+            body = walk.through(graph.nodes, _Body(), (), bits)
+            # What a loop's round leaves to the next one is known at its end.
+            if walk.rounds == known:
+                return cls(accesses=tuple(walk.accesses.values()), marks=bits, done=body.done)
+
+
+@dataclass(slots=True)
+class _Body:
+    """A graph or the body of a function, as far as it has been walked through.
+
+    Attributes:
+        tensors: node or argument → what comes before each of its outputs; one entry where that is the same.
+        handles: node or argument → the variables that its outputs name, likewise.
+        start: what comes before everything in it.
+        branches: calls in whose branches it is.
+    """
+
+    tensors: dict[str, list[Events]] = field(default_factory=dict)
+    handles: dict[str, list[str | None]] = field(default_factory=dict)
+    done: dict[str, Events] = field(default_factory=dict)
+    start: Events = 0
+    branches: Mapping[Path, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        function: Function,
+        events: Sequence[Events],
+        handles: Sequence[str | None],
+        start: Events,
+        branches: Mapping[Path, int],
+    ) -> "_Body":
+        """The body of a function before anything in it has run: all that there is are its arguments."""
+        names = [arg.name for arg in function.inputs]
+        return cls(
+            tensors={name: [each] for name, each in zip(names, events, strict=True)},
+            handles={name: [each] for name, each in zip(names, handles, strict=True)},
+            done=dict(zip(names, events, strict=True)),
+            start=start,
+            branches=branches,
+        )
+
+    def events(self, ref: str) -> Events:
+        """What comes before whatever takes a tensor, or waits for a node."""
+        if ref[0] == "^":
+            return self.done[ref[1:]]
+        outputs = self.tensors[producer(ref)]
+        return outputs[_index(ref)] if len(outputs) > 1 else outputs[0]
+
+    def handle(self, ref: str) -> str | None:
+        """The variable that a tensor names, if any."""
+        outputs = self.handles.get(producer(ref), [None])
+        return outputs[_index(ref)] if len(outputs) > 1 else outputs[0]
+
+
+@dataclass(slots=True)
+class _Walk:
+    """A way through a graph and the bodies of all calls.
+
+    Attributes:
+        rounds: NextIteration → what came before it when it was last met.
+    """
+
+    graph: Graph
+    accesses: dict[Events, Access] = field(default_factory=dict)
+    rounds: dict[Path, Events] = field(default_factory=dict)
+    _events: dict[Path, Events] = field(default_factory=dict)
+    _within: dict[Path, Events] = field(default_factory=dict)
+    _open: list[str] = field(default_factory=list)
+
+    def event(self, key: Path) -> Events:
+        """The bit of a mark or an access, always the same."""
+        return self._events.setdefault(key, 1 << len(self._events))
+
+    def through(
+        self, nodes: Collection[Node], body: _Body, scope: Path, marks: Mapping[str, Events]
+    ) -> _Body:
+        """Walk through the nodes of a body, each after its inputs."""
+        for node in topological_order(nodes):
+            path = (*scope, node.name)
+            waits = (
+                body.events(ref)
+                if producer(ref) in body.tensors
+                else self.rounds.get((*scope, producer(ref)), 0)
+                for ref in node.inputs
+            )
+            before = reduce(or_, waits, body.start)
+            functions = self._functions(node)
+            if functions:
+                self._call(node, functions, body, path)
+            else:
+                events = before | self._accessed(node, body, before, path) | marks.get(node.name, 0)
+                body.tensors[node.name], body.done[node.name] = [events], events
+            if node.op in _NEXT_ITERATIONS:
+                self.rounds[path] = before
+        return body
+
+    def _functions(self, node: Node) -> list[Function]:
+        """Functions whose bodies a call becomes; those of a loop are its condition and its body."""
+        if node.op not in CALLS:
+            return []
+        attrs = [node.attrs.get(key) for key in ("cond", "body", "then_branch", "else_branch", "f")]
+        branches = node.attrs.get("branches", ())
+        refs = [*attrs, *(branches if isinstance(branches, tuple) else ())]
+        names = [ref.name for ref in refs if isinstance(ref, FunctionRef)]
+        # One that reaches itself is taken as a single node.
+        return [] if set(names) & set(self._open) else [self.graph.functions[name] for name in names]
+
+    def _call(self, node: Node, functions: list[Function], body: _Body, path: Path) -> None:
+        """Walk through the bodies of a call, and note what comes before its outputs."""
+        taken = list(node.data_inputs)
+        start = reduce(or_, (body.done[name] for name in node.control_inputs), body.start)
+        if node.op in BRANCHES:
+            start |= body.events(taken.pop(0))
+        events, handles = [body.events(ref) | start for ref in taken], [body.handle(ref) for ref in taken]
+        n_before = len(self._events)
+        outcomes: list[_Outcome] = []
+        for k, function in enumerate(functions):
+            branches = {**body.branches, path: k} if node.op in BRANCHES else body.branches
+            inner = _Body.of(function, events, handles, start, branches)
+            outcomes.append(self._through_function(function, inner, path))
+            if node.op in LOOPS:
+                # Each round begins when the condition holds.
+                start |= outcomes[0].results[0]
+                events = [each | start for each in events]
+        within = self._within.setdefault(path, (1 << len(self._events)) - (1 << n_before))
+        done = _one_of([outcome.done for outcome in outcomes], within) | start
+        if node.op in LOOPS:
+            # It may end before its first round.
+            results = zip(events, outcomes[-1].results, strict=True)
+            outputs = [own | (result & within) for own, result in results]
+            done = reduce(or_, outputs, done)
+        else:
+            outputs = [
+                _one_of(results, within) for results in zip(*(o.results for o in outcomes), strict=True)
+            ]
+            handles = outcomes[0].handles
+        body.tensors[node.name], body.handles[node.name] = outputs or [done], handles or [None]
+        body.done[node.name] = done
+
+    def _through_function(self, function: Function, body: _Body, path: Path) -> "_Outcome":
+        """Walk through a function that has been given its arguments."""
+        self._open.append(function.name)
+        self.through(function.nodes, body, (*path, function.name), {})
+        self._open.pop()
+        refs = [function.results[arg.name] for arg in function.outputs]
+        return _Outcome(
+            results=[body.events(ref) for ref in refs],
+            handles=[body.handle(ref) for ref in refs],
+            done=reduce(or_, (body.done[name] for name in function.control_results.values()), body.start),
+        )
+
+    def _accessed(self, node: Node, body: _Body, before: Events, path: Path) -> Events:
+        """Note which variables a node reads and assigns."""
+        if node.op == "VarHandleOp" and len(path) == 1:
+            body.handles[node.name] = [node.name]
+        named = {k: name for k, ref in enumerate(node.data_inputs) if (name := body.handle(ref)) is not None}
+        if not named or node.op in _TAKES_NO_VALUE:
+            return 0
+        if node.op in FORWARDING_OPS:
+            body.handles[node.name] = [next(iter(named.values()))]
+            return 0
+        written = {named[k] for k in written_inputs(self.graph, node, frozenset(named), {})}
+        noted = 0
+        for handle in dict.fromkeys(named.values()):
+            event = self.event((*path, handle))
+            self.accesses[event] = Access(
+                handle=handle,
+                path=path,
+                writes=handle in written,
+                event=event,
+                before=before,
+                branches=body.branches,
+            )
+            noted |= event
+        return noted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    """A body that has been walked through: what comes before its results, and what these name."""
+
+    results: list[Events]
+    handles: list[str | None]
+    done: Events
+
+
+def _one_of(branches: Collection[Events], within: Events) -> Events:
+    """What comes before the end of the branch that runs; what is within the others does not happen."""
+    return reduce(and_, branches) | (reduce(or_, branches) & within)
+
+
+def _index(ref: str) -> int:
+    return int(ref.rpartition(":")[2]) if ":" in ref else 0

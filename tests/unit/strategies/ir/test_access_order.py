@@ -1,0 +1,205 @@
+from dataclasses import replace
+
+import pytest
+
+from strategies.errors import GraphError
+from strategies.ir.control_flow.access_order import AccessOrder
+from strategies.ir.control_flow.access_rules import Run, verify_accesses
+from strategies.ir.graph import Arg, DType, Function, FunctionRef, Graph, Node
+
+V = Arg(name="v", dtype=DType("resource"))
+X = Arg(name="x", dtype=DType("float"))
+OUT = Arg(name="out", dtype=DType("float"))
+SAME = Arg(name="same", dtype=DType("resource"))
+SERVER = "/job:worker/task:0"
+
+
+def node(name, op, *inputs, device="", **attrs):
+    return Node(name=name, op=op, inputs=inputs, attrs=attrs, device=device)
+
+
+def function(name, *nodes, result="x", control=(), inputs=(V, X)):
+    return Function(
+        name=name,
+        inputs=inputs,
+        outputs=(SAME, OUT),
+        nodes=nodes,
+        results={"same": "v", "out": result},
+        control_results={name: name for name in control},
+    )
+
+
+HANDLE = node("v", "VarHandleOp", shared_name=b"weights", device=SERVER)
+GRADIENT = node("gradient", "Op")
+PREDICATE = node("predicate", "Op")
+SHRINKS = function("shrinks", node("assign", "AssignVariableOp", "v", "v"), control=["assign"])
+MOVES = function("moves", node("move", "AssignSubVariableOp", "v", "x"), control=["move"])
+READS = function("reads", node("read", "ReadVariableOp", "v"), result="read:value:0", control=["read"])
+READS_FOR_NOBODY = function("reads_for_nobody", node("read", "ReadVariableOp", "v"))
+GOES_ON = Function(
+    name="goes_on",
+    inputs=(V, X),
+    outputs=(OUT,),
+    nodes=(node("less", "Less", "x", "x"),),
+    results={"out": "less:z:0"},
+)
+NESTED = function(
+    "nested",
+    node("inner", "StatefulPartitionedCall", "v", "x", f=FunctionRef("shrinks")),
+    control=["inner"],
+)
+LIBRARY = {f.name: f for f in (SHRINKS, MOVES, READS, READS_FOR_NOBODY, GOES_ON, NESTED)}
+
+
+def branch(first, second, *waits, predicate="predicate"):
+    return node(
+        "call",
+        "If",
+        predicate,
+        "v",
+        "gradient",
+        *waits,
+        then_branch=FunctionRef(first),
+        else_branch=FunctionRef(second),
+    )
+
+
+def loop(body, *waits):
+    return node("call", "While", "v", "gradient", *waits, cond=FunctionRef("goes_on"), body=FunctionRef(body))
+
+
+def call(body, *waits):
+    return node("call", "StatefulPartitionedCall", "v", "gradient", *waits, f=FunctionRef(body))
+
+
+def order_of(*nodes):
+    return AccessOrder.of(Graph(nodes=(HANDLE, GRADIENT, PREDICATE, *nodes), functions=LIBRARY), ["gradient"])
+
+
+def comes_before(*nodes):
+    """Assignments by their paths, and whether the gradient comes before."""
+    order = order_of(*nodes)
+    return {a.path: bool(a.before & order.marks["gradient"]) for a in order.accesses if a.writes}
+
+
+@pytest.mark.parametrize(
+    "made", [lambda *waits: branch("shrinks", "shrinks", *waits), lambda *w: call("shrinks", *w)]
+)
+def test_an_assignment_in_a_body_does_not_wait_for_what_the_call_takes(made):
+    assert set(comes_before(made()).values()) == {False}
+    assert set(comes_before(made("^gradient")).values()) == {True}
+
+
+def test_it_waits_for_what_it_takes_itself():
+    assert comes_before(branch("moves", "shrinks")) == {
+        ("call", "moves", "move"): True,
+        ("call", "shrinks", "assign"): False,
+    }
+
+
+def test_it_waits_for_what_chooses_the_branch():
+    assert set(comes_before(branch("shrinks", "moves", predicate="gradient")).values()) == {True}
+
+
+def test_a_round_of_a_loop_waits_for_its_condition():
+    assert set(comes_before(loop("shrinks")).values()) == {True}
+
+
+def test_calls_within_calls():
+    assert comes_before(call("nested")) == {("call", "nested", "inner", "shrinks", "assign"): False}
+    assert set(comes_before(call("nested", "^gradient")).values()) == {True}
+
+
+def done_before(waits_for, *nodes):
+    """Whether the read comes before a node that waits for another."""
+    order = order_of(*nodes, node("after", "NoOp", waits_for))
+    (read,) = (a for a in order.accesses if not a.writes)
+    return bool(order.done["after"] & read.event)
+
+
+@pytest.mark.parametrize(
+    "reads", [call("reads"), branch("reads", "moves"), loop("reads")], ids=lambda n: n.op
+)
+def test_who_waits_for_a_call_waits_for_what_its_bodies_must_do(reads):
+    assert done_before("^call", reads)
+    assert done_before("call:1", reads)
+
+
+def test_who_waits_for_a_call_does_not_wait_for_what_need_not_be_done():
+    assert not done_before("^call", call("reads_for_nobody"))
+
+
+def test_what_only_one_branch_needs_does_not_come_before_the_end_of_the_call():
+    order = order_of(branch("moves", "shrinks"), node("after", "NoOp", "^call"))
+    assert not order.done["after"] & order.marks["gradient"]
+
+
+def test_the_end_of_a_first_loop_waits_for_what_its_rounds_read():
+    nodes = [
+        node("enter", "Enter", "gradient"),
+        node("merge", "Merge", "enter", "next"),
+        node("switch", "Switch", "merge", "predicate"),
+        node("exit", "Exit", "switch"),
+        node("read", "ReadVariableOp", "v", "^switch"),
+        node("next", "NextIteration", "switch:1", "^read"),
+    ]
+    assert done_before("exit", *nodes)
+    assert not done_before("enter", *nodes)
+
+
+def test_accesses_of_two_branches_are_never_in_one_run():
+    first, second = order_of(branch("shrinks", "moves")).accesses
+    assert first.is_ordered_with(second)
+
+
+def queue(device=SERVER):
+    return node("queue", "FIFOQueueV2", shared_name=b"tokens", device=device)
+
+
+READER = (HANDLE, GRADIENT, PREDICATE, node("read", "ReadVariableOp", "v"))
+
+
+def reader(*nodes, roots):
+    return Run(name="worker 1", graph=Graph(nodes=(*READER, queue(), *nodes), functions=LIBRARY), roots=roots)
+
+
+def writer(*nodes, roots):
+    nodes = (HANDLE, GRADIENT, PREDICATE, queue(), *nodes)
+    return Run(name="worker 0", graph=Graph(nodes=nodes, functions=LIBRARY), roots=roots)
+
+
+TAKE = node("take", "QueueDequeueV2", "queue")
+PUSH = node("push", "QueueEnqueueV2", "queue", "^read")
+
+
+def test_a_read_of_one_worker_and_an_assignment_of_another_are_in_order():
+    back = node("back", "FIFOQueueV2", shared_name=b"back", device=SERVER)
+    ends = [back, node("end", "QueueDequeueV2", "back")]
+    tells = [back, node("tell", "QueueEnqueueV2", "back", "^call")]
+    reads = reader(PUSH, *ends, roots=["push", "end"])
+    for sound in (call("shrinks", "^take"), branch("shrinks", "moves", "^take"), loop("shrinks", "^take")):
+        verify_accesses([writer(TAKE, sound, *tells, roots=["tell"]), reads])
+    message = (
+        "variable 'weights': 'assign' in 'shrinks' in 'call' of worker 0 assigns it before or after "
+        "'read' of worker 1 accesses it"
+    )
+    with pytest.raises(GraphError, match=message):
+        verify_accesses([writer(TAKE, call("shrinks"), *tells, roots=["tell", "take"]), reads])
+    with pytest.raises(GraphError, match="assigns it before or after worker 1 ends"):
+        verify_accesses(
+            [writer(TAKE, call("shrinks", "^take"), roots=["call"]), reader(PUSH, roots=["push"])]
+        )
+
+
+@pytest.mark.parametrize("pushed", [PUSH, replace(PUSH, inputs=("queue",))])
+def test_variables_and_queues_are_told_by_name_and_device(pushed):
+    elsewhere = replace(queue(), device="/job:worker/task:1")
+    run = Run(
+        name="worker 1",
+        graph=Graph(
+            nodes=(*READER, elsewhere, pushed, node("end", "NoOp", "^push", "^read")), functions=LIBRARY
+        ),
+        roots=["end"],
+    )
+    with pytest.raises(GraphError, match="before or after"):
+        verify_accesses([writer(TAKE, call("shrinks", "^take"), roots=["call"]), run])
