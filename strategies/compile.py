@@ -9,6 +9,7 @@ from strategies.ir.replicas.seeds import require_seeds_of_variables
 from strategies.ir.train_graph import TrainGraph
 from strategies.passes.pass_order import passes_of
 from strategies.passes.run import Pass, PassTiming, run_passes
+from strategies.passes.task_plan import TaskPlan
 from strategies.passes.tpu.replicated.segments import replica_program
 from strategies.plan.schema import Plan
 from strategies.plan.waits import n_waiting
@@ -75,7 +76,10 @@ def compile_tasks(
 
 
 def _check_accesses(compiled: Sequence[Compiled], plan: Plan) -> None:
-    """Hold the runs of a step to the order of their accesses, together where workers wait for each other."""
+    """Hold runs that share variables to the order of their accesses, together if they wait for each other."""
+    task_plan = TaskPlan.of(plan, 0)
+    if not task_plan.is_served and "robust-servers" not in task_plan.synchronizers:
+        return
     runs = []
     for each in compiled:
         name, step = f"worker {each.program.task}", each.step

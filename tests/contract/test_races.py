@@ -1,5 +1,6 @@
 """Nobody reads a variable while another worker's step assigns it, in whatever branch: by rule and in fact."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -53,12 +54,13 @@ def test_steps_that_are_held_up_at_random_compute_what_one_device_computes(case_
     assert races.n_wrong(case, plan, programs_of(case.step, plan), N_TRIES) == 0
 
 
-@pytest.mark.parametrize("row", races.SERVERS)
-@pytest.mark.parametrize("model", races.RACED)
+@pytest.mark.parametrize(
+    ("model", "row"),
+    # With parallax nothing dense is on servers.
+    [pair for pair in itertools.product(races.RACED, races.SERVERS) if pair != ("accumulated", "parallax")],
+)
 def test_the_rule_tells_a_branch_that_does_not_wait(case_of, model, row):
     case = case_of(model)
-    if model == "accumulated" and row == "parallax":
-        return  # all of it is dense, and nothing on servers
     with pytest.raises(GraphError, match=r"of worker 0 assigns it before or after '.*' of worker 1 accesses"):
         compile_tasks(without_waits(case), plan_of(case, row), range(2))
 
