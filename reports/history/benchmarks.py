@@ -21,7 +21,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from reports.history.database import HistoryError
-from reports.history.figures import BENCHMARKS, MEMORY, METRICS, SECONDS, Figure, Subject
+from reports.history.figures import BENCHMARKS, MEMORY, METRICS, SECONDS, Figure, Lost, Subject
 from reports.history.night import NewNight, full_commit
 
 _MACHINE = ("machine", "processor", "system", "python_implementation", "python_version")
@@ -39,10 +39,10 @@ _NO_COMMIT = ("unversioned", "unknown")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredStats:
-    """What of a benchmark's times is followed, in seconds."""
+    """Times of a benchmark in seconds, as far as they are followed; null is no number."""
 
-    median: float
-    stddev: float
+    median: float | None
+    stddev: float | None = None
     rounds: Annotated[int, Field(ge=0, le=_MOST_ROUNDS)]
 
 
@@ -55,6 +55,12 @@ class StoredBenchmark:
     stats: StoredStats
     group: str | None = None
     extra_info: Mapping[str, object] | None = None
+
+    @property
+    def median_s(self) -> float | None:
+        """The median, if it is one that a time can have."""
+        median = self.stats.median
+        return median if median is not None and math.isfinite(median) and median > 0 else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,19 +86,22 @@ class StoredBenchmarks:
     commit_info: StoredCommit | None = None
 
 
+class NothingUsableError(HistoryError):
+    """A file of pytest-benchmark in which no benchmark has a median."""
+
+
 def benchmarks_night(file: Path, *, tell: Callable[[str], None]) -> NewNight:
     """The medians of a file, as a night that can be written.
 
     Args:
         file: as `pytest --benchmark-json` writes it. tell: hears what of it could not be used.
     Raises:
-        HistoryError: it is none.
+        NothingUsableError: none of its benchmarks has a median. HistoryError: it is no such file.
     """
     try:
         text = file.read_text()
         document = _adapter().validate_json(text)
-        figures = tuple(_figures(document))
-        _refuse_same(figures)
+        subjects = _subjects(document)
         started_utc = _utc(document.datetime)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
@@ -102,10 +111,15 @@ def benchmarks_night(file: Path, *, tell: Callable[[str], None]) -> NewNight:
         ) from None
     except (OSError, ValueError, OverflowError) as error:
         raise _no_benchmarks(file, f"{error}"[:200]) from None
+    lost = [_lost(of, x) for of, x in zip(subjects, document.benchmarks, strict=True) if x.median_s is None]
+    if len(lost) == len(subjects):
+        raise NothingUsableError(_nothing_usable(file, lost))
+    for each in lost:
+        tell(f"left out: {file}: {each.case}: {each.message}")
     commit = document.commit_info or StoredCommit()
     return NewNight(
-        figures=figures,
-        lost=(),
+        figures=tuple(_figures(subjects, document.benchmarks)),
+        lost=lost,
         started_utc=started_utc,
         experiment=BENCHMARKS,
         run=hashlib.sha256(text.encode()).hexdigest(),
@@ -126,7 +140,19 @@ def _adapter() -> TypeAdapter[StoredBenchmarks]:
     return TypeAdapter(StoredBenchmarks)
 
 
-def _figures(document: StoredBenchmarks) -> Iterator[Figure]:
+def _nothing_usable(file: Path, lost: Sequence[Lost]) -> str:
+    if not lost:
+        return f"{file} must hold benchmarks, got none; name another"
+    first, more = lost[0], f", and so for all {len(lost)}" if len(lost) > 1 else ""
+    return f"{file} holds no benchmark that can be used: {first.case}: {first.message}{more}; run them again"
+
+
+def _subjects(document: StoredBenchmarks) -> tuple[Subject, ...]:
+    """The series of each benchmark's seconds.
+
+    Raises:
+        ValueError: two are the same.
+    """
     machine = document.machine_info or {}
     cpu = machine.get("cpu")
     of_cpu: Mapping[str, object] = cpu if isinstance(cpu, Mapping) else {}
@@ -134,42 +160,58 @@ def _figures(document: StoredBenchmarks) -> Iterator[Figure]:
         **{name: machine.get(name) for name in _MACHINE},
         **{name: of_cpu.get(name) for name in _CPU},
     }
-    for benchmark in document.benchmarks:
-        extra = benchmark.extra_info or {}
-        subject = Subject(
-            case=benchmark.fullname,
-            workload=str(extra.get("workload") or benchmark.group or "benchmarks"),
-            shape=str(facts["brand_raw"] or facts["processor"] or "this machine"),
-            strategy=str(extra.get("strategy") or benchmark.name),
-            comparison_key=_key(facts, extra.get("comparison_key")),
-            lock_hash=str(extra.get("lock_hash") or ""),
-            metric=SECONDS.name,
-        )
-        yield from _of_benchmark(subject, benchmark.stats, extra)
+    subjects = tuple(_subject(benchmark, facts) for benchmark in document.benchmarks)
+    name, count = next(iter(Counter(each.case for each in subjects).most_common(1)), ("", 0))
+    if count > 1:
+        raise ValueError(f"{count} benchmarks of the name {name}")
+    return subjects
 
 
-def _of_benchmark(subject: Subject, stats: StoredStats, extra: Mapping[str, object]) -> Iterator[Figure]:
-    # Rounds of one repeat of a case have its processes in common, and so are no evidence each.
-    repeats = extra.get("repeats")
-    n = repeats if isinstance(repeats, int) and 1 <= repeats <= _MOST_ROUNDS else stats.rounds
-    if math.isfinite(stats.median) and stats.median > 0:
-        error = stats.stddev / stats.median / math.sqrt(n) if min(n, stats.rounds) > 1 else None
-        yield Figure(subject=subject, value=stats.median, error=error, n=n)
-    for name, metric in _COSTS.items():
-        value = extra.get(name)
-        if isinstance(value, int | float) and math.isfinite(value) and value > 0:
-            yield Figure(subject=replace(subject, metric=metric.name), value=value, error=None, n=n)
+def _subject(benchmark: StoredBenchmark, machine: Mapping[str, object]) -> Subject:
+    extra = benchmark.extra_info or {}
+    return Subject(
+        case=benchmark.fullname,
+        workload=str(extra.get("workload") or benchmark.group or "benchmarks"),
+        shape=str(machine["brand_raw"] or machine["processor"] or "this machine"),
+        strategy=str(extra.get("strategy") or benchmark.name),
+        comparison_key=_key(machine, extra.get("comparison_key")),
+        lock_hash=str(extra.get("lock_hash") or ""),
+        metric=SECONDS.name,
+    )
 
 
-def _refuse_same(figures: Sequence[Figure]) -> None:
-    """Refuse two figures of one series in a night.
+def _lost(subject: Subject, benchmark: StoredBenchmark) -> Lost:
+    return Lost(
+        case=subject.case,
+        workload=subject.workload,
+        shape=subject.shape,
+        strategy=subject.strategy,
+        status="failed",
+        message=f"its median must be more than 0 s and finite, got {benchmark.stats.median}",
+    )
 
-    Raises:
-        ValueError: there are.
-    """
-    subject, count = next(iter(Counter(figure.subject for figure in figures).most_common(1)), (None, 0))
-    if subject is not None and count > 1:
-        raise ValueError(f"{count} benchmarks of the name {subject.case}")
+
+def _figures(subjects: Sequence[Subject], benchmarks: Sequence[StoredBenchmark]) -> Iterator[Figure]:
+    """Figures of benchmarks that have a median: what others cost, they may have cost in part."""
+    for subject, benchmark in zip(subjects, benchmarks, strict=True):
+        median_s, stats, extra = benchmark.median_s, benchmark.stats, benchmark.extra_info or {}
+        if median_s is None:
+            continue
+        # Rounds of one repeat of a case have its processes in common, and so are no evidence each.
+        repeats = extra.get("repeats")
+        n = repeats if isinstance(repeats, int) and 1 <= repeats <= _MOST_ROUNDS else stats.rounds
+        yield Figure(subject=subject, value=median_s, error=_error(stats, median_s, n), n=n)
+        for name, metric in _COSTS.items():
+            value = extra.get(name)
+            if isinstance(value, int | float) and math.isfinite(value) and value > 0:
+                yield Figure(subject=replace(subject, metric=metric.name), value=value, error=None, n=n)
+
+
+def _error(stats: StoredStats, median_s: float, n: int) -> float | None:
+    """Standard error of the median's logarithm by n repeats; None where it is not known."""
+    if stats.stddev is None or not math.isfinite(stats.stddev) or min(n, stats.rounds) <= 1:
+        return None
+    return stats.stddev / median_s / math.sqrt(n)
 
 
 def _key(facts: Mapping[str, object], of_case: object) -> str:

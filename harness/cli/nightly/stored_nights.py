@@ -17,7 +17,7 @@ from harness.cli.nightly.publishing import publish
 from harness.cli.nightly.trend_file import live_page
 from harness.cli.nightly.which_night import newest_of, night_named
 from harness.errors import EXIT_OK, UsageError
-from reports.history.benchmarks import benchmarks_night
+from reports.history.benchmarks import NothingUsableError, benchmarks_night
 from reports.history.night import NewNight, run_night
 from reports.history.store import DATABASE, History, Night, reading, writing
 from reports.history.verdicts import NightVerdict, SeriesVerdict, names_of, verdict_of
@@ -79,13 +79,13 @@ def imported(
     Args:
         experiment: whose night is said in full, where one of its was imported; else that of the last path.
     """
-    new = [_new_night(path) for path in paths]
+    new = _new_nights(paths)
     imports = []
     with writing(store, clock=partial(datetime.now, UTC)) as history:
         there = {night.id for night in history.nights()}
-        for each in new:  # all, before the first is added
+        for _, each in new:  # all, before the first is added
             history.require_begun(each.started_utc)
-        for path, each in zip(paths, new, strict=True):
+        for path, each in new:
             night = each.added_to(history)
             output.warn(f"{night.name}: {'already in the history: ' if night.id in there else ''}{path}")
             there.add(night.id)
@@ -93,6 +93,26 @@ def imported(
         _tell_of_others(history, experiment, imports)
         verdicts = _newest_verdicts(history, {night.experiment for night in imports}, confirm)
     return _answer(store, verdicts, experiment, otherwise_shown=imports[-1].experiment, prometheus=prometheus)
+
+
+def _new_nights(paths: Sequence[Path]) -> Sequence[tuple[Path, NewNight]]:
+    """A night of each path; a file of benchmarks of which nothing can be used is left out with a line.
+
+    Raises:
+        HistoryError: a path is no run folder and no such file, or nothing of any can be used.
+    """
+    nights: list[tuple[Path, NewNight]] = []
+    unusable: list[NothingUsableError] = []
+    for path in paths:
+        try:
+            nights.append((path, _new_night(path)))
+        except NothingUsableError as error:
+            unusable.append(error)
+    if unusable and not nights:
+        raise unusable[0]
+    for why in unusable:
+        output.warn(f"left out: {why}")
+    return nights
 
 
 def _new_night(path: Path) -> NewNight:

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from harness.cli import main
 from reports.history.benchmarks import benchmarks_night
 from reports.history.database import HistoryError
+from reports.history.figures import BENCHMARKS
 from reports.history.night import NewNight
 from reports.history.store import writing
 from reports.history.verdicts import verdict_of
@@ -134,6 +136,70 @@ def test_what_is_not_known_of_a_case_is_left_out(tmp_path: Path) -> None:
     with writing(tmp_path / "store") as history:
         night_of(written(tmp_path, 1, 0.01, extra=extra)).added_to(history)
         assert [each.subject.metric for each in history.series()] == ["seconds"]
+
+
+def with_medians(path: Path, *medians: float | None) -> Path:
+    """A file of as many benchmarks, each with its median."""
+    document = json.loads(path.read_text())
+    (benchmark,) = document["benchmarks"]
+    document["benchmarks"] = [
+        {
+            **benchmark,
+            "fullname": f"tests/test_a.py::test_{number}",
+            "name": f"test_{number}",
+            "stats": {**benchmark["stats"], "median": median},
+        }
+        for number, median in enumerate(medians)
+    ]
+    path.write_text(json.dumps(document))
+    return path
+
+
+@pytest.mark.parametrize("median", [math.nan, math.inf, 0.0, -1.0, None])
+def test_a_benchmark_without_a_median_is_named_and_the_others_are_kept(
+    tmp_path: Path, median: float | None
+) -> None:
+    path = with_medians(written(tmp_path, 1, 0.01, extra=EXTRA), 0.01, median, 0.02)
+    lines: list[str] = []
+    with writing(tmp_path / "store") as history:
+        night = benchmarks_night(path, tell=lines.append).added_to(history)
+        series = history.series()
+        (lost,) = verdict_of(history, night).lost
+    assert {each.subject.case for each in series} == {f"tests/test_a.py::test_{number}" for number in (0, 2)}
+    why = f"its median must be more than 0 s and finite, got {median}"
+    assert lines == [f"left out: {path}: tests/test_a.py::test_1: {why}"]
+    assert (lost.case, lost.message) == ("tests/test_a.py::test_1", why)
+
+
+def test_a_deviation_that_is_no_number_leaves_the_median(tmp_path: Path) -> None:
+    path = written(tmp_path, 1, 0.01)
+    document = json.loads(path.read_text())
+    document["benchmarks"][0]["stats"]["stddev"] = math.nan
+    path.write_text(json.dumps(document))
+    (figure,) = night_of(path).figures
+    assert (figure.value, figure.error) == (0.01, None)
+
+
+def test_a_file_of_which_nothing_can_be_used_is_refused_alone_and_left_out_beside_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unusable = with_medians(written(tmp_path, 1, 0.01), math.nan, 0.0)
+    empty = with_medians(written(tmp_path, 2, 0.01))
+    good = written(tmp_path, 3, 0.01)
+    store = tmp_path / "store"
+    command = ["nightly", BENCHMARKS, "--store", str(store), "--json"]
+    why = (
+        f"{unusable} holds no benchmark that can be used: tests/test_a.py::test_0: its median must be more "
+        "than 0 s and finite, got nan, and so for all 2; run them again"
+    )
+    assert main([*command, "--import", str(unusable), "--import", str(empty)]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["message"] == why
+    assert not store.exists()
+    assert main([*command, "--import", str(unusable), "--import", str(empty), "--import", str(good)]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["night"] == "2026-03-03"
+    assert f"left out: {why}" in said.err
+    assert f"left out: {empty} must hold benchmarks, got none; name another" in said.err
 
 
 @pytest.mark.parametrize(

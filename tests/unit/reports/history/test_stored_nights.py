@@ -424,10 +424,10 @@ def regressed(page: Path) -> float:
     return value
 
 
-def test_a_file_without_a_benchmark_becomes_a_night_without_a_series(store: Store) -> None:
+def test_a_file_without_a_benchmark_is_refused(store: Store) -> None:
     empty = store.benchmarks(5)
     empty.write_text(json.dumps({**json.loads(empty.read_text()), "benchmarks": []}))
     status, said = store.said("--import", str(empty))
-    assert (status, said["verdict"]) == (0, "2026-01-05: no series")
+    assert (status, said["error"]["message"]) == (2, f"{empty} must hold benchmarks, got none; name another")
     status, said = store.said("--import", str(store.benchmarks(6)))
     assert (status, said["series"]["new"]) == (0, 1)
