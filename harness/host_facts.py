@@ -66,7 +66,7 @@ def provenance(*, source: Path | None = None) -> Provenance:
     Args:
         source: root of the checkout; None for the one this package lies in, if any.
     """
-    root = source if source is not None else Path(__file__).resolve().parent.parent
+    root = source if source is not None else own_checkout()
     sha, dirty = _git(root)
     return Provenance(git_sha=sha, git_dirty=dirty, lock_hash=_lock_hash(root), versions=_versions())
 
@@ -157,13 +157,18 @@ def _lock_hash(root: Path) -> str | None:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
+def checkout_of(file: Path) -> Path | None:
+    """Folder of the git checkout that holds a file, which may be gone by now; None where none does."""
+    folder = next(folder for folder in file.resolve().parents if folder.is_dir())
+    top = _git_output(folder, "rev-parse", "--show-toplevel")
+    return Path(top) if top else None
+
+
 def repository_of(file: Path) -> Repository | None:
     """Read the git repository that holds a user's file; None where none does, or git does not answer."""
-    folder = file.resolve().parent
-    top = _git_output(folder, "rev-parse", "--show-toplevel")
-    if not top:
+    root = checkout_of(file)
+    if root is None:
         return None
-    root = Path(top)
     # Folders of runs and stores, which nobody commits, are no change of the code.
     known = _git_output(root, "status", "--porcelain", "--untracked-files=no")
     own = _git_output(root, "status", "--porcelain", "--ignored", "--", str(file.resolve()))
@@ -174,13 +179,17 @@ def repository_of(file: Path) -> Repository | None:
     )
 
 
-def commits_between(earlier: str, later: str) -> tuple[str, ...]:
-    """Commits after one up to another of the checkout that this code is in, the newest first, a line each.
+def own_checkout() -> Path:
+    """Folder that this code is in, which may be a git checkout."""
+    return Path(__file__).resolve().parents[1]
+
+
+def commits_between(root: Path, earlier: str, later: str) -> tuple[str, ...]:
+    """Commits of a checkout after one up to another, the newest first, a line each.
 
     Returns:
-        none where the code is in no checkout that has both.
+        none where the folder is no checkout that has both.
     """
-    root = Path(__file__).resolve().parents[1]
     # Whatever a history calls a commit is no option: `--output=FILE` would have git write there.
     log = _git_output(root, "log", "--oneline", "--end-of-options", f"{earlier}..{later}", "--")
     return tuple(log.splitlines()) if log else ()

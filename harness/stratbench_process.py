@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import BinaryIO
 
 from harness.module_command import module_command
@@ -20,6 +21,7 @@ def run_stratbench(
     arguments: Sequence[str],
     *,
     environ: Mapping[str, str] | None = None,
+    folder: Path | None = None,
     log: BinaryIO | None = None,
     timeout_s: float | None = None,
 ) -> int:
@@ -28,6 +30,7 @@ def run_stratbench(
     Args:
         arguments: without the program's name.
         environ: its environment; None for that of this process.
+        folder: its working directory; None for that of this process.
         log: takes its output; None for where that of this process goes.
     Returns:
         its exit status, negative where a signal killed it.
@@ -38,6 +41,7 @@ def run_stratbench(
         process = subprocess.Popen(
             module_command("harness.cli", *arguments),
             env=environ,
+            cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

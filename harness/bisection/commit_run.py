@@ -13,7 +13,7 @@ from pathlib import Path
 from harness.bisection.checkout import Checkout, Commit
 from harness.bisection.search import OutOfTimeError
 from harness.errors import CaseError, first_line
-from harness.host_facts import without_git
+from harness.host_facts import own_checkout, without_git
 from harness.provision.temporary.reaper import RUN_FOLDER_VARIABLE
 from harness.records.run_layout import RESULTS, RUN_FILE
 from harness.stratbench_process import run_stratbench
@@ -25,6 +25,9 @@ class CommitRuns:
 
     Args:
         root: of the checkout.
+        is_own: it is stratbench's, so that a commit's code runs the experiment; otherwise it holds a user's
+            files, which this process's stratbench runs.
+        start: working directory of runs within a commit's files; None stays in that of this process.
         folder: a private one, with worktrees and run folders while the search lasts.
         experiment: the file of the experiment, the same for all commits.
         options: of `stratbench run`, beside the experiment and its folder.
@@ -33,6 +36,8 @@ class CommitRuns:
     """
 
     root: Path
+    is_own: bool = True
+    start: Path | None = None
     folder: Path
     experiment: Path
     options: tuple[str, ...]
@@ -55,10 +60,15 @@ class CommitRuns:
         with ExitStack() as stack:
             checkout = Checkout(root=self.root, environ=self.environ)
             code = stack.enter_context(checkout.checked_out(commit, self.folder))
+            start = None if self.start is None else code / self.start
+            if start is not None and not start.is_dir():
+                raise CaseError("commit-does-not-run", f"it has no folder {self.start}", stage="run")
             stream = stack.enter_context(log.open("wb"))
             arguments = ("run", str(self.experiment), "--out", str(out), *self.options)
             try:
-                run_stratbench(arguments, environ=self._environ(code), log=stream, timeout_s=left_s)
+                run_stratbench(
+                    arguments, environ=self._environ(code), folder=start, log=stream, timeout_s=left_s
+                )
             except subprocess.TimeoutExpired:
                 raise OutOfTimeError from None
         if not ((out / RUN_FILE).is_file() and (out / RESULTS).is_file()):
@@ -67,13 +77,20 @@ class CommitRuns:
 
     def _environ(self, code: Path) -> dict[str, str]:
         # Before whatever is installed; and what lies in the working directory not before it, in workers too.
-        paths = [str(code), *filter(None, [self.environ.get("PYTHONPATH")])]
+        given = filter(None, self.environ.get("PYTHONPATH", "").split(os.pathsep))
+        own = code if self.is_own else own_checkout()
+        paths = [str(own), *(str(self._at_commit(Path(path), code)) for path in given)]
         return {
             **without_git(self.environ),
             "PYTHONPATH": os.pathsep.join(paths),
             "PYTHONSAFEPATH": "1",
             RUN_FOLDER_VARIABLE: str(self.folder),
         }
+
+    def _at_commit(self, path: Path, code: Path) -> Path:
+        """A folder of the checkout as a commit has it; any other as it is."""
+        whole = path.resolve()
+        return code / whole.relative_to(self.root) if whole.is_relative_to(self.root) else path.absolute()
 
 
 def _last_line(log: Path) -> str:

@@ -1,10 +1,13 @@
-"""An experiment cut down to one of its cases and the baseline beside it."""
+"""An experiment cut down to one of its cases and its baseline, which runs with the files of any commit."""
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+import os
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 
 from harness.experiment.cases import Case
+from harness.experiment.references import StrategyRef
 from harness.experiment.spec import ClusterSpec, ExperimentSpec
 
 
@@ -34,3 +37,56 @@ def single_case(spec: ExperimentSpec, case: Case) -> ExperimentSpec:
         exclude=(),
         scenarios=(case.scenario,),
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlacedExperiment:
+    """An experiment whose references to files of a checkout hold in any worktree of it.
+
+    Attributes:
+        start: working directory of its runs within the worktree; None where they need no file of it.
+    """
+
+    spec: ExperimentSpec
+    start: Path | None
+
+
+def placed_in(root: Path, spec: ExperimentSpec, *, working_directory: Path) -> PlacedExperiment:
+    """Write references to files of a checkout relative to where runs start, and others in full.
+
+    Runs start where the person did, if that is in the checkout, otherwise at its root.
+    """
+    files = [ref.reference for ref in spec.workloads if ref.is_path]
+    files += [ref.name for ref in spec.strategies if ref.is_file]
+    if not any(_file(reference).is_relative_to(root) for reference in files):
+        return PlacedExperiment(spec=spec, start=None)
+    here = working_directory.resolve()
+    start = here.relative_to(root) if here.is_relative_to(root) else Path()
+
+    def placed(reference: str) -> str:
+        file, rest = _file(reference), reference[len(_path(reference)) :]
+        return f"{os.path.relpath(file, root / start) if file.is_relative_to(root) else file}{rest}"
+
+    def placed_strategy(ref: StrategyRef) -> StrategyRef:
+        return replace(ref, name=placed(ref.name)) if ref.is_file else ref
+
+    return PlacedExperiment(
+        spec=replace(
+            spec,
+            workloads=tuple(
+                replace(ref, reference=placed(ref.reference)) if ref.is_path else ref
+                for ref in spec.workloads
+            ),
+            strategies=tuple(map(placed_strategy, spec.strategies)),
+            baseline=placed_strategy(spec.baseline),
+        ),
+        start=start,
+    )
+
+
+def _path(reference: str) -> str:
+    return reference.partition(":")[0]
+
+
+def _file(reference: str) -> Path:
+    return Path(_path(reference)).resolve()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from harness.records.facts.circumstances import Repository
 from reports.history.database import HistoryError
 from reports.history.figures import Figure, Lost, figures_of
 from reports.history.store import History, Night
-from reports.load import load
+from reports.load import Run, load
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 """A commit's name in full, by either of git's hashes."""
@@ -32,6 +33,7 @@ class NewNight:
     run_dir: str
     git_sha: str | None
     git_dirty: bool | None
+    workload_commits: Mapping[str, Repository] = field(default_factory=dict)
 
     def added_to(self, history: History) -> Night:
         """Write it, all of it or nothing."""
@@ -44,6 +46,7 @@ class NewNight:
             run_dir=self.run_dir,
             git_sha=self.git_sha,
             git_dirty=self.git_dirty,
+            workload_commits=self.workload_commits,
         )
 
 
@@ -77,7 +80,19 @@ def run_night(folder: Path, *, tell: Callable[[str], None]) -> NewNight:
         run_dir=str(folder),
         git_sha=full_commit(git_sha, source=folder, tell=tell),
         git_dirty=provenance.git_dirty if provenance else None,
+        workload_commits=dict(_workload_commits(run, source=folder, tell=tell)),
     )
+
+
+def _workload_commits(
+    run: Run, *, source: Path, tell: Callable[[str], None]
+) -> Iterator[tuple[str, Repository]]:
+    """Each workload of a user's file, and the repository that holds it."""
+    provenances = {record.workload: record.provenance for record in run.records if record.provenance}
+    for workload, provenance in provenances.items():
+        if provenance.workload is not None:
+            git_sha = full_commit(provenance.workload.git_sha, source=source, tell=tell)
+            yield workload, replace(provenance.workload, git_sha=git_sha)
 
 
 def full_commit(name: str | None, *, source: Path, tell: Callable[[str], None]) -> str | None:

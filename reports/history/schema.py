@@ -56,6 +56,8 @@ MIGRATIONS: Sequence[str] = (
         PRIMARY KEY (case_id, until_night)
     ) WITHOUT ROWID;
     """,
+    # Workload → commit of the repository that holds its file, as JSON.
+    "ALTER TABLE night ADD COLUMN workload_commits TEXT;",
 )
 """Each takes a history one version further; the first makes it."""
 VERSION = len(MIGRATIONS)

@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
+from harness.records.facts.circumstances import Repository
 from reports.history import schema
 from reports.history.database import HistoryError, connected, locked, needing_room
 from reports.history.figures import Figure, Lost
@@ -28,6 +30,7 @@ from reports.history.tables import (
     series_id,
     series_of,
     subjects_of,
+    written_commits,
 )
 
 __all__ = [
@@ -123,6 +126,7 @@ class History:
         run_dir: str,
         git_sha: str | None = None,
         git_dirty: bool | None = None,
+        workload_commits: Mapping[str, Repository] = MappingProxyType({}),
     ) -> Night:
         """Write a night, all of it or nothing.
 
@@ -146,10 +150,11 @@ class History:
                 run_dir,
                 git_sha,
                 git_dirty,
+                written_commits(workload_commits),
             )
             cursor = self.connection.execute(
-                "INSERT INTO night (name, started_utc, day, experiment, run, run_dir, git_sha, git_dirty) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO night (name, started_utc, day, experiment, run, run_dir, git_sha, git_dirty, "
+                "workload_commits) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 values,
             )
             night = cursor.lastrowid

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
 import numpy as np
 import numpy.typing as npt
 
+from harness.records.facts.circumstances import Repository
 from reports.history.figures import Subject
 from reports.history.noise import FloatArray, IntArray
 
@@ -24,6 +27,8 @@ class Night:
     Attributes:
         name: its date, with a number behind it from the second run of a date on.
         day: counted from a Monday.
+        git_sha, git_dirty: of stratbench's own code; of a file of benchmarks, of the code that it is of.
+        workload_commits: reference of a user's workload → the repository that holds its file.
     """
 
     id: int
@@ -35,6 +40,7 @@ class Night:
     run_dir: str
     git_sha: str | None
     git_dirty: bool | None
+    workload_commits: Mapping[str, Repository]
 
     @property
     def moment(self) -> tuple[str, int]:
@@ -71,7 +77,7 @@ def date_of(day: int) -> date:
 def nights_where(connection: sqlite3.Connection, condition: str, *values: object) -> list[Night]:
     """Nights of which an SQL condition holds, or in an order that it asks for."""
     found = connection.execute(
-        "SELECT id, name, started_utc, day, experiment, run, run_dir, git_sha, git_dirty "  # noqa: S608 - a condition of our own
+        "SELECT id, name, started_utc, day, experiment, run, run_dir, git_sha, git_dirty, workload_commits "  # noqa: S608 - a condition of our own
         f"FROM night {condition}",
         values,
     )
@@ -86,9 +92,20 @@ def nights_where(connection: sqlite3.Connection, condition: str, *values: object
             run_dir=row[6],
             git_sha=row[7],
             git_dirty=None if row[8] is None else bool(row[8]),
+            workload_commits=_read_commits(row[9]),
         )
         for row in found
     ]
+
+
+def written_commits(commits: Mapping[str, Repository]) -> str | None:
+    """Commits of workloads as a night's row has them; None for none."""
+    documents = {workload: dataclasses.asdict(repository) for workload, repository in commits.items()}
+    return json.dumps(documents, sort_keys=True) if documents else None
+
+
+def _read_commits(text: str | None) -> Mapping[str, Repository]:
+    return {workload: Repository(**found) for workload, found in json.loads(text or "{}").items()}
 
 
 def name_of(connection: sqlite3.Connection, day: int) -> str:

@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from harness.records.facts.circumstances import Repository
 from harness.records.legible_text import spelt_out
 from reports.history.change_points import EARLY_NIGHTS, LEAST_NIGHTS
-from reports.history.figures import BEYOND_BOUND, METRICS, NOT_EQUIVALENT, SECONDS, Lost, Metric, Subject
+from reports.history.figures import (
+    BENCHMARKS,
+    BEYOND_BOUND,
+    METRICS,
+    NOT_EQUIVALENT,
+    SECONDS,
+    Lost,
+    Metric,
+    Subject,
+)
+from reports.history.store import Night
 from reports.history.verdicts import Cause, NightVerdict, SeriesVerdict
 from reports.marks import WORDS
 from reports.quantities import byte_count, digits, plain, seconds, times
@@ -16,7 +27,12 @@ from reports.statistics import Interval
 Commits = Callable[[SeriesVerdict], Sequence[str]]
 """Commits between the last night before a change and its first one, where these are known."""
 _N_NAMED, _N_DETAILED = 4, 2
+_SHORT = 10
 _WRONG_WORDS = {NOT_EQUIVALENT: WORDS["not-equivalent"], BEYOND_BOUND: WORDS["beyond-bound"]}
+
+
+STRATBENCH = "stratbench"
+"""Name of our own repository beside those of users."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +78,26 @@ def figure_text(metric: Metric, value: float) -> str:
         return byte_count(value)
     shows: Mapping[str, Callable[[float], str]] = {"seconds": seconds, "ratio": times}
     return shows.get(metric.name, plain)(value)
+
+
+def workload_commit(night: Night, workload: str) -> tuple[str, Repository] | None:
+    """The reference of a workload, which may have parameters behind it, and the repository of its file."""
+    fits = (item for item in night.workload_commits.items() if f"{workload}:".startswith(f"{item[0]}:"))
+    return next(fits, None)
+
+
+def code_of(night: Night) -> tuple[str, ...]:
+    """The code that a night ran, a text for each repository: `stratbench 3c450fe704`."""
+    name = "code" if night.experiment == BENCHMARKS else STRATBENCH
+    own = Repository(name=name, git_sha=night.git_sha, git_dirty=night.git_dirty)
+    return tuple(
+        spelt_out(
+            f"{each.name} {each.git_sha[:_SHORT]}"
+            f"{' with changes that were not committed' if each.git_dirty else ''}"
+        )
+        for each in dict.fromkeys((own, *night.workload_commits.values()))
+        if each.git_sha
+    )
 
 
 def verdict_line(verdict: NightVerdict) -> str:
@@ -126,6 +162,7 @@ def document_of(verdict: NightVerdict, commits: Commits) -> dict[str, object]:
     return {
         "night": verdict.night.name,
         "verdict": verdict_line(verdict),
+        "code": list(code_of(verdict.night)),
         "series": dict(verdict.counts),
         "regressions": [
             {

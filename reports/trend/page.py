@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from harness.records.legible_text import spelt_out
 from reports.history.store import History
 from reports.history.verdicts import NightVerdict
-from reports.history.wording import Commits, document_of, verdict_line
+from reports.history.wording import Commits, code_of, document_of, verdict_line
 from reports.pages.page import page_script, script_hash, template
 from reports.pages.pictures import Picture, Pictures, packed
 from reports.trend.answer import cards
@@ -96,6 +96,7 @@ def trend_page(history: History, verdict: NightVerdict, commits: Commits) -> str
     return template("trend.html.j2").render(
         night=verdict.night,
         experiment=spelt_out(verdict.night.experiment),
+        code=code_of(verdict.night),
         line=verdict_line(verdict),
         cards=cards(verdict, shown, commits),
         sections=[

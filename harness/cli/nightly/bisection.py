@@ -5,28 +5,30 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-import harness
 from harness.atomic_files import write_json
 from harness.bisection.checkout import Checkout, Commit
 from harness.bisection.commit_run import CommitRuns
 from harness.bisection.search import Narrowed, OutOfTimeError, narrowed
-from harness.bisection.single_case import single_case
+from harness.bisection.single_case import placed_in, single_case
+from harness.cli import output
 from harness.cli.answer import Answer
 from harness.cli.nightly.answer_in_lines import answer_in_lines
 from harness.cli.nightly.trials import RunAt, Trials, factor_text
 from harness.cli.nightly.which_night import holdings
 from harness.errors import EXIT_CASE, EXIT_OK, CaseError, UsageError
-from harness.experiment.cases import expand
+from harness.experiment.cases import Case, expand
 from harness.experiment.document import spec_document
 from harness.experiment.spec import ExperimentSpec
+from harness.host_facts import checkout_of, own_checkout
 from harness.provision.temporary.reaper import run_folder
 from reports.changes.changes import Factor
 from reports.history.figures import RATE, RATIO
 from reports.history.store import reading
 from reports.history.verdicts import SeriesVerdict, names_of, verdict_of
-from reports.history.wording import series_name
+from reports.history.wording import STRATBENCH, series_name, workload_commit
 from strategies.errors import suggestion
 
 _METRICS = (RATIO.name, RATE.name)
@@ -44,6 +46,9 @@ def bisect(
 ) -> Answer:
     """Run a case that has regressed by the code of commits, and say which one it came with.
 
+    The commits are those of the repository that holds the workload's file; of a shipped workload, or one
+    whose repository has not changed, stratbench's own.
+
     Args:
         case: as for `regression_of`.
         budget_s: for all runs together; None for as long as it takes.
@@ -52,29 +57,75 @@ def bisect(
         UsageError: there is no such regression, or its commits are not here. CaseError: as `bisected`.
     """
     regression = regression_of(store, spec.name, case, confirm=confirm)
-    root = checkout_root()
-    commits = commits_of(regression, Checkout(root=root, environ=environ))
     cases = {each.id: each for each in expand(spec)}
     case_id = regression.series.subject.case
     if case_id not in cases:
         raise UsageError(f"must be a case of the experiment, got {case_id}, which it has not", field="bisect")
+    code = code_of(regression, cases[case_id])
+    commits = commits_of(code, Checkout(root=code.root, environ=environ))
+    output.warn(f"bisecting {code.name} in {code.root}: {len(commits)} commits")
     until_s = None if budget_s is None else time.monotonic() + budget_s
     with run_folder() as folder:
-        document = spec_document(single_case(spec, cases[case_id]))
+        placed = placed_in(code.root, single_case(spec, cases[case_id]), working_directory=Path.cwd())
+        document = spec_document(placed.spec)
         runs = CommitRuns(
-            root=root,
+            root=code.root,
+            is_own=code.is_own,
+            start=placed.start,
             folder=folder,
             experiment=write_json(folder / "experiment.yaml", document),
             options=tuple(run_options),
             environ=environ,
             until_s=until_s,
         )
-        return bisected(regression, commits, runs.run)
+        return bisected(regression, code, commits, runs.run)
 
 
-def checkout_root() -> Path:
-    """The folder that this code is in, which may be a git checkout."""
-    return Path(harness.__file__).resolve().parents[1]
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BisectedCode:
+    """The repository whose commits are searched.
+
+    Attributes:
+        is_own: it is stratbench's, by whose code an experiment is run.
+        earlier, later: commits of the nights before the change and of its first; None where not known.
+    """
+
+    name: str
+    root: Path
+    is_own: bool
+    earlier: str | None
+    later: str | None
+
+
+def code_of(regression: SeriesVerdict, case: Case) -> BisectedCode:
+    """The repository that a regression is searched in.
+
+    Raises:
+        UsageError: that of the workload's file, by its commits, is not the one in which the file is now.
+    """
+    before, since, own_root = regression.before, regression.since, own_checkout()
+    own = BisectedCode(
+        name=STRATBENCH,
+        root=own_root,
+        is_own=True,
+        earlier=before.git_sha if before else None,
+        later=since.git_sha if since else None,
+    )
+    root = checkout_of(case.workload.file) if case.workload.file else None
+    if root is None or root == own_root or before is None or since is None:
+        return own
+    workload = regression.series.subject.workload
+    earlier, later = (workload_commit(night, workload) for night in (before, since))
+    code = BisectedCode(
+        name=root.name,
+        root=root,
+        is_own=False,
+        earlier=earlier[1].git_sha if earlier else None,
+        later=later[1].git_sha if later else None,
+    )
+    # Where the user's code is the same, or nobody knows, stratbench's may have changed.
+    is_unchanged = code.earlier == code.later or None in (code.earlier, code.later)
+    return own if is_unchanged and own.earlier != own.later else code
 
 
 def regression_of(store: Path, experiment: str, case: str, *, confirm: int) -> SeriesVerdict:
@@ -116,36 +167,43 @@ def regression_of(store: Path, experiment: str, case: str, *, confirm: int) -> S
     return by_metric[metric]
 
 
-def commits_of(regression: SeriesVerdict, checkout: Checkout) -> tuple[Commit, ...]:
+def commits_of(code: BisectedCode, checkout: Checkout) -> tuple[Commit, ...]:
     """Commits from the night before a regression to the first one with it.
 
     Raises:
         UsageError: these are not known, or one and the same. And as `Checkout.commits_in_a_row`.
     """
-    earlier = regression.before.git_sha if regression.before else None
-    later = regression.since.git_sha if regression.since else None
-    if not earlier or not later:
-        raise UsageError("needs nights whose commit is known, got one without", field="bisect")
-    if earlier == later:
+    if not code.earlier or not code.later:
         raise UsageError(
-            f"needs nights of different commits, got {earlier[:10]} for both: it is not the code, or what "
-            "was not committed",
+            f"needs nights whose commit of {code.name} is known, got one without", field="bisect"
+        )
+    if code.earlier == code.later:
+        raise UsageError(
+            f"needs nights of different commits, got {code.earlier[:10]} of {code.name} for both: it is not "
+            "the code, or what was not committed",
             field="bisect",
         )
-    return checkout.commits_in_a_row(earlier, later)
+    return checkout.commits_in_a_row(code.earlier, code.later)
 
 
-def bisected(regression: SeriesVerdict, commits: Sequence[Commit], run_at: RunAt) -> Answer:
+def bisected(
+    regression: SeriesVerdict, code: BisectedCode, commits: Sequence[Commit], run_at: RunAt
+) -> Answer:
     """Say which commit a regression came with, by runs at some of the commits.
 
     Args:
+        code: whose commits these are.
         commits: from the last night before it to its first, the oldest first.
     Raises:
         CaseError: the ends do not run, or cannot be told apart here and now.
     """
     subject = regression.series.subject
     trials = Trials(
-        commits=commits, run_at=run_at, strategy=subject.strategy, by_rates=subject.metric == RATE.name
+        commits=commits,
+        run_at=run_at,
+        strategy=subject.strategy,
+        by_rates=subject.metric == RATE.name,
+        of_workload=not code.is_own,
     )
     name = series_name(regression)
     try:
@@ -157,12 +215,13 @@ def bisected(regression: SeriesVerdict, commits: Sequence[Commit], run_at: RunAt
     result = narrowed(len(commits), lambda index: trials.look(index, halfway))
     factor, _ = trials.between(result.last_good, result.first_known_bad)
     first = commits[result.first_known_bad] if len(result.suspects) == 1 else None
-    lines = _lines(trials, result, name, factor)
+    lines = _lines(trials, result, name, factor, code.name)
     interval = factor.interval if factor else None
     document = {
         "case": subject.case,
         "metric": subject.metric,
         "verdict": lines[0],
+        "repository": code.name,
         "first_bad": None if first is None else {"commit": first.sha, "subject": first.subject},
         "suspects": [commits[index].sha for index in result.suspects],
         "ratio": factor.value if factor else None,
@@ -199,15 +258,17 @@ def _halfway(trials: Trials, name: str) -> float:
     return math.log(factor.value) / 2
 
 
-def _lines(trials: Trials, result: Narrowed, name: str, factor: Factor | None) -> list[str]:
+def _lines(trials: Trials, result: Narrowed, name: str, factor: Factor | None, repository: str) -> list[str]:
     commits = trials.commits
     suspects = [commits[index] for index in result.suspects]
     before = f"against {commits[result.last_good]}"
     if len(suspects) == 1:
-        head = f"first bad commit: {suspects[0]}: {name} {factor_text(factor)} {before}"
+        head = f"first bad commit of {repository}: {suspects[0]}: {name} {factor_text(factor)} {before}"
     else:
         why = "time was up" if result.is_cut_short else "those between tell nothing"
-        head = f"one of {len(suspects)} commits, as {why}: {name} {factor_text(factor)} {before}"
+        head = (
+            f"one of {len(suspects)} commits of {repository}, as {why}: {name} {factor_text(factor)} {before}"
+        )
     lines = [head]
     lines += [f"  {commit}" for commit in suspects] if len(suspects) > 1 else []
     lines += [f"skipped: {each.commit}: {each.why}" for each in trials.skipped]

@@ -36,6 +36,7 @@ def night_answer(
         *heading,
         wording.verdict_line(verdict),
         *wording.further_lines(verdict, commits_of),
+        *([f"code: {', '.join(code)}"] if (code := wording.code_of(verdict.night)) else []),
         *([] if night.report is None else [f"report: {night.report}"]),
     ]
     document = {

@@ -34,6 +34,7 @@ class Trials:
 
     Attributes:
         strategy: of the case. by_rates: whether it is judged by its rate, not by its ratio to the baseline.
+        of_workload: commits are of the workload's repository, not of stratbench's.
         runs: index of a commit → its run.
     """
 
@@ -41,6 +42,7 @@ class Trials:
     run_at: RunAt
     strategy: str
     by_rates: bool
+    of_workload: bool = False
     runs: dict[int, Run] = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
 
@@ -52,7 +54,12 @@ class Trials:
             run = load(self.run_at(commit))
         except (CaseError, StoreError, UsageError) as error:
             return self._skip(commit, error.message)
-        of = {each.provenance.git_sha for each in run.records if each.provenance} - {None}
+        codes = [
+            each.provenance.workload if self.of_workload else each.provenance
+            for each in run.records
+            if each.provenance
+        ]
+        of = {code.git_sha for code in codes if code is not None} - {None}
         if of - {commit.sha}:
             return self._skip(commit, f"the code that ran was that of {', '.join(map(str, of))}")
         self.runs[index] = run

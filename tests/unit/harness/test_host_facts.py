@@ -96,13 +96,10 @@ def test_a_users_file_is_of_the_repository_that_holds_it(
     assert repository_of(tmp_path / "alone.py") is None
 
 
-def test_what_a_history_calls_a_commit_is_no_option_of_git(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_history_calls_a_commit_is_no_option_of_git(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "checkout")
     first, second = repository.commit("first"), repository.commit("second")
-    monkeypatch.setattr(host_facts, "__file__", str(repository.root / "harness" / "host_facts.py"))
-    (line,) = commits_between(first, second)
+    (line,) = commits_between(repository.root, first, second)
     assert line.endswith(" second")
-    assert commits_between(f"--output={tmp_path}/", second) == ()
+    assert commits_between(repository.root, f"--output={tmp_path}/", second) == ()
     assert list(tmp_path.iterdir()) == [repository.root]

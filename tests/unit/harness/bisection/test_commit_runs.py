@@ -15,6 +15,7 @@ from git_repository import Repository
 from waiting import eventually
 
 import harness.bisection.checkout
+import harness.bisection.commit_run
 import harness.stratbench_process
 from harness.bisection.checkout import Checkout, Commit
 from harness.bisection.commit_run import CommitRuns
@@ -202,6 +203,36 @@ def test_a_run_is_by_the_code_of_its_commit_alone(
     assert '"old"' in seen[old]
     assert '"new"' in seen[new]
     assert "--no-isolation" in seen[old]
+    assert repository.worktrees == 1
+
+
+def test_a_users_files_are_run_by_the_stratbench_that_is_here_from_their_folder(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = only_commit(repository, repository.commit("first", {"bench/net.py": "1", "lib/own.py": "1"}))
+    seen: list[tuple[list[str], Path | None, bool]] = []
+
+    def run(_arguments: object, *, environ: Mapping[str, str], folder: Path, **_: object) -> int:
+        paths = environ["PYTHONPATH"].split(os.pathsep)
+        seen.append((paths, folder, (folder / "net.py").is_file() and (Path(paths[1]) / "own.py").is_file()))
+        return 1
+
+    monkeypatch.setattr(harness.bisection.commit_run, "run_stratbench", run)
+    theirs = os.pathsep.join((str(repository.root / "lib"), str(tmp_path)))
+    users = replace(
+        runs(repository, tmp_path),
+        is_own=False,
+        start=Path("bench"),
+        environ={**os.environ, "PYTHONPATH": theirs},
+    )
+    with pytest.raises(CaseError):
+        users.run(commit)
+    ((paths, folder, has_files),) = seen
+    assert has_files
+    assert paths[0] == str(Path(harness.bisection.__file__).parents[2])
+    assert paths[1:] == [str(folder.parent / "lib") if folder else "", str(tmp_path)]
+    with pytest.raises(CaseError, match="it has no folder gone"):
+        replace(users, start=Path("gone")).run(commit)
     assert repository.worktrees == 1
 
 

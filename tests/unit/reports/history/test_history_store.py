@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.records.facts.circumstances import Repository
 from reports.history import schema
 from reports.history.database import HistoryError, HistoryInUseError
 from reports.history.figures import Figure, Lost, Subject
@@ -31,6 +32,8 @@ SUBJECT = Subject(
     lock_hash="l",
     metric="rate",
 )
+COMMITS_SINCE = 2
+"""Version of tables from which on nights have commits of workloads."""
 LOST = Lost(case="x-1", workload="w", shape="s", strategy="x", status="failed", message="worker-died: gone")
 
 
@@ -196,6 +199,9 @@ def test_a_history_of_each_version_opens_with_all_that_it_has(tmp_path: Path, ve
             ("2026-03-02", "sha2"),
             ("2026-03-03", "sha3"),
         ]
+        if version >= COMMITS_SINCE:
+            models = Repository(name="models", git_sha="sha9", git_dirty=True)
+            assert [night.workload_commits for night in nights] == [{}, {"model.py:net": models}]
         assert [(s.subject.metric, s.values.tolist()) for s in history.series()] == [
             ("rate", [101.5, 99.0]),
             ("ratio", [1.25]),

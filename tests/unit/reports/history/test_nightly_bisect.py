@@ -1,6 +1,7 @@
 """`stratbench nightly --bisect` in a small repository, with runs that are made up."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ import pytest
 from git_repository import Repository
 from synthetic_run import DIED, Case, write_run
 
+from harness.bisection import commit_run as run_command
 from harness.bisection.checkout import Commit
 from harness.bisection.commit_run import CommitRuns
 from harness.bisection.search import OutOfTimeError
@@ -19,6 +21,8 @@ from harness.cli import main
 from harness.errors import CaseError
 from harness.experiment.cases import expand
 from harness.experiment.resolve import load_experiment
+from harness.host_facts import own_checkout, repository_of
+from harness.records.facts import circumstances as facts
 from reports.history.figures import Figure, Subject
 from reports.history.store import writing
 
@@ -29,6 +33,14 @@ CASE = next(
     for each in expand(load_experiment("quickstart"))
     if (each.workload_name, each.strategy.name) == ("digits-cnn", "ps")
 )
+
+
+EXPERIMENT = """
+name: x
+workloads: ["../bench/net.py:net"]
+strategies: [single, ps]
+cluster: {workers: 2}
+"""
 
 
 class Bisection:
@@ -52,7 +64,7 @@ class Bisection:
         self.failing: set[int] = set()
         self.without_baseline: set[int] = set()
         self.experiments: list[dict[str, Any]] = []
-        monkeypatch.setattr("harness.cli.nightly.bisection.checkout_root", lambda: self.repository.root)
+        monkeypatch.setattr("harness.cli.nightly.bisection.own_checkout", lambda: self.repository.root)
 
         def run(runs: CommitRuns, commit: Commit) -> Path:
             return self.run(runs, commit)
@@ -121,6 +133,146 @@ class Bisection:
         asked = ["nightly", "quickstart", "--store", str(self.store), "--bisect", case, "--json", *arguments]
         status = main(asked)
         return status, json.loads(self.capsys.readouterr().out)
+
+
+class UsersRepository:
+    """A repository with a user's workload that got slower, beside stratbench's own, which stays the same."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.repository = Repository(folder / "models")
+        self.commits = [
+            self.repository.commit(
+                f"units {number}", {"bench/net.py": f"UNITS = {number}", "run/x.yaml": EXPERIMENT}
+            )
+            for number in range(N_COMMITS)
+        ]
+        self.store = folder / "store"
+        self.own = "a" * 40
+        self.asked: list[tuple[int, str]] = []
+        monkeypatch.chdir(self.repository.root / "run")
+        monkeypatch.setattr(run_command, "run_stratbench", self.run)
+
+    def nights(self, *, later: int = N_COMMITS - 1, own_later: str = "a" * 40, known: bool = True) -> None:
+        spec = load_experiment("x.yaml")
+        case = next(each for each in expand(spec) if each.strategy.name == "ps")
+        rng = np.random.default_rng(3)
+        with writing(self.store) as history:
+            for number in range(15):
+                is_slow = number >= 12
+                subject = Subject(
+                    case=case.id,
+                    workload="../bench/net.py:net",
+                    shape="2 workers",
+                    strategy="ps",
+                    comparison_key="k",
+                    lock_hash="l",
+                    metric="ratio",
+                    against="single",
+                )
+                value = float(np.exp(rng.normal(0, 0.01))) * (0.8 if is_slow else 1.0)
+                commit = facts.Repository(name="models", git_sha=self.commits[later if is_slow else 0])
+                history.add(
+                    [Figure(subject=subject, value=value, error=0.01, n=4)],
+                    (),
+                    started_utc=(BEGAN + timedelta(days=number)).isoformat(),
+                    experiment="x",
+                    run=f"run-{number}",
+                    run_dir="",
+                    git_sha=own_later if is_slow else self.own,
+                    workload_commits={"../bench/net.py:net": commit} if known else {},
+                )
+
+    def run(self, arguments: Sequence[str], *, environ: Mapping[str, str], folder: Path, **_: Any) -> int:
+        """Run what the experiment names, from where it is run."""
+        document = json.loads(Path(arguments[1]).read_text())
+        (workload,) = document["workloads"]
+        file = folder / workload.rpartition(":")[0]
+        units = int(file.read_text().removeprefix("UNITS = "))
+        self.asked.append((units, environ["PYTHONPATH"].split(os.pathsep)[0]))
+        out = Path(arguments[arguments.index("--out") + 1])
+        case = Case(
+            workload=workload,
+            strategy="ps",
+            traced=False,
+            repository=repository_of(file),
+            file_hash=f"{units:064x}",
+            p50_s=0.05 if units >= FIRST_BAD else 0.04,
+        )
+        cases = [replace(case, strategy="single", p50_s=0.05), case]
+        write_run(out, cases, seed=units, minutes=(1.0, 1.05), n_repeats=6)
+        return 0
+
+
+@pytest.fixture
+def users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UsersRepository:
+    return UsersRepository(tmp_path, monkeypatch)
+
+
+def bisect_users(
+    users: UsersRepository, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, dict[str, Any], str]:
+    status = main(["nightly", "x.yaml", "--store", str(users.store), "--bisect", "ps", "--json"])
+    said = capsys.readouterr()
+    return status, json.loads(said.out), said.err
+
+
+def test_the_repository_of_the_workloads_file_is_bisected_and_named(
+    users: UsersRepository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    users.nights()
+    status, said, told = bisect_users(users, capsys)
+    assert (status, said["repository"]) == (0, "models")
+    assert said["first_bad"] == {"commit": users.commits[FIRST_BAD], "subject": f"units {FIRST_BAD}"}
+    assert said["verdict"].startswith(
+        f"first bad commit of models: {users.commits[FIRST_BAD][:10]} units 7: "
+    )
+    assert f"bisecting models in {users.repository.root}: {N_COMMITS} commits" in told
+    assert [units for units, _ in users.asked][:2] == [0, N_COMMITS - 1]
+    # By stratbench as it is, not by what lies in the user's repository.
+    assert {path for _, path in users.asked} == {str(own_checkout())}
+    assert users.repository.worktrees == 1
+
+
+def test_our_own_commits_are_bisected_where_the_users_are_the_same(
+    users: UsersRepository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    users.nights(later=0, own_later="b" * 40)
+    status, said, _ = bisect_users(users, capsys)
+    assert status == 2
+    assert f"needs commit aaaaaaaaaa, which the checkout {own_checkout()} has not" in said["error"]["message"]
+
+
+def test_the_same_commits_of_both_are_told_with_their_repository(
+    users: UsersRepository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    users.nights(later=0)
+    status, said, _ = bisect_users(users, capsys)
+    assert status == 2
+    assert f"got {users.commits[0][:10]} of models for both" in said["error"]["message"]
+
+
+def test_nights_without_the_users_commit_are_refused_by_name(
+    users: UsersRepository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    users.nights(known=False)
+    status, said, _ = bisect_users(users, capsys)
+    assert status == 2
+    assert "needs nights whose commit of models is known" in said["error"]["message"]
+
+
+def test_commits_of_both_repositories_are_named_in_the_night(
+    users: UsersRepository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    users.nights(later=2)
+    assert main(["nightly", "x.yaml", "--store", str(users.store), "--replay", "2026-01-19", "--json"]) == 4
+    said = json.loads(capsys.readouterr().out)
+    assert said["code"] == ["stratbench aaaaaaaaaa", f"models {users.commits[2][:10]}"]
+    (regression,) = said["regressions"]
+    short = [users.repository.git("rev-parse", "--short", users.commits[number]) for number in (2, 1)]
+    assert regression["commits"] == [f"models {short[0]} units 2", f"models {short[1]} units 1"]
+    assert f"models {users.commits[2][:10]}" in (users.store / "trend.html").read_text()
+    main(["nightly", "x.yaml", "--store", str(users.store), "--replay", "2026-01-19"])
+    assert f"code: stratbench aaaaaaaaaa, models {users.commits[2][:10]}" in capsys.readouterr().out
 
 
 @pytest.fixture
