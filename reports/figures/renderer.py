@@ -48,6 +48,8 @@ _IDS = re.compile(r"\bzr\d+-")
 _LEVEL = re.compile(r"M([\d.]+) ([\d.]+)L([\d.]+) \2(?=M|\")")
 _DOT_PX = 0.2
 _DIGITS = 5
+_DATES, _DATE_DIGITS = (10_000, 100_000), 8
+"""Days since 1970 for two centuries from 1997 on, of which parts are seen: several nights of one date."""
 _FAR = 1e300
 
 
@@ -74,7 +76,10 @@ def as_data(chart: Chart) -> object:
 def _plain(value: object) -> object:
     if isinstance(value, float):
         # JSON has no infinity: a limit that has none ends at the edge of the picture.
-        return None if math.isnan(value) else float(f"{min(max(value, -_FAR), _FAR):.{_DIGITS}g}")
+        if math.isnan(value):
+            return None
+        digits = _DATE_DIGITS if _DATES[0] <= value < _DATES[1] else _DIGITS
+        return float(f"{min(max(value, -_FAR), _FAR):.{digits}g}")
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if not dataclasses.is_dataclass(value):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -43,7 +43,7 @@ def newest_nights(panel: Panel, *, until: int) -> PanelChart | None:
     """The newest nights, each by itself; None where no series of the panel has any."""
     title = f"{panel.title}, the last {NIGHTLY_DAYS} nights, relative to the level of each series"
     low = max(until - NIGHTLY_DAYS + 1, min(int(each.past.days[0]) for each in panel.series))
-    return _drawn(panel, title, "night", low, until, by_night)
+    return _drawn(panel, title, "night", low, until, _newest)
 
 
 def all_nights(panel: Panel, *, until: int) -> PanelChart | None:
@@ -52,13 +52,13 @@ def all_nights(panel: Panel, *, until: int) -> PanelChart | None:
     if low > until - NIGHTLY_DAYS:
         return None
     title = f"{panel.title} since {date_of(low)} by week and month, relative to the level of each series"
-    return _drawn(panel, title, "week or month", low, until, by_week_and_month)
+    return _drawn(panel, title, "week or month", low, until, _all)
 
 
 def _drawn(
-    panel: Panel, label: str, period: str, low: int, until: int, thin: Callable[..., Thinned]
+    panel: Panel, label: str, period: str, low: int, until: int, thin: Callable[[ShownSeries, int], Thinned]
 ) -> PanelChart | None:
-    thinned = [_relative(each, thin, until) for each in panel.series]
+    thinned = [thin(each, until) for each in panel.series]
     values = np.concatenate([each.values for each in thinned])
     if not len(values):
         return None
@@ -67,7 +67,13 @@ def _drawn(
         x=_dates(low, until),
         y=_relative_change(values),
         lines=tuple(
-            Line(key=series.key, name=series.name, color=color, points=_points(each))
+            Line(
+                key=series.key,
+                name=series.name,
+                color=color,
+                points=tuple((x, y) for x, y, _ in _points(each)),
+                tips=_tips(series, each),
+            )
             for color, (series, each) in enumerate(zip(panel.series, thinned, strict=True))
         ),
         events=_events(panel.series, low),
@@ -78,32 +84,51 @@ def _drawn(
     )
 
 
-def _relative(shown: ShownSeries, thin: Callable[..., Thinned], until: int) -> Thinned:
-    return thin(shown.past.days, shown.past.values / shown.level - 1, until=until)
+def _newest(shown: ShownSeries, until: int) -> Thinned:
+    places = [shown.places[night] for night in shown.past.nights.tolist()]
+    return by_night(places, _relative(shown), until=until)
 
 
-def _points(thinned: Thinned) -> tuple[tuple[float, float | None], ...]:
-    points: list[tuple[float, float | None]] = []
-    for day, value, is_after_gap in zip(
-        thinned.days.tolist(), thinned.values.tolist(), thinned.is_after_gap, strict=True
+def _all(shown: ShownSeries, until: int) -> Thinned:
+    return by_week_and_month(shown.past.days, _relative(shown), until=until)
+
+
+def _relative(shown: ShownSeries) -> FloatArray:
+    return shown.past.values / shown.level - 1
+
+
+def _points(thinned: Thinned) -> Iterator[tuple[float, float | None, str]]:
+    """Place, value and name of each period, with a value of None for each gap."""
+    for day, value, name, is_after_gap in zip(
+        thinned.days.tolist(), thinned.values.tolist(), thinned.names, thinned.is_after_gap, strict=True
     ):
         if is_after_gap:
-            points.append((unix_day(day) - 1, None))
-        points.append((unix_day(day), round(value, _DECIMALS)))
-    return tuple(points)
+            yield unix_day(day) - 1, None, ""
+        yield unix_day(day), round(value, _DECIMALS), name
+
+
+def _tips(series: ShownSeries, thinned: Thinned) -> tuple[str, ...] | None:
+    """Names of nights, where a date has several; dates alone are those of the axis."""
+    if thinned.days.tolist() == np.unique(np.floor(thinned.days)).tolist():
+        return None
+    return tuple(
+        f"{series.name}: {'no value' if value is None else f'{100 * value:+.1f} %'} at {name}"
+        for _, value, name in _points(thinned)
+    )
 
 
 def _events(series: Sequence[ShownSeries], low: int) -> tuple[Event, ...]:
     """Changes that count, and the one that a verdict is about; one event a date and series."""
     events = {
-        (int(each.verdict.series.days[change.place]), each.key)
+        (place.day, place.name, each.key)
         for each in series
         for change in each.verdict.analysis.changes
         if change.state == "confirmed" or change == each.verdict.change
+        for place in (each.places[int(each.verdict.series.nights[change.place])],)
     }
     return tuple(
-        Event(x=float(unix_day(day)), text=f"since {date_of(day)}", keys=(key,))
-        for day, key in sorted(events)
+        Event(x=float(unix_day(day)), text=f"since {name}", keys=(key,))
+        for day, name, key in sorted(events)
         if day >= low
     )
 

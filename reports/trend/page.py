@@ -83,7 +83,10 @@ def trend_page(history: History, verdict: NightVerdict, commits: Commits) -> str
         commits: between the nights before and after a change.
     """
     all_series = history.series(until=verdict.night)
-    shown = shown_series(verdict, all_series)
+    with_figures = {night for series in all_series for night in series.nights.tolist()}
+    shown = shown_series(
+        verdict, all_series, [night for night in history.nights() if night.id in with_figures]
+    )
     sections = sections_of(shown)
     room = _Room(until=verdict.night.day)
     changed = [panel for section in sections for panel in section.changed]
@@ -107,7 +110,7 @@ def trend_page(history: History, verdict: NightVerdict, commits: Commits) -> str
             )
             for section in sections
         ],
-        n_nights=len({night for series in all_series for night in series.nights.tolist()}),
+        n_nights=len(with_figures),
         series=series_table(shown) if shown else None,
         ended=ended_table(all_series, {each.subject for each in shown}),
         states=[state for state, count in verdict.counts.items() if count],

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.records.legible_text import spelt_out
 from reports.history.figures import METRICS, SECONDS, Metric, Subject
-from reports.history.store import Series, date_of
+from reports.history.store import Night, Series, date_of
 from reports.history.verdicts import NightVerdict, SeriesVerdict, State
 from reports.history.wording import METRIC_WORDS, figure_text, lasts, series_name
 from reports.quantities import times
+from reports.trend.thinning import NightPlace, night_places
 
 MOST_LINES = 8
 """Lines that a reader can tell apart in one chart."""
@@ -27,12 +28,14 @@ class ShownSeries:
 
     Attributes:
         past: all its nights, also those that the verdict does not look at.
+        places: id of each night → its place along the axis of days.
         level: what it was before the change that its verdict is about, or what it is without one.
         key: unlike that of every other; what readers filter by.
     """
 
     verdict: SeriesVerdict
     past: Series
+    places: Mapping[int, NightPlace]
     level: float
     key: str
 
@@ -108,8 +111,15 @@ class Section:
     n_odd: int
 
 
-def shown_series(verdict: NightVerdict, all_series: Iterable[Series]) -> tuple[ShownSeries, ...]:
-    """The series that a night has judged, the most urgent and largest changes first."""
+def shown_series(
+    verdict: NightVerdict, all_series: Iterable[Series], nights: Iterable[Night]
+) -> tuple[ShownSeries, ...]:
+    """The series that a night has judged, the most urgent and largest changes first.
+
+    Args:
+        nights: of these series, the oldest first.
+    """
+    places = night_places(nights)
     past = {series.subject: series for series in all_series}
     keys: set[str] = set()
     shown = []
@@ -119,7 +129,11 @@ def shown_series(verdict: NightVerdict, all_series: Iterable[Series]) -> tuple[S
             # Another machine, method or lock file, of whose series two may be young at once.
             key = f"{key} ({each.series.subject.comparison_key} {each.series.subject.lock_hash[:12]})"
         keys.add(key)
-        shown.append(ShownSeries(verdict=each, past=past[each.series.subject], level=each.level, key=key))
+        shown.append(
+            ShownSeries(
+                verdict=each, past=past[each.series.subject], places=places, level=each.level, key=key
+            )
+        )
     return tuple(sorted(shown, key=_urgency))
 
 

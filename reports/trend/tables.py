@@ -47,13 +47,16 @@ def series_table(shown: Sequence[ShownSeries]) -> Table:
 
 def numbers(drawn: PanelChart) -> Numbers:
     """What a chart shows, the newest first."""
-    by_day = [dict(zip(each.days.tolist(), each.values.tolist(), strict=True)) for each in drawn.values]
+    by_period = [
+        dict(zip(zip(each.days.tolist(), each.names, strict=True), each.values.tolist(), strict=True))
+        for each in drawn.values
+    ]
     return Numbers(
         caption=drawn.chart.label,
         columns=(drawn.period, *drawn.names),
         rows=tuple(
-            (date_of(day).isoformat(), *(_percent(values.get(day)) for values in by_day))
-            for day in sorted({day for values in by_day for day in values}, reverse=True)
+            (period[1], *(_percent(values.get(period)) for values in by_period))
+            for period in sorted({period for values in by_period for period in values}, reverse=True)
         ),
     )
 

@@ -5,8 +5,16 @@ from datetime import date, timedelta
 import numpy as np
 import pytest
 
-from reports.history.store import date_of, day_of
-from reports.trend.thinning import NIGHTLY_DAYS, WEEKLY_DAYS, by_night, by_week_and_month, unix_day
+from reports.history.store import Night, date_of, day_of
+from reports.trend.thinning import (
+    NIGHTLY_DAYS,
+    WEEKLY_DAYS,
+    NightPlace,
+    by_night,
+    by_week_and_month,
+    night_places,
+    unix_day,
+)
 
 UNTIL = day_of("2026-11-26T02:00:00+00:00")
 
@@ -19,18 +27,42 @@ def test_days_of_charts_are_counted_from_1970() -> None:
     assert date(1970, 1, 1) + timedelta(days=unix_day(UNTIL)) == date(2026, 11, 26) == date_of(UNTIL)
 
 
+def places(*days: int) -> list[NightPlace]:
+    """Places of nights that began so many days ago, the oldest first."""
+    nights = [
+        Night(
+            id=number,
+            name=f"night {number}",
+            started_utc="",
+            day=UNTIL - day,
+            experiment="",
+            run="",
+            run_dir="",
+            git_sha=None,
+            git_dirty=None,
+            workload_commits={},
+        )
+        for number, day in enumerate(days)
+    ]
+    return list(night_places(nights).values())
+
+
 def test_the_newest_nights_stay_as_they_are_and_older_ones_are_left_out() -> None:
-    days = ago(*range(NIGHTLY_DAYS + 5, -1, -1))
+    days = range(NIGHTLY_DAYS + 5, -1, -1)
     values = np.arange(len(days), dtype=np.float64)
-    thinned = by_night(days, values, until=UNTIL)
-    assert thinned.days.tolist() == days[-NIGHTLY_DAYS:].tolist()
+    thinned = by_night(places(*days), values, until=UNTIL)
+    assert thinned.days.tolist() == ago(*days)[-NIGHTLY_DAYS:].tolist()
     assert thinned.values.tolist() == values[-NIGHTLY_DAYS:].tolist()
     assert not any(thinned.is_after_gap)
 
 
-def test_runs_of_one_date_are_their_median() -> None:
-    thinned = by_night(ago(1, 0, 0, 0, 0), np.array([1.0, 9.0, 2.0, 4.0, 3.0]), until=UNTIL)
-    assert thinned.values.tolist() == [1.0, 3.5]
+def test_each_night_of_a_date_has_a_place_of_its_own() -> None:
+    values = [1.0, 9.0, 2.0, 4.0, 3.0]
+    thinned = by_night(places(1, 0, 0, 0, 0), np.array(values), until=UNTIL)
+    assert thinned.values.tolist() == values
+    assert thinned.days.tolist() == [UNTIL - 1, UNTIL, UNTIL + 0.25, UNTIL + 0.5, UNTIL + 0.75]
+    assert thinned.names == tuple(f"night {number}" for number in range(5))
+    assert not any(thinned.is_after_gap)
 
 
 def test_older_nights_are_medians_of_weeks_and_then_of_months() -> None:
@@ -67,13 +99,14 @@ def test_older_nights_are_medians_of_weeks_and_then_of_months() -> None:
         ((42, 35, 28, 7, 0), [False, False, False, True, False]),
         ((), []),
         ((0,), [False]),
+        ((28, 28, 21, 14, 14, 0, 0), [False, False, False, False, False, True, False]),
     ],
-    ids=["a night", "once a week", "weeks without", "nothing", "one night"],
+    ids=["a night", "once a week", "weeks without", "nothing", "one night", "several of a date"],
 )
 def test_a_gap_is_a_night_without_a_run_where_there_usually_is_one(
     days: tuple[int, ...], expected: list[bool]
 ) -> None:
-    thinned = by_night(ago(*days), np.ones(len(days)), until=UNTIL)
+    thinned = by_night(places(*days), np.ones(len(days)), until=UNTIL)
     assert list(thinned.is_after_gap) == expected
 
 

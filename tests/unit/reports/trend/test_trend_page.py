@@ -118,6 +118,35 @@ def test_behind_every_chart_are_its_numbers(html: str, page: Page) -> None:
     assert f'<th scope="row">{LAST.date()}</th>' in first
 
 
+def test_each_night_of_one_date_is_a_point_with_its_name(tmp_path: Path) -> None:
+    """Eight nights of one date, the last three of them slower; they were one point, the median of all."""
+    rng = np.random.default_rng(0)
+    with writing(tmp_path) as history:
+        for night in range(8):
+            history.add(
+                [figure("w", "ps", "rate", 0.5 if night >= 5 else 1.0, rng)],
+                (),
+                started_utc=(LAST + timedelta(minutes=night)).isoformat(),
+                experiment="x",
+                run=f"run-{night}",
+                run_dir="",
+            )
+    html = page_of(tmp_path)
+    (chart,) = charts_of(Page(html))
+    (line,) = chart["lines"]
+    places = [x for x, _ in line["points"]]
+    first = (LAST.date() - date(1970, 1, 1)).days
+    assert places == [pytest.approx(first + night / 8, abs=0.01) for night in range(8)]
+    assert [y < -0.25 for _, y in line["points"]] == [False] * 5 + [True] * 3
+    assert [tip.rpartition(" at ")[2] for tip in line["tips"]] == [
+        "2026-11-26",
+        *(f"2026-11-26.{night}" for night in range(2, 9)),
+    ]
+    assert html.count('<th scope="row">2026-11-26') == 8
+    for event in chart["events"]:
+        assert (event["x"], event["text"]) == (pytest.approx(first + 5 / 8, abs=0.01), "since 2026-11-26.6")
+
+
 def test_links_lead_somewhere_and_ids_are_used_once(page: Page) -> None:
     ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
     assert len(ids) == len(set(ids))
@@ -179,7 +208,7 @@ def test_what_has_changed_is_drawn_before_what_has_not_and_lines_stay_few(tmp_pa
     store = write_history(tmp_path, strategies=names, n_nights=60)
     with reading(store) as history:
         verdict = verdict_of(history, history.nights()[-1])
-        first, *_ = sections_of(shown_series(verdict, history.series(until=verdict.night)))
+        first, *_ = sections_of(shown_series(verdict, history.series(until=verdict.night), history.nights()))
     assert first.title == "digits-cnn"
     assert [[each.subject.strategy for each in panel.series] for panel in first.changed] == [
         ["ps", "all-reduce"],
@@ -235,7 +264,7 @@ def test_benchmarks_without_a_workload_are_of_their_file_and_what_ended_says_so(
                 run_dir="",
             )
         verdict = verdict_of(history, last)
-        sections = sections_of(shown_series(verdict, history.series(until=last)))
+        sections = sections_of(shown_series(verdict, history.series(until=last), history.nights()))
     assert sorted(section.title for section in sections) == ["tests/a.py", "tests/b.py"]
     (missed,) = [panel for section in sections for panel in section.changed]
     until = (LAST - timedelta(days=2)).date()
