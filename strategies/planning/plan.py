@@ -77,7 +77,8 @@ def plan_of(strategy: Strategy, values: Params, step: StepSummary, topology: Top
     notes = []
     if topology.n_replicas == 1 and not strategy.single and strategy.runner == "graph":
         steps = Execution.of(values)
-        besides = " apart from its updates" if steps.fused_update or steps.merges_rows else ""
+        merges = steps.merges_rows and any(v.sparse for v in step.variables)
+        besides = " apart from its updates" if steps.fused_update or merges else ""
         notes.append(f"one replica: {strategy.name} leaves the captured graph unchanged{besides}")
     elif compression is not None and not any(node.compressor for node in nodes):
         notes.append(f"{compression.name}: makes no gradient smaller here, all travel as they are")

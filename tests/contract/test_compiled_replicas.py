@@ -149,7 +149,8 @@ def verdict_on(case, plan, folder, apart):
     n_replicas = sum(plan.replicas_per_task)
     training = apart.submit(replica_process.trained, case.step, folder, plan, case.batches, 2)
     values, losses = training.result()
-    return case.reference((n_replicas,)).yardstick.judge(values, losses)
+    reference = case.reference((n_replicas,), merges_rows=topology_of(plan).merges_rows)
+    return reference.yardstick.judge(values, losses)
 
 
 def test_replicas_train_what_one_device_does(name, n_replicas, tmp_path, apart):
