@@ -7,16 +7,16 @@ from pathlib import Path
 
 from harness.errors import StoreError, UsageError
 from harness.records.run_documents import read_head
-from harness.records.run_layout import LOCK_FILE, RUN_FILE
+from harness.records.run_layout import LOCK_FILE, RUN_FILE, is_default_name
 from harness.records.run_lock import hold
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemovedRuns:
-    """What became of old run folders.
+    """Old run folders.
 
     Attributes:
-        folders: those that were removed, oldest first.
+        folders: those that were removed, or would be, oldest first.
         undated: why others stay that do not say how old they are, a line each.
     """
 
@@ -24,32 +24,38 @@ class RemovedRuns:
     undated: tuple[str, ...] = ()
 
 
-def remove_old_runs(parent: Path, keep: int) -> RemovedRuns:
+def remove_old_runs(parent: Path, keep: int, *, dry_run: bool = False) -> RemovedRuns:
     """Remove run folders directly below a folder, except the newest and those of runs that go on.
+
+    Those that a person has named are not counted, and stay.
 
     Args:
         keep: how many of the newest stay.
+        dry_run: only list them.
     """
     dated: list[tuple[str, Path]] = []
     undated: list[str] = []
     for each in sorted(parent.glob("*")):
         # A link to a run is not another run.
-        if (each / RUN_FILE).is_file() and not each.is_symlink():
+        if is_default_name(each.name) and (each / RUN_FILE).is_file() and not each.is_symlink():
             try:
                 dated.append((str(read_head(each)["created_utc"]), each))
             except StoreError as error:
                 undated.append(f"{error}; the folder stays")
     dated.sort()
     old = [folder for _, folder in (dated[:-keep] if keep else dated)]
-    return RemovedRuns(folders=tuple(filter(_remove, old)), undated=tuple(undated))
+    removed = tuple(folder for folder in old if _remove(folder, dry_run=dry_run))
+    return RemovedRuns(folders=removed, undated=tuple(undated))
 
 
-def _remove(folder: Path) -> bool:
+def _remove(folder: Path, *, dry_run: bool) -> bool:
     try:
         held = hold(folder)
     except UsageError:
         return False  # its run goes on, or it is somebody else's
     try:
+        if dry_run:
+            return True
         # What makes it a run folder goes last, so that one half removed is found again; the lock too.
         for item in folder.iterdir():
             if item.name in (RUN_FILE, LOCK_FILE):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from harness.atomic_files import is_unfinished, remove_unfinished, sync_directory, write_json, write_text
-from harness.canonical import JsonValue, canonical_hash, slug, writable
+from harness.canonical import JsonValue, canonical_hash, writable
 from harness.errors import StoreError, UsageError
 from harness.normalised_path import normalised
 from harness.records.checksums import file_checksum
@@ -39,6 +38,7 @@ from harness.records.run_layout import (
     RUN_FILE,
     STEPS,
     TRACE,
+    default_name,
 )
 from harness.records.run_lock import hold, unwritable
 from harness.records.steps_file import Steps, write_steps
@@ -220,8 +220,7 @@ def open_run(
         StoreError: `run.json` is damaged, or a later version wrote one of the results.
     """
     now = datetime.now(UTC)
-    name = slug(str(experiment["name"]))
-    run = f"{name}-{now:%Y%m%dt%H%M%Sz}-{secrets.token_hex(4)}"
+    run = default_name(str(experiment["name"]), now)
     path = out if out is not None else runs / run
     if ".." in path.parts:
         path = normalised(path)

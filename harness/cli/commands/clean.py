@@ -26,9 +26,13 @@ def clean(
     keep: Annotated[
         int | None,
         typer.Option(
-            "--keep", metavar="N", min=0, help="Of the run folders in runs/, keep the newest N only."
+            "--keep",
+            metavar="N",
+            min=0,
+            help="Of the runs in runs/ that nobody named, keep the newest N only.",
         ),
     ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be removed.")] = False,
     json: Json = False,  # noqa: ARG001 - read by main
     debug: Debug = False,  # noqa: ARG001 - read by main
 ) -> Answer:
@@ -36,8 +40,8 @@ def clean(
     from harness.provision.clean import clean as remove_leftovers
     from harness.records.retention import RemovedRuns, remove_old_runs
 
-    cleaned = remove_leftovers()
-    removed = RemovedRuns() if keep is None else remove_old_runs(_RUNS, keep)
+    cleaned = remove_leftovers(dry_run=dry_run)
+    removed = RemovedRuns() if keep is None else remove_old_runs(_RUNS, keep, dry_run=dry_run)
     runs = tuple(map(str, removed.folders))
     return Answer(
         document={
@@ -45,20 +49,22 @@ def clean(
             "containers": cleaned.containers,
             "runs": list(runs),
             "undated": list(removed.undated),
+            "dry_run": dry_run,
         },
-        show=partial(_show, cleaned, runs, removed.undated),
+        show=partial(_show, cleaned, runs, removed.undated, dry_run=dry_run),
         exit_status=EXIT_OK,
     )
 
 
-def _show(cleaned: Cleaned, runs: Sequence[str], undated: Sequence[str]) -> None:
+def _show(cleaned: Cleaned, runs: Sequence[str], undated: Sequence[str], *, dry_run: bool) -> None:
+    done = "would remove" if dry_run else "removed"
     for what, names in (
         ("temporary folder", cleaned.folders),
         ("container or network", cleaned.containers or ()),
         ("run folder", runs),
     ):
         for name in names:
-            output.say(f"removed the {what} {name}")
+            output.say(f"{done} the {what} {name}")
     for line in undated:
         output.say(line)
     if not (cleaned.folders or cleaned.containers or runs):

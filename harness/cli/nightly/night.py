@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,12 +9,12 @@ from functools import partial
 from pathlib import Path
 
 from harness import pipeline
-from harness.canonical import slug
 from harness.cli import output
 from harness.errors import Interrupted, MissingError, StoreError
 from harness.experiment.spec import ExperimentSpec
 from harness.preflight import check_experiment
 from harness.records.retention import remove_old_runs
+from harness.records.run_layout import default_name
 from harness.requests import RunOptions, RunOutcome
 from reports.history.night import added
 from reports.history.store import RUNS, writing
@@ -38,7 +37,7 @@ def judged_night(
     check_experiment(spec)
     with writing(store, clock=partial(datetime.now, UTC)) as history:
         _require_space(store)
-        folder = store / RUNS / folder_name(spec.name)
+        folder = store / RUNS / default_name(spec.name, datetime.now(UTC))
         try:
             outcome = pipeline.run(spec, replace(options, out=folder))
         except Interrupted:
@@ -50,11 +49,6 @@ def judged_night(
         verdict = verdict_of(history, night, confirm=confirm)
         remove_old_runs(store / RUNS, keep)
     return verdict, outcome
-
-
-def folder_name(experiment: str) -> str:
-    """A name for the folder of a run that begins now."""
-    return f"{slug(experiment)}-{datetime.now(UTC):%Y%m%dt%H%M%Sz}-{secrets.token_hex(4)}"
 
 
 def _stamp(path: Path) -> None:

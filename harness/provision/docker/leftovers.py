@@ -53,8 +53,17 @@ def remove_run(client: docker.DockerClient, run_id: str) -> Sequence[str]:
 
 def reap(client: docker.DockerClient) -> Sequence[str]:
     """Remove all containers and networks of dead runs, never those of a living one; return their names."""
+    return _remove(*_dead(client))
+
+
+def dead_names(client: docker.DockerClient) -> Sequence[str]:
+    """Names of the containers and networks of dead runs."""
+    return _names(*_dead(client))
+
+
+def _dead(client: docker.DockerClient) -> tuple[list[Container], list[Network]]:
     containers, networks = _labelled(client, RUN_LABEL)
-    return _remove(
+    return (
         [each for each in containers if _is_dead(each.labels)],
         [each for each in networks if _is_dead(each.attrs.get("Labels") or {})],
     )
@@ -77,6 +86,10 @@ def _remove(containers: Sequence[Container], networks: Sequence[Network]) -> Seq
     for network in networks:
         with suppress(*GONE):
             network.remove()
+    return _names(containers, networks)
+
+
+def _names(containers: Sequence[Container], networks: Sequence[Network]) -> Sequence[str]:
     return [str(each.name) for each in containers] + [str(each.name) for each in networks]
 
 

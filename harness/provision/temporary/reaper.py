@@ -7,6 +7,7 @@ which have overwritten the variables by which other processes are found.
 
 import errno
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -29,6 +30,7 @@ from harness.worker.process.os_process import descendants
 RUN_FOLDER_VARIABLE = "STRATBENCH_RUN_FOLDER"
 
 PREFIX = "stratbench-"
+_NAME = re.compile(PREFIX + "[0-9a-f]{8,12}")  # a person would choose another
 _INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OWNER = "owner.json"
 _OWNERLESS_AGE_S = 60.0
@@ -120,14 +122,19 @@ def _unusable(folder: Path, got: str | None) -> MissingError:
 
 def reap(base: Path | None = None) -> tuple[Path, ...]:
     """Remove the folders of this user's dead runs and end the processes they left; return the folders."""
-    dead = [
+    dead = dead_folders(base)
+    for folder in dead:
+        _remove(folder)
+    return dead
+
+
+def dead_folders(base: Path | None = None) -> tuple[Path, ...]:
+    """Find the folders of this user's dead runs."""
+    return tuple(
         folder
         for folder in sorted((base or _short_temporary_directory()).glob(f"{PREFIX}*"))
         if _is_own(folder) and _is_dead(folder)
-    ]
-    for folder in dead:
-        _remove(folder)
-    return tuple(dead)
+    )
 
 
 def _is_own(folder: Path) -> bool:
@@ -269,7 +276,9 @@ def _owner_of(folder: Path) -> Owner | None:
 
 def _is_dead(folder: Path) -> bool:
     owner = _owner_of(folder)
-    return _is_abandoned(folder) if owner is None else owner.is_dead()
+    if owner is None:
+        return _NAME.fullmatch(folder.name) is not None and _is_abandoned(folder)
+    return owner.is_dead()
 
 
 def _is_abandoned(folder: Path) -> bool:

@@ -1,5 +1,6 @@
 """The command line as a whole: help, lists, reports and the doctor."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ from called import call, document
 import reports
 from harness.cli.app import _COMMANDS
 from harness.provision import doctor
+from harness.records.run_folder import open_run
+from harness.records.run_layout import default_name
 
 
 @pytest.mark.parametrize("name", [name for name, _, _ in _COMMANDS])
@@ -55,6 +58,20 @@ def test_report_goes_where_it_is_told(
     status, captured = call(capsys, "report", "a", "--out", "/proc/x/y.html")
     assert status == 2
     assert captured.err.startswith("stratbench: out: must be writable")
+
+
+def test_a_dry_run_of_clean_lists_runs_that_nobody_named_and_removes_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    unnamed = default_name("quick", datetime.now(UTC))
+    for out in (f"runs/{unnamed}", "runs/mine"):
+        open_run(Path(out), experiment={"name": "quick"}, environment={}).close()
+    status, captured = call(capsys, "clean", "--keep", "0", "--dry-run")
+    assert status == 0
+    assert f"would remove the run folder runs/{unnamed}\n" in captured.out
+    assert "mine" not in captured.out
+    assert {path.name for path in Path("runs").iterdir()} == {unnamed, "mine"}
 
 
 def test_doctor_is_status_3_when_something_required_is_missing(

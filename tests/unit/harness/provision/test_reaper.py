@@ -18,6 +18,7 @@ from harness.provision.temporary.owner import start_time
 from harness.provision.temporary.reaper import (
     RUN_FOLDER_VARIABLE,
     _environment,
+    dead_folders,
     end_processes,
     owned,
     processes_of,
@@ -139,10 +140,14 @@ def test_an_interruption_while_a_folder_is_made_leaves_none(
 
 
 def test_a_folder_whose_owner_never_wrote_is_removed_when_it_is_old(tmp_path: Path) -> None:
-    folder = tmp_path / "stratbench-old"
-    folder.mkdir()
-    os.utime(folder, (0, 0))
+    folder, named = tmp_path / "stratbench-0123abcd", tmp_path / "stratbench-results"
+    for each in (folder, named):
+        each.mkdir()
+        os.utime(each, (0, 0))
+    assert dead_folders(tmp_path) == (folder,)
+    assert folder.exists()
     assert reap(tmp_path) == (folder,)
+    assert named.exists()
 
 
 def test_a_folder_that_somebody_else_named_alike_is_never_touched(tmp_path: Path) -> None:
