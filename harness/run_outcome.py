@@ -27,7 +27,7 @@ def outcome_of(folder: RunFolder, written: Written | None) -> RunOutcome:
         n_implausible=n["implausible"],
         exit_status=_exit_status(records),
         notes=tuple(
-            f"results.jsonl line {line.number}: {line.why}; put aside in results.jsonl.damaged, so that its "
+            f"results.jsonl line {line.number}: {line.why}; put aside in a file beside it, so that its "
             "repeat runs again"
             for line in folder.put_aside
         ),

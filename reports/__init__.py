@@ -33,6 +33,7 @@ def render(
     format: str = "html",  # noqa: A002 - the option's name on the command line
     *,
     tell: Callable[[str], None] | None = None,
+    tell_damage: Callable[[str], None] | None = None,
     destination: Path | None = None,
 ) -> str:
     """Make a report of one or more run folders.
@@ -43,6 +44,7 @@ def render(
         destination: the file that it will be; a page in the folder of its run leads to what else lies there.
         tell: hears what was left out: the first of it, or all where the format has no place to say it; and
             what else could be asked of the same runs.
+        tell_damage: hears in its place what of a run folder is damaged or gone.
     Raises:
         ReportError: for a format that does not exist, no folder, or one that is there twice.
         harness.errors.StoreError: when a folder is no run folder.
@@ -54,7 +56,7 @@ def render(
     report = _report(run_dirs, with_files=format in ("html", "json"), with_steps=format == "html")
     if tell is not None:
         # A table has no place for the others; a report names them.
-        _tell(report, tell, most=None if format == "csv" else _MOST_TOLD)
+        _tell(report, tell, tell_damage or tell, most=None if format == "csv" else _MOST_TOLD)
     in_run_folder = (
         destination is not None
         and len(run_dirs) == 1
@@ -68,13 +70,14 @@ def charts_of(
     format: str,  # noqa: A002 - as for `render`
     *,
     tell: Callable[[str], None] | None = None,
+    tell_damage: Callable[[str], None] | None = None,
 ) -> tuple[ChartFile, ...]:
     """Draw every chart of the page of one or more run folders as a file of its own.
 
     Args:
         run_dirs: as for `render`.
         format: one of `CHART_FORMATS`.
-        tell: as for `render`.
+        tell, tell_damage: as for `render`.
     Raises:
         ReportError: as for `render`, and where there is no font for pictures in PNG.
         harness.errors.StoreError: when a folder is no run folder.
@@ -86,17 +89,21 @@ def charts_of(
 
     report = _report(run_dirs, with_files=False, with_steps=True)
     if tell is not None:
-        _tell(report, tell, most=None)
+        _tell(report, tell, tell_damage or tell, most=None)
     try:
         return chart_files(report, is_png=format == "png")
     except NoFontError as error:
         raise ReportError(f"format: {error}") from None
 
 
-def _tell(report: Report, tell: Callable[[str], None], *, most: int | None) -> None:
-    for item in report.left_out[:most]:
-        tell(f"left out: {item.where}: {item.why}")
-    if most is not None and (more := len(report.left_out[most:])):
+def _tell(
+    report: Report, tell: Callable[[str], None], tell_damage: Callable[[str], None], *, most: int | None
+) -> None:
+    # What is damaged comes first: the first of it is told whatever else is left out.
+    left_out = sorted(report.left_out, key=lambda item: not item.is_damage)
+    for item in left_out[:most]:
+        (tell_damage if item.is_damage else tell)(f"left out: {item.where}: {item.why}")
+    if most is not None and (more := len(left_out[most:])):
         tell(f"left out: {more} more, which the report names")
     for hint in report.hints:
         tell(hint)
@@ -133,7 +140,7 @@ def _report(run_dirs: Sequence[Path], *, with_files: bool, with_steps: bool) -> 
         )
     if twice := next((path for i, path in enumerate(run_dirs) if path in run_dirs[:i]), None):
         raise ReportError(f"run_dirs: must differ from each other, got {twice} twice; name each run once")
-    runs = [load(Path(path), with_files=with_steps) for path in run_dirs]
+    runs = [load(Path(path), with_files=True) for path in run_dirs]
     return build(
         runs,
         read_steps=read_steps if with_steps else None,

@@ -38,7 +38,7 @@ def legible_document(document: Mapping[str, Value]) -> dict[str, Value]:
 
 def legible_left_out(item: LeftOut) -> LeftOut:
     """What could not be used, with legible text."""
-    return LeftOut(where=legible(item.where), why=legible(item.why))
+    return dataclasses.replace(item, where=legible(item.where), why=legible(item.why))
 
 
 def _legible(value: object) -> object:

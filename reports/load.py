@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,9 @@ from harness.records.store import (
     StoredRun,
     StoreError,
     load_run,
+    lost_lines,
     read_documents,
+    read_index,
     read_lines,
     read_record,
 )
@@ -105,6 +108,8 @@ def _legible(run: Run) -> Run:
 def _sound(stored: StoredRun) -> Run:
     """A run folder without damage."""
     left_out = []
+    if stored.lost is not None:
+        left_out.append(LeftOut(where=RESULTS, why=stored.lost, is_damage=True))
     if stored.torn:
         left_out.append(
             LeftOut(where=f"{RESULTS}, last line", why="incomplete: the run ended while writing it")
@@ -165,7 +170,7 @@ def _damaged_files(stored: StoredRun) -> Iterator[LeftOut]:
         # The files of a repeat that failed are those of whatever was tried last.
         if record.status in ("ok", "implausible"):
             for name, why in stored.damaged_files(record):
-                yield LeftOut(where=f"{record.case}/{record.repeat}/{name}", why=why)
+                yield LeftOut(where=f"{record.case}/{record.repeat}/{name}", why=why, is_damage=True)
 
 
 def _rescue(path: Path) -> Run:
@@ -185,7 +190,9 @@ def _rescue(path: Path) -> Run:
         torn=False,
         damaged=(),
     )
-    return Run(name=stored.run, stored=stored, left_out=tuple(left_out))
+    return Run(
+        name=stored.run, stored=stored, left_out=tuple(replace(item, is_damage=True) for item in left_out)
+    )
 
 
 def _records(path: Path, run: object, left_out: list[LeftOut]) -> tuple[Record, ...]:
@@ -195,10 +202,18 @@ def _records(path: Path, run: object, left_out: list[LeftOut]) -> tuple[Record, 
         run: whose records count; None where that is lost.
     """
     by_repeat: dict[tuple[str, int], Record] = {}
+    counts: Counter[tuple[str, int]] = Counter()
+    n_damaged = 0
+    # Before the results: a run that goes on writes it after them.
+    indexed = read_index(path / RESULTS)
     try:
         for number, line in read_lines(path):
             where = f"{RESULTS} line {number}"
             record = _record(line, where, left_out) if line.strip() else None
+            if record is not None:
+                counts[record.case, record.repeat] += 1
+            elif line.strip():
+                n_damaged += 1
             if record is not None and run is not None and record.run != run:
                 why = f"must be of the run {run}, got a record of {record.run!r:.80}; the line is left out"
                 left_out.append(LeftOut(where=where, why=why))
@@ -208,6 +223,9 @@ def _records(path: Path, run: object, left_out: list[LeftOut]) -> tuple[Record, 
         reason = error.strerror if isinstance(error, OSError) else error
         why = f"cannot be read ({reason}); there are no more results"
         left_out.append(LeftOut(where=RESULTS, why=why))
+    lost = lost_lines(path / RESULTS, indexed, counts, n_damaged=n_damaged)
+    if lost is not None:
+        left_out.append(LeftOut(where=RESULTS, why=lost))
     return tuple(by_repeat.values())
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from harness.bisection.checkout import Checkout, Commit
 from harness.bisection.search import OutOfTimeError
+from harness.contained_files import open_to_write
 from harness.errors import CaseError, first_line
 from harness.host_facts import own_checkout, without_git
 from harness.provision.temporary.reaper import RUN_FOLDER_VARIABLE
@@ -63,7 +64,7 @@ class CommitRuns:
             start = None if self.start is None else code / self.start
             if start is not None and not start.is_dir():
                 raise CaseError("commit-does-not-run", f"it has no folder {self.start}", stage="run")
-            stream = stack.enter_context(log.open("wb"))
+            stream = stack.enter_context(os.fdopen(open_to_write(log), "wb"))
             arguments = ("run", str(self.experiment), "--out", str(out), *self.options)
             try:
                 run_stratbench(

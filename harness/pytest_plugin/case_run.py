@@ -7,10 +7,13 @@ TensorFlow gets into the tests' process.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.atomic_files import write_text
+from harness.contained_files import open_to_write
 from harness.errors import CaseError, first_line
 from harness.module_command import module_command
 
@@ -35,8 +38,8 @@ def run_experiment(spec: ExperimentSpec, folder: Path) -> StoredRun:
 
     experiment, run_dir, log = folder / "experiment.yaml", folder / "run", folder / "run.log"
     # What is JSON is YAML too.
-    experiment.write_text(json.dumps(spec_document(spec)))
-    with log.open("wb") as log_file:
+    write_text(experiment, json.dumps(spec_document(spec)))
+    with os.fdopen(open_to_write(log), "wb") as log_file:
         process = subprocess.Popen(
             module_command("harness.cli", "run", str(experiment), "--out", str(run_dir), "--json"),
             stdin=subprocess.DEVNULL,

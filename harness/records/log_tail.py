@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from harness.records.contained_files import opened_inside
+from harness.contained_files import opened_inside
 from harness.records.legible_text import cut, spelt_out
 from harness.records.redaction import redacted
 

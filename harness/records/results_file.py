@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
-from harness.atomic_files import write_bytes
+from harness.atomic_files import write_bytes, write_text
+from harness.contained_files import open_to_write, opened_inside, read_inside
 from harness.errors import StoreError
-from harness.records.contained_files import opened_inside
 from harness.records.record import Record
 from harness.records.record_json import MOST_LINE_BYTES, NewerRecordError, from_json
+from harness.records.run_layout import CASES, INDEX, STEPS
 
 _TORN = "results.jsonl.torn"
 _DAMAGED = "results.jsonl.damaged"
 _OUTDATED = "results.jsonl.outdated"
+
+_MOST_NAMED = 3
+Slot: TypeAlias = tuple[str, int]
+"""A case and one of its repeats."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,12 +43,16 @@ class Results:
         n_superseded: older records of the same cases and repeats.
         torn: whether the last line is incomplete, and left out.
         damaged: other lines that are left out.
+        lost: what lines are gone, and the way out; None where none is.
+        counts: number of sound lines of each case and repeat.
     """
 
     records: tuple[Record, ...]
     n_superseded: int
     torn: bool
     damaged: tuple[DamagedLine, ...]
+    lost: str | None
+    counts: Counter[Slot]
 
 
 def repair(path: Path) -> tuple[DamagedLine, ...]:
@@ -105,11 +115,12 @@ def _put_aside_torn(path: Path) -> None:
         _append(path, b"\n")
     elif tail:
         _append(path.with_name(_TORN), tail + b"\n")
-        os.truncate(path, len(whole))
+        with os.fdopen(open_to_write(path), "r+b") as stream:
+            stream.truncate(len(whole))
 
 
 def _append(path: Path, data: bytes) -> None:
-    with path.open("ab") as stream:
+    with os.fdopen(open_to_write(path, is_appended=True), "ab") as stream:
         stream.write(data)
         stream.flush()
         os.fsync(stream.fileno())
@@ -123,17 +134,93 @@ def read_results(path: Path) -> Results:
     """
     records: list[Record] = []
     damaged: list[DamagedLine] = []
-    torn = False
+    torn = 0
+    # Before the results: a run that goes on writes it after them.
+    indexed = read_index(path)
     try:
         for line in result_lines(path):
             if line.is_torn:
-                torn = True
+                torn = line.number
             else:
                 _read_line(path, line.number, line.content, records, damaged)
     except FileNotFoundError:
         pass
     newest = newest_of_each(records)
-    return Results(records=newest, n_superseded=len(records) - len(newest), torn=torn, damaged=tuple(damaged))
+    counts = Counter((record.case, record.repeat) for record in records)
+    if torn and n_missing(indexed, counts) > len(damaged):
+        # It is in the index, so it had been written whole.
+        damaged.append(DamagedLine(number=torn, why="cut short after it was written"))
+        torn = 0
+    return Results(
+        records=newest,
+        n_superseded=len(records) - len(newest),
+        torn=bool(torn),
+        damaged=tuple(damaged),
+        lost=lost_lines(path, indexed, counts, n_damaged=len(damaged) + bool(torn)),
+        counts=counts,
+    )
+
+
+def read_index(path: Path) -> Counter[Slot] | None:
+    """Number of lines that were written of each case and repeat; None for results older than their index.
+
+    Args:
+        path: of the results.
+    """
+    try:
+        lines = read_inside(path.parent, INDEX).decode(errors="replace").split("\n")[:-1]
+    except (OSError, StoreError):
+        return None
+    slots = [line.rpartition("/") for line in lines]
+    return Counter((case, int(repeat)) for case, _, repeat in slots if case and repeat.isdecimal())
+
+
+def n_missing(indexed: Counter[Slot] | None, counts: Counter[Slot]) -> int:
+    """Number of lines that an index has and the results have not."""
+    return 0 if indexed is None else (indexed - counts).total()
+
+
+def lost_lines(
+    path: Path, indexed: Counter[Slot] | None, counts: Counter[Slot], *, n_damaged: int
+) -> str | None:
+    """Which lines are gone that were written, and the way out; None where none is.
+
+    Args:
+        indexed: as of `read_index`.
+        counts: number of lines that are there of each case and repeat.
+        n_damaged: lines that are there and of which nobody knows what they are of.
+    """
+    if indexed is None:
+        if counts or n_damaged or next(path.parent.glob(f"{CASES}/*/*/{STEPS}"), None) is None:
+            return None
+        return (
+            f"must hold the records of the repeats that {CASES} has the steps of, got none: put back a copy, "
+            f"or remove {CASES} to measure them again"
+        )
+    n_lost = n_missing(indexed, counts) - n_damaged
+    if n_lost <= 0:
+        return None
+    gone = sorted(f"{case}/{repeat}" for case, repeat in indexed - counts)
+    others = f" and {len(gone) - _MOST_NAMED} others" if len(gone) > _MOST_NAMED else ""
+    more = "1 more record" if n_lost == 1 else f"{n_lost} more records"
+    return (
+        f"must hold {more}, of {', '.join(gone[:_MOST_NAMED])}{others}, got none: removed after being written"
+        f"; put back a copy, or remove {INDEX} to measure again what is missing"
+    )
+
+
+def write_index(path: Path, counts: Counter[Slot]) -> None:
+    """Write the index of results anew, before lines that it no longer has are moved away.
+
+    Args:
+        path: of the results. counts: number of lines of each case and repeat.
+    """
+    write_text(path.with_name(INDEX), "".join(index_line(*slot) for slot in counts.elements()))
+
+
+def index_line(case: str, repeat: int) -> str:
+    """Line of the index for one line of the results."""
+    return f"{case}/{repeat}\n"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

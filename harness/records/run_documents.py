@@ -9,9 +9,9 @@ from pathlib import Path
 
 from harness.atomic_files import write_json, write_text
 from harness.canonical import JsonValue, canonical_hash, json_value
+from harness.contained_files import read_inside
 from harness.errors import StoreError, first_line
 from harness.records.checksums import require_sealed, sealed, unsealed
-from harness.records.contained_files import read_inside
 from harness.records.run_layout import ENVIRONMENT, EXPERIMENT, RUN_FILE
 
 RUN_SCHEMA = 2
@@ -91,7 +91,7 @@ def read_experiment(path: Path, head: Mapping[str, JsonValue]) -> dict[str, Json
 
 
 def read_environment(path: Path, head: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Read the facts of the machine that a run was made on; none where they were not kept.
+    """Read the facts of the machine that a run was made on; none where an older run did not keep them.
 
     Args:
         head: of the folder, which tells whether its documents have checksums; empty where it is lost.
@@ -100,7 +100,9 @@ def read_environment(path: Path, head: Mapping[str, JsonValue]) -> dict[str, Jso
     """
     file = path / ENVIRONMENT
     if not os.path.lexists(file):
-        return {}
+        if not _has_checksums(head):
+            return {}
+        raise StoreError(f"{file} must be there, got nothing: it was removed after it was written")
     document = _read_json(path, ENVIRONMENT)
     if _has_checksums(head):
         _require_sealed(file, document)

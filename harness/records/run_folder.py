@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from types import TracebackType
 
 from harness.atomic_files import is_unfinished, remove_unfinished, sync_directory, write_json, write_text
 from harness.canonical import JsonValue, canonical_hash, writable
+from harness.contained_files import make_folder, open_to_write, require_plain
 from harness.errors import StoreError, UsageError
 from harness.normalised_path import normalised
 from harness.records.checksums import file_checksum
@@ -19,18 +21,21 @@ from harness.records.record import Record
 from harness.records.record_json import to_json
 from harness.records.results_file import (
     DamagedLine,
+    index_line,
     newest_of_each,
     put_aside_outdated,
     read_results,
     repair,
+    write_index,
 )
-from harness.records.run_documents import describe, read_head
+from harness.records.run_documents import describe, read_environment, read_experiment, read_head
 from harness.records.run_layout import (
     CASES,
     CHECKPOINT,
     ENVIRONMENT,
     EXPERIMENT,
     FAILURE_LOG,
+    INDEX,
     LOCK_FILE,
     PLAN,
     REPORT,
@@ -54,9 +59,11 @@ class RunFolder:
         self.path = path
         self._lock = lock
         self._results = -1
+        self._index = -1
         self.run = ""
         self.records: tuple[Record, ...] = ()
         self.put_aside: tuple[DamagedLine, ...] = ()
+        self._counts: Counter[tuple[str, int]] = Counter()
         self._checksums: dict[Path, dict[str, str]] = {}
 
     @property
@@ -72,15 +79,11 @@ class RunFolder:
     @property
     def cases(self) -> Path:
         """The folder of what each case leaves, made if need be."""
-        path = self.path / CASES
-        path.mkdir(exist_ok=True)
-        return path
+        return make_folder(self.path, CASES)
 
     def repeat_dir(self, case: str, repeat: int) -> Path:
         """Make and name the folder of one case and repeat."""
-        path = self.cases / case / str(repeat)
-        path.mkdir(parents=True, exist_ok=True)
-        return path
+        return make_folder(self.path, CASES, case, str(repeat))
 
     def worker_log(self, case: str, repeat: int, rank: int) -> Path:
         """Name the log file of one worker in one case and repeat."""
@@ -102,6 +105,9 @@ class RunFolder:
         gone = {(record.case, record.repeat) for record in outdated}
         if not gone:
             return
+        for slot in gone:
+            del self._counts[slot]
+        write_index(self.path / RESULTS, self._counts)
         put_aside_outdated(self.path / RESULTS, gone)
         self._open_for_appending()
         self.records = tuple(each for each in self.records if (each.case, each.repeat) not in gone)
@@ -145,6 +151,9 @@ class RunFolder:
                 "begin again",
                 field="out",
             )
+        # Last: a line that is in the index is in the results, whatever ends this process.
+        os.write(self._index, index_line(record.case, record.repeat).encode())
+        self._counts[record.case, record.repeat] += 1
         self.records = newest_of_each((*self.records, record))
 
     def write_plan(self, case: str, repeat: int, plan: object) -> Path:
@@ -165,9 +174,7 @@ class RunFolder:
 
     def close(self) -> None:
         """Let go of the folder."""
-        if self._results >= 0:
-            os.close(self._results)
-            self._results = -1
+        self._close_results()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -186,14 +193,23 @@ class RunFolder:
         return file
 
     def _open_results(self) -> None:
-        self.put_aside = repair(self.path / RESULTS)
+        results = read_results(self.path / RESULTS)
+        self.put_aside, self._counts = results.damaged, results.counts
+        write_index(self.path / RESULTS, self._counts)
+        repair(self.path / RESULTS)
         self._open_for_appending()
+        self.records = results.records
+
+    def _close_results(self) -> None:
+        for descriptor in (self._results, self._index):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._results = self._index = -1
 
     def _open_for_appending(self) -> None:
-        if self._results >= 0:
-            os.close(self._results)
-            self._results = -1
-        self._results = os.open(self.path / RESULTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._close_results()
+        self._index = open_to_write(self.path / INDEX, is_appended=True)
+        self._results = open_to_write(self.path / RESULTS, is_appended=True)
         sync_directory(self.path)
 
 
@@ -217,7 +233,8 @@ def open_run(
         The folder, locked; close it.
     Raises:
         UsageError: repeats without `resume`, files of others, another spec, in use, or not writable.
-        StoreError: `run.json` is damaged, or a later version wrote one of the results.
+        StoreError: a document is damaged, results are lost, there is a link in the folder, or a later version
+            wrote one of the results.
     """
     now = datetime.now(UTC)
     run = default_name(str(experiment["name"]), now)
@@ -228,6 +245,7 @@ def open_run(
     folder = RunFolder(path, lock=hold(path))
     try:
         if not _is_empty(path):
+            require_plain(path)
             _check_resumable(path, spec_hash=spec_hash, resume=resume)
             remove_unfinished(path)
         if (path / RUN_FILE).is_file() and read_head(path)["spec_hash"] == spec_hash:
@@ -237,7 +255,6 @@ def open_run(
             head = {"run": run, "spec_hash": spec_hash, "created_utc": now.isoformat(timespec="seconds")}
             describe(path, head=head, experiment=experiment, environment=environment)
         folder._open_results()  # noqa: SLF001 - the other half of this constructor
-        folder.records = read_results(path / RESULTS).records
     except OSError as error:
         folder.close()
         raise unwritable(path, error) from None
@@ -262,9 +279,15 @@ def _check_resumable(path: Path, *, spec_hash: str, resume: bool) -> None:
         raise UsageError(
             f"{path} is not a run folder (no {RUN_FILE}); name another folder with --out", field="out"
         )
-    stored = read_head(path)["spec_hash"]
+    head, results = read_head(path), read_results(path / RESULTS)
+    if results.lost is not None:
+        raise StoreError(f"{path / RESULTS} {results.lost}", field="out")
+    stored = head["spec_hash"]
+    if stored == spec_hash:
+        read_experiment(path, head)
+        read_environment(path, head)
     # A run that was refused before it measured anything leaves nothing that another experiment could harm.
-    if stored != spec_hash and read_results(path / RESULTS).records:
+    elif results.records:
         raise UsageError(
             f"--resume needs the same experiment, got spec {spec_hash[:12]} for a folder of "
             f"{str(stored)[:12]}; use its own {path / EXPERIMENT} or name another folder",

@@ -6,6 +6,7 @@ import fcntl
 import os
 from pathlib import Path
 
+from harness.contained_files import open_to_write
 from harness.errors import UsageError
 from harness.records.run_layout import LOCK_FILE
 
@@ -14,11 +15,12 @@ def hold(path: Path) -> int:
     """Take a run folder for this process alone, made if need be; closing the descriptor lets it go.
 
     Raises:
-        UsageError: another process has it, or it cannot be written to.
+        UsageError: another process has it, or it cannot be written to. StoreError: its lock is a link, or no
+            regular file.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+        lock = open_to_write(path / LOCK_FILE)
     except OSError as error:
         raise unwritable(path, error) from None
     try:

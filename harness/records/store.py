@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.canonical import JsonValue
+from harness.contained_files import MOST_BYTES, checksum_inside, is_inside, read_inside, written_files
 from harness.errors import StoreError
 from harness.records.checksums import file_checksum, require_unchanged
-from harness.records.contained_files import MOST_BYTES, checksum_inside, is_inside, read_inside, written_files
 from harness.records.log_tail import log_tail
 from harness.records.record import Record
 from harness.records.record_json import from_json
-from harness.records.results_file import DamagedLine, read_results, result_lines
+from harness.records.results_file import DamagedLine, lost_lines, read_index, read_results, result_lines
 from harness.records.run_documents import read_environment, read_experiment, read_head
 from harness.records.run_layout import CASES, ENVIRONMENT, EXPERIMENT, PLAN, RESULTS, RUN_FILE, STEPS, TRACE
 from harness.records.steps_file import Steps, read_steps
@@ -24,7 +24,9 @@ __all__ = [
     "StoreError",
     "StoredRun",
     "load_run",
+    "lost_lines",
     "read_documents",
+    "read_index",
     "read_lines",
     "read_record",
     "require_run",
@@ -44,6 +46,7 @@ class StoredRun:
         n_superseded: older records of the same case and repeat, left out of `records`.
         torn: whether the last line was incomplete (a run killed while writing) and left out.
         damaged: other lines that were left out.
+        lost: what lines are gone that were written; None where none is.
     """
 
     path: Path
@@ -56,6 +59,7 @@ class StoredRun:
     n_superseded: int
     torn: bool
     damaged: tuple[DamagedLine, ...]
+    lost: str | None = None
 
     def repeat_dir(self, record: Record) -> Path:
         """Folder of one record's plan, steps and logs."""
@@ -186,6 +190,7 @@ def load_run(path: Path) -> StoredRun:
         n_superseded=results.n_superseded,
         torn=results.torn,
         damaged=results.damaged,
+        lost=results.lost,
     )
 
 

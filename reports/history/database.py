@@ -13,13 +13,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar
 
+from harness.contained_files import open_to_write, require_regular
 from reports.history import schema
 
-_BUSY_S = 30.0
+_BUSY_S = 10.0
 _PRIMARY = 0xFF
 """Of SQLite's extended error codes, what says which kind an error is of."""
 _NEXT_TO_NOTHING = 1 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_BESIDE = ("", "-wal", "-shm", "-journal")
+"""Ends of names of the files that SQLite opens for a database."""
+_SIGNS = ("trend*.html", "night-*.html", "last-night")
+"""Files of a store that are written once its history has a night."""
+_WAY_OUT = "put back a copy, or add the run folders to another store by `nightly --import`"
 
 
 class HistoryError(Exception):
@@ -73,6 +79,45 @@ def _free_bytes(folder: Path) -> int:
 
 
 @contextlib.contextmanager
+def named_errors(path: Path) -> Iterator[None]:
+    """Say in one line what SQLite cannot do with a database.
+
+    Raises:
+        HistoryInUseError: another program has it locked. DiskFullError: its disk is full. HistoryError: it is
+            damaged, or no database.
+    """
+    try:
+        with needing_room(path.parent):
+            yield
+    except sqlite3.Error as error:
+        kind = getattr(error, "sqlite_errorcode", 0) & _PRIMARY
+        if kind in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise HistoryInUseError(f"{path} is locked by another program; wait for it, or end it") from None
+        if kind == sqlite3.SQLITE_NOTADB:
+            raise HistoryError(f"{path} must be a history, got {error}; {_WAY_OUT}") from None
+        if kind in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+            raise HistoryError(f"{path} must be a file that can be used, got {error}") from None
+        raise damaged(path, str(error)) from None
+
+
+def damaged(path: Path, why: str) -> HistoryError:
+    """The error for a history that is not as it was written."""
+    return HistoryError(f"{path} must be as it was written, got damage: {' '.join(why.split())}; {_WAY_OUT}")
+
+
+def require_begun(path: Path) -> None:
+    """Refuse a database without anything in it where other files say that it had nights.
+
+    Raises:
+        HistoryError: they do.
+    """
+    signs = (sign for pattern in _SIGNS for sign in path.parent.glob(pattern) if sign.is_file())
+    sign = next(signs, None)
+    if sign is not None:
+        raise HistoryError(f"{path} must hold the nights that {sign.name} is of, got none; {_WAY_OUT}")
+
+
+@contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold a lock file, made with its folder if need be, for this process alone.
 
@@ -82,7 +127,7 @@ def locked(path: Path) -> Iterator[None]:
     folder = path.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        lock = open_to_write(path)
     except OSError as error:
         if error.errno in _FULL:
             raise
@@ -108,8 +153,12 @@ def connected(path: Path, *, is_read: bool = False) -> sqlite3.Connection:
     """An open database of ours, or one without anything in it.
 
     Raises:
-        HistoryError: it is another's, a newer one, or cannot be opened.
+        HistoryError: it is another's, a newer one, was emptied, or cannot be opened.
+        harness.errors.StoreError: it is a link, or no regular file.
     """
+    # SQLite opens by name, and follows links.
+    for end in _BESIDE:
+        require_regular(path.with_name(path.name + end))
     connection = None
     try:
         connection = sqlite3.connect(
@@ -118,15 +167,15 @@ def connected(path: Path, *, is_read: bool = False) -> sqlite3.Connection:
         if not schema.is_ours(connection):
             raise HistoryError(f"{path} must be a history, got another database; name another folder")
         version = schema.version_of(connection)
+        if not version:
+            require_begun(path)
         if not is_read:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA foreign_keys = ON")
-    except (sqlite3.Error, HistoryError) as error:
+    except (sqlite3.Error, HistoryError):
         if connection is not None:
             connection.close()
-        if isinstance(error, HistoryError) or _is_full(error, path.parent):
-            raise
-        raise HistoryError(f"{path} must be a history, got {error}; name another folder") from None
+        raise
     if version > schema.VERSION:
         connection.close()
         raise HistoryError(

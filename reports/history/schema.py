@@ -58,6 +58,7 @@ MIGRATIONS: Sequence[str] = (
     """,
     # Workload → commit of the repository that holds its file, as JSON.
     "ALTER TABLE night ADD COLUMN workload_commits TEXT;",
+    "ALTER TABLE night ADD COLUMN checksum TEXT;",
 )
 """Each takes a history one version further; the first makes it."""
 VERSION = len(MIGRATIONS)

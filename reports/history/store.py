@@ -18,8 +18,16 @@ import numpy as np
 
 from harness.records.facts.circumstances import Repository
 from reports.history import schema
-from reports.history.database import HistoryError, connected, locked, needing_room
+from reports.history.database import (
+    HistoryError,
+    connected,
+    locked,
+    named_errors,
+    needing_room,
+    require_begun,
+)
 from reports.history.figures import Figure, Lost
+from reports.history.soundness import require_sound, seal
 from reports.history.tables import (
     Night,
     Series,
@@ -72,11 +80,14 @@ def writing(folder: Path, *, clock: Clock | None = None) -> Iterator[History]:
         HistoryInUseError: another process has it. DiskFullError: it takes no more. HistoryError: it cannot be
             opened.
     """
-    with contextlib.ExitStack() as stack:
-        with needing_room(folder):
-            stack.enter_context(locked(folder / LOCK))
-            connection = stack.enter_context(contextlib.closing(connected(folder / DATABASE)))
-            schema.migrate(connection)
+    path = folder / DATABASE
+    with named_errors(path), contextlib.ExitStack() as stack:
+        stack.enter_context(locked(folder / LOCK))
+        if not path.exists():
+            require_begun(path)
+        connection = stack.enter_context(contextlib.closing(connected(path)))
+        schema.migrate(connection)
+        require_sound(connection, path)
         yield History(folder=folder, connection=connection, clock=clock)
 
 
@@ -88,13 +99,14 @@ def reading(folder: Path) -> Iterator[History]:
         HistoryError: there is none, or it cannot be opened.
     """
     path = folder / DATABASE
-    if not path.is_file():
+    if not path.exists():
+        require_begun(path)
         raise HistoryError(f"{folder} must hold a history, got none; `stratbench nightly` begins one")
-    with contextlib.ExitStack() as stack:
-        with needing_room(folder):
-            connection = stack.enter_context(contextlib.closing(connected(path, is_read=True)))
-            version = schema.version_of(connection)
+    with named_errors(path), contextlib.ExitStack() as stack:
+        connection = stack.enter_context(contextlib.closing(connected(path, is_read=True)))
+        version = schema.version_of(connection)
         if version == schema.VERSION:
+            require_sound(connection, path)
             yield History(folder=folder, connection=connection)
             return
     # An older one becomes one of today's first.
@@ -157,7 +169,7 @@ class History:
                 "workload_commits) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 values,
             )
-            night = cursor.lastrowid
+            night = int(cursor.lastrowid or 0)
             self.connection.executemany(
                 "INSERT INTO figure (series, night, value, error, n) VALUES (?, ?, ?, ?, ?)",
                 [(series_id(self.connection, f.subject), night, f.value, f.error, f.n) for f in figures],
@@ -167,6 +179,7 @@ class History:
                 "VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [(night, x.case, x.workload, x.shape, x.strategy, x.status, x.message) for x in lost],
             )
+            seal(self.connection, night)
         (added,) = nights_where(self.connection, "WHERE id = ?", night)
         return added
 
@@ -174,9 +187,15 @@ class History:
         """When a night began; one that is later than now would have all later ones judged before it.
 
         Raises:
-            HistoryError: it is later than the clock says.
+            HistoryError: it is later than the clock says, or on no date of the calendar.
         """
-        started = datetime.fromisoformat(started_utc).astimezone(UTC)
+        try:
+            started = datetime.fromisoformat(started_utc).astimezone(UTC)
+        except (ValueError, OverflowError) as error:
+            raise HistoryError(
+                f"a night must have begun on a date of the calendar, got {started_utc!r:.60} ({error}); "
+                "correct the date in what is imported"
+            ) from None
         if self.clock is not None and started > (now := self.clock()) + _CLOCKS_DIFFER:
             raise HistoryError(
                 f"a night must have begun by now, got {started:%Y-%m-%d %H:%M} UTC while the clock says "

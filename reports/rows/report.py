@@ -15,10 +15,15 @@ from reports.statistics import Ratio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """Something that the report could not use: where it stands, and why."""
+    """Something that the report could not use: where it stands, and why.
+
+    Attributes:
+        is_damage: whether a file is not as it was written, or is gone.
+    """
 
     where: str
     why: str
+    is_damage: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from harness.cli.options import Debug, Json, share
 from harness.errors import EXIT_CASE, EXIT_OK, EXIT_REGRESSION
 
 if TYPE_CHECKING:
+    from reports.changes.changes import Changes
     from reports.pages.terminal import TerminalTable
 
 EXAMPLE = "stratbench compare runs/before runs/after --threshold 3%"
@@ -55,7 +56,7 @@ def compare(
     more, or is broken.
 
     \f
-    Status 1 where nothing can be compared.
+    Status 1 where nothing can be compared, or something of a run folder is damaged or gone.
     """
     within = share(threshold, field="threshold")
     from reports.changes import wording
@@ -63,9 +64,9 @@ def compare(
     from reports.load import load
 
     before, after = load(run_a), load(run_b)
-    for run in (before, after):
-        for item in run.left_out:
-            output.warn(f"left out: {run.name}: {item.where}: {item.why}")
+    left_out = [(run.name, item) for run in (before, after) for item in run.left_out]
+    for name, item in left_out:
+        output.warn(f"left out: {name}: {item.where}: {item.why}")
     changes = changes_between(before, after, threshold=within, by_rates=rates or None, anyway=anyway)
     if format is Format.MD:
         show = partial(output.say_text, wording.to_markdown(changes))
@@ -74,8 +75,14 @@ def compare(
     return Answer(
         document=wording.to_document(changes),
         show=show,
-        exit_status=EXIT_REGRESSION if changes.regressed else EXIT_CASE if changes.is_empty else EXIT_OK,
+        exit_status=_status(changes, is_damaged=any(item.is_damage for _, item in left_out)),
     )
+
+
+def _status(changes: Changes, *, is_damaged: bool) -> int:
+    if changes.regressed:
+        return EXIT_REGRESSION
+    return EXIT_CASE if changes.is_empty or is_damaged else EXIT_OK
 
 
 def _show(table: TerminalTable) -> None:

@@ -13,7 +13,7 @@ import typer
 from harness.cli import output
 from harness.cli.answer import Answer
 from harness.cli.options import Debug, Json
-from harness.errors import UsageError
+from harness.errors import EXIT_CASE, EXIT_OK, UsageError
 from harness.records.run_layout import CHARTS, REPORT
 
 EXAMPLE = "stratbench report runs/quickstart-20260101t120000z-0badcafe --format html --open"
@@ -63,7 +63,11 @@ def report(
     json: Json = False,  # noqa: ARG001 - read by main
     debug: Debug = False,  # noqa: ARG001 - read by main
 ) -> Answer:
-    """Make the report of one run, or of several together, from their stored records."""
+    """Make the report of one run, or of several together, from their stored records.
+
+    \f
+    Status 1 where something of a run folder is damaged or gone, though the report is made all the same.
+    """
     path = _destination(run_dirs, format, out)
     if open and format is not Format.HTML:
         raise UsageError(f"must be used with --format html, got {format.value}", field="open")
@@ -75,14 +79,22 @@ def report(
     import reports
     from harness.atomic_files import write_text
 
+    damage: list[str] = []
     try:
-        text = reports.render(run_dirs, format.value, tell=output.warn, destination=path)
+        text = reports.render(
+            run_dirs, format.value, tell=output.warn, tell_damage=damage.append, destination=path
+        )
     except reports.ReportError as error:
         raise _usage_error(error) from None
+    status = _told(damage)
     if push_gateway is not None:
         _push(run_dirs, push_gateway)
     if path is None:
-        return Answer(document={"format": format.value, "text": text}, show=partial(output.say_text, text))
+        return Answer(
+            document={"format": format.value, "text": text},
+            show=partial(output.say_text, text),
+            exit_status=status,
+        )
     try:
         write_text(path, text)
     except OSError as error:
@@ -90,8 +102,17 @@ def report(
     if open:
         webbrowser.open(path.resolve().as_uri())
     return Answer(
-        document={"format": format.value, "report": str(path)}, show=partial(output.say, f"report: {path}")
+        document={"format": format.value, "report": str(path)},
+        show=partial(output.say, f"report: {path}"),
+        exit_status=status,
     )
+
+
+def _told(damage: list[str]) -> int:
+    """Say what of the run folders is damaged or gone; the exit status that this costs."""
+    for line in damage:
+        output.warn(line)
+    return EXIT_CASE if damage else EXIT_OK
 
 
 def _charts(run_dirs: list[Path], format: Format, folder: Path) -> Answer:  # noqa: A002 - as above
@@ -99,10 +120,12 @@ def _charts(run_dirs: list[Path], format: Format, folder: Path) -> Answer:  # no
     import reports
     from harness.atomic_files import write_bytes
 
+    damage: list[str] = []
     try:
-        files = reports.charts_of(run_dirs, format.value, tell=output.warn)
+        files = reports.charts_of(run_dirs, format.value, tell=output.warn, tell_damage=damage.append)
     except reports.ReportError as error:
         raise _usage_error(error) from None
+    status = _told(damage)
     try:
         for file in files:
             write_bytes(folder / file.name, file.content)
@@ -119,7 +142,7 @@ def _charts(run_dirs: list[Path], format: Format, folder: Path) -> Answer:  # no
         ],
     }
     line = f"{len(files)} charts in {folder}" if files else "no charts: no case has a figure to draw"
-    return Answer(document=document, show=partial(output.say, line))
+    return Answer(document=document, show=partial(output.say, line), exit_status=status)
 
 
 def _usage_error(error: Exception) -> UsageError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from harness import pipeline
 from harness.cli import output
+from harness.contained_files import open_to_write
 from harness.errors import Interrupted, MissingError, StoreError
 from harness.experiment.spec import ExperimentSpec
 from harness.preflight import check_experiment
@@ -53,11 +55,11 @@ def judged_night(
 
 def _stamp(path: Path) -> None:
     try:
-        path.touch()
-    except OSError as error:
-        output.warn(
-            f"{path} must be a file that can be written, got {error.strerror}; Compose looks at its age"
-        )
+        with os.fdopen(open_to_write(path), "rb") as stamp:
+            os.utime(stamp.fileno())
+    except (OSError, StoreError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        output.warn(f"{path} must be a file that can be written, got {why}; Compose looks at its age")
 
 
 def _way_out(folder: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from harness.atomic_files import write_text
 from harness.canonical import canonical_hash, slug
 from harness.cli import output
 from harness.cli.nightly.which_night import newest_of
+from harness.contained_files import open_to_write
+from harness.errors import StoreError
 from reports.history.database import HistoryError
 from reports.history.store import History, Night, reading
 from reports.history.verdicts import NightVerdict
@@ -59,7 +62,7 @@ def write_trend(store: Path, verdict: NightVerdict, commits: Commits) -> Path | 
             live, newest = live_page(history, night.experiment), newest_of(history, night.experiment)
             path = page_of(history, night)
             write_text(path, page)
-    except (OSError, sqlite3.Error, HistoryError) as error:
+    except (OSError, sqlite3.Error, HistoryError, StoreError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         output.warn(
             f"{path} must be a file that can be written, got {why}; the night is in the history, and "
@@ -74,6 +77,6 @@ def write_trend(store: Path, verdict: NightVerdict, commits: Commits) -> Path | 
 @contextlib.contextmanager
 def _pages_locked(store: Path) -> Iterator[None]:
     """The pages of a store for this process alone, once others have put theirs in place."""
-    with (store / _LOCK).open("ab") as lock:
+    with os.fdopen(open_to_write(store / _LOCK), "rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

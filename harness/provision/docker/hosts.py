@@ -1,5 +1,6 @@
 """The containers of a run as the hosts of its workers: started, watched, replaced and removed."""
 
+import os
 import shutil
 import time
 from collections import Counter
@@ -11,6 +12,7 @@ from pathlib import Path
 import docker
 
 from harness.cluster import link_limits
+from harness.contained_files import open_to_write
 from harness.provision.docker import containers, link_shaping
 from harness.provision.docker.container_settings import ContainerLimits, RunPlace
 from harness.provision.docker.containers import CLIENT_PORT, ContainerNode, Networks
@@ -188,11 +190,13 @@ class ContainerHosts:
         kept = output.parent
         with suppress(*GONE):
             kept.mkdir(parents=True, exist_ok=True)
-            with output.open("ab") as file:
+            with os.fdopen(open_to_write(output, is_appended=True), "ab") as file:
                 file.write(node.container.logs())
             for log in sorted(self._place.ray_folder(node.role).glob("session_2*/logs/*")):
                 if log.is_file() and log.stat().st_size:
-                    shutil.copyfile(log, kept / log.name)
+                    with os.fdopen(open_to_write(kept / log.name), "wb") as file, log.open("rb") as source:
+                        file.truncate()
+                        shutil.copyfileobj(source, file)
         with suppress(*GONE):
             containers.remove(node.container)
 

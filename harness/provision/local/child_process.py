@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import cast
 
+from harness.contained_files import open_to_write
 from harness.module_command import module_command
 from harness.provision.failures import Awaited, job_failed, worker_died, worker_unresponsive
 from harness.provision.worker_environment import process_variables, temporary_folder
@@ -114,7 +115,7 @@ def child_process(folder: Path, log: Path | None = None) -> Iterator[ChildProces
     with ExitStack() as stack:
         ours, theirs = socket.socketpair()
         stack.enter_context(ours)
-        with theirs, log.open("ab") as output:
+        with theirs, os.fdopen(open_to_write(log, is_appended=True), "ab") as output:
             process = subprocess.Popen(
                 module_command("harness.worker.process.child_main", str(theirs.fileno()), str(os.getpid())),
                 stdin=subprocess.DEVNULL,

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TextIO
 
+from harness.contained_files import require_regular
 from harness.provision.temporary.reaper import RUN_FOLDER_VARIABLE
 
 NODE_VARIABLES = {
@@ -90,6 +91,7 @@ def chatter_in(log_path: Path) -> Iterator[None]:
     # The second, of what a client's cluster says, keeps to itself and prints where it has no handler.
     loggers = [logging.getLogger(name) for name in ("ray", "ray.util.client.logsclient")]
     before = [(list(logger.handlers), logger.propagate) for logger in loggers]
+    require_regular(log_path)
     handler = logging.FileHandler(log_path, delay=True)
     for logger in loggers:
         logger.handlers[:], logger.propagate = [handler], False

@@ -101,11 +101,12 @@ def _write_stages(folder: Path, step: "TrainGraph", passes: Sequence["Pass"], to
 
 
 def _write_stage(stage: Path, step: "TrainGraph") -> None:
+    from harness.atomic_files import write_text
     from strategies.ir.text.writer import to_text
     from strategies.tf_bridge.event_file import write_event_file
 
     write_event_file(stage, step.graph)
-    stage.with_name(f"{stage.name}.txt").write_text(to_text(step.graph), encoding="utf-8")
+    write_text(stage.with_name(f"{stage.name}.txt"), to_text(step.graph))
 
 
 @contextmanager

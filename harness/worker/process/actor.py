@@ -13,8 +13,10 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from harness.contained_files import open_to_write
 from harness.module_command import module_command
 from harness.worker.process.forked_process import EXIT_NEWS_S, ForkedProcess
 from harness.worker.process.messages import Died, Reply, Silent
@@ -184,7 +186,7 @@ class Worker:
             "harness.worker.process.zygote", str(descriptor), str(os.getpid()), *self._imports
         )
         try:
-            with open(self._log_path, "ab") as log:  # noqa: PTH123
+            with os.fdopen(open_to_write(Path(self._log_path), is_appended=True), "ab") as log:
                 zygote = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from harness.contained_files import open_to_write
 from harness.worker.process import channel, keeper, os_process
 from harness.worker.process.job import JobState
 from harness.worker.process.messages import JobError, pack_answer, unpack_job
@@ -79,7 +80,7 @@ def start_in_child(
         os.setpgid(0, 0)  # a workload that signals its whole group reaches nobody else
         # A terminal sends Ctrl-C to everybody; only the driver should hear it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        log = open_to_write(Path(log_path), is_appended=True)
         os.dup2(log, 1)
         os.dup2(log, 2)
         os_process.close_other_descriptors({jobs.fileno()})

@@ -16,8 +16,9 @@ import numpy as np
 import tensorflow as tf
 
 from harness.atomic_files import sync_directory, write_text
+from harness.contained_files import make_folder
 from harness.equivalence.yardstick import Array
-from harness.errors import CaseError, UsageError, first_line
+from harness.errors import CaseError, StoreError, UsageError, first_line
 from harness.worker.session.capture_store import stored_name, variable_and_rank
 from harness.worker.session.variable_parts import Held, Pieces
 
@@ -71,6 +72,7 @@ def write_checkpoint(folder: Path, values: Mapping[str, Array], model: Collectio
     prefix = f"step-{step}-{secrets.token_hex(4)}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder.parent, folder.name)
         _save(folder / prefix, {**named, STEP: np.asarray(step, np.int64)})
         for file in folder.glob(f"{prefix}*"):
             with file.open("rb") as stream:
@@ -78,7 +80,7 @@ def write_checkpoint(folder: Path, values: Mapping[str, Array], model: Collectio
         sync_directory(folder)
         # From here on readers find the new one.
         write_text(folder / "checkpoint", _pointer(folder, prefix))
-    except (OSError, tf.errors.OpError) as error:
+    except (OSError, StoreError, tf.errors.OpError) as error:
         _remove(folder, lambda name: name.startswith(prefix))
         raise CaseError(
             "checkpoint-unwritable",

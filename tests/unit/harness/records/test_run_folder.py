@@ -151,6 +151,7 @@ def test_resume_takes_up_a_folder_whose_description_was_cut_short(run: RunFolder
     run.close()
     (run.path / "run.json").unlink()
     (run.path / "results.jsonl").unlink()
+    (run.path / "results.index").unlink()
     (run.path / ".run.json.0badcafe.tmp").write_text("{")
     with opened(run.path, resume=True) as again:
         again.append(made_record())
@@ -248,6 +249,7 @@ def test_results_of_a_later_version_are_neither_read_nor_put_aside(run: RunFolde
     assert results.read_text() == later
     # The failed opening lets go of the folder.
     results.write_text("")
+    (run.path / "results.index").unlink()
     opened(run.path, resume=True).close()
 
 

@@ -1,16 +1,17 @@
-"""Files of a folder, opened without leaving it: no link is followed, nothing but a regular file is read.
+"""Files of a folder, opened without leaving it: no link is followed, and only regular files are used.
 
-A run folder may come from anyone. A link in it could bring any file of the reader's into a report, a FIFO
-would keep the reader waiting, and a device has no end.
+A run folder or a store may come from anyone. A link in it could bring any file of the reader's into a report,
+or have any file overwritten; a FIFO would keep the reader waiting, and a device has no end.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from harness.errors import StoreError
@@ -20,6 +21,7 @@ MOST_BYTES = 1 << 30
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Opening a FIFO would wait for a writer.
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @contextmanager
@@ -103,6 +105,76 @@ def is_name(text: str) -> bool:
     return text not in ("", ".", "..") and "/" not in text and text.isprintable()
 
 
+def open_to_write(path: Path, *, is_appended: bool = False) -> int:
+    """Open a regular file of ours for writing in place, made if need be; its folder must be there.
+
+    What is replaced as a whole goes through `atomic_files`, where a link is replaced and not followed.
+
+    Args:
+        is_appended: whether what is written goes to the end.
+    Returns:
+        A descriptor for reading and writing; close it.
+    Raises:
+        StoreError: it is a link, has another name, or is no regular file. OSError: it cannot be opened.
+    """
+    require_regular(path)
+    try:
+        file = os.open(path, _WRITE_FILE | (os.O_APPEND if is_appended else 0), 0o644)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _not_own(path, "a symbolic link") from None
+        raise
+    try:
+        _require_regular(path, os.fstat(file))
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def require_regular(path: Path) -> None:
+    """Refuse what is there in place of a file of ours, before a library opens it by its name.
+
+    Raises:
+        StoreError: it is a link, has another name, or is no regular file. OSError: nobody can look.
+    """
+    with suppress(FileNotFoundError):
+        _require_regular(path, path.lstat())
+
+
+def make_folder(folder: Path, *names: str) -> Path:
+    """Make a folder below another one and those on the way, where they are not there; no link is followed.
+
+    Args:
+        folder: as for `opened_inside`.
+        names: of the folders, each in the one before.
+    Raises:
+        StoreError: one of them is a link or no folder. OSError: it cannot be made.
+    """
+    path = folder
+    for name in names:
+        path = path / name
+        with suppress(FileExistsError):
+            path.mkdir()
+        mode = path.lstat().st_mode
+        if not stat.S_ISDIR(mode):
+            raise _not_own(path, _kind(mode))
+    return path
+
+
+def require_plain(folder: Path) -> None:
+    """Refuse a folder with a link, or anything but folders and regular files, somewhere in it.
+
+    Raises:
+        StoreError: there is one. OSError: a folder cannot be read.
+    """
+    for item in sorted(os.scandir(folder), key=lambda item: item.name):
+        if item.is_dir(follow_symlinks=False):
+            require_plain(Path(item.path))
+        elif not item.is_file(follow_symlinks=False):
+            raise _not_own(Path(item.path), _kind(item.stat(follow_symlinks=False).st_mode))
+
+
 @contextmanager
 def _descended(folder: Path, names: tuple[str, ...], *, is_file: bool) -> Iterator[int]:
     _require_names(names)
@@ -139,6 +211,30 @@ def _opened(at: int, folder: Path, names: tuple[str, ...], *, is_file: bool) -> 
         if stat.S_ISSOCK(mode):
             raise StoreError(_refusal(names, "a socket")) from None
         raise OSError(error.errno, error.strerror, str(folder.joinpath(*names))) from None
+
+
+def _require_regular(path: Path, facts: os.stat_result) -> None:
+    if not stat.S_ISREG(facts.st_mode):
+        raise _not_own(path, _kind(facts.st_mode))
+    if facts.st_nlink > 1:
+        raise _not_own(path, "one that has another name as well (a hard link)")
+
+
+def _kind(mode: int) -> str:
+    kinds = {
+        stat.S_IFREG: "a file",
+        stat.S_IFLNK: "a symbolic link",
+        stat.S_IFDIR: "a folder",
+        stat.S_IFSOCK: "a socket",
+    }
+    return kinds.get(stat.S_IFMT(mode), "a pipe or a device")
+
+
+def _not_own(path: Path, got: str) -> StoreError:
+    return StoreError(
+        f"{path} must be a file or folder of its own, got {got}; nothing was written to it: remove it, or "
+        "name another folder"
+    )
 
 
 def _refusal(names: tuple[str, ...], got: str) -> str:

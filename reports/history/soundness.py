@@ -1,0 +1,104 @@
+"""Soundness of a history: pages that hold together, and nights with what was written of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from reports.history.database import damaged
+from reports.history.tables import SUBJECT_COLUMNS, day_of
+
+Row = Mapping[str, object]
+_PARTS = {
+    "figure": f"SELECT night, {SUBJECT_COLUMNS}, value, error, n FROM figure JOIN series ON id = series",  # noqa: S608 - names of our own
+    "lost": "SELECT * FROM lost",
+}
+"""Tables with rows of nights → how they are read."""
+_NOT_HASHED = frozenset(("id", "night", "checksum"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredNight:
+    """All that a history holds of a night: its own row, and its rows of each other table."""
+
+    row: Row
+    parts: Mapping[str, list[Row]]
+
+    def checksum(self) -> str:
+        """Checksum of what was written; columns that later versions add change none of before."""
+        parts = {name: sorted(map(_text, rows)) for name, rows in self.parts.items()}
+        return hashlib.sha256(json.dumps([_text(self.row), parts], sort_keys=True).encode()).hexdigest()
+
+
+def seal(connection: sqlite3.Connection, night: int) -> None:
+    """Write a night's checksum, once all of it is written."""
+    (stored,) = _nights(connection, night)
+    connection.execute("UPDATE night SET checksum = ? WHERE id = ?", (stored.checksum(), night))
+
+
+def require_sound(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a history that is damaged, wherever in its file that is.
+
+    Raises:
+        HistoryError: it is. sqlite3.Error: it cannot be read at all.
+    """
+    for check in ("PRAGMA integrity_check(1)", "PRAGMA foreign_key_check"):
+        first = connection.execute(check).fetchone()
+        if first is not None and first[0] != "ok":
+            raise damaged(path, " ".join(map(str, first)))
+    for night in _nights(connection):
+        why = _why_unsound(night)
+        if why is not None:
+            raise damaged(path, f"night {night.row['name']}: {why}")
+
+
+def _why_unsound(night: StoredNight) -> str | None:
+    row = night.row
+    # Nights older than checksums have none.
+    if row["checksum"] is not None and row["checksum"] != night.checksum():
+        return "its figures are not those that its checksum is of"
+    try:
+        if day_of(str(row["started_utc"])) != row["day"]:
+            return f"it began on {row['started_utc']}, and is kept as of another day"
+    except (ValueError, OverflowError) as wrong:
+        return f"its date: {wrong}"
+    for figure in night.parts["figure"]:
+        value, error = figure["value"], figure["error"]
+        if not (_is_positive(value) and (error is None or error == 0 or _is_positive(error))):
+            return f"{figure['metric']} of {figure['case_id']} is {value!r:.40} with the error {error!r:.40}"
+    return None
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value) and value > 0
+
+
+def _nights(connection: sqlite3.Connection, night: int | None = None) -> list[StoredNight]:
+    """All nights, or one."""
+    of_night = "WHERE {0} = coalesce(?, {0})"
+    nights = {
+        row["id"]: StoredNight(row=row, parts={name: [] for name in _PARTS})
+        for row in _rows(connection, f"SELECT * FROM night {of_night.format('id')}", night)  # noqa: S608 - names of our own
+    }
+    for name, query in _PARTS.items():
+        for row in _rows(connection, f"{query} {of_night.format('night')}", night):
+            if row["night"] in nights:
+                nights[row["night"]].parts[name].append(row)
+    return list(nights.values())
+
+
+def _rows(connection: sqlite3.Connection, query: str, *values: object) -> Iterator[Row]:
+    cursor = connection.execute(query, values)
+    names = [name for name, *_ in cursor.description]
+    return (dict(zip(names, row, strict=True)) for row in cursor)
+
+
+def _text(row: Row) -> str:
+    """A row without what may be missing: a column that a later version adds is so in older rows."""
+    said = {name: value for name, value in row.items() if value is not None and name not in _NOT_HASHED}
+    return json.dumps(said, sort_keys=True, default=repr)
