@@ -51,8 +51,8 @@ def remove_old_runs(parent: Path, keep: int, *, dry_run: bool = False) -> Remove
 def _remove(folder: Path, *, dry_run: bool) -> bool:
     try:
         held = hold(folder)
-    except UsageError:
-        return False  # its run goes on, or it is somebody else's
+    except (UsageError, StoreError):
+        return False  # its run goes on, it is somebody else's, or its lock is a link
     try:
         if dry_run:
             return True

@@ -23,6 +23,7 @@ class NewNight:
 
     Attributes:
         run: its id; a run that is there already is not written again.
+        is_damaged: whether something of its run folder is damaged or gone.
     """
 
     figures: Sequence[Figure]
@@ -34,6 +35,7 @@ class NewNight:
     git_sha: str | None
     git_dirty: bool | None
     workload_commits: Mapping[str, Repository] = field(default_factory=dict)
+    is_damaged: bool = False
 
     def added_to(self, history: History) -> Night:
         """Write it, all of it or nothing."""
@@ -81,6 +83,7 @@ def run_night(folder: Path, *, tell: Callable[[str], None]) -> NewNight:
         git_sha=full_commit(git_sha, source=folder, tell=tell),
         git_dirty=provenance.git_dirty if provenance else None,
         workload_commits=dict(_workload_commits(run, source=folder, tell=tell)),
+        is_damaged=any(item.is_damage for item in run.left_out),
     )
 
 

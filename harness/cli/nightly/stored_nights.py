@@ -16,7 +16,7 @@ from harness.cli.nightly.prometheus_file import file_of
 from harness.cli.nightly.publishing import publish
 from harness.cli.nightly.trend_file import live_page
 from harness.cli.nightly.which_night import newest_of, night_named
-from harness.errors import EXIT_OK, UsageError
+from harness.errors import EXIT_CASE, EXIT_OK, UsageError
 from reports.history.benchmarks import NothingUsableError, benchmarks_night
 from reports.history.night import NewNight, run_night
 from reports.history.store import DATABASE, History, Night, reading, writing
@@ -92,7 +92,14 @@ def imported(
             imports.append(night)
         _tell_of_others(history, experiment, imports)
         verdicts = _newest_verdicts(history, {night.experiment for night in imports}, confirm)
-    return _answer(store, verdicts, experiment, otherwise_shown=imports[-1].experiment, prometheus=prometheus)
+    return _answer(
+        store,
+        verdicts,
+        experiment,
+        otherwise_shown=imports[-1].experiment,
+        otherwise=EXIT_CASE if any(each.is_damaged for _, each in new) else EXIT_OK,
+        prometheus=prometheus,
+    )
 
 
 def _new_nights(paths: Sequence[Path]) -> Sequence[tuple[Path, NewNight]]:
@@ -148,6 +155,7 @@ def _answer(
     *,
     otherwise_shown: str,
     prometheus: Path | None,
+    otherwise: int = EXIT_OK,
     heading: Sequence[str] = (),
     fields: Mapping[str, object] | None = None,
 ) -> Answer:
@@ -155,12 +163,13 @@ def _answer(
 
     Args:
         named: the experiment that was asked for. otherwise_shown: in its place, where it is none of these.
+        otherwise: exit status where nothing has regressed.
     """
     shown = named if named in verdicts else otherwise_shown
     file = file_of(prometheus, named=named, shown=shown)
     night = publish(store, verdicts[shown], prometheus=file)
     others = [publish(store, verdict) for name, verdict in verdicts.items() if name != shown]
-    return night_answer(store, night, otherwise=EXIT_OK, heading=heading, fields=fields, others=others)
+    return night_answer(store, night, otherwise=otherwise, heading=heading, fields=fields, others=others)
 
 
 def _changed_names(verdict: NightVerdict) -> set[str]:
