@@ -17,7 +17,10 @@ def without_odd_figures(record: Record) -> tuple[Record, tuple[str, ...]]:
         The record, and for each such figure what it must be, what it is, and what becomes of it.
     """
     matrix, observer = record.tcp_matrix, record.observer
-    whys = list(_odd_rounds(record))
+    whys, rate = list(_odd_rounds(record)), record.examples_per_s
+    if rate is not None and not 0.0 < rate < math.inf:
+        whys.append(f"examples_per_s: must be above 0, got {rate!r}; shown as missing")
+        record = replace(record, examples_per_s=None)
     if matrix is not None and not is_square(matrix):
         lengths = ", ".join(map(str, sorted({len(line) for line in matrix})))
         whys.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.atomic_files import write_json, write_text
@@ -59,6 +60,13 @@ def read_head(path: Path) -> dict[str, JsonValue]:
     for key in ("run", "spec_hash", "created_utc"):
         if not isinstance(head.get(key), str):
             raise StoreError(f"{file} must have {key!r} as stratbench wrote it, got {head.get(key)!r}")
+    try:
+        datetime.fromisoformat(str(head["created_utc"])).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise StoreError(
+            f"{file} must have a date of the calendar as 'created_utc', got "
+            f"{head['created_utc']!r:.60} ({error})"
+        ) from None
     return head
 
 

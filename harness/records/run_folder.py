@@ -131,14 +131,11 @@ class RunFolder:
         folder = self.path / CASES / record.case / str(record.repeat)
         record = replace(record, file_checksums=self._checksums.pop(folder, {}))
         line = to_json(record).encode() + b"\n"
-        size = os.fstat(self._results).st_size
         try:
-            while line:
-                line = line[os.write(self._results, line) :]
-            os.fsync(self._results)
+            _append_whole(self._results, line)
+            # Second: a line that is in the index is in the results, whatever ends this process.
+            _append_whole(self._index, index_line(record.case, record.repeat).encode())
         except OSError as error:
-            # Half a line on a full disk must not be what the next record is appended to.
-            os.ftruncate(self._results, size)
             raise StoreError(
                 f"{self.path / RESULTS} must take another line, got {error.strerror}; make room and go on "
                 "with --resume",
@@ -151,8 +148,6 @@ class RunFolder:
                 "begin again",
                 field="out",
             )
-        # Last: a line that is in the index is in the results, whatever ends this process.
-        os.write(self._index, index_line(record.case, record.repeat).encode())
         self._counts[record.case, record.repeat] += 1
         self.records = newest_of_each((*self.records, record))
 
@@ -211,6 +206,19 @@ class RunFolder:
         self._index = open_to_write(self.path / INDEX, is_appended=True)
         self._results = open_to_write(self.path / RESULTS, is_appended=True)
         sync_directory(self.path)
+
+
+def _append_whole(file: int, line: bytes) -> None:
+    """Append a line and put it on disk, all of it or nothing."""
+    size = os.fstat(file).st_size
+    try:
+        while line:
+            line = line[os.write(file, line) :]
+        os.fsync(file)
+    except OSError:
+        # Half a line on a full disk must not be what the next one is appended to.
+        os.ftruncate(file, size)
+        raise
 
 
 def open_run(

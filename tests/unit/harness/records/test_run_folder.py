@@ -391,3 +391,95 @@ def test_what_is_forgotten_counts_for_no_reader_of_the_folder(run: RunFolder) ->
     run.close()
     with opened(run.path, resume=True) as again:
         assert again.done == {("b", 0)}
+
+
+def _three_records(run: RunFolder) -> Path:
+    for case in ("a", "b", "c"):
+        run.append(made_record(case, run=run.run))
+    run.close()
+    return run.path / "results.jsonl"
+
+
+@pytest.mark.parametrize("kept", [slice(0, 0), slice(1, None), slice(0, 2)])
+def test_a_line_that_was_removed_is_named_and_nothing_begins_anew(run: RunFolder, kept: slice) -> None:
+    results = _three_records(run)
+    results.write_bytes(b"".join(results.read_bytes().splitlines(keepends=True)[kept]))
+    left = results.read_bytes()
+    with pytest.raises(
+        StoreError, match=r"results\.jsonl must hold \d more records?, of [abc]/0.*put back a copy"
+    ):
+        opened(run.path, resume=True)
+    assert results.read_bytes() == left
+    (run.path / "results.index").unlink()
+    opened(run.path, resume=True).close()
+
+
+def test_results_that_are_gone_are_named(run: RunFolder) -> None:
+    _three_records(run).unlink()
+    with pytest.raises(StoreError, match="must hold 3 more records, of a/0, b/0, c/0"):
+        opened(run.path, resume=True)
+
+
+def test_results_without_an_index_are_lost_where_steps_lie(run: RunFolder) -> None:
+    _three_records(run).unlink()
+    (run.path / "results.index").unlink()
+    run.repeat_dir("a", 0)
+    opened(run.path, resume=True).close()
+    (run.path / "results.index").unlink()
+    (run.path / "cases" / "a" / "0" / "steps.parquet").touch()
+    with pytest.raises(
+        StoreError, match=r"must hold the records of the repeats that cases has the steps of, got none"
+    ):
+        opened(run.path, resume=True)
+
+
+def test_a_line_that_was_cut_is_damaged_and_not_torn(run: RunFolder) -> None:
+    results = _three_records(run)
+    os.truncate(results, results.stat().st_size - 30)
+    with opened(run.path, resume=True) as again:
+        assert [(line.number, line.why) for line in again.put_aside] == [
+            (3, "cut short after it was written")
+        ]
+        assert [record.case for record in again.records] == ["a", "b"]
+    # What was put aside is lost no more.
+    opened(run.path, resume=True).close()
+
+
+@pytest.mark.parametrize("after", ["results", "index"])
+def test_a_run_killed_while_it_records_has_lost_nothing(run: RunFolder, after: str) -> None:
+    _three_records(run)
+    index = run.path / "results.index"
+    whole = index.read_bytes()
+    index.write_bytes(whole[: whole.rindex(b"c")] + (b"c/" if after == "index" else b""))
+    with opened(run.path, resume=True) as again:
+        assert len(again.records) == 3
+        again.append(made_record("d", run=again.run))
+    assert index.read_text() == "a/0\nb/0\nc/0\nd/0\n"
+
+
+@pytest.mark.parametrize("name", ["environment.json", "experiment.yaml"])
+def test_a_document_that_is_gone_stops_resume(run: RunFolder, name: str) -> None:
+    run.append(made_record("a", run=run.run))
+    run.close()
+    (run.path / name).unlink()
+    with pytest.raises(StoreError, match=name):
+        opened(run.path, resume=True)
+
+
+@pytest.mark.parametrize(
+    "link", [".lock", "cases", "cases/a", "cases/a/0/worker-0.log", "logs", "results.index"]
+)
+def test_nothing_is_written_through_a_link(run: RunFolder, link: str, tmp_path: Path) -> None:
+    run.worker_log("a", 0, 0).touch()
+    run.append(made_record("a", run=run.run))
+    run.close()
+    outside, path = tmp_path / "outside", run.path / link
+    outside.mkdir()
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    (outside / "kept").write_text("kept")
+    path.symlink_to(outside if link in ("cases", "cases/a", "logs") else outside / "kept")
+    with pytest.raises(StoreError, match=f"{link} must be a file or folder of its own, got a symbolic link"):
+        opened(run.path, resume=True)
+    assert [(each.name, each.read_text()) for each in outside.iterdir()] == [("kept", "kept")]
