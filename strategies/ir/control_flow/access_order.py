@@ -20,9 +20,13 @@ Events: TypeAlias = int
 """A set of accesses and marks: each is a bit."""
 Path: TypeAlias = tuple[str, ...]
 """A node of the graph, and then a function and a node of it for each body that leads to a node."""
+Branches: TypeAlias = Mapping[Path, int]
+"""Calls, and predicates of branches of the first kind (Switch, Merge), each with the number of a branch."""
 
 _TAKES_NO_VALUE = frozenset({"VariableShape", "VarIsInitializedOp"})
 _NEXT_ITERATIONS = frozenset({"NextIteration", "RefNextIteration"})
+_SWITCHES, _MERGES = frozenset({"Switch", "RefSwitch"}), frozenset({"Merge", "RefMerge"})
+_LOOP_CONDITIONS = frozenset({"LoopCond"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +36,7 @@ class Access:
     Attributes:
         handle: node of the graph that names the variable.
         event: its bit. before: what comes before it in every run.
-        branches: calls in whose branches it is, each with the number of the branch.
+        branches: calls and predicates in whose branches it is, each with the number of the branch.
     """
 
     handle: str
@@ -40,7 +44,7 @@ class Access:
     writes: bool
     event: Events
     before: Events
-    branches: Mapping[Path, int]
+    branches: Branches
 
     def is_ordered_with(self, other: "Access") -> bool:
         """Whether one of the two comes first in every run, or never both are in one."""
@@ -89,13 +93,17 @@ class _Body:
         handles: node or argument → the variables that its outputs name, likewise.
         start: what comes before everything in it.
         branches: calls in whose branches it is.
+        sides: tensor, or node → branches in which it is there, where they are more than those of the body.
+        loops: conditions of loops of the first kind, whose Switches make no branches.
     """
 
     tensors: dict[str, list[Events]] = field(default_factory=dict)
     handles: dict[str, list[str | None]] = field(default_factory=dict)
     done: dict[str, Events] = field(default_factory=dict)
     start: Events = 0
-    branches: Mapping[Path, int] = field(default_factory=dict)
+    branches: Branches = field(default_factory=dict)
+    sides: dict[str, Branches] = field(default_factory=dict)
+    loops: set[str] = field(default_factory=set)
 
     @classmethod
     def of(
@@ -104,7 +112,7 @@ class _Body:
         events: Sequence[Events],
         handles: Sequence[str | None],
         start: Events,
-        branches: Mapping[Path, int],
+        branches: Branches,
     ) -> "_Body":
         """The body of a function before anything in it has run: all that there is are its arguments."""
         names = [arg.name for arg in function.inputs]
@@ -161,11 +169,12 @@ class _Walk:
                 for ref in node.inputs
             )
             before = reduce(or_, waits, body.start)
-            functions = self._functions(node)
+            functions, branches = self._functions(node), _branches(node, body, scope)
             if functions:
-                self._call(node, functions, body, path)
+                self._call(node, functions, body, path, branches)
             else:
-                events = before | self._accessed(node, body, before, path) | marks.get(node.name, 0)
+                accessed = self._accessed(node, body, before, path, branches)
+                events = before | accessed | marks.get(node.name, 0)
                 body.tensors[node.name], body.done[node.name] = [events], events
             if node.op in _NEXT_ITERATIONS:
                 self.rounds[path] = before
@@ -182,7 +191,9 @@ class _Walk:
         # One that reaches itself is taken as a single node.
         return [] if set(names) & set(self._open) else [self.graph.functions[name] for name in names]
 
-    def _call(self, node: Node, functions: list[Function], body: _Body, path: Path) -> None:
+    def _call(
+        self, node: Node, functions: list[Function], body: _Body, path: Path, branches: Branches
+    ) -> None:
         """Walk through the bodies of a call, and note what comes before its outputs."""
         taken = list(node.data_inputs)
         start = reduce(or_, (body.done[name] for name in node.control_inputs), body.start)
@@ -192,8 +203,8 @@ class _Walk:
         n_before = len(self._events)
         outcomes: list[_Outcome] = []
         for k, function in enumerate(functions):
-            branches = {**body.branches, path: k} if node.op in BRANCHES else body.branches
-            inner = _Body.of(function, events, handles, start, branches)
+            chosen = {**branches, path: k} if node.op in BRANCHES else branches
+            inner = _Body.of(function, events, handles, start, chosen)
             outcomes.append(self._through_function(function, inner, path))
             if node.op in LOOPS:
                 # Each round begins when the condition holds.
@@ -226,7 +237,7 @@ class _Walk:
             done=reduce(or_, (body.done[name] for name in function.control_results.values()), body.start),
         )
 
-    def _accessed(self, node: Node, body: _Body, before: Events, path: Path) -> Events:
+    def _accessed(self, node: Node, body: _Body, before: Events, path: Path, branches: Branches) -> Events:
         """Note which variables a node reads and assigns."""
         if node.op == "VarHandleOp" and len(path) == 1:
             body.handles[node.name] = [node.name]
@@ -246,7 +257,7 @@ class _Walk:
                 writes=handle in written,
                 event=event,
                 before=before,
-                branches=body.branches,
+                branches=branches,
             )
             noted |= event
         return noted
@@ -259,6 +270,30 @@ class _Outcome:
     results: list[Events]
     handles: list[str | None]
     done: Events
+
+
+def _branches(node: Node, body: _Body, scope: Path) -> Branches:
+    """The branches in which a node runs; those between a Switch and a Merge are noted in the body."""
+    sides = [body.sides.get(ref, body.sides.get(producer(ref), {})) for ref in node.inputs]
+    if node.op in _MERGES:
+        branches = {call: k for call, k in sides[0].items() if all(side.get(call) == k for side in sides)}
+    else:
+        branches = {call: k for side in sides for call, k in side.items()}
+    if branches:
+        branches = {**body.branches, **branches}
+        body.sides[node.name] = branches
+    if node.op in _LOOP_CONDITIONS:
+        body.loops.add(node.name)
+    elif node.op in _SWITCHES and producer(node.inputs[1]) not in body.loops:
+        predicate = (*scope, node.inputs[1])
+        outputs = (
+            (node.name, f"{node.name}:output_false:0"),
+            (f"{node.name}:1", f"{node.name}:output_true:0"),
+        )
+        for k, refs in enumerate(outputs):
+            body.sides.update((ref, {**body.branches, **branches, predicate: k}) for ref in refs)
+        body.sides[f"^{node.name}"] = branches
+    return branches or body.branches
 
 
 def _one_of(branches: Collection[Events], within: Events) -> Events:

@@ -152,6 +152,20 @@ def test_accesses_of_two_branches_are_never_in_one_run():
     assert first.is_ordered_with(second)
 
 
+def test_so_are_those_of_a_branch_of_the_first_kind_and_not_what_comes_after_it():
+    nodes = [
+        node("switch", "Switch", "v", "predicate"),
+        node("read", "ReadVariableOp", "switch"),
+        node("assign", "AssignVariableOp", "switch:1", "gradient"),
+        node("merge", "Merge", "read", "switch:1"),
+        node("later", "ReadVariableOp", "v", "^merge"),
+    ]
+    first, second, later = order_of(*nodes).accesses
+    assert (first.writes, second.writes, later.writes) == (False, True, False)
+    assert first.is_ordered_with(second)
+    assert not later.is_ordered_with(second)
+
+
 def queue(device=SERVER):
     return node("queue", "FIFOQueueV2", shared_name=b"tokens", device=device)
 
