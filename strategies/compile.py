@@ -76,20 +76,17 @@ def compile_tasks(
 
 
 def _check_accesses(compiled: Sequence[Compiled], plan: Plan) -> None:
-    """Hold runs that share variables to the order of their accesses, together if they wait for each other."""
+    """Hold workers that share variables and wait for each other to the order of their accesses."""
     task_plan = TaskPlan.of(plan, 0)
-    if not task_plan.is_served and "robust-servers" not in task_plan.synchronizers:
+    shares = task_plan.is_served or "robust-servers" in task_plan.synchronizers
+    if not shares or not plan.execution.waits_for_all or len(compiled) < len(plan.replicas_per_task):
         return
     runs = []
     for each in compiled:
         name, step = f"worker {each.program.task}", each.step
         runs.append(Run(name=name, graph=step.graph, roots=(*step.targets(), *step.returned())))
         runs.append(Run(name=f"{name}, beside its steps,", graph=step.graph, roots=step.background))
-    if not plan.execution.waits_for_all:
-        for run in runs:
-            verify_accesses([run])
-    elif len(compiled) == len(plan.replicas_per_task):
-        verify_accesses(runs)
+    verify_accesses(runs)
 
 
 def compile_replica(step: TrainGraph, plan: Plan, *, check: bool = True) -> ReplicaProgram:
