@@ -17,22 +17,32 @@ class SentBytes:
     Attributes:
         metric: its name in a history. field: of a record.
         least_effect: change of the logarithm below which it does not matter.
+        usual_noise: standard deviation of a night's logarithm, before many nights are known.
     """
 
     metric: str
     name: str
     field: str
     least_effect: float
+    usual_noise: float
 
     def of(self, records: Sequence[Record]) -> list[float]:
         """Bytes of a step in each repeat that knows them."""
         return [value for record in records if (value := getattr(record, self.field)) is not None]
 
 
-PAYLOAD = SentBytes(metric="payload_bytes", name="payload", field="payload_bytes_per_step", least_effect=0.01)
+PAYLOAD = SentBytes(
+    metric="payload_bytes",
+    name="payload",
+    field="payload_bytes_per_step",
+    least_effect=0.01,
+    usual_noise=0.003,
+)
 LAYERS = (
     PAYLOAD,
-    SentBytes(metric="tcp_bytes", name="TCP", field="tcp_bytes_per_step", least_effect=0.05),
+    SentBytes(
+        metric="tcp_bytes", name="TCP", field="tcp_bytes_per_step", least_effect=0.05, usual_noise=0.01
+    ),
 )
 
 

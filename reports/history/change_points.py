@@ -12,16 +12,17 @@ Source:
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import ruptures
-from scipy.special import stdtrit
+from scipy.special import stdtr
 
 from reports.history.capped_fit import fit
-from reports.history.noise import LEAST_SIGMA, Cleaned, FloatArray, IntArray, cleaned, rolling_median
+from reports.history.noise import Cleaned, FloatArray, IntArray, cleaned, rolling_median
 from reports.history.step_test import Step, best_step
 
 LEAST_NIGHTS = 11
@@ -34,11 +35,17 @@ _PROPOSAL_PENALTY = 14.0
 _CLIP = 4.0
 _BEFORE, _AFTER = 180, 120
 _USUAL_NIGHTS, _FAR = 30, 3.5
-EARLY_NIGHTS, _EARLY_LEVEL = 3, 0.001
-"""Nights before a change that say what is usual, and how seldom one is seen where there is none."""
+EARLY_NIGHTS, _EARLY_GAIN_PENDING = 3, 6.9
+"""Nights before a change of a young series, and the gain of a pending one: one in 1,000 by chance."""
+USUAL_NOISE, _USUAL_WEIGHT, _NOISE_OF_ERROR, _MOST_USUAL = 0.02, 6, 2.0, 2.0
+"""Noise of a young series: the usual one, which counts like so many nights. It is so many times the error of
+a night's repeats, and so many times the metric's usual noise at most."""
 _ASIDE = 3
 """Nights on either side of a proposal that are tried as well."""
-_DRIFT_NIGHTS, _DRIFT_GAIN = 40, 8.0
+_DRIFT_NIGHTS, _DRIFT_GAIN, _DRIFT_BEGINS = 40, 8.0, 15
+"""Nights that a drift lasts at least, its gain over a level, and nights between possible beginnings."""
+_LEAST_PENALTY = 1e-6
+"""Of a coefficient that may be anything, so that a model with no use for it can still be solved."""
 State = Literal["confirmed", "pending"]
 
 
@@ -51,6 +58,7 @@ class Change:
         effect: what the logarithm changes by.
         gain: logarithm of how much more likely it is than smooth drift.
         n_nights: seen since, the first among them.
+        confirmed_by: index of the night that confirms it, at the earliest.
     """
 
     place: int
@@ -58,7 +66,22 @@ class Change:
     effect: float
     gain: float
     n_nights: int
+    confirmed_by: int
     state: State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """A level that moves every night.
+
+    Attributes:
+        place: index of the night that it begins with.
+        slope: change of the logarithm in a day. effect: from the first night to the last one.
+    """
+
+    place: int
+    slope: float
+    effect: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +89,12 @@ class Analysis:
     """What is found in a series.
 
     Attributes:
-        drift: what the logarithm moves by in a night since the last change; 0 where that is next to nothing.
+        drift: what has moved little by little since the last change; None where that is next to nothing.
         sigma: standard deviation of a night's logarithm.
     """
 
     changes: tuple[Change, ...] = ()
-    drift: float = 0.0
+    drift: Drift | None = None
     sigma: float = 0.0
 
 
@@ -82,6 +105,7 @@ def analyse(
     *,
     weekdays: IntArray | None = None,
     least_effect: float = _LEAST_EFFECT,
+    usual_noise: float = USUAL_NOISE,
     confirm: int = CONFIRM,
 ) -> Analysis:
     """Find steps and drift.
@@ -91,17 +115,22 @@ def analyse(
         values, errors: as for `cleaned`.
         weekdays: [n], of the nights' dates, where these are others than `nights` says.
         least_effect: of the logarithm, below which a step is none.
+        usual_noise: standard deviation of a night's logarithm, for a young series.
         confirm: nights from a step on before it counts as confirmed.
     """
     if len(values) < LEAST_NIGHTS:
-        return _early(nights, np.log(values), errors, least_effect)
+        own = 0.0 if errors is None else _NOISE_OF_ERROR * float(np.median(errors))
+        noise = min(max(usual_noise, own), _MOST_USUAL * usual_noise)
+        return _early(nights, np.log(values), noise, least_effect, confirm)
     series = cleaned(nights % 7 if weekdays is None else weekdays, values, errors)
     steps = _steps(nights, series, least_effect)
-    changes = tuple(
-        _change(step, nights, confirm) for step in [*steps, *_newest(series, steps, least_effect)]
+    drift = _drift(nights, series, steps, least_effect, confirm)
+    found = [*steps, *_newest(nights, series, steps, drift, least_effect)]
+    return Analysis(
+        changes=tuple(_change(step, nights, confirm) for step in found),
+        drift=drift,
+        sigma=float(np.median(series.sigma)),
     )
-    drift = _drift(nights, series, steps[-1].place if steps else 0, least_effect)
-    return Analysis(changes=changes, drift=drift, sigma=float(np.median(series.sigma)))
 
 
 def _steps(nights: IntArray, series: Cleaned, least_effect: float) -> list[Step]:
@@ -123,30 +152,44 @@ def _steps(nights: IntArray, series: Cleaned, least_effect: float) -> list[Step]
         places.pop(min(weak, key=lambda k: steps[k].gain))
 
 
-def _early(nights: IntArray, logs: FloatArray, errors: FloatArray | None, least_effect: float) -> Analysis:
-    """A change of a young series: nights that all lie where a further night of those before hardly would."""
-    for place in range(len(logs) - 1, EARLY_NIGHTS - 1, -1):
-        before, apart = logs[:place], logs[place:] - float(np.mean(logs[:place]))
-        own = 0.0 if errors is None else float(np.median(errors))
-        sigma = max(float(np.std(before, ddof=1)), own, LEAST_SIGMA)
-        unlikely = float(stdtrit(place - 1, 1 - _EARLY_LEVEL / 2)) * sigma * math.sqrt(1 + 1 / place)
-        effect = float(np.mean(apart))
-        is_far = np.abs(apart) > max(unlikely, least_effect)
-        if is_far.all() and (np.sign(apart) == np.sign(effect)).all():
-            step = Step(gain=_GAIN_PENDING, place=place, effect=effect)
-            return Analysis(changes=(_change(step, nights, CONFIRM),), sigma=sigma)
-    return Analysis()
+def _early(nights: IntArray, logs: FloatArray, noise: float, least_effect: float, confirm: int) -> Analysis:
+    """The step of a young series whose nights since all lie beyond all before, by a moderated t test.
 
-
-def _newest(series: Cleaned, steps: Sequence[Step], least_effect: float) -> list[Step]:
-    """A step of the last nights alone, too few for the test: all far off to one side."""
-    since = steps[-1].place if steps else 0
-    for n_nights in range(CONFIRM - 1, 0, -1):
-        place = len(series.logs) - n_nights
-        if place - since < LEAST_NIGHTS - 1:
+    Source:
+        Smyth 2004, "Linear models and empirical Bayes methods", Stat. Appl. Genet. Mol. Biol. 3(1), 3.
+    """
+    best = Analysis()
+    for place in range(EARLY_NIGHTS, len(logs)):
+        before, since = logs[:place], logs[place:]
+        effect = float(since.mean() - before.mean())
+        sign = math.copysign(1.0, effect)
+        if abs(effect) < least_effect or (sign * since).min() <= (sign * before).max():
             continue
-        level = float(np.median(series.logs[max(since, place - _USUAL_NIGHTS) : place]))
-        apart = series.logs[place:] - level
+        freedom = _USUAL_WEIGHT + len(logs) - 2
+        squares = _USUAL_WEIGHT * noise**2 + float(before.var() * len(before) + since.var() * len(since))
+        sigma = math.sqrt(squares / freedom)
+        t = abs(effect) / (sigma * math.sqrt(1 / len(before) + 1 / len(since)))
+        gain = -math.log(max(2 * float(stdtr(freedom, -t)), sys.float_info.min))
+        if gain >= max([_EARLY_GAIN_PENDING, *(change.gain for change in best.changes)]):
+            step = Step(gain=gain, place=place, effect=effect)
+            best = Analysis(changes=(_change(step, nights, confirm),), sigma=sigma)
+    return best
+
+
+def _newest(
+    nights: IntArray, series: Cleaned, steps: Sequence[Step], drift: Drift | None, least_effect: float
+) -> list[Step]:
+    """A step of the last nights alone, too few for the test: all far off to one side of level or drift."""
+    since = steps[-1].place if steps else 0
+    logs = series.logs
+    if drift is not None:
+        logs = logs - drift.slope * np.maximum(nights - nights[drift.place], 0)
+    for n_nights in range(CONFIRM - 1, 0, -1):
+        place = len(logs) - n_nights
+        if place - since < EARLY_NIGHTS:
+            continue
+        level = float(np.median(logs[max(since, place - _USUAL_NIGHTS) : place]))
+        apart = logs[place:] - level
         effect = float(np.mean(apart))
         far = np.abs(apart) > np.maximum(_FAR * series.sigma[place:], least_effect)
         if far.all() and (np.sign(apart) == np.sign(effect)).all():
@@ -160,7 +203,7 @@ def _proposed(series: Cleaned) -> list[int]:
     rest = np.clip((series.logs - smooth) / series.sigma, -_CLIP, _CLIP)
     clipped = smooth / series.sigma.min() + rest
     proposal = ruptures.KernelCPD(kernel="linear", min_size=CONFIRM).fit(clipped[:, None])
-    return [place for place in proposal.predict(pen=_PROPOSAL_PENALTY)[:-1] if place >= LEAST_NIGHTS - 1]
+    return [int(place) for place in proposal.predict(pen=_PROPOSAL_PENALTY)[:-1]]
 
 
 def _tested(nights: IntArray, series: Cleaned, span: tuple[int, int, int], least_effect: float) -> Step:
@@ -171,7 +214,7 @@ def _tested(nights: IntArray, series: Cleaned, span: tuple[int, int, int], least
     around = Cleaned(logs=series.logs[low:high], sigma=series.sigma[low:high])
     step = best_step(nights[low:high], around, places)
     found = step.place + low
-    is_short = high - found < _FEW_NIGHTS or (low > 0 and found - low < _FEW_NIGHTS)
+    is_short = min(high - found, found - low) < _FEW_NIGHTS
     gain = step.gain - (_EXTRA_GAIN if is_short else 0.0)
     return Step(
         gain=gain if abs(step.effect) >= least_effect else min(gain, 0.0), place=found, effect=step.effect
@@ -186,21 +229,34 @@ def _change(step: Step, nights: IntArray, confirm: int) -> Change:
         effect=step.effect,
         gain=step.gain,
         n_nights=n_nights,
+        confirmed_by=step.place + confirm - 1,
         state="confirmed" if step.gain >= _GAIN and n_nights >= confirm else "pending",
     )
 
 
-def _drift(nights: IntArray, series: Cleaned, since: int, least_effect: float) -> float:
-    """Slope since the last change, where a line is clearly better than a level and has come far enough."""
-    since = max(since, len(nights) - _BEFORE - _AFTER)
+def _drift(
+    nights: IntArray, series: Cleaned, steps: Sequence[Step], least_effect: float, confirm: int
+) -> Drift | None:
+    """A line from one night on that is clearly better than a level, and than a step that may be there."""
+    confirmed = [step.place for step in steps if _change(step, nights, confirm).state == "confirmed"]
+    since = max([*confirmed, len(nights) - _BEFORE - _AFTER, 0])
     days, logs, sigma = nights[since:].astype(np.float64), series.logs[since:], series.sigma[since:]
     if len(days) < _DRIFT_NIGHTS:
-        return 0.0
-    level = np.ones_like(days)
-    columns = np.column_stack([level, days - days.mean()]) / sigma[:, None]
-    usual = (np.abs(logs - rolling_median(logs, 15)) < _FAR * sigma).astype(np.float64)[None]
-    flat = fit(columns[None, :, :1], np.zeros(1), logs / sigma, usual)
-    line = fit(columns[None], np.zeros(2), logs / sigma, usual)
-    slope = float(line.coefficients[0, 1])
-    has_drift = float(flat.costs[0] - line.costs[0]) > _DRIFT_GAIN
-    return slope if has_drift and abs(slope) * (days[-1] - days[0]) >= least_effect else 0.0
+        return None
+    usual = (np.abs(logs - rolling_median(logs, 15)) < _FAR * sigma).astype(np.float64)
+    begins = np.arange(0, len(days) - _DRIFT_NIGHTS + 1, _DRIFT_BEGINS)
+    lines = np.maximum(days - days[begins][:, None], 0.0)
+    stepped = [(np.arange(len(days)) >= step.place - since) for step in steps if step.place > since]
+    shapes = np.concatenate([lines, np.array([*stepped, np.zeros(len(days))], dtype=np.float64)])
+    columns = np.stack([np.ones_like(shapes), shapes], axis=2) / sigma[:, None]
+    penalty = np.array([0.0, _LEAST_PENALTY])
+    scaled = (logs - float(np.median(logs))) / sigma
+    fits = fit(columns, penalty, scaled, np.broadcast_to(usual, shapes.shape))
+    best = int(np.argmin(fits.costs[: len(lines)]))
+    slope = float(fits.coefficients[best, 1])
+    effect = slope * float(lines[best, -1])
+    *of_steps, level = fits.costs[len(lines) :]
+    is_better = level - fits.costs[best] > _DRIFT_GAIN and fits.costs[best] < min(of_steps, default=level)
+    if not is_better or abs(effect) < least_effect:
+        return None
+    return Drift(place=since + int(begins[best]), slope=slope, effect=effect)

@@ -6,17 +6,14 @@ from collections.abc import Sequence
 
 from reports.history.change_points import Analysis, Change
 from reports.history.figures import METRICS
+from reports.history.lasting_changes import RECENT_DAYS
 from reports.history.store import Night, Series
-
-RECENT_DAYS = 30
-"""Days after which a change that nobody has acknowledged is what is usual."""
 
 
 def decisive(
     series: Series,
     analysis: Analysis,
     night: Night,
-    confirm: int,
     n_known: int,
     *,
     more_is_better: bool,
@@ -31,7 +28,7 @@ def decisive(
         change
         for change in analysis.changes
         if change.state == "pending"
-        or night.day - int(series.days[min(change.place + confirm - 1, len(series.days) - 1)]) <= RECENT_DAYS
+        or night.day - int(series.days[min(change.confirmed_by, len(series.days) - 1)]) <= RECENT_DAYS
     ]
     confirmed = [change for change in recent if change.state == "confirmed"]
     untold = [change for change in confirmed if change.place >= n_known]

@@ -24,21 +24,28 @@ class Metric:
     Attributes:
         more_is_better: whether a larger figure is a better one.
         least_effect: change of the logarithm below which it does not matter.
+        usual_noise: standard deviation of a night's logarithm, before many nights are known.
     """
 
     name: str
     more_is_better: bool
     least_effect: float
+    usual_noise: float
 
 
-RATIO = Metric(name="ratio", more_is_better=True, least_effect=0.035)
-RATE = Metric(name="rate", more_is_better=True, least_effect=0.035)
+RATIO = Metric(name="ratio", more_is_better=True, least_effect=0.035, usual_noise=0.02)
+RATE = Metric(name="rate", more_is_better=True, least_effect=0.035, usual_noise=0.02)
 _OF_RECORDS = {
-    Metric(name=layer.metric, more_is_better=False, least_effect=layer.least_effect): layer.field
+    Metric(
+        name=layer.metric,
+        more_is_better=False,
+        least_effect=layer.least_effect,
+        usual_noise=layer.usual_noise,
+    ): layer.field
     for layer in LAYERS
 }
-MEMORY = Metric(name="peak_rss_bytes", more_is_better=False, least_effect=0.05)
-SECONDS = Metric(name="seconds", more_is_better=False, least_effect=0.05)
+MEMORY = Metric(name="peak_rss_bytes", more_is_better=False, least_effect=0.05, usual_noise=0.01)
+SECONDS = Metric(name="seconds", more_is_better=False, least_effect=0.05, usual_noise=0.02)
 METRICS = {metric.name: metric for metric in (RATIO, RATE, *_OF_RECORDS, MEMORY, SECONDS)}
 BENCHMARKS = "pytest-benchmark"
 """Experiment of every night that a file of pytest-benchmark becomes."""

@@ -13,6 +13,8 @@ _LEVEL_PRECISION = 1e-6
 _SLOPE_SD, _BEND_SD = 0.0005, 0.0002
 """What the logarithm of a drifting series moves by in a night, and that slope by from knot to knot."""
 _KNOT_NIGHTS = 15
+_STEEP_SLOPE_SD = 0.005
+"""The same for a straight line: without bends, even a steep one fits no step that is not in its middle."""
 _DRIFT_PRICE = 6.0
 """Log odds against drift, before anything is seen."""
 _BESIDE = 30
@@ -74,8 +76,9 @@ def best_step(nights: IntArray, series: Cleaned, places: IntArray) -> Step:
     scaled_base = base / found.sigma[:, None]
     without, with_step = np.inf, Step(gain=-np.inf, place=middle, effect=0.0)
     least = np.inf
-    for n_columns, price in ((1, 0.0), (base.shape[1], _DRIFT_PRICE)):
-        columns, ridge = scaled_base[:, :n_columns], penalty[:n_columns]
+    steep = np.array([_LEVEL_PRECISION, _STEEP_SLOPE_SD**-2])
+    for ridge, price in ((penalty[:1], 0.0), (penalty, _DRIFT_PRICE), (steep, _DRIFT_PRICE)):
+        columns = scaled_base[:, : len(ridge)]
         still = fit(_repeated(columns, len(starts)), ridge, found.scaled, starts)
         without = min(without, float(still.costs.min()) + price)
         stepped = np.concatenate([_repeated(columns, len(places)), jumps], axis=2)

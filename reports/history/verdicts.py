@@ -6,16 +6,17 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from scipy.special import stdtrit
 
-from reports.history.change_points import CONFIRM, LEAST_NIGHTS, Analysis, Change, analyse
+from reports.history.change_points import CONFIRM, EARLY_NIGHTS, LEAST_NIGHTS, Analysis, Change, analyse
 from reports.history.decisive import decisive
-from reports.history.figures import BENCHMARKS, METRICS, RATE, RATIO, Lost, Subject
-from reports.history.noise import FloatArray, IntArray
+from reports.history.figures import BENCHMARKS, METRICS, RATE, RATIO, Lost, Metric, Subject
+from reports.history.lasting_changes import lasting
+from reports.history.noise import FloatArray, IntArray, cleaned
 from reports.history.store import History, Night, Series
 from reports.statistics import Interval
 
@@ -37,6 +38,8 @@ class SeriesVerdict:
         change: the one that counts; None where there is none.
         since: the night that it began with, and the last one before it; None where there is no change.
         why: the reason of a known change.
+        drift_since: the night that its drift began with; None where there is none.
+        drift_is_new: whether the drift is for the worse and has come far, first this month.
     """
 
     series: Series
@@ -46,6 +49,13 @@ class SeriesVerdict:
     since: Night | None = None
     before: Night | None = None
     why: str = ""
+    drift_since: Night | None = None
+    drift_is_new: bool = False
+
+    @property
+    def drift_factor(self) -> float | None:
+        """The level now over that before the drift."""
+        return None if self.analysis.drift is None else math.exp(self.analysis.drift.effect)
 
     @property
     def later(self) -> tuple[Change, ...]:
@@ -122,6 +132,11 @@ class NightVerdict:
     def regressed(self) -> tuple[SeriesVerdict, ...]:
         """Series that have got worse, and nobody has said that it is known."""
         return tuple(each for each in self.series if each.state == "regressed")
+
+    @property
+    def new_drifts(self) -> tuple[SeriesVerdict, ...]:
+        """Series whose drift for the worse is reported tonight, once."""
+        return tuple(each for each in self.series if each.drift_is_new)
 
     @property
     def wrong(self) -> tuple[Lost, ...]:
@@ -203,39 +218,63 @@ def _judged(
     if night.day - int(series.days[-1]) > _MISSED_DAYS:
         return None
     metric = METRICS[subject.metric]
-    analysis = analyse(
-        _one_after_the_other(series.days),
-        series.values,
-        _known_errors(series.errors),
-        weekdays=series.days % 7,
-        least_effect=metric.least_effect,
-        confirm=confirm,
+    analysis, drift_is_new = _analysed(series, metric, confirm)
+    drift = analysis.drift
+    verdict = SeriesVerdict(
+        series=series,
+        state="ok" if drift is None else "drifting",
+        analysis=analysis,
+        drift_since=None if drift is None else nights[int(series.nights[drift.place])],
     )
-    state: State = "drifting" if analysis.drift else "ok"
     if int(series.nights[-1]) != expected:
-        return SeriesVerdict(series=series, state="missed", analysis=analysis)
+        return replace(verdict, state="missed")
     n_known, why = _known_nights(series, nights, known)
-    newest = decisive(series, analysis, night, confirm, n_known, more_is_better=metric.more_is_better)
-    if n < LEAST_NIGHTS and newest is None:
-        return SeriesVerdict(series=series, state="new", analysis=analysis)
-    if newest is None:
-        return SeriesVerdict(series=series, state=state, analysis=analysis)
-    is_better = (newest.effect > 0) == metric.more_is_better
+    newest = decisive(series, analysis, night, n_known, more_is_better=metric.more_is_better)
+    if newest is None or (newest.state == "pending" and drift is not None):
+        is_worse = drift is not None and (drift.effect > 0) != metric.more_is_better
+        if n < LEAST_NIGHTS:
+            return replace(verdict, state="new")
+        return replace(verdict, drift_is_new=drift_is_new and is_worse and n_known < n)
+    state: State
     if newest.state == "pending":
         state = "pending"
-    elif is_better:
+    elif (newest.effect > 0) == metric.more_is_better:
         state = "improved"
     else:
         state = "known" if newest.place < n_known else "regressed"
-    return SeriesVerdict(
-        series=series,
+    return replace(
+        verdict,
         state=state,
-        analysis=analysis,
         change=newest,
         since=nights[int(series.nights[newest.place])],
         before=nights[int(series.nights[newest.place - 1])],
         why=why if state == "known" else "",
     )
+
+
+def _analysed(series: Series, metric: Metric, confirm: int) -> tuple[Analysis, bool]:
+    """A series as of its newest night, and whether its drift is new."""
+    nights, weekdays, errors = (
+        _one_after_the_other(series.days),
+        series.days % 7,
+        _known_errors(series.errors),
+    )
+
+    def until(n: int) -> Analysis:
+        return analyse(
+            nights[:n],
+            series.values[:n],
+            None if errors is None else errors[:n],
+            weekdays=weekdays[:n],
+            least_effect=metric.least_effect,
+            usual_noise=metric.usual_noise,
+            confirm=confirm,
+        )
+
+    if len(nights) <= EARLY_NIGHTS:
+        return until(len(nights)), False
+    found = lasting(until, series.days, cleaned(weekdays, series.values, errors).logs)
+    return found.analysis, found.drift_is_new
 
 
 def _known_nights(

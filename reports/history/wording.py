@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -105,6 +106,7 @@ def verdict_line(verdict: NightVerdict) -> str:
     counts = ", ".join(f"{count} {state}" for state, count in verdict.counts.items() if count)
     lost = f", {len(verdict.lost)} without a figure" if verdict.lost else ""
     worst = [*_named_wrong(verdict.wrong), *(_cause(cause) for cause in verdict.causes)]
+    worst += _named_drifts(verdict.new_drifts)
     if verdict.series and all(each.state == "new" for each in verdict.series):
         worst.append(": ".join(too_early(verdict.series)))
     because = f" - {'; '.join(worst)}" if worst else ""
@@ -116,6 +118,13 @@ def _named_wrong(wrong: Sequence[Lost]) -> list[str]:
     named = [f"{x.strategy} on {x.workload} is {_WRONG_WORDS[x.status]}" for x in wrong[:_N_NAMED]]
     n_more = len(wrong) - len(named)
     return [*named, f"{n_more} more compute something else than they promise"] if n_more else named
+
+
+def _named_drifts(drifts: Sequence[SeriesVerdict]) -> list[str]:
+    """Drifts that are reported tonight, in words."""
+    named = [f"{series_name(each)} drifts: {drifting_by(each)}" for each in drifts[:_N_NAMED]]
+    n_more = len(drifts) - len(named)
+    return [*named, f"{n_more} more drift"] if n_more else named
 
 
 def too_early(young: Sequence[SeriesVerdict]) -> tuple[str, str]:
@@ -166,16 +175,23 @@ def document_of(verdict: NightVerdict, commits: Commits) -> dict[str, object]:
         "series": dict(verdict.counts),
         "regressions": [
             {
-                "case": each.series.subject.case,
-                "workload": each.series.subject.workload,
-                "strategy": each.series.subject.strategy,
-                "metric": each.series.subject.metric,
+                **_names(each.series.subject),
                 "since": each.since.name if each.since else None,
                 "ratio": each.factor,
                 "interval": _interval(each),
                 "commits": list(commits(each)),
             }
             for each in verdict.regressed
+        ],
+        "drifts": [
+            {
+                **_names(each.series.subject),
+                "since": each.drift_since.name if each.drift_since else None,
+                "ratio": each.drift_factor,
+                "is_new": each.drift_is_new,
+            }
+            for each in verdict.series
+            if each.state == "drifting"
         ],
         "causes": [
             {"what": cause.what, "cases": [each.series.subject.case for each in cause.members]}
@@ -185,6 +201,10 @@ def document_of(verdict: NightVerdict, commits: Commits) -> dict[str, object]:
             {"case": each.case, "status": each.status, "message": each.message} for each in verdict.lost
         ],
     }
+
+
+def _names(subject: Subject) -> dict[str, str]:
+    return {name: getattr(subject, name) for name in ("case", "workload", "strategy", "metric")}
 
 
 def lasts(verdict: SeriesVerdict) -> bool:
@@ -247,8 +267,13 @@ def _by(factor: float, subject: Subject) -> str:
 
 
 def drifting_by(verdict: SeriesVerdict) -> str:
-    """How fast a series drifts."""
-    return f"{100 * verdict.analysis.drift * 7:+.1f} % a week"
+    """How fast and how far a series drifts: `+3.6 % a week, 12 % higher since 2026-10-01`."""
+    drift, since, factor = verdict.analysis.drift, verdict.drift_since, verdict.drift_factor
+    assert drift is not None
+    assert since is not None
+    assert factor is not None
+    far = _by(factor, verdict.series.subject)
+    return f"{100 * math.expm1(drift.slope * 7):+.1f} % a week, {far} since {since.name}"
 
 
 def _before_and_after(level: float, factor: float, metric: Metric) -> str:

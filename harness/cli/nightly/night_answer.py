@@ -26,7 +26,8 @@ def night_answer(
     """What a person and a program are told of a night.
 
     Args:
-        otherwise: exit status where nothing has regressed, and no case computes something else.
+        otherwise: exit status where nothing has regressed or newly drifts, and no case computes something
+            else.
         heading: lines above all others. fields: of the document, beside the night's.
         others: nights of other experiments, with a line each; the status is of all.
     """
@@ -50,7 +51,7 @@ def night_answer(
 
 
 def _exit_status(verdicts: Sequence[NightVerdict], otherwise: int) -> int:
-    if any(each.regressed for each in verdicts):
+    if any(each.regressed or each.new_drifts for each in verdicts):
         return EXIT_REGRESSION
     # As its run ends, also where the night is imported or replayed.
     return EXIT_CASE if otherwise == EXIT_OK and any(each.wrong for each in verdicts) else otherwise

@@ -61,6 +61,7 @@ def write_page(path: Path, verdict: NightVerdict) -> None:
 
 def _series_figure(verdict: SeriesVerdict) -> SeriesFigure:
     subject = verdict.series.subject
+    drift = verdict.drift_factor if verdict.drift_is_new else None
     return SeriesFigure(
         labels={
             "case": subject.case,
@@ -71,5 +72,5 @@ def _series_figure(verdict: SeriesVerdict) -> SeriesFigure:
             "against": subject.against,
         },
         value=float(verdict.series.values[-1]),
-        regression=verdict.factor if verdict.state == "regressed" else None,
+        regression=verdict.factor if verdict.state == "regressed" else drift,
     )

@@ -180,7 +180,7 @@ def _changed_names(verdict: NightVerdict) -> set[str]:
 def _has_changed(verdict: SeriesVerdict) -> bool:
     # What is missed tonight may have got worse before.
     is_missed = verdict.state == "missed" and bool(verdict.analysis.changes)
-    return is_missed or verdict.state in ("regressed", "pending", "known")
+    return is_missed or verdict.drift_is_new or verdict.state in ("regressed", "pending", "known")
 
 
 def _tell_of_others(history: History, experiment: str, nights: Sequence[Night]) -> None:

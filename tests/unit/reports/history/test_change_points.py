@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from nightly_series import Kind, Nightly, drawn
 
-from reports.history.change_points import LEAST_NIGHTS, Analysis, Change, analyse
+from reports.history.change_points import CONFIRM, EARLY_NIGHTS, LEAST_NIGHTS, Analysis, Change, analyse
 
 LENGTHS = (90, 150, 365)
 ASIDE = 3
@@ -120,6 +120,63 @@ def test_few_nights_tell_what_is_far_from_them() -> None:
     assert np.exp(change.effect) == pytest.approx(60.5 / 100.2, rel=0.003)
     assert not analyse(nights[:3], values[[0, 1, 3]]).changes
     assert not analyse(nights[:4], np.array([100.0, 90.0, 112.0, 75.0])).changes
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+@pytest.mark.parametrize("factor", [1.15, 2.0, 20.0, 1 / 1.15, 0.05])
+def test_a_step_is_confirmed_within_a_night_of_its_third_however_few_nights_are_before_it(
+    factor: float, noise: float
+) -> None:
+    rng = np.random.default_rng(1)
+    for n_before in range(EARLY_NIGHTS, 21):
+        values = np.exp(rng.normal(0, noise, n_before + 4))
+        values[n_before:] *= factor
+        found = [
+            confirmed(analyse(np.arange(n), values[:n])) for n in (n_before + CONFIRM, n_before + CONFIRM + 1)
+        ]
+        change = next(changes[-1] for changes in found if changes)
+        assert change.place == n_before
+        assert change.effect == pytest.approx(np.log(factor), abs=0.05)
+
+
+def test_small_steps_of_few_nights_are_confirmed_of_figures_that_hardly_move() -> None:
+    values = np.where(np.arange(6) < 3, 1e6, 1.05e6)
+    assert confirmed(analyse(np.arange(6), values, least_effect=0.01, usual_noise=0.003))
+    assert not confirmed(analyse(np.arange(6), values))
+
+
+def test_a_young_step_waits_for_as_many_nights_as_asked() -> None:
+    values = np.where(np.arange(10) < 5, 1.0, 2.0)
+    assert [change.state for change in analyse(np.arange(9), values[:9], confirm=5).changes] == ["pending"]
+    assert confirmed(analyse(np.arange(10), values, confirm=5))
+
+
+def test_young_series_that_have_not_changed_are_not_confirmed() -> None:
+    rng = np.random.default_rng(2)
+    found = 0
+    for noise in (0.01, 0.02, 0.03):
+        for _ in range(150):
+            values = np.exp(rng.normal(0, noise, 16))
+            found += any(confirmed(analyse(np.arange(n), values[:n])) for n in (6, 8, 10, 12, 16))
+    assert found == 0
+
+
+@pytest.mark.parametrize("slope", [0.003, 0.005, -0.005, 0.01])
+def test_a_steep_drift_is_no_staircase_and_its_last_night_no_step(slope: float) -> None:
+    rng = np.random.default_rng(3)
+    for noise in (0.002, 0.01, 0.02):
+        analysis = analyse(np.arange(80), np.exp(slope * np.arange(80) + rng.normal(0, noise, 80)))
+        assert not analysis.changes
+        assert analysis.drift is not None
+        assert analysis.drift.effect == pytest.approx(79 * slope, rel=0.15)
+
+
+def test_a_drift_is_reported_from_about_when_it_began() -> None:
+    rng = np.random.default_rng(4)
+    logs = 0.003 * np.maximum(np.arange(160) - 80, 0)
+    drift = analyse(np.arange(160), np.exp(logs + rng.normal(0, 0.01, 160))).drift
+    assert drift is not None
+    assert drift.place == pytest.approx(80, abs=16)
 
 
 def test_young_series_that_have_not_changed_are_hardly_ever_pending() -> None:

@@ -62,7 +62,7 @@ class Nights:
             last = self.history.add(
                 [Figure(subject=subject, value=noisy, error=None, n=3)],
                 (),
-                started_utc=(BEGAN + timedelta(days=number)).isoformat(),
+                started_utc=(BEGAN + timedelta(hours=self.hours * number)).isoformat(),
                 experiment="x",
                 run=f"run-{number}",
                 run_dir="",
@@ -172,6 +172,49 @@ def test_a_change_is_pending_and_then_a_regression_with_its_night(nights: Nights
     assert document["regressions"][0]["since"] == "2026-01-30"  # type: ignore[index]
     assert document["regressions"][0]["commits"] == ["sha24..sha25"]  # type: ignore[index]
     assert any(line == "  a commit" for line in further_lines(verdict, lambda _: ["a commit"]))
+
+
+@pytest.mark.parametrize("hours", [0, 24])
+@pytest.mark.parametrize("n_before", [3, 4, 5, 6, 8, 14])
+@pytest.mark.parametrize("metric", ["seconds", "payload_bytes"])
+def test_a_regression_after_few_nights_is_told_and_kept(
+    nights: Nights, metric: str, n_before: int, hours: int
+) -> None:
+    nights.hours = hours
+    nights.of_one(metric, "l", [100.0] * n_before + [1600.0] * 12)
+    for night in nights.history.nights()[n_before + 2 :]:
+        (regressed,) = said(nights, night).regressed
+        assert regressed.since is not None
+        assert regressed.since.run == f"run-{n_before}"
+        assert regressed.factor == pytest.approx(16, rel=0.01)
+
+
+def test_a_drift_is_told_once_and_stays_one(nights: Nights) -> None:
+    noise = np.random.default_rng(0).normal(0, 0.01, 80)
+    nights.of_one("seconds", "l", np.exp(0.005 * np.arange(80) + noise).tolist())
+    all_nights = nights.history.nights()
+    verdicts = [said(nights, all_nights[n - 1]) for n in (38, 39, 40, 41, 60, 80)]
+    assert [len(each.new_drifts) for each in verdicts] == [0, 0, 1, 0, 0, 0]
+    assert not any(each.regressed for each in verdicts)
+    assert [each.counts["drifting"] for each in verdicts] == [0, 0, 1, 1, 1, 1]
+    assert re.search(
+        r" - .*: median step drifts: \+\d.\d % a week, 2\d % slower since 2026-01-05$",
+        verdict_line(verdicts[2]),
+    )
+    last = verdicts[-1]
+    assert any(
+        re.search(r"drifting: .* 4\d % slower since", line) for line in further_lines(last, lambda _: ())
+    )
+    (drift,) = document_of(last, lambda _: ())["drifts"]  # type: ignore[misc]
+    assert (drift["since"], drift["is_new"]) == ("2026-01-05", False)
+    nights.history.acknowledge("c", until=all_nights[39], reason="x")
+    assert not said(nights, all_nights[39]).new_drifts
+
+
+def test_what_gets_better_little_by_little_is_no_alarm(nights: Nights) -> None:
+    verdict = said(nights, nights.of_one("rate", "l", np.exp(0.005 * np.arange(40)).tolist()))
+    assert verdict.counts["drifting"] == 1
+    assert not verdict.new_drifts
 
 
 def test_of_few_nights_an_interval_is_wide_and_told(nights: Nights) -> None:

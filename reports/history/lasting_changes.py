@@ -1,0 +1,139 @@
+"""Changes that stay confirmed after the night that confirmed them, although later nights alone would not.
+
+The analysis of a night looks at its series afresh, and a step near the limit is found one night and not the
+next. Here the analyses of the last month follow each other: what one confirms stays until the level is back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from reports.history.change_points import CONFIRM, LEAST_NIGHTS, Analysis, Change
+from reports.history.noise import FloatArray, IntArray
+
+RECENT_DAYS = 30
+"""Days for which a confirmed change is one, unless it is acknowledged; then it is usual."""
+MOST_DRIFT = 0.10
+"""Change of the logarithm by drift that is reported once."""
+_MOST_NIGHTS = 62
+"""Analyses of earlier nights at most: of dates with many runs, the last ones."""
+_SAME_NIGHTS = 7
+"""Nights by which a step may move while it is the same one."""
+_LEVEL_NIGHTS, _CLIP, _BACK = 30, 4.0, 4.0
+"""Nights that a level is taken from; standard deviations that one night counts at most, and that a level must
+be nearer to the one before."""
+_CLIP_EARLIER, _LEAST_GAIN = 3.46, 6.0
+"""Standard deviations that a night counts at most, and the gain below which no step is confirmed."""
+_BEFORE_LENGTHS = (10, 30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lasting:
+    """An analysis with all changes that are still confirmed.
+
+    Attributes:
+        drift_is_new: whether its drift is beyond `MOST_DRIFT`, and was not in the month before.
+    """
+
+    analysis: Analysis
+    drift_is_new: bool
+
+
+def lasting(until: Callable[[int], Analysis], days: IntArray, logs: FloatArray) -> Lasting:
+    """Follow the analyses of the last month up to the newest night.
+
+    Args:
+        until: the analysis of the first so many nights.
+        days: [n], dates of the nights.
+        logs: [n], logarithms less what weekdays add.
+    """
+    newest = until(len(days))
+    first = max(int(np.searchsorted(days, days[-1] - RECENT_DAYS)), len(days) - _MOST_NIGHTS)
+    ends = np.arange(first, len(days))
+    beyond = _beyond(newest)
+    if not beyond and len(days) >= LEAST_NIGHTS:
+        ends = ends[(ends < LEAST_NIGHTS) | _may_confirm(logs, newest.sigma, ends)]
+    held: tuple[Change, ...] = ()
+    drift_was_beyond = False
+    for end in ends.tolist():
+        found = until(end)
+        drift_was_beyond = drift_was_beyond or (beyond != 0 and _beyond(found) == beyond)
+        held = _held(held, found, logs[:end], days, is_first=end == first)
+    held = _held(held, newest, logs, days, is_first=first == len(days))
+    pending = [change for change in newest.changes if change.state == "pending"]
+    changes = sorted([*held, *_others(pending, held)], key=lambda change: change.place)
+    return Lasting(
+        analysis=replace(newest, changes=tuple(changes)), drift_is_new=beyond != 0 and not drift_was_beyond
+    )
+
+
+def _beyond(analysis: Analysis) -> int:
+    """Direction of a drift that has come far, 0 for none."""
+    effect = 0.0 if analysis.drift is None else analysis.drift.effect
+    return int(np.sign(effect)) if abs(effect) >= MOST_DRIFT else 0
+
+
+def _held(
+    held: Sequence[Change], found: Analysis, logs: FloatArray, days: IntArray, *, is_first: bool
+) -> tuple[Change, ...]:
+    """What is confirmed after one more analysis."""
+    confirmed = []
+    for change in (each for each in found.changes if each.state == "confirmed"):
+        same = [old.confirmed_by for old in held if _is_same(old, change)]
+        told = len(logs) - 1
+        is_new = not is_first and days[told] - days[min(change.confirmed_by, told)] <= RECENT_DAYS
+        by = min(same) if same else told if is_new else change.confirmed_by
+        confirmed.append(replace(change, confirmed_by=by))
+    stay = [
+        replace(old, n_nights=len(logs) - old.place)
+        for old in _others(held, confirmed)
+        if not _is_drift(old, found) and not _is_back(old, logs, found.sigma)
+    ]
+    return tuple(sorted([*confirmed, *stay], key=lambda change: change.place))
+
+
+def _others(changes: Sequence[Change], known: Sequence[Change]) -> list[Change]:
+    return [change for change in changes if not any(_is_same(change, other) for other in known)]
+
+
+def _is_same(one: Change, other: Change) -> bool:
+    return abs(one.place - other.place) <= _SAME_NIGHTS and one.effect * other.effect > 0
+
+
+def _is_drift(change: Change, found: Analysis) -> bool:
+    """Whether a far drift, which is seen later than its steps, takes the place of one."""
+    drift = found.drift
+    if drift is None or not _beyond(found):
+        return False
+    return drift.place - _SAME_NIGHTS <= change.place and drift.effect * change.effect > 0
+
+
+def _is_back(change: Change, logs: FloatArray, sigma: float) -> bool:
+    """Whether the last nights are surely nearer to the level before a change than to the one after it."""
+    before = logs[max(0, change.place - _LEVEL_NIGHTS) : change.place]
+    since = np.sign(change.effect) * (logs[change.place :] - float(np.median(before)))
+    for start in range(CONFIRM, len(since) - CONFIRM + 1):
+        last = since[start:]
+        middle = float(np.median(since[:start])) / 2
+        below = np.clip((middle - last) / sigma, -_CLIP, _CLIP)
+        if below.sum() / np.sqrt(len(last) * (1 + len(last) / len(before))) >= _BACK:
+            return True
+    return False
+
+
+def _may_confirm(logs: FloatArray, sigma: float, ends: IntArray) -> npt.NDArray[np.bool_]:
+    """Which analyses may have confirmed a step at all, by bounds that are cheap; most series have none."""
+    n = len(logs)
+    gains = np.zeros(n + 1)
+    for place in range(max(CONFIRM, int(ends[0]) - RECENT_DAYS), n - CONFIRM) if len(ends) else ():
+        for length in _BEFORE_LENGTHS:
+            before = logs[max(0, place - length) : place]
+            apart = np.clip((logs[place:] - np.median(before)) / sigma, -_CLIP_EARLIER, _CLIP_EARLIER)
+            counts = np.arange(1, len(apart) + 1)
+            gain = np.cumsum(apart) ** 2 / counts * len(before) / (counts + len(before)) / 2
+            gains[place + CONFIRM :] = np.maximum(gains[place + CONFIRM :], gain[CONFIRM - 1 :])
+    return np.asarray(gains[ends] >= _LEAST_GAIN)
