@@ -23,7 +23,7 @@ _MOST_NIGHTS = 62
 """Analyses of earlier nights at most: of dates with many runs, the last ones."""
 _SAME_NIGHTS = 7
 """Nights by which a step may move while it is the same one."""
-_LEVEL_NIGHTS, _CLIP, _BACK = 30, 4.0, 4.0
+_LEVEL_NIGHTS, _CLIP, _BACK = 30, 4.0, 5.0
 """Nights that a level is taken from; standard deviations that one night counts at most, and that a level must
 be nearer to the one before."""
 _CLIP_EARLIER, _LEAST_GAIN = 3.46, 6.0

@@ -45,7 +45,7 @@ def test_a_change_that_later_nights_alone_do_not_find_stays_a_month_from_when_it
         assert [(change.place, change.confirmed_by) for change in recent] == [(60, 69)] * (n <= 100)
 
 
-@pytest.mark.parametrize(("effect", "most"), [(0.1, 8), (0.5, CONFIRM)])
+@pytest.mark.parametrize(("effect", "most"), [(0.1, 14), (0.5, CONFIRM)])
 def test_a_change_ends_when_the_level_is_back(effect: float, most: int) -> None:
     analyses = Analyses(place=60, effect=effect, on={65})
     logs = stepped(95, effect=effect, back=68)

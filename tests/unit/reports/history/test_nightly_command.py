@@ -19,7 +19,7 @@ from harness.cli import main
 from harness.errors import CaseError, Interrupted, StoreError
 from harness.requests import RunOptions, RunOutcome
 from reports.history.database import connected
-from reports.history.store import writing
+from reports.history.store import reading, writing
 
 USUAL_S = {"single": 0.05, "ps": 0.04, "all-reduce": 0.03, "sharded-update": 0.025}
 
@@ -408,6 +408,70 @@ def test_a_night_of_the_future_is_refused_with_its_date_and_the_clocks(
             assert captured.err.count("\n") == 1
     with writing(tmp_path / "store") as history:
         assert len(history.nights()) == 1
+
+
+@pytest.mark.parametrize("hours", [1, 24])
+def test_a_regression_after_four_nights_ends_imports_and_replays_with_4(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, hours: int
+) -> None:
+    nightly = ("nightly", "quickstart", "--store", str(tmp_path / "store"), "--json")
+    paths = []
+    for k in range(12):
+        factor = 1 if k < 4 else 20
+        benchmark = {
+            "fullname": "a.py::b",
+            "name": "b",
+            "stats": {"median": 0.1 * factor * (1 + 0.01 * (k % 3)), "stddev": 0.01 * factor, "rounds": 5},
+            "extra_info": {"payload_bytes_per_step": 1000 * factor},
+        }
+        moment = datetime(2026, 3, 2, tzinfo=UTC) + timedelta(hours=hours * k)
+        paths.append(tmp_path / f"{k}.json")
+        paths[-1].write_text(json.dumps({"datetime": moment.isoformat(), "benchmarks": [benchmark]}))
+    status, captured = call(capsys, *nightly, *(part for path in paths for part in ("--import", str(path))))
+    said = json.loads(captured.out)
+    assert (status, said["series"]["regressed"]) == (4, 2)
+    with reading(tmp_path / "store") as history:
+        names = [night.name for night in history.nights()]
+    for name, expected in zip(names[5:], [0, *[4] * 6], strict=True):
+        status, captured = call(capsys, *nightly, "--replay", name)
+        assert status == expected
+        for regression in json.loads(captured.out)["regressions"]:
+            assert regression["since"] == names[4]
+
+
+def test_a_drift_that_has_come_far_ends_one_replay_with_4(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    nightly = ("nightly", "quickstart", "--store", str(tmp_path / "store"), "--json")
+    paths = []
+    for k in range(45):
+        stats = {"median": 0.1 * 1.005**k * (1 + 0.004 * (k * 7 % 5)), "stddev": 0.001, "rounds": 5}
+        benchmark = {"fullname": "a.py::b", "name": "b", "stats": stats}
+        moment = datetime(2026, 3, 2, tzinfo=UTC) + timedelta(days=k)
+        paths.append(tmp_path / f"{k}.json")
+        paths[-1].write_text(json.dumps({"datetime": moment.isoformat(), "benchmarks": [benchmark]}))
+    prometheus = tmp_path / "night.prom"
+    imports = [part for path in paths for part in ("--import", str(path))]
+    status, captured = call(capsys, *nightly, *imports)
+    assert (status, json.loads(captured.out)["series"]["drifting"]) == (0, 1)
+    statuses = {}
+    for night in ("2026-04-09", "2026-04-10", "2026-04-11"):
+        status, captured = call(
+            capsys,
+            *nightly[:1],
+            "pytest-benchmark",
+            *nightly[2:],
+            "--replay",
+            night,
+            "--prometheus",
+            str(prometheus),
+        )
+        regressed = (
+            'stratbench_nightly_regressed{experiment="pytest-benchmark"} 1.0' in prometheus.read_text()
+        )
+        assert regressed == (status == 4)
+        statuses[night] = status
+    assert statuses == {"2026-04-09": 0, "2026-04-10": 4, "2026-04-11": 0}
 
 
 def test_the_status_of_a_night_without_regressions_is_that_of_its_run(
