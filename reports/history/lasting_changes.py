@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from reports.history.change_points import CONFIRM, LEAST_NIGHTS, Analysis, Change
+from reports.history.change_points import CONFIRM, EARLY_NIGHTS, LEAST_NIGHTS, Analysis, Change
 from reports.history.noise import FloatArray, IntArray
 
 RECENT_DAYS = 30
@@ -48,11 +48,11 @@ def lasting(until: Callable[[int], Analysis], days: IntArray, logs: FloatArray) 
 
     Args:
         until: the analysis of the first so many nights.
-        days: [n], dates of the nights.
+        days: [n], dates of the nights, more than `EARLY_NIGHTS`.
         logs: [n], logarithms less what weekdays add.
     """
     newest = until(len(days))
-    first = max(int(np.searchsorted(days, days[-1] - RECENT_DAYS)), len(days) - _MOST_NIGHTS)
+    first = max(int(np.searchsorted(days, days[-1] - RECENT_DAYS)), len(days) - _MOST_NIGHTS, EARLY_NIGHTS)
     ends = np.arange(first, len(days))
     beyond = _beyond(newest)
     if not beyond and len(days) >= LEAST_NIGHTS:
