@@ -14,8 +14,8 @@ from harness.cli.nightly.trend_file import TREND
 from harness.measure.export.nightly import NIGHT_METRICS
 from reports.changes.changes import Verdict
 from reports.changes.wording import VERDICT_WORDS
-from reports.history.decisive import RECENT_DAYS
 from reports.history.figures import METRICS
+from reports.history.lasting_changes import RECENT_DAYS
 from reports.history.verdicts import State
 from reports.trend.page import MOST_CHARTS
 from reports.trend.panels import MOST_LINES

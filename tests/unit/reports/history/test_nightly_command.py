@@ -275,13 +275,11 @@ def test_runs_that_are_there_become_nights_and_only_once(
 def test_old_run_folders_go_and_their_figures_stay(
     night: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for k in range(3):
-        monkeypatch.setattr("harness.cli.nightly.night.folder_name", lambda name, k=k: f"{name}-{k}")
+    names = [f"quickstart-20260101t00000{k}z-00000000" for k in range(3)]
+    for name in names:
+        monkeypatch.setattr("harness.cli.nightly.night.default_name", lambda *_, name=name: name)
         night("--keep", "2")
-    assert sorted(path.name for path in (tmp_path / "store" / "runs").iterdir()) == [
-        "quickstart-1",
-        "quickstart-2",
-    ]
+    assert sorted(path.name for path in (tmp_path / "store" / "runs").iterdir()) == names[1:]
     with writing(tmp_path / "store") as history:
         assert len(history.nights()) == 3
 
