@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from socket import socket
 
 from harness.equivalence.verification import Verification
@@ -128,7 +129,12 @@ def verify(request: VerifyRequest) -> Verified:
         require(request.restore)
     n_steps, status = request.steps, StatusLine(live=request.live)
     with study(
-        request.target, n_batches=n_steps, restore=request.restore, timeouts=request.timeouts, status=status
+        request.target,
+        n_batches=n_steps,
+        restore=request.restore,
+        timeouts=request.timeouts,
+        checks_capture=True,
+        status=status,
     ) as opened:
         compared = f"{n_steps} steps of {request.target.strategy} and of the single-device reference"
         with status.doing(f"running {compared} in {dtype}"):
@@ -141,7 +147,7 @@ def verify(request: VerifyRequest) -> Verified:
             dtype=dtype,
             restored=opened.capture.restored,
             last_batch=request.last_batch,
-            verification=verification,
+            verification=replace(verification, capture=opened.capture.facts.verdict),
         )
 
 

@@ -20,6 +20,7 @@ from reports.legible_runs import legible_left_out
 from reports.load import Run
 from reports.notes.doubts import (
     batch_notes,
+    capture_notes,
     is_warning,
     link_notes,
     record_notes,
@@ -150,6 +151,7 @@ def _compared(
     places = ranks(rows, contrasts)
     rows = [replace(row, rank=places.get(row.strategy)) for row in rows]
     notes.extend(separability_notes(cases))
+    notes.extend(capture_notes(cases))
     notes.extend(batch_notes(shape, cases))
     notes.extend(link_notes(cases))
     notes.extend(computation_notes(cases))

@@ -53,6 +53,7 @@ def verify_document(answer: Verified) -> dict[str, object]:
         "reference_loss": list(verification.reference_losses),
         "results": [asdict(result) for result in verification.results],
         **_separability(verification.separability),
+        "capture": None if verification.capture is None else asdict(verification.capture),
         "warnings": list(verification.warnings),
         "notes": list(verification.notes),
     }

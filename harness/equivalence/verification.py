@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.equivalence.capture_verdict import CaptureVerdict
 from harness.equivalence.reference_outcome import Reference
 from harness.equivalence.separability import Separability
 from harness.equivalence.step_results import ComparedResult
@@ -34,6 +35,7 @@ class Verification:
         results: what the last step returned beside its loss.
         bound: of a strategy that promises to stay within one, else None.
         divergence: None where nothing diverges or nobody asked.
+        capture: on the captured step itself, which reference and strategy share; None where nobody asked.
     """
 
     strategy_class: StrategyClass
@@ -44,6 +46,7 @@ class Verification:
     results: tuple[ComparedResult, ...] = ()
     bound: BoundVerdict | None = None
     divergence: Divergence | None = None
+    capture: CaptureVerdict | None = None
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -54,12 +57,24 @@ class Verification:
 
     @property
     def equivalent(self) -> bool | None:
-        """The verdict of a strategy that is held to the reference; None for any other."""
-        return self.verdict.equivalent if self.is_held_to_the_reference else None
+        """The verdict of a strategy that is held to the reference; None for any other.
+
+        A reference of a step that is not the user's proves nothing.
+        """
+        if not self.is_held_to_the_reference:
+            return None
+        return False if self.is_captured_wrong else self.verdict.equivalent
+
+    @property
+    def is_captured_wrong(self) -> bool:
+        """Whether reference and strategy compute something else than the user's step."""
+        return self.capture is not None and self.capture.equal is False
 
     @property
     def reason(self) -> str | None:
         """Why a strategy is not, or not known to be, what its class promises."""
+        if self.capture is not None and self.is_captured_wrong:
+            return self.capture.explanation
         if self.bound is not None:
             return self.bound.reason
         return self.verdict.reason if self.is_held_to_the_reference else None
@@ -72,6 +87,8 @@ class Verification:
     @property
     def passes(self) -> bool:
         """Whether a strategy keeps what its class promises, as far as a few steps can show it."""
+        if self.is_captured_wrong:
+            return False
         if self.bound is not None:
             return self.bound.within is True
         return self.strategy_class == "statistical" or self.equivalent is True

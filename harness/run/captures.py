@@ -29,6 +29,9 @@ from strategies.plan.faults import Fault, check_faults, refusal, sending_wrong
 from strategies.plan.schema import Plan, StepSummary
 from strategies.topology import Topology
 
+CAPTURE_CHECK_STEPS = 2
+"""The first fills slots, the second reads them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
@@ -61,6 +64,7 @@ class Captures:
         restore: checkpoint that captures begin with.
         seen: where jobs see a path of this process's.
         timeouts: for what is made.
+        n_check_steps: steps after which a capture is compared with the workload's own step; 0 compares none.
     """
 
     def __init__(
@@ -74,12 +78,14 @@ class Captures:
         restore: Path | None = None,
         seen: Callable[[Path], Path] = Path.absolute,
         timeouts: Timeouts = USUAL,
+        n_check_steps: int = 0,
     ) -> None:
         self._folder = folder
         self._timeouts = timeouts
         self._seen = seen
         self._restore = None if restore is None else normalised(restore)
         self._call = call
+        self._n_check_steps = n_check_steps
         self._seed = seed
         self.n_batches, self._n_least = n_batches, n_least
         self._captures = MadeOnce[Capture]()
@@ -207,10 +213,11 @@ class Captures:
 
     def _capture(self, case: Case, *, compiled_rules: Mapping[str, Rule] | None = None) -> Capture:
         folder = self._folder / f"capture-{self._captures.n_made}"
+        check_s = self._timeouts.study_s if self._n_check_steps else 0.0
         facts = self._call(
             capture_workload,
-            (case, self._seed, str(folder), _n_shards(case), compiled_rules),
-            timeout_s=self._timeouts.capture_s,
+            (case, self._seed, str(folder), _n_shards(case), self._n_check_steps, compiled_rules),
+            timeout_s=self._timeouts.capture_s + check_s,
             stage="capture",
         )
         return Capture(folder=folder, facts=facts, restored=self._restored(folder))

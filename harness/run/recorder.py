@@ -21,6 +21,7 @@ from harness.records.record import Record
 from harness.records.run_layout import CHECKPOINT
 from harness.run.captures import Capture
 from harness.run.case.case_run import CaseRun
+from harness.run.case.check import with_capture
 from harness.run.case.collected import asked_of
 from harness.run.identity import NOWHERE, Origin, SiteFacts, identity
 from harness.run.plausibility import implausible_bytes, implausible_rate, implausible_speed, payload_is_bound
@@ -121,7 +122,11 @@ class RunRecorder:
             evaluation=run.evaluation,
             loss=measured.loss,
             checkpoint=_checkpoint(slot, capture, run),
-            equivalence=self._verdicts.get(case.id, run.equivalence or Equivalence(checked=False)),
+            equivalence=with_capture(
+                self._verdicts.get(case.id, run.equivalence or Equivalence(checked=False)),
+                capture.facts.verdict,
+                is_control=plan.strategy_class == "control",
+            ),
             warnings=plan.warnings,
             notes=(
                 *site.notes,

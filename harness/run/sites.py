@@ -18,7 +18,7 @@ from harness.provision.protocols import Cluster, Provider
 from harness.provision.registry import MAKERS
 from harness.records.run_folder import RunFolder
 from harness.requests import RunOptions
-from harness.run.captures import Captures, planned_to_run
+from harness.run.captures import CAPTURE_CHECK_STEPS, Captures, planned_to_run
 from harness.run.case.check import CHECK_STEPS, n_staged
 from harness.run.enough_repeats import expected_s
 from harness.run.further_repeats import FurtherRepeats, PlanOf, SiteSoFar
@@ -241,6 +241,7 @@ class _Sites:
             restore=self.spec.checkpoint.restore,
             seen=cluster.seen,
             timeouts=self.options.timeouts,
+            n_check_steps=CAPTURE_CHECK_STEPS,
         )
         return SlotRunner(
             spec=self.spec,

@@ -14,7 +14,7 @@ from harness.provision.failures import USER_ERROR
 from harness.provision.local.child_process import ChildProcess, child_process
 from harness.provision.temporary.reaper import reap, run_folder
 from harness.requests import Target
-from harness.run.captures import Capture, Captures, planned, topology_of_case
+from harness.run.captures import CAPTURE_CHECK_STEPS, Capture, Captures, planned, topology_of_case
 from harness.run.guards import naming_batch
 from harness.run.terminal.status_line import UNWATCHED, StatusLine
 from harness.worker.process.job import Args, Job, Result, job_name
@@ -68,12 +68,14 @@ def study(
     n_batches: int,
     timeouts: Timeouts,
     restore: Path | None = None,
+    checks_capture: bool = False,
     status: StatusLine = UNWATCHED,
 ) -> Iterator[TargetStudy]:
     """Capture and plan a target; nothing of it is left when the context ends.
 
     Args:
         restore: checkpoint to begin with.
+        checks_capture: compare the capture with the workload's own step.
         status: where to say what is going on.
     Raises:
         UsageError: the target cannot be used. CaseError: anything else went wrong.
@@ -98,6 +100,7 @@ def study(
             n_least=n_batches,
             restore=restore,
             timeouts=timeouts,
+            n_check_steps=CAPTURE_CHECK_STEPS if checks_capture else 0,
         )
         try:
             with status.doing(f"starting TensorFlow and capturing {case.workload_name}"):

@@ -153,6 +153,17 @@ def separability_notes(cases: Mapping[str, list[Record]]) -> list[str]:
     ]
 
 
+def capture_notes(cases: Mapping[str, list[Record]]) -> list[str]:
+    """Captured steps that compute something else than the workload's own, or may do so."""
+    checks = (r.equivalence for records in cases.values() for r in records if r.equivalence is not None)
+    verdicts = dict.fromkeys((check.captured, check.capture) for check in checks)
+    return [
+        f"{_WARNING} the workload: {text}." if captured is False else f"For the workload: {text}."
+        for captured, text in verdicts
+        if text is not None and captured is not True
+    ]
+
+
 def record_notes(cases: Mapping[str, list[Record]]) -> list[str]:
     """What the records say themselves: first what is of a strategy, then what all that say anything share."""
     speaking = {name: said for name, records in cases.items() if (said := [r for r in records if r.notes])}

@@ -31,6 +31,8 @@ class Captured:
 
     Attributes:
         initial: variable → its value before the first step.
+        variables: name → the user's variable; what the capture keeps as a constant has none.
+        returns_loss: the step's loss is what the user's step returns as such, which may come too late for it.
         rows_per_example: variable → rows of its sparse gradient that one example makes, where shapes tell.
         scales_loss: whether an optimizer divides gradients by the scale of a loss, and leaves those out that
             are not finite.
@@ -39,6 +41,8 @@ class Captured:
 
     step: TrainGraph
     initial: Mapping[str, Array]
+    variables: Mapping[str, tf.Variable]
+    returns_loss: bool
     rows_per_example: Mapping[str, float]
     lines: Mapping[str, str]
     scales_loss: bool = False
@@ -77,6 +81,8 @@ def capture(
     return Captured(
         step=replace(assembled, notes=(*assembled.notes, *_notes(traced.recorder.not_fetched))),
         initial=contents.initial,
+        variables=contents.variables,
+        returns_loss=assembled.losses[0].tensor == traced.recorder.loss,
         rows_per_example=rows_per_example(contents.step),
         lines=lines_of(traced.concrete.graph),
         scales_loss=any(

@@ -15,13 +15,25 @@ def called_on(function: Callable[..., Returned], batch: object) -> Returned:
     Raises:
         CaptureError: it needs other arguments than the batch has parts.
     """
+    args, kwargs = arguments_of(function, batch)
+    return function(*args, **kwargs)
+
+
+def arguments_of(
+    function: Callable[..., object], batch: object
+) -> tuple[tuple[object, ...], Mapping[str, object]]:
+    """How a function takes a batch: positional arguments, and those by name.
+
+    Raises:
+        CaptureError: as `called_on`.
+    """
     names = _needed(function)
     if len(names) < 2:
-        return function(batch)
+        return (batch,), {}
     if isinstance(batch, Mapping) and set(batch) == set(names):
-        return function(**batch)
+        return (), batch
     if isinstance(batch, tuple) and len(batch) == len(names):
-        return function(*batch)
+        return batch, {}
     raise CaptureError(
         f"train step: must take a batch, or its parts as arguments, got the arguments {', '.join(names)} for "
         f"{_described(batch)}; let it take the batch alone and unpack that"

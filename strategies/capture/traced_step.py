@@ -36,9 +36,10 @@ _OWN_JOB = "/job:localhost"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """A traced step, and the initial value of every variable by name."""
+    """A traced step, and every variable by name with its initial value."""
 
     step: TracedStep
+    variables: Mapping[str, tf.Variable]
     initial: Mapping[str, Array]
 
 
@@ -102,7 +103,7 @@ def told_by(traced: Trace, declared: Sequence[AnyVariable], element_spec: object
     )
     initial = {name: _initial(name, v) for name, v in named.items()}
     initial |= {name: value for name, (_, value) in beside.items()}
-    return Told(step=step, initial=initial)
+    return Told(step=step, variables=named, initial=initial)
 
 
 def _used_marks(

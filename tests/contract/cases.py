@@ -12,7 +12,11 @@ from matrix import CORE_ROWS
 from model import Model
 from models import MODELS
 
+from harness.equivalence.capture_verdict import CaptureVerdict
 from harness.equivalence.verdict import Verdict
+from harness.run.captures import CAPTURE_CHECK_STEPS
+from harness.worker.plain.plain_step import PythonDraws
+from harness.worker.plain.users_step import UsersStep, check_capture
 from harness.worker.session.capture_store import InitialValues, in_float64, save
 from harness.worker.verify.check import Reference, check, make_reference
 from harness.worker.verify.in_process import InProcessCluster
@@ -30,12 +34,17 @@ from strategies.topology import Topology
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A captured step, in float64 if not asked otherwise, with all that a check needs; keeps references."""
+    """A captured step, in float64 if not asked otherwise, with all that a check needs; keeps references.
+
+    Attributes:
+        held: the verdict on the capture in its own types, beside its author's own step.
+    """
 
     step: TrainGraph
     summary: StepSummary
     initial: InitialValues
     batches: Sequence[Sequence[Any]]
+    held: Callable[[], CaptureVerdict] | None = None
     _references: dict[Topology, Reference] = field(default_factory=dict)
     _verdicts: dict[Hashable, Verdict] = field(default_factory=dict)
     _shorter: dict[int, "Case"] = field(default_factory=dict)
@@ -151,7 +160,19 @@ def one_at_a_time(make: Callable[[str], Model], folder: Path) -> Callable[[str],
 
 def case_of_model(model: Model, folder: Path, *, float64: bool = True) -> Case:
     """A case of a model that was just made."""
-    return case_of(capture(model.step, model.spec), model.batches, folder, float64=float64)
+    draws = PythonDraws.now()
+    captured = capture(model.step, model.spec)
+    users = UsersStep(
+        step=model.own or model.step,
+        element_spec=model.spec,
+        variables=captured.variables,
+        returns_loss=captured.returns_loss,
+        draws=draws,
+    )
+    case = case_of(captured, model.batches, folder, float64=float64)
+    own_types = InitialValues(folder)
+    held = partial(check_capture, users, captured.step, own_types, model.batches[:CAPTURE_CHECK_STEPS])
+    return replace(case, held=held)
 
 
 def case_of(captured: Any, fed: Sequence[Sequence[Any]], folder: Path, *, float64: bool = True) -> Case:

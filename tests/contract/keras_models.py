@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 from model import BATCH_SIZE, LABELLED, N_CLASSES, N_STEPS, Model
 
+from workloads import TrainStep
 from workloads.steps.keras_step import step_of_model
 
 layers, losses, optimizers = keras.layers, keras.losses, keras.optimizers
@@ -193,7 +194,9 @@ COMPILED: Mapping[str, Callable[[], Compiled]] = {
 def compiled(name: str) -> Model:
     """The step that such a model stands for."""
     net, spec = COMPILED[name]()
-    return Model(step=step_of_model(net, spec), spec=spec, batches=batches_of(spec))
+    step = step_of_model(net, spec)
+    own = net if isinstance(step, TrainStep) else None
+    return Model(step=step, spec=spec, batches=batches_of(spec), own=own)
 
 
 def batches_of(spec: Any) -> list[list[np.ndarray[Any, Any]]]:

@@ -22,12 +22,14 @@ class Model:
     Attributes:
         spec: structure of one example. batches: components of each global batch, in the structure's order.
         owned: the step's variables, for who runs it as it is.
+        own: what its author would run, where `step` only stands for it.
     """
 
     step: Any
     spec: Any
     batches: Sequence[Sequence[Any]]
     owned: Sequence[Any] = ()
+    own: Any = None
 
 
 def on_rows(step: Any, owned: Sequence[Any] = ()) -> Model:

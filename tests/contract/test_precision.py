@@ -39,7 +39,7 @@ def captured(folder: Path, made: str, precision: Any, *, float64: bool = True, *
     )
     at = folder / f"{made}-{precision}-{float64}"
     state = JobState()
-    facts = capture(state, case, 0, str(at / "capture"), 2, None)
+    facts = capture(state, case, 0, str(at / "capture"), 2, 0, None)
     lay_batches(state, case, 0, str(at / "batches"), N_STEPS, N_STEPS)
     step, batches = load_step(at / "capture"), read_batches(at / "batches")
     return Checked(

@@ -61,7 +61,7 @@ def write(folder: Path, mine: str) -> Path:
 
 
 def try_out(asked: Case, folder: Path) -> None:
-    capture(JobState(), asked, 0, str(folder / "capture"), asked.shape.n_replicas, None)
+    capture(JobState(), asked, 0, str(folder / "capture"), asked.shape.n_replicas, 0, None)
     lay_batches(JobState(), asked, 0, str(folder / "batches"), 2, 1)
 
 
@@ -201,7 +201,8 @@ def test_a_mistake_is_one_line_and_the_users(tmp_path: Path, text: str, told: st
 def test_a_batch_that_does_not_suffice_for_one_shape_is_captured_for_the_others(tmp_path: Path) -> None:
     asked = case(write(tmp_path, "Mine = Good"), workers=9)
     assert (
-        capture(JobState(), asked, 0, str(tmp_path / "capture"), asked.shape.n_replicas, None).batch_size == 8
+        capture(JobState(), asked, 0, str(tmp_path / "capture"), asked.shape.n_replicas, 0, None).batch_size
+        == 8
     )
     with pytest.raises(UsageError, match="must give each of 9 replicas an example, got 8"):
         lay_batches(JobState(), asked, 0, str(tmp_path / "batches"), 2, 1)

@@ -32,7 +32,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Plan]:
         strategy=StrategyRef(name="ps"),
         shape=ClusterShape(workers=2),
     )
-    facts = capture(JobState(), case, 0, str(folder), 2, None)
+    facts = capture(JobState(), case, 0, str(folder), 2, 0, None)
     topology = Topology(replicas_per_task=(1, 1), batch_size=facts.batch_size)
     return folder, make_plan("ps", {}, facts.summary, topology)
 

@@ -15,10 +15,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepToCapture:
-    """A workload's step, and what of its author's settings it leaves out, in sentences."""
+    """A workload's step.
+
+    Attributes:
+        notes: what of its author's settings it leaves out, in sentences.
+        model: the compiled model whose own `train_step` the step stands for, None where it is the author's.
+    """
 
     step: "TrainStep | Callable[..., tf.Tensor]"
     notes: tuple[str, ...] = ()
+    model: "keras.Model | None" = None
 
 
 def step_of(workload: Workload, example: object) -> StepToCapture:
@@ -34,7 +40,12 @@ def step_of(workload: Workload, example: object) -> StepToCapture:
     step = workload.train_step()
     if not isinstance(step, keras.Model):
         return StepToCapture(step=step)
-    return StepToCapture(step=step_of_model(step, example), notes=_left_out(step))
+    captured = step_of_model(step, example)
+    return StepToCapture(
+        step=captured,
+        notes=_left_out(step),
+        model=step if isinstance(captured, TrainStep) else None,
+    )
 
 
 def step_of_model(model: "keras.Model", example: object) -> "TrainStep | Callable[..., tf.Tensor]":

@@ -116,6 +116,10 @@ def _show(verified: Verified, asked: Target) -> None:
     if verification.separability is not None:
         word = {True: "SEPARABLE", False: "NOT SEPARABLE", None: "SEPARABILITY UNKNOWN"}
         output.say(f"{word[verification.separability.separable]}: {verification.separability.explanation}")
+    if verification.capture is not None and not verification.is_captured_wrong:
+        # One that is wrong is the reason of the verdict.
+        compared = "CAPTURED AS WRITTEN" if verification.capture.equal else "CAPTURE NOT COMPARED"
+        output.say(f"{compared}: {verification.capture.explanation}")
     notes = (*((_EMULATED,) if on_cores(verified.plan) else ()), *verification.notes)
     for kind, texts in (("warning", verification.warnings), ("note", notes)):
         for text in texts:

@@ -39,6 +39,8 @@ class Equivalence:
     `within_bound` says of a compressed strategy, which is not held to being equivalent, whether it lost no
     more than its compressors state.
     `separable` says whether shards mean what the step means on the whole batch, and `separability` why.
+    `captured` says whether the captured step computes what the workload's own step does as plain TensorFlow,
+    null where that is not known, and `capture` why. Where it does not, `equivalent` is false.
     """
 
     checked: bool
@@ -52,6 +54,8 @@ class Equivalence:
     dtype: CheckedType = "model"
     separable: bool | None = None
     separability: str | None = None
+    captured: bool | None = None
+    capture: str | None = None
     checked_in_repeat: int | None = None
 
     @property

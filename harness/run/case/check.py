@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass, replace
 
+from harness.equivalence.capture_verdict import CaptureVerdict
 from harness.equivalence.reference_outcome import Reference
 from harness.equivalence.verdict import Verdict
 from harness.experiment.spec import Measure
@@ -55,6 +56,21 @@ def equivalence_of(verdict: Verdict, dtype: CheckedType = "model") -> Equivalenc
         tolerance=None if nearest is None else nearest.limits.tolerance,
         undecidable=verdict.undecidable,
     )
+
+
+def with_capture(found: Equivalence, capture: CaptureVerdict | None, *, is_control: bool) -> Equivalence:
+    """A check's outcome beside the verdict on the capture: with a wrong one, nothing else is right.
+
+    Args:
+        capture: None where nobody asked.
+        is_control: the strategy is to be wrong.
+    """
+    if capture is None:
+        return found
+    beside = replace(found, captured=capture.equal, capture=capture.explanation)
+    if capture.equal is not False or is_control:
+        return beside
+    return replace(beside, checked=True, equivalent=False, reason=capture.explanation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

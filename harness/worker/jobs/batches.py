@@ -18,7 +18,9 @@ from harness.worker.process.job import JobState
 from harness.worker.session.capture_store import of_type
 
 if TYPE_CHECKING:
+    from workloads.data.examples import Examples
     from workloads.data.worker_pipeline import WorkerShare
+    from workloads.protocol import Workload
 
 Batch: TypeAlias = list[np.ndarray[Any, Any]]
 
@@ -43,24 +45,36 @@ def lay_batches(
     from workloads.data.examples import examples_of
 
     workload = workload_of(case)
-    size = global_batch(case, workload.batch_size)
     with users_mistakes(workload, "dataset() must return examples"):
         examples = examples_of(workload, seed=seed)
-        example_bytes = sum(part.n_bytes for part in examples.components)
-        # Once as they are read and once as they are written.
-        _require_memory(2 * n_least * size * example_bytes, case, size)
-        batches = examples.batches(size)
-        first = next(batches)
-    batch_bytes = max(1, sum(part.nbytes for part in first))
-    n = min(n_batches, max(n_least, MAX_STAGED_BYTES // batch_bytes))
-    with users_mistakes(workload, "dataset() must return examples"):
-        parts = list(zip(first, *itertools.islice(batches, n - 1), strict=True))
+    batches = first_batches(case, workload, examples, n_batches, n_least)
     target = Path(folder)
     target.mkdir(parents=True)
-    for number, part in enumerate(parts):
+    for number, part in enumerate(zip(*batches, strict=True)):
         values = np.stack(part)
         np.save(target / f"{number}.{values.dtype.name}.npy", values, allow_pickle=False)
-    return n
+    return len(batches)
+
+
+def first_batches(
+    case: Case, workload: "Workload", examples: "Examples", n_batches: int, n_least: int
+) -> list[Batch]:
+    """The first global batches of a case, fewer where they are large.
+
+    Args:
+        examples: of the workload.
+        n_batches: as many as a case could use. n_least: however large they are.
+    """
+    size = global_batch(case, workload.batch_size)
+    example_bytes = sum(part.n_bytes for part in examples.components)
+    # Once as they are read and once as they are written.
+    _require_memory(2 * n_least * size * example_bytes, case, size)
+    with users_mistakes(workload, "dataset() must return examples"):
+        batches = examples.batches(size)
+        first = next(batches)
+        batch_bytes = max(1, sum(part.nbytes for part in first))
+        n = min(n_batches, max(n_least, MAX_STAGED_BYTES // batch_bytes))
+        return [first, *itertools.islice(batches, n - 1)]
 
 
 def read_batches(

@@ -4,15 +4,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.errors import UsageError
+from harness.equivalence.capture_verdict import CaptureVerdict, not_comparable
+from harness.errors import HarnessError, UsageError
 from harness.experiment.cases import Case, global_batch
+from harness.worker.jobs.batches import Batch, first_batches
 from harness.worker.jobs.precision import precision_notes, step_in_precision
 from harness.worker.jobs.workload import users_mistakes, workload_of
 from harness.worker.process.job import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from harness.worker.plain.users_step import UsersStep
+    from strategies.ir.train_graph import TrainGraph
     from strategies.ir.variable import Rule
     from strategies.plan.schema import StepSummary
     from workloads.protocol import Workload
@@ -28,6 +32,7 @@ class CapturedWorkload:
         replica_batch: examples that every shard must have, None if any number will do.
         draws: its step makes random numbers. draws_from_ops: by a state that no variable holds.
         evaluates: it can tell how good a trained model is.
+        verdict: on the capture itself, beside the workload's own step; None where nobody asked.
     """
 
     summary: "StepSummary"
@@ -37,6 +42,7 @@ class CapturedWorkload:
     draws: bool = False
     draws_from_ops: bool = False
     evaluates: bool = False
+    verdict: CaptureVerdict | None = None
 
 
 def capture(
@@ -45,12 +51,14 @@ def capture(
     seed: int,
     folder: str,
     n_shards: int,
+    n_check_steps: int,
     compiled_rules: "Mapping[str, Rule] | None",
 ) -> CapturedWorkload:
     """Capture a case's workload in its precision into a folder, once for all its ranks.
 
     Args:
         n_shards: into how many parts the case splits its global batch.
+        n_check_steps: steps after which the capture is compared with the workload's own step; 0 for none.
         compiled_rules: for replicas that XLA compiles, where shards are equal; see
             `strategies.capture.capture`.
 
@@ -60,6 +68,8 @@ def capture(
     """
     import keras
 
+    from harness.worker.plain.plain_step import PythonDraws
+    from harness.worker.plain.users_step import UsersStep
     from harness.worker.session.capture_store import save, save_lines
     from strategies.capture.capture import capture as capture_step
     from strategies.errors import CaptureError
@@ -73,22 +83,42 @@ def capture(
     forget_models()
     workload = workload_of(case)
     with users_mistakes(workload, "dataset() must return examples"):
-        structure = examples_of(workload, seed=seed).dataset.element_spec
+        examples = examples_of(workload, seed=seed)
+    structure = examples.dataset.element_spec
     keras.utils.set_random_seed(seed)
     with policy_of(case.computation.precision):
         with users_mistakes(workload, "train_step() must return a step"):
             asked = step_of(workload, structure)
         step = step_in_precision(asked.step, case.computation.precision, case.workload_name)
         try:
+            draws = PythonDraws.now()
             share = _even_share(case, workload, n_shards)
             captured = capture_step(step, structure, replica_batch=share, compiled_rules=compiled_rules)
         except CaptureError as error:
             raise UsageError(str(error), field=case.workload_name) from error
     notes = (*asked.notes, *precision_notes(captured, case.computation.precision, case.workload_name))
     captured_step = replace(captured.step, notes=(*notes, *captured.step.notes))
-    summary = summarise(captured_step, case.workload_name, getattr(captured, "rows_per_example", {}))
+    summary = summarise(captured_step, case.workload_name, captured.rows_per_example)
     save(Path(folder), captured_step, captured.initial)
     save_lines(Path(folder), captured.lines)
+    users = UsersStep(
+        step=step if asked.model is None or step is not asked.step else asked.model,
+        element_spec=structure,
+        variables=captured.variables,
+        returns_loss=captured.returns_loss,
+        draws=draws,
+    )
+    # A step assigns to variables, of which this would keep the values of before.
+    del captured
+    verdict = None
+    if n_check_steps:
+        try:
+            batches = first_batches(case, workload, examples, n_check_steps, n_check_steps)
+        except HarnessError as error:
+            # Of this shape of cases; others can use the capture.
+            verdict = not_comparable(error.message)
+        else:
+            verdict = _verdict(case, users, captured_step, Path(folder), batches)
     fixed = [b.shape[0] for b in summary.batch if b.shape[0] != -1]
     return CapturedWorkload(
         summary=summary,
@@ -98,7 +128,20 @@ def capture(
         draws=draws_at_random(captured_step.graph),
         draws_from_ops=draws_from_ops(captured_step.graph),
         evaluates=isinstance(workload, EvaluatedWorkload),
+        verdict=verdict,
     )
+
+
+def _verdict(
+    case: Case, users: "UsersStep", step: "TrainGraph", folder: Path, batches: "Sequence[Batch]"
+) -> CaptureVerdict:
+    """The verdict on a stored capture, in its case's precision."""
+    from harness.worker.plain.users_step import check_capture
+    from harness.worker.session.capture_store import InitialValues
+    from workloads.steps.precision import policy_of
+
+    with policy_of(case.computation.precision):
+        return check_capture(users, step, InitialValues(folder), batches)
 
 
 def restore(state: JobState, capture_folder: str, checkpoint: str) -> int | None:

@@ -51,11 +51,13 @@ class Use(Enum):
     Attributes:
         MANY_STEPS: timed ones, with all of TensorFlow's optimizers.
         FEW_STEPS: those of a check: one round of optimizers, without searches for memory and layout.
+        AS_WRITTEN: those of a check, with the operations that the graph has: no optimizer replaces any.
         PARTS_OF_STEPS: whatever `run` is asked for; no step is prepared, and reads that nothing takes stay.
     """
 
     MANY_STEPS = "many steps"
     FEW_STEPS = "few steps"
+    AS_WRITTEN = "as written"
     PARTS_OF_STEPS = "parts of steps"
 
 
@@ -80,6 +82,8 @@ def session_config(program: Program, use: Use, target: str) -> tf.compat.v1.Conf
         rewrites.meta_optimizer_iterations = RewriterConfig.ONE
         rewrites.memory_optimization = RewriterConfig.NO_MEM_OPT
         rewrites.layout_optimizer = RewriterConfig.OFF
+    if use is Use.AS_WRITTEN:
+        rewrites.disable_meta_optimizer = True
     if program.steps_per_run is not None:
         # Whole programs are functions that a loop calls; to inline some thousand nodes there takes minutes.
         # Without that alone, other optimizers leave a branch in a loop with handles of outside the loop.

@@ -70,15 +70,27 @@ def _measured(
         step, initial, topology, batches, [PLAIN, *VARIATIONS], eps=eps, combine=combine
     )
     yardstick = Yardstick.of(
-        [Checked(name=v.name, kind=v.kind, group=v.group, eps=EPS.get(v.dtype, 0.0)) for v in step.variables],
+        compared_variables(step),
         plain.initial,
         plain.outcome,
         [other.outcome for other in others],
         with_gradient=plain.with_gradient,
-        loss_eps=EPS["double"] if eps == EPS["double"] else EPS["float"],
+        loss_eps=loss_eps(step),
         gradient_eps=eps,
     )
     return yardstick, plain.results
+
+
+def compared_variables(step: TrainGraph) -> list[Checked]:
+    """A step's variables, all to be compared."""
+    return [
+        Checked(name=v.name, kind=v.kind, group=v.group, eps=EPS.get(v.dtype, 0.0)) for v in step.variables
+    ]
+
+
+def loss_eps(step: TrainGraph) -> float:
+    """Rounding of losses: that of float32, unless all that is computed is float64."""
+    return EPS["double"] if coarsest_eps(computed_types(step)) == EPS["double"] else EPS["float"]
 
 
 def check_bounds(

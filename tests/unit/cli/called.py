@@ -11,6 +11,7 @@ from _pytest.capture import CaptureResult
 
 from harness.cli import main
 from harness.cluster.shape import ClusterShape
+from harness.equivalence.capture_verdict import CaptureVerdict
 from harness.equivalence.separability import Separability
 from harness.equivalence.verdict import FLOAT64_EPS, Limits, VariableVerdict, Verdict
 from harness.equivalence.verification import Verification
@@ -74,7 +75,11 @@ PLAN = Plan(
 
 
 def verified(
-    *, wrong: Sequence[str] = (), noisy: Sequence[str] = (), separable: bool | None = True
+    *,
+    wrong: Sequence[str] = (),
+    noisy: Sequence[str] = (),
+    separable: bool | None = True,
+    captured: bool | None = True,
 ) -> Verified:
     """What `verify` answers of nine slots, v0 to v8, the last of them nearest to its limit.
 
@@ -100,6 +105,7 @@ def verified(
         losses=(2.0,),
         reference_losses=(2.0,),
         separability=Separability(separable=separable, explanation="what shards make of it"),
+        capture=CaptureVerdict(equal=captured, explanation="what capture makes of it", steps=2),
     )
     return Verified(plan=PLAN, steps=4, dtype="float64", restored=None, last_batch=None, verification=found)
 

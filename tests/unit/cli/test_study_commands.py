@@ -1,5 +1,6 @@
 """`stratbench verify`, `plan` and `transform`: what they ask for, and what they show."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.requests import Target, VerifyRequest
 from harness.study.answers import Verified
 from strategies.plan.collective_bytes import CollectiveBytes
+from strategies.plan.schema import StrategyClass
 
 NAMES = [f"v{index}" for index in range(9)]
 
@@ -37,7 +39,7 @@ def test_verify_asks_as_told(capsys: pytest.CaptureFixture[str], pipeline: Pipel
     shown = captured.out.partition("\n")[2]
     assert shown.startswith("EQUIVALENT: ps (exact) on wide-mlp, 2 workers x 1 replicas, 4 steps in float64")
     assert "tolerance 1.11e-14, noise floor nan" in shown
-    assert [line.split()[0] for line in shown.splitlines()[4:]] == ["v8", "v7", "v6", "v5", "v4"]
+    assert [line.split()[0] for line in shown.splitlines()[5:]] == ["v8", "v7", "v6", "v5", "v4"]
 
 
 @pytest.mark.parametrize(
@@ -87,6 +89,39 @@ def test_verify_says_whether_shards_mean_what_the_step_means(
     status, captured = call(capsys, "verify", "wide-mlp", "--strategy", "ps")
     assert status == 0
     assert f"\n{word}: what shards make of it\n" in captured.out
+
+
+@pytest.mark.parametrize(
+    ("captured_as", "word"), [(True, "CAPTURED AS WRITTEN"), (None, "CAPTURE NOT COMPARED")]
+)
+def test_verify_says_whether_the_captured_step_is_its_author_s(
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline, captured_as: bool | None, word: str
+) -> None:
+    pipeline.verified = verified(captured=captured_as)
+    status, captured = call(capsys, "verify", "wide-mlp", "--strategy", "ps")
+    assert status == 0
+    assert f"\n{word}: what capture makes of it\n" in captured.out
+
+
+@pytest.mark.parametrize(("kind", "equivalent"), [("exact", False), ("bounded", None), ("statistical", None)])
+def test_with_another_step_than_its_author_s_no_strategy_is_right(
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline, kind: StrategyClass, equivalent: bool | None
+) -> None:
+    wrong = verified(captured=False)
+    pipeline.verified = replace(wrong, verification=replace(wrong.verification, strategy_class=kind))
+    status, captured = call(capsys, "verify", "wide-mlp", "--strategy", "ps", "--json")
+    answer = document(captured)
+    assert (status, answer["equivalent"]) == (1, equivalent)
+    assert answer["reason"] == "what capture makes of it"
+    assert answer["capture"] == {
+        "equal": False,
+        "explanation": "what capture makes of it",
+        "steps": 2,
+        "worst": None,
+        "max_error": None,
+        "tolerance": None,
+        "not_compared": [],
+    }
 
 
 def test_plan_shows_places_and_bytes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from reports.aggregate import time_split_of, timed_span
 from reports.compare import build
 from reports.load import MAX_SHOWN_REPEATS, Run, load, read_steps
 from reports.marks import mark_of
-from reports.notes.doubts import record_notes, separability_notes
+from reports.notes.doubts import capture_notes, record_notes, separability_notes
 from reports.origins import origin_of
 from reports.quantities import plain
 from reports.rows import Comparison, LeftOut, Report, Row, StepSeries
@@ -129,6 +129,20 @@ def test_a_note_begins_with_a_capital_and_no_name_is_changed(tmp_path: Path, sai
     first, second, *_ = load(write_run(tmp_path / "run", [PS])).records
     records = [dataclasses.replace(record, notes=(said,)) for record in (first, second)]
     assert record_notes({"ps": records[:1], "all-reduce": records[1:]}) == [note]
+
+
+def test_a_capture_that_is_not_its_author_s_step_is_warned_of_once(tmp_path: Path) -> None:
+    records = load(write_run(tmp_path / "run", [PS])).records
+
+    def checked(captured: bool | None) -> list[Record]:
+        check = Equivalence(checked=True, captured=captured, capture="w is off")
+        return [dataclasses.replace(r, equivalence=check) for r in records]
+
+    assert capture_notes({"ps": checked(True), "single": records}) == []
+    assert capture_notes({"ps": checked(False), "none": checked(False)}) == [
+        "Warning, for the workload: w is off."
+    ]
+    assert capture_notes({"ps": checked(None)}) == ["For the workload: w is off."]
 
 
 def test_what_trains_on_something_else_is_warned_of(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from git_repository import Repository
 
+from harness.equivalence.capture_verdict import CaptureVerdict
 from harness.errors import CaseError
 from harness.experiment.cases import Case, expand
 from harness.experiment.resolve import resolve
@@ -31,7 +32,7 @@ from harness.run.recorder import RunRecorder
 from harness.worker.counters.tcp import TcpTraffic
 from harness.worker.jobs.capture import CapturedWorkload
 from harness.worker.jobs.training import Opened
-from strategies.plan.schema import Plan, StepSummary, VariableSummary
+from strategies.plan.schema import Plan, StepSummary, StrategyClass, VariableSummary
 
 SPEC: ExperimentSpec = resolve(
     {
@@ -226,6 +227,38 @@ def test_a_record_says_what_it_began_with_and_what_it_left(recorder: RunRecorder
     assert record.checkpoint == SavedCheckpoint(restored="/there", restored_step=7)
     assert "began with the checkpoint /there, made after 7 steps" in record.notes
     assert from_json(to_json(record)).checkpoint == record.checkpoint
+
+
+@pytest.mark.parametrize("kind", ["exact", "bounded", "statistical"])
+def test_with_another_step_than_its_author_s_no_case_is_right(
+    recorder: RunRecorder, kind: StrategyClass
+) -> None:
+    record = captured_otherwise(recorder, kind, equal=False)
+    assert record.equivalence == Equivalence(
+        checked=True, equivalent=False, reason="w is off", captured=False, capture="w is off"
+    )
+    assert record.equivalence.wrong
+
+
+def test_a_capture_that_nobody_could_compare_fails_no_case(recorder: RunRecorder) -> None:
+    record = captured_otherwise(recorder, "statistical", equal=None)
+    assert record.equivalence == Equivalence(checked=False, captured=None, capture="w is off")
+    assert not record.equivalence.wrong
+
+
+def test_a_control_stays_one_whatever_was_captured(recorder: RunRecorder) -> None:
+    check = captured_otherwise(recorder, "control", equal=False).equivalence
+    assert check is not None
+    assert (check.checked, check.captured) == (False, False)
+
+
+def captured_otherwise(recorder: RunRecorder, kind: StrategyClass, *, equal: bool | None) -> Record:
+    """The record of a case whose capture got a verdict."""
+    verdict = CaptureVerdict(equal=equal, explanation="w is off")
+    capture = replace(CAPTURE, facts=replace(CAPTURE.facts, verdict=verdict))
+    of_kind = plan(PS).model_copy(update={"strategy_class": kind})
+    slot = Slot(order=0, block=0, repeat=0, case=PS)
+    return recorder.ended(slot, SITE, capture, of_kind, case_run(measurement(0.1)), 1.0)
 
 
 def test_a_failure_has_no_figures_and_no_verdict(recorder: RunRecorder) -> None:

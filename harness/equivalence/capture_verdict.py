@@ -1,0 +1,98 @@
+"""Verdict on a capture: does it compute what its author's step does as plain TensorFlow? Numbers only."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from harness.equivalence.verdict import Limits, Verdict, named
+from harness.equivalence.yardstick import Outcome, Yardstick
+
+_FAULT = (
+    "capture has changed the step, which is a fault of stratbench and not of the workload: report it with "
+    "the workload's file, and trust no figure of it"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureVerdict:
+    """Verdict on a capture.
+
+    Attributes:
+        equal: null where it is not known.
+        explanation: a sentence that says why, and what to do.
+        worst: the variable nearest to its tolerance, whose error and tolerance follow; None without any.
+        not_compared: variables, and other parts of the step, of which nothing was compared.
+    """
+
+    equal: bool | None
+    explanation: str
+    steps: int = 0
+    worst: str | None = None
+    max_error: float | None = None
+    tolerance: float | None = None
+    not_compared: tuple[str, ...] = ()
+
+
+def judge(
+    captured: Yardstick, users: Outcome, rounded: Callable[[], Yardstick], not_compared: Sequence[str] = ()
+) -> CaptureVerdict:
+    """Compare what a user's own step leaves behind with what the captured one does.
+
+    Args:
+        captured: the captured step's state and losses, without noise floors.
+        users: the user's; no losses where these are not known.
+        rounded: measures what rounding makes of the captured step, if it matters.
+        not_compared: parts of the step of which nothing is known.
+    """
+    losses = users.losses or None
+    verdict = _exact_decide(captured.judge(users.values, losses))
+    if verdict.equivalent is not True:
+        measured = rounded()
+        limited = replace(captured, limits=measured.limits, loss_limits=measured.loss_limits)
+        verdict = _exact_decide(limited.judge(users.values, losses))
+    nearest = verdict.nearest
+    return CaptureVerdict(
+        equal=verdict.equivalent,
+        explanation=_explanation(verdict, captured.n_steps),
+        steps=captured.n_steps,
+        worst=None if nearest is None else nearest.name,
+        max_error=None if nearest is None else nearest.update_error,
+        tolerance=None if nearest is None else nearest.limits.tolerance,
+        not_compared=(*not_compared, *verdict.undecidable),
+    )
+
+
+def not_comparable(reason: str, not_compared: Sequence[str] = ()) -> CaptureVerdict:
+    """No answer.
+
+    Args:
+        reason: why, and what to do.
+    """
+    return CaptureVerdict(
+        equal=None,
+        explanation=f"the captured step was not compared with the workload's own: {reason}",
+        not_compared=tuple(not_compared),
+    )
+
+
+def _exact_decide(verdict: Verdict) -> Verdict:
+    """Rounding hides nothing of a variable that is the same bit for bit."""
+    variables = tuple(
+        replace(v, limits=Limits(floor=0.0, tolerance=0.0, eps=v.limits.eps)) if v.update_error == 0.0 else v
+        for v in verdict.variables
+    )
+    return replace(verdict, variables=variables)
+
+
+def _explanation(verdict: Verdict, n_steps: int) -> str:
+    compared = f"{n_steps} steps of the captured step and of the workload's own as plain TensorFlow"
+    if verdict.equivalent:
+        largest = max((v.update_error for v in verdict.variables if v.decidable), default=0.0)
+        agree = "agree bit for bit" if largest == 0.0 else f"differ by {largest:.1e} of an update at most"
+        return f"{compared} {agree}"
+    if verdict.equivalent is False:
+        return f"{verdict.reason}, between {compared}; {_FAULT}"
+    hidden = named(verdict.undecidable)
+    return (
+        f"rounding alone may make the difference of {hidden} between {compared}; to know, build the model "
+        "with keras.config.set_floatx('float64')"
+    )

@@ -1,0 +1,1 @@
+"""The step of a workload as its author wrote it, run as plain TensorFlow beside the captured one."""

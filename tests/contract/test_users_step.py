@@ -1,0 +1,275 @@
+"""A captured step computes what its author's own does as plain TensorFlow; one that does not is noticed."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+tf = pytest.importorskip("tensorflow")
+
+import keras
+from cases import case_of_model
+from model import ROWS, Model, on_labelled, on_rows, variable
+from models import BY_TENSORFLOW, COMPILED, FEW, MODELS, NORMALISED, NORMALISED_SUM
+
+from harness.equivalence.capture_verdict import CaptureVerdict
+from harness.worker.plain.plain_step import PythonDraws
+from harness.worker.plain.users_step import UsersStep, check_capture
+from harness.worker.session.capture_store import InitialValues, save
+from strategies.capture.capture import capture
+from workloads import TrainStep
+
+# Loops of the first TensorFlow, among a function's own nodes.
+NO_PLAIN_STEP = {"first-loop-in-step", "first-loops-in-step"}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "model" in metafunc.fixturenames:
+        few = (*FEW, *COMPILED, *BY_TENSORFLOW, NORMALISED, NORMALISED_SUM)
+        metafunc.parametrize("model", MODELS if metafunc.config.getoption("--all-cases") else few)
+
+
+def test_a_captured_step_is_its_author_s_own(cases: Any, model: str) -> None:
+    held = cases.model(model).held()
+    if model in NO_PLAIN_STEP:
+        assert held.equal is None
+        assert "frame" in held.explanation
+        return
+    assert held.equal is True, held.explanation
+    assert held.steps == 2
+    assert not held.not_compared
+
+
+def verdict_on(
+    model: Model,
+    folder: Path,
+    captured_as: Any = None,
+    while_captured: AbstractContextManager[Any] | None = None,
+) -> CaptureVerdict:
+    """The verdict on a capture of a step, or of another one on its variables, beside the model's own."""
+    draws = PythonDraws.now()
+    if while_captured is None:
+        captured = capture(captured_as or model.step, model.spec)
+    else:
+        with while_captured:
+            captured = capture(captured_as or model.step, model.spec)
+    save(folder, captured.step, captured.initial)
+    users = UsersStep(
+        step=model.step,
+        element_spec=model.spec,
+        variables=captured.variables,
+        returns_loss=captured.returns_loss,
+        draws=draws,
+    )
+    return check_capture(users, captured.step, InitialValues(folder), model.batches[:2])
+
+
+def classifier(optimizer: Any, **settings: Any) -> Model:
+    """Dense layers and an embedding whose ids repeat, trained by an optimizer."""
+    table, head = keras.layers.Embedding(5, 3, name="table"), keras.layers.Dense(4, name="head")
+    table.build()
+    head.build((None, 3))
+    variables = [*table.trainable_variables, *head.trainable_variables]
+    optimizer.build(variables)
+
+    def loss(batch: Any) -> Any:
+        rows, labels = batch
+        logits = head(rows + table(labels))
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+
+    return on_labelled(TrainStep(loss=loss, variables=variables, optimizer=optimizer, **settings))
+
+
+@dataclass
+class Changed:
+    """A setting of an object that another value takes the place of while a step is captured."""
+
+    owner: Any
+    name: str
+    value: Any
+
+    def __enter__(self) -> None:
+        self.before = getattr(self.owner, self.name)
+        setattr(self.owner, self.name, self.value)
+
+    def __exit__(self, *_: object) -> None:
+        setattr(self.owner, self.name, self.before)
+
+
+K = keras.optimizers
+MUTATIONS: dict[str, tuple[Callable[[], Any], str, Any]] = {
+    "a weight decay is dropped": (partial(K.AdamW, 0.01, weight_decay=0.01), "weight_decay", None),
+    "an average is dropped": (partial(K.SGD, 0.1, use_ema=True), "use_ema", False),
+    "another clip": (partial(K.SGD, 0.1, global_clipnorm=0.1), "global_clipnorm", 0.11),
+    "a clip is dropped": (partial(K.Adam, 0.01, clipnorm=0.05), "clipnorm", None),
+    "another rate of a slot": (partial(K.Adam, 0.01), "beta_2", 0.99),
+    "a momentum without its correction": (
+        partial(K.SGD, 0.1, momentum=0.9, nesterov=True),
+        "nesterov",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_an_optimizer_s_setting_that_capture_changes_is_noticed(mutation: str, tmp_path: Path) -> None:
+    make, name, value = MUTATIONS[mutation]
+    sound = classifier(make())
+    assert verdict_on(sound, tmp_path / "sound").equal is True
+    mutant = classifier(make())
+    held = verdict_on(mutant, tmp_path / "mutant", while_captured=Changed(mutant.step.optimizer, name, value))
+    assert held.equal is False
+    assert held.max_error > 10 * held.tolerance
+    assert "fault of stratbench" in held.explanation
+    assert held.worst in held.explanation
+
+
+def test_the_clip_of_a_train_step_is_its_documented_one(tmp_path: Path) -> None:
+    model = classifier(K.SGD(0.1), clip_global_norm=0.05)
+    assert verdict_on(model, tmp_path / "sound").equal is True
+    dropped = replace(model.step, clip_global_norm=None)
+    assert verdict_on(model, tmp_path / "mutant", captured_as=dropped).equal is False
+
+
+def test_scaled_losses_are_clipped_by_the_norm_of_what_is_not_scaled(tmp_path: Path) -> None:
+    model = classifier(K.LossScaleOptimizer(K.SGD(0.1), initial_scale=8.0), clip_global_norm=0.05)
+    assert verdict_on(model, tmp_path / "scaled").equal is True
+
+
+def two_updates() -> tuple[Any, Any, Any]:
+    """A step that decays a variable before its update, one that does so afterwards, and the variable."""
+    w = variable("w", 3, 4)
+
+    def of(*updates: Callable[[Any], object]) -> Any:
+        @tf.function
+        def train(rows: Any) -> Any:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(rows @ w - 1.0))
+            gradient = tape.gradient(loss, w)
+            for update in updates:
+                update(gradient)
+            return loss
+
+        return train
+
+    def decay(_: Any) -> object:
+        return w.assign(0.9 * w)
+
+    def descend(gradient: Any) -> object:
+        return w.assign_sub(0.1 * gradient)
+
+    return of(decay, descend), of(descend, decay), w
+
+
+def test_two_updates_in_another_order_are_noticed(tmp_path: Path) -> None:
+    first, second, w = two_updates()
+    model = on_rows(first, [w])
+    assert verdict_on(model, tmp_path / "sound").equal is True
+    held = verdict_on(model, tmp_path / "mutant", captured_as=second)
+    assert (held.equal, held.worst) == (False, "w")
+
+
+def test_the_user_s_variables_are_as_before(tmp_path: Path) -> None:
+    first, _, w = two_updates()
+    before = w.numpy()
+    verdict_on(on_rows(first, [w]), tmp_path / "step")
+    np.testing.assert_array_equal(w.numpy(), before)
+
+
+def noisy(draw: Callable[[Any], Any], *, n_updates: int = 2) -> Model:
+    """Updates in a row, each by a loss with noise of its own."""
+    w, kept = variable("w", 3, 4), tf.Variable(1.0, name="kept")
+
+    @tf.function
+    def train(rows: Any) -> Any:
+        for _ in range(n_updates):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square((rows + draw(rows)) @ w - 1.0))
+            w.assign_sub(0.1 * tape.gradient(loss, w))
+        kept.assign(0.5 * kept)
+        return {"loss": loss}
+
+    return on_rows(train)
+
+
+def test_seeded_operations_draw_in_both_what_they_draw_in_one(tmp_path: Path) -> None:
+    tf.random.set_seed(3)
+    held = verdict_on(noisy(lambda rows: tf.random.normal(tf.shape(rows))), tmp_path / "step")
+    assert held.equal is True, held.explanation
+    assert held.max_error == 0.0
+
+
+def test_operations_within_a_branch_draw_alike_too(tmp_path: Path) -> None:
+    def draw(rows: Any) -> Any:
+        return tf.cond(tf.reduce_sum(rows) > -99.0, lambda: tf.random.normal(tf.shape(rows)), lambda: rows)
+
+    tf.random.set_seed(3)
+    held = verdict_on(noisy(draw, n_updates=1), tmp_path / "step")
+    assert held.equal is True, held.explanation
+
+
+def test_draws_without_any_seed_are_named_and_the_rest_is_compared(tmp_path: Path) -> None:
+    tf.random.set_seed(None)
+    model = noisy(lambda rows: tf.raw_ops.RandomUniform(shape=tf.shape(rows), dtype=tf.float32))
+    held = verdict_on(model, tmp_path / "step")
+    assert held.equal is None
+    assert held.not_compared == ("w",)
+    assert "give the operation a seed" in held.explanation
+
+
+def test_what_python_draws_while_a_step_is_traced_is_drawn_again(tmp_path: Path) -> None:
+    np.random.seed(5)
+    w = variable("w", 3, 4)
+
+    def loss(rows: Any) -> Any:
+        return tf.reduce_mean(tf.square((rows + np.random.normal(size=3).astype("float32")) @ w))
+
+    optimizer = K.SGD(0.1)
+    optimizer.build([w])
+    held = verdict_on(on_rows(TrainStep(loss=loss, variables=[w], optimizer=optimizer)), tmp_path / "step")
+    assert held.equal is True, held.explanation
+
+
+def test_a_step_that_plain_tensorflow_cannot_run_is_not_compared(tmp_path: Path) -> None:
+    w = variable("w", 3, 4)
+
+    @tf.function
+    def train(rows: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(rows @ w))
+        w.assign_sub(0.1 * tape.gradient(loss, w))
+        with tf.control_dependencies([tf.debugging.assert_less(loss, 0.0, "no loss is below zero")]):
+            return tf.identity(loss)
+
+    held = verdict_on(on_rows(train), tmp_path / "step")
+    assert held.equal is None
+    assert "no loss is below zero" in held.explanation
+    assert "\n" not in held.explanation
+
+
+def test_a_model_of_float64_is_held_to_float64(tmp_path: Path) -> None:
+    w = tf.Variable(np.ones((3, 4)), name="w")
+
+    def loss(rows: Any) -> Any:
+        return tf.reduce_mean(tf.square(rows @ w))
+
+    optimizer = K.SGD(0.1)
+    optimizer.build([w])
+    rows = [[np.random.default_rng(k).normal(size=(4, 3))] for k in range(2)]
+    step = TrainStep(loss=loss, variables=[w], optimizer=optimizer)
+    model = Model(step=step, spec=tf.TensorSpec((3,), tf.float64), batches=rows)
+    other = replace(step, loss=lambda rows: loss(rows) * (1 + 1e-9))
+    assert verdict_on(model, tmp_path / "sound").equal is True
+    assert verdict_on(model, tmp_path / "mutant", captured_as=other).equal is False
+
+
+def test_contract_cases_hold_their_captures(tmp_path: Path) -> None:
+    first, _, w = two_updates()
+    assert case_of_model(on_rows(first, [w]), tmp_path / "case").held().equal is True
+    assert ROWS.shape == (3,)
