@@ -104,7 +104,7 @@ def laid(folder: Path, name: str):
         strategy=StrategyRef(name="all-reduce"),
         shape=ClusterShape(workers=2),
     )
-    captured = capture(JobState(), case, 0, str(folder / "capture"), 2, None)
+    captured = capture(JobState(), case, 0, str(folder / "capture"), 2, 0, None)
     lay_batches(JobState(), case, 0, str(folder / "batches"), 2, 2)
     return captured.summary, str(folder / "capture"), str(folder / "batches")
 
