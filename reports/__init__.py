@@ -60,7 +60,7 @@ def render(
     in_run_folder = (
         destination is not None
         and len(run_dirs) == 1
-        and destination.resolve().parent == Path(run_dirs[0]).resolve()
+        and destination.parent.resolve() == Path(run_dirs[0]).resolve()
     )
     return _text(report, format, in_run_folder=in_run_folder)
 

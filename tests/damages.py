@@ -71,7 +71,7 @@ class Place:
 
     @property
     def run(self) -> Path:
-        return self.root / "runs" / "r"
+        return self.root / "runs" / "m-20260101t000000z-0badcafe"
 
     @property
     def other(self) -> Path:
@@ -258,7 +258,7 @@ RUN_COMMANDS = (
         arguments=lambda p: ("run", str(p.experiment), "--out", str(p.run), "--resume", "--no-isolation"),
     ),
     Command(
-        name="nightly --import",
+        name="nightly --import of it",
         arguments=lambda p: ("nightly", str(p.experiment), "--store", str(p.store), "--import", str(p.run)),
     ),
     Command(name="clean --keep", arguments=lambda _p: ("clean", "--keep", "0")),
@@ -450,7 +450,7 @@ def _generic(
             yield Damage(
                 name=f"{name}: {kind}",
                 apply=lambda place, path_of=path_of, damage=damage: damage(path_of(place)),
-                words=(name, "ps-", "run folder"),
+                words=(name, "ps-", "run folder", *(("history.sqlite",) if "sqlite" in name else ())),
             )
 
 
@@ -485,7 +485,7 @@ def _document(name: str, kind: str, change: Callable[[dict[str, Any]], object]) 
         path = place.run / name
         path.write_text(json.dumps(change(json.loads(path.read_text()))))
 
-    return Damage(name=f"{name}: {kind}", apply=apply, words=(name, "night must", "r-run"))
+    return Damage(name=f"{name}: {kind}", apply=apply, words=(name, "needs the same experiment"))
 
 
 def _sealed_with(**fields: Any) -> Callable[[dict[str, Any]], object]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.errors import StoreError, UsageError
 from harness.records.run_documents import read_head
-from harness.records.run_layout import LOCK_FILE, RUN_FILE, is_default_name
+from harness.records.run_layout import LOCK_FILE, RESULTS, RUN_FILE, is_default_name
 from harness.records.run_lock import hold
 
 
@@ -37,7 +37,7 @@ def remove_old_runs(parent: Path, keep: int, *, dry_run: bool = False) -> Remove
     undated: list[str] = []
     for each in sorted(parent.glob("*")):
         # A link to a run is not another run.
-        if is_default_name(each.name) and (each / RUN_FILE).is_file() and not each.is_symlink():
+        if is_default_name(each.name) and not each.is_symlink() and _holds_run(each):
             try:
                 dated.append((str(read_head(each)["created_utc"]), each))
             except StoreError as error:
@@ -46,6 +46,11 @@ def remove_old_runs(parent: Path, keep: int, *, dry_run: bool = False) -> Remove
     old = [folder for _, folder in (dated[:-keep] if keep else dated)]
     removed = tuple(folder for folder in old if _remove(folder, dry_run=dry_run))
     return RemovedRuns(folders=removed, undated=tuple(undated))
+
+
+def _holds_run(folder: Path) -> bool:
+    """Whether a folder is a run's, also where what says so is gone or replaced."""
+    return any(os.path.lexists(folder / name) for name in (RUN_FILE, RESULTS))
 
 
 def _remove(folder: Path, *, dry_run: bool) -> bool:

@@ -129,7 +129,7 @@ class RunFolder:
             StoreError: the line could not be written; the lines before it are as they were.
         """
         folder = self.path / CASES / record.case / str(record.repeat)
-        record = replace(record, file_checksums=self._checksums.pop(folder, {}))
+        record = replace(record, run=self.run, file_checksums=self._checksums.pop(folder, {}))
         line = to_json(record).encode() + b"\n"
         try:
             _append_whole(self._results, line)
@@ -294,6 +294,13 @@ def _check_resumable(path: Path, *, spec_hash: str, resume: bool) -> None:
     if stored == spec_hash:
         read_experiment(path, head)
         read_environment(path, head)
+        other = next((record.run for record in results.records if record.run != head["run"]), None)
+        if other is not None:
+            raise StoreError(
+                f"{path / RESULTS} must hold records of the run {head['run']}, as {RUN_FILE} says, got one "
+                f"of {other!r:.80}; put back a copy of either file",
+                field="out",
+            )
     # A run that was refused before it measured anything leaves nothing that another experiment could harm.
     elif results.records:
         raise UsageError(

@@ -114,8 +114,10 @@ def storing(run_dir: Path) -> Iterator[None]:
         yield
     except OSError as error:
         way_out = "put it back" if isinstance(error, FileNotFoundError) else "make room"
+        if isinstance(error, IsADirectoryError):
+            way_out = "remove that folder"
         raise StoreError(
-            f"{run_dir} must take more files, got {error.strerror or error}; {way_out} and go on "
-            "with --resume",
+            f"{error.filename2 or run_dir} must take more files, got {error.strerror or error}; {way_out} "
+            "and go on with --resume",
             field="out",
         ) from error

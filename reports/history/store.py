@@ -7,6 +7,7 @@ was written whole.
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from harness.contained_files import make_folder
 from harness.records.facts.circumstances import Repository
 from reports.history import schema
 from reports.history.database import (
@@ -85,6 +87,8 @@ def writing(folder: Path, *, clock: Clock | None = None) -> Iterator[History]:
         stack.enter_context(locked(folder / LOCK))
         if not path.exists():
             require_begun(path)
+        if os.path.lexists(folder / RUNS):
+            make_folder(folder, RUNS)  # refuses a link, through which nights would be written
         connection = stack.enter_context(contextlib.closing(connected(path)))
         schema.migrate(connection)
         require_sound(connection, path)

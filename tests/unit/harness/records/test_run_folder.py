@@ -270,7 +270,7 @@ def test_a_folder_older_than_checksums_is_read_as_it_is(run: RunFolder) -> None:
         document = unsealed(json.loads(file.read_text()))
         file.write_text(json.dumps(document | ({"schema": 1} if name == "run.json" else {})) + "\n")
     stored = load_run(run.path)
-    assert (stored.records, stored.damaged) == ((made_record("a", schema=1),), ())
+    assert (stored.records, stored.damaged) == ((made_record("a", run=run.run, schema=1),), ())
     assert (stored.experiment, stored.environment) == (EXPERIMENT, {"machine": {}})
     with opened(run.path, resume=True) as again:
         assert again.done == {("a", 0)}
@@ -483,3 +483,13 @@ def test_nothing_is_written_through_a_link(run: RunFolder, link: str, tmp_path: 
     with pytest.raises(StoreError, match=f"{link} must be a file or folder of its own, got a symbolic link"):
         opened(run.path, resume=True)
     assert [(each.name, each.read_text()) for each in outside.iterdir()] == [("kept", "kept")]
+
+
+def test_results_of_another_run_are_not_gone_on_with(run: RunFolder, tmp_path: Path) -> None:
+    results = _three_records(run)
+    with opened(tmp_path / "other") as other:
+        other.append(made_record("a"))
+    shutil.copy(other.path / "results.jsonl", results)
+    (run.path / "results.index").unlink()
+    with pytest.raises(StoreError, match=f"records of the run {run.run}, .*got one of '{other.run}'"):
+        opened(run.path, resume=True)

@@ -29,7 +29,7 @@ def test_a_run_folder_holds_what_is_needed_to_read_it_back(run: RunFolder) -> No
     assert stored.spec_hash == canonical_hash(EXPERIMENT)
     assert stored.experiment == EXPERIMENT == yaml.safe_load((run.path / "experiment.yaml").read_text())
     assert stored.environment == {"machine": {}}
-    assert stored.records == (made_record(),)
+    assert stored.records == (made_record(run=run.run),)
     assert not stored.torn
 
 
