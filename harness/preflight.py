@@ -10,6 +10,8 @@ from harness.experiment.chosen_strategy import choose
 from harness.experiment.references import WorkloadRef
 from harness.experiment.spec import ExperimentSpec
 from harness.requests import Target
+from strategies.errors import StrategyError
+from strategies.plan.aggregation import Aggregation
 
 if TYPE_CHECKING:
     from strategies.planning.edited import EditedPlan
@@ -35,10 +37,15 @@ def check_target(target: Target) -> None:
     """Check the workload and strategy of one command.
 
     Raises:
-        UsageError: when one is not known or has a wrong parameter.
+        UsageError: when one is not known or has a wrong parameter, or workers are too few for its rule.
     """
     _check_workload(target.workload, field="workload")
-    edited = choose(target.strategy, field="strategy").edited
+    chosen = choose(target.strategy, field="strategy")
+    edited = chosen.edited
+    try:
+        Aggregation.of(chosen.params, target.workers)
+    except StrategyError as error:
+        raise UsageError(str(error), field="strategy") from error
     refusal = edited and edited.refusal(target.workload.reference, (target.replicas,) * target.workers)
     if refusal:
         raise UsageError(refusal, field="strategy")

@@ -55,7 +55,7 @@ def _bulyan(rows: Rows, f: int, asked: Asked) -> Exact:
     left: list[int] = list(range(len(rows)))
     chosen: list[int] = []
     for _ in range(rounds):
-        n_nearest = max(len(left) - f - 2, 0)
+        n_nearest = min(max(len(left) - f - 2, 1), len(left) - 1)
         best = min((_score(rows, left, i, n_nearest), i) for i in left)[1]
         chosen.append(best)
         left.remove(best)

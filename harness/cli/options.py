@@ -158,11 +158,16 @@ def plan_reference(path: str, *, field: str = "plan") -> str:
 
 
 def duration_s(text: str, *, field: str) -> float:
-    """Read `90s`, `30m`, `1h30m` or a plain number of seconds.
+    """Read `90s`, `30m` or `1h30m`.
 
     Raises:
-        UsageError: none of these, or nothing.
+        UsageError: none of these, or nothing; a number without a unit, which may mean minutes.
     """
+    number = text.strip()
+    if number.isdecimal():
+        raise UsageError(
+            f"must have a unit, got {text[:80]!r}; give {number[:9]}s or {number[:9]}m", field=field
+        )
     seconds = parse_duration_s(text)
     if not seconds:
         raise UsageError(f"must be a time such as 90s, 30m or 1h30m, got {text[:80]!r}", field=field)

@@ -138,7 +138,7 @@ def _read(path: Path, reference: str) -> EditedPlan:
     from strategies.planning.edited import read_plan
 
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "no text"
         raise UsageError(f"plan {reference}: must be a file that can be read, got: {reason}") from error

@@ -9,8 +9,8 @@ from strategies.numerics.rows.rows import Rows
 def bulyan(rows: Rows, *, f: tf.Tensor, rounds: tf.Tensor) -> tf.Tensor:
     """The rows of the first phase: in each round Krum's best of those left is chosen, and leaves them.
 
-    A row's neighbours are those left: of p rows the nearest p − f − 2 count, or none. The second phase is the
-    mean around the median of the chosen ones, of rounds − 2f values for each coordinate.
+    A row's neighbours are those left: of p rows the nearest p − f − 2 count, but one at least. The second
+    phase is the mean around the median of the chosen ones, of rounds − 2f values for each coordinate.
 
     Args:
         f: of the rows that are there, n ≥ 4f + 3.
@@ -26,10 +26,11 @@ def bulyan(rows: Rows, *, f: tf.Tensor, rounds: tf.Tensor) -> tf.Tensor:
         def round_of(
             turn: tf.Tensor, left: tf.Tensor, doubtful: tf.Tensor
         ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            n_nearest = tf.maximum(n - turn - f - 2, 0)
+            n_others = n - turn - 1
+            n_nearest = tf.minimum(tf.maximum(n_others - f - 1, 1), n_others)
             sums = nearest_sums(squares, n_nearest, left)
             ranks = sums.ranks()
-            # Without neighbours all are equally good.
+            # One row alone is the best.
             decides = (n_nearest > 0) & sums.is_doubtful(ranks, 1)
             return turn + 1, left & (ranks > 0), doubtful | decides
 

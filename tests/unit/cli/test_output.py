@@ -144,15 +144,22 @@ def test_bytes_are_written_for_a_person(value: object, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("90", 90), ("90s", 90), ("30m", 1800), ("2h", 7200), ("1h30m", 5400), (" 1H1M1S ", 3661)],
+    [("90s", 90), ("30m", 1800), ("2h", 7200), ("1h30m", 5400), (" 1H1M1S ", 3661)],
 )
 def test_durations(text: str, seconds: float) -> None:
     assert duration_s(text, field="x") == seconds
 
 
 @pytest.mark.parametrize(
-    "text", ["", "m", "-3", "1.5h", "30 m", "1m1h", "0", "0m", "9" * 5000, "9" * 10 + "h"]
+    "text", ["", "m", "-3", "1.5h", "30 m", "1m1h", "0s", "0m", "9" * 10 + "h", "m" * 5000]
 )
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="x: must be a time such as 90s"):
+        duration_s(text, field="x")
+
+
+@pytest.mark.parametrize("text", ["30", " 30 ", "0"])
+def test_a_duration_has_a_unit(text: str) -> None:
+    number = text.strip()
+    with pytest.raises(UsageError, match=rf"x: must have a unit, got .*; give {number}s or {number}m$"):
         duration_s(text, field="x")

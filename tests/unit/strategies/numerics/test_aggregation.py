@@ -147,6 +147,18 @@ def assert_equal(got: Vector, expected: Vector, rows: Vector, name: str) -> None
     assert error <= 1e-10 * largest / 2, (name, got, expected)
 
 
+def test_the_last_round_of_bulyan_counts_a_neighbour() -> None:
+    """Seven rows, one faulty: three are left for the fifth round, and the first of them is the outlier."""
+    rows = np.array([[-90.0], [0.0], [0.1], [0.3], [0.7], [1.5], [3.1]])
+    aggregation = Aggregation.of({"rule": "bulyan", "pre": "none", "f": 1}, 7)
+    assert aggregation is not None
+    chosen = bulyan_choice(rows, 1)
+    assert 0 not in chosen
+    median = np.median(rows[chosen])
+    nearest = sorted(rows[chosen][:, 0], key=lambda value: abs(value - median))[:3]
+    np.testing.assert_allclose(aggregate_of(aggregation, 1)(rows), [np.mean(nearest)], rtol=1e-12)
+
+
 def test_bulyan_of_aggregathor_makes_two_rounds_less() -> None:
     aggregation = asked("bulyan", variant="aggregathor")
     rows = inputs(aggregation.n)["normal"]
@@ -385,7 +397,7 @@ def bulyan_choice(rows: Vector, f: int) -> list[int]:
     squares = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
     left, chosen = list(range(len(rows))), []
     while len(chosen) < len(rows) - 2 * f:
-        scores = np.sort(squares[np.ix_(left, left)], axis=1)[:, 1 : max(len(left) - f - 1, 1)].sum(axis=1)
+        scores = np.sort(squares[np.ix_(left, left)], axis=1)[:, 1 : max(len(left) - f - 1, 2)].sum(axis=1)
         best = np.flatnonzero(scores == scores.min())
         first = min((left[i] for i in best), key=lambda i: tuple(rows[i]))
         chosen.append(first)
