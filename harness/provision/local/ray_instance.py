@@ -1,5 +1,6 @@
 """A Ray instance of the run's own on this machine, and its end."""
 
+import fcntl
 import os
 import signal
 import threading
@@ -66,15 +67,16 @@ def own_ray(folder: Path, *, n_actors: int, log_path: Path) -> Iterator[OwnRay]:
         notes: list[str] = []
 
         def start(temporary: str) -> None:
-            ray.init(
-                address="local",
-                num_cpus=n_actors,
-                include_dashboard=False,
-                object_store_memory=_OBJECT_STORE_BYTES,
-                log_to_driver=False,
-                # One further down, since Ray opens the folder it is given to everybody.
-                _temp_dir=str(folder / temporary),
-            )
+            with _alone(folder.parent):
+                ray.init(
+                    address="local",
+                    num_cpus=n_actors,
+                    include_dashboard=False,
+                    object_store_memory=_OBJECT_STORE_BYTES,
+                    log_to_driver=False,
+                    # One further down, since Ray opens the folder it is given to everybody.
+                    _temp_dir=str(folder / temporary),
+                )
 
         try:
             try:
@@ -96,6 +98,18 @@ def own_ray(folder: Path, *, n_actors: int, log_path: Path) -> Iterator[OwnRay]:
             ) from error
         _hear_terminations(on_terminate)  # Ray installs a handler of its own
         yield OwnRay(servers=_children(_SERVER_NAMES), notes=tuple(notes))
+
+
+@contextmanager
+def _alone(base: Path) -> Iterator[None]:
+    """Wait until no other run of this user starts Ray: several at once are too slow for its time-out."""
+    with ExitStack() as stack:
+        with suppress(OSError):  # somebody else's file: go on beside the others
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+            lock = os.open(base / f"stratbench-{os.getuid()}.lock", flags, 0o600)
+            stack.callback(os.close, lock)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _end_attendants(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """How often Ray is started; tests of a real one are in integration/."""
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 import ray
 
 from harness.provision.failures import ProvisionError
-from harness.provision.local.ray_instance import own_ray
+from harness.provision.local.ray_instance import _alone, own_ray
 
 OUT_OF_TIME = "The current node timed out during startup. This could happen because"
 
@@ -62,3 +63,10 @@ def test_any_other_start_that_fails_is_an_error(
     ):
         pass
     assert starts == []
+
+
+def test_only_one_run_at_a_time_starts_ray(tmp_path: Path) -> None:
+    with _alone(tmp_path), (tmp_path / f"stratbench-{os.getuid()}.lock").open() as lock:
+        pytest.raises(BlockingIOError, fcntl.flock, lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with (tmp_path / f"stratbench-{os.getuid()}.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
