@@ -265,7 +265,7 @@ RUN_COMMANDS = (
 )
 
 
-def _nightly(name: str, *arguments: str) -> Command:
+def _nightly(name: str, *arguments: str, page: str = "trend.html") -> Command:
     return Command(
         name=f"nightly {name}",
         arguments=lambda p: (
@@ -275,7 +275,7 @@ def _nightly(name: str, *arguments: str) -> Command:
             str(p.store),
             *(argument.format(root=p.root) for argument in arguments),
         ),
-        writes=lambda p: (p.store / "trend.html", p.root / "m.prom"),
+        writes=lambda p: (p.store / page, p.root / "m.prom"),
     )
 
 
@@ -283,7 +283,7 @@ STORE_COMMANDS = (
     _nightly("run", "--no-isolation"),
     _nightly("--import", "--import", "{root}/other"),
     _nightly("--replay", "--replay", _name(N_NIGHTS - 1)),
-    _nightly("--replay of before", "--replay", _name(N_NIGHTS - 3)),
+    _nightly("--replay of before", "--replay", _name(N_NIGHTS - 3), page=f"night-{_name(N_NIGHTS - 3)}.html"),
     _nightly("--prometheus", "--replay", _name(N_NIGHTS - 1), "--prometheus", "{root}/m.prom"),
     _nightly("--ack", "--ack", "s1", "--reason", "known"),
     _nightly("--bisect", "--bisect", "s1", "--no-isolation"),

@@ -51,6 +51,9 @@ def require_sound(connection: sqlite3.Connection, path: Path) -> None:
         first = connection.execute(check).fetchone()
         if first is not None and first[0] != "ok":
             raise damaged(path, " ".join(map(str, first)))
+    odd = "SELECT case_id FROM known WHERE typeof(case_id) != 'text' OR typeof(reason) != 'text'"
+    if connection.execute(odd).fetchone() is not None:
+        raise damaged(path, "what is known of a case is no text")
     for night in _nights(connection):
         why = _why_unsound(night)
         if why is not None:
