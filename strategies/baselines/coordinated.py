@@ -8,9 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from strategies.baselines.replica_boundary import Gradient, ReplicaBoundary, in_replica
+from strategies.baselines.variables import refused_by_tensorflow
 from strategies.capture.tracing import Body
-from strategies.errors import UnsupportedError
-from strategies.user_errors import described
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -79,13 +78,8 @@ class CoordinatedStep:
         Raises:
             UnsupportedError: TensorFlow's strategy refuses the step; the message says why.
         """
-        try:
+        with refused_by_tensorflow():
             self._closure.get_concrete_function(tf.data.IteratorSpec(self._spec))
-        except Exception as error:
-            raise UnsupportedError(
-                f"train step: TensorFlow's strategy must be able to trace it, got {described(error)}; leave "
-                "this strategy out for this workload"
-            ) from error
 
     def feed(self, batches: Sequence[Sequence[Array]]) -> None:
         """Lay each worker's shares of global batches ready there; steps take them in turn from the first."""

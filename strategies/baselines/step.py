@@ -7,10 +7,9 @@ import numpy as np
 import tensorflow as tf
 
 from strategies.baselines.replica_boundary import Gradient, ReplicaBoundary, in_replica
+from strategies.baselines.variables import refused_by_tensorflow
 from strategies.capture.tracing import Body
-from strategies.errors import UnsupportedError
 from strategies.topology import Replica
-from strategies.user_errors import described
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -59,13 +58,8 @@ class DistributedStep:
         n = sum(r.examples for r in self._replicas.values())
         specs = tf.nest.flatten(self._structure)
         empty = [np.zeros((n, *s.shape), s.dtype.as_numpy_dtype) for s in specs]
-        try:
+        with refused_by_tensorflow():
             self._train.get_concrete_function(self.placed(empty), self.weight)
-        except Exception as error:
-            raise UnsupportedError(
-                f"train step: TensorFlow's strategy must be able to trace it, got {described(error)}; leave "
-                "this strategy out for this workload"
-            ) from error
 
     def placed(self, batch: Sequence[Array]) -> tf.distribute.DistributedValues:
         """This worker's examples of a batch, laid out for its replicas."""

@@ -3,11 +3,10 @@
 import gc
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 from weakref import ref
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -45,33 +44,59 @@ def recorded() -> Iterator[list[tf.Variable]]:
     kept += [variable for each in made if (variable := each()) is not None]
 
 
+@contextmanager
+def refused_by_tensorflow() -> Iterator[None]:
+    """Raise what a step raises under TensorFlow's strategy as a refusal.
+
+    Raises:
+        UnsupportedError: the step fails; the message says why.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise UnsupportedError(
+            f"train step: TensorFlow's strategy must be able to trace it, got {described(error)}; leave "
+            "this strategy out for this workload"
+        ) from error
+
+
 def made_when_traced(
     body: Callable[[object], object], structure: object, n_examples: int, distribution: tf.distribute.Strategy
 ) -> list[tf.Variable]:
     """Variables that a step makes when it is first called, as metrics do, made before replicas are traced.
 
     There TensorFlow could not make them: a copy begins with what the first one holds. So the step is traced
-    here, and never run, with the making of Keras variables put off; all other work on them is left to it.
+    here, and never run, with its variables made outside of the trace.
 
     Args:
         structure: of one example, without the batch axis. n_examples: in a batch, -1 for any number.
     Raises:
-        UnsupportedError: it cannot be traced so.
+        UnsupportedError: the step fails.
     """
     size = None if n_examples < 0 else n_examples
     specs = tf.nest.map_structure(lambda s: tf.TensorSpec((size, *s.shape), s.dtype), structure)
-    with ExitStack() as put_off:
-        put_off.enter_context(keras.StatelessScope())
+    made: list[tf.Variable] = []
+    making = False
+
+    def outside(create: "tf.types.experimental.GenericFunction", **settings: object) -> tf.Variable:
+        nonlocal making
+        if making:  # one that the distributed variable consists of
+            return create(**settings)
+        making = True
         try:
-            tf.function(lambda batch: (body(batch), None)[1]).get_concrete_function(specs)
-        except Exception as error:
-            raise UnsupportedError(
-                f"train step: TensorFlow's strategy must have all variables before replicas are traced, got "
-                f"{described(error)}; create them in train_step()"
-            ) from error
-        with distribution.scope(), recorded() as variables:
-            put_off.close()
-    return variables
+            with tf.init_scope(), distribution.scope():
+                made.append(tf.Variable(**settings))
+        finally:
+            making = False
+        return made[-1]
+
+    def traced(batch: object) -> None:
+        with tf.variable_creator_scope(outside):
+            body(batch)
+
+    with refused_by_tensorflow():
+        tf.function(traced).get_concrete_function(specs)
+    return made
 
 
 def matched(

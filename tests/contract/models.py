@@ -71,6 +71,7 @@ SEQUENCES: Mapping[str, Callable[[], Model]] = {
     "penalised": sequence_models.penalised,
     "thrice": sequence_models.thrice,
     "noisy": sequence_models.noisy,
+    "noisy-labels": sequence_models.noisy_labels,
     "spectral-critic": sequence_models.spectral_critic,
 }
 OWN: Mapping[str, Callable[[], Model]] = {

@@ -105,6 +105,33 @@ def noisy():
     return on_rows(train, owned=[w, other])
 
 
+def noisy_labels():
+    """Two networks whose optimizers count their updates, each against labels with noise of its own."""
+    generator = keras.Sequential([keras.Input((3,)), layers.Dense(4, activation="tanh"), layers.Dense(3)])
+    critic = keras.Sequential([keras.Input((3,)), layers.Dense(4, activation="tanh"), layers.Dense(1)])
+    first, second = K.Adam(0.02), K.Adam(0.01)
+    first.build(critic.trainable_variables)
+    second.build(generator.trainable_variables)
+
+    @tf.function
+    def train(x):
+        latent = tf.random.normal(tf.shape(x), seed=5)
+        with tf.GradientTape() as tape:
+            real, fake = critic(x), critic(generator(latent))
+            label = 1.0 - 0.2 * tf.random.uniform(tf.shape(real), seed=6)
+            loss = tf.reduce_mean((real - label) ** 2 + (fake + label) ** 2)
+        first.apply(tape.gradient(loss, critic.trainable_variables), critic.trainable_variables)
+        with tf.GradientTape() as tape:
+            fake = critic(generator(latent))
+            label = 1.0 - 0.1 * tf.random.uniform(tf.shape(fake), seed=7)
+            fooled = tf.reduce_mean((fake - label) ** 2)
+        second.apply(tape.gradient(fooled, generator.trainable_variables), generator.trainable_variables)
+        return fooled
+
+    owned = [*critic.variables, *generator.variables, *first.variables, *second.variables]
+    return on_rows(train, owned=owned)
+
+
 def thrice():
     """Three updates of a table of which rows are looked up, each from what the last one left."""
     table, head = variable("table", 6, 3), variable("head", 3, N_CLASSES)

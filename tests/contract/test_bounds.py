@@ -1,5 +1,6 @@
 """Compressed strategies are held to the bounds that their compressors state, and mistakes leave these."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,9 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(240)]
 pytest.importorskip("tensorflow")
 
 import keras
+import tensorflow as tf
 from cases import Case, case_of_model
+from model import N_CLASSES, Model, mean_cross_entropy, on_labelled
 from test_model_types import biased_convolution
 from test_mutations import After, one_shard_less, reweighted
 
@@ -67,6 +70,48 @@ def test_what_rounding_cannot_make_is_noticed_where_it_hides_the_rest(shared, mo
     found = bounded(case, plan)
     assert found.within is False
     assert "conv/bias" in found.reason
+
+
+def low_rank() -> Model:
+    """A low-rank update of a kernel: its second factor begins at zero, and so the gradient of the first."""
+    dense = keras.layers.Dense(N_CLASSES, name="frozen")
+    dense.build((None, 3))
+    dense.enable_lora(2)
+    optimizer = keras.optimizers.SGD(0.2)
+    optimizer.build(dense.trainable_variables)
+
+    @tf.function
+    def train(batch):
+        with tf.GradientTape() as tape:
+            loss = mean_cross_entropy(batch[1], dense(batch[0]))
+        variables = dense.trainable_variables
+        optimizer.apply(tape.gradient(loss, variables), variables)
+        return loss
+
+    return on_labelled(train, owned=[*dense.variables, *optimizer.variables])
+
+
+@pytest.mark.parametrize("lost", [None, 0, 1, 2])
+@pytest.mark.parametrize("compressor", ["topk", "fp16-ef"])
+def test_a_step_without_a_gradient_hides_no_other(shared, monkeypatch, compressor, lost):
+    """In a step that is lost nothing is passed on of the variable, or in the first, of no gradient, ones."""
+    keras.backend.clear_session()
+    case = case_of_model(low_rank(), shared / f"low-rank-{compressor}-{lost}")
+    plan, plain, made = plan_of(case, "all-reduce", compressor, (1, 1)), compressed_steps.passed_on, Counter()
+
+    def passed_on(session, step, batch, boundaries):
+        values, loss = plain(session, step, batch, boundaries)
+        n = made[session.program.task]
+        made[session.program.task] += 1
+        factor = [n == lost and b.variable.endswith("lora_kernel_a") for b in boundaries]
+        return [
+            np.zeros_like(v) + (n == 0) if wrong else v for v, wrong in zip(values, factor, strict=True)
+        ], loss
+
+    monkeypatch.setattr(compressed_steps, "passed_on", passed_on)
+    found = bounded(case, plan)
+    assert found.within is (lost is None), found.reason
+    assert found.undecidable == ()
 
 
 def test_micro_batches_are_compressed_together(cases):

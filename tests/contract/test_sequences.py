@@ -15,8 +15,9 @@ tf = pytest.importorskip("tensorflow")
 from models import ASSIGNING, MODELS, SEQUENCES
 
 from harness.worker.session.capture_store import InitialValues, save
+from harness.worker.verify import step_turns
 from harness.worker.verify.check import make_reference
-from harness.worker.verify.in_process import programs_of
+from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.capture.boundary import raw_variable, variable_name
 from strategies.capture.capture import capture
 from strategies.errors import StrategyError
@@ -27,7 +28,8 @@ from strategies.topology import Topology
 STRATEGIES = ("all-reduce", "ps", "partitioned-ps", "sharded-update", "fully-sharded")
 TOPOLOGIES = ((2, 1), (1, 2), (2, 2))
 # BatchNormalization lets examples meet, and each shard draws its own numbers.
-SEPARABLE = [name for name in (*ASSIGNING, *SEQUENCES) if name not in ("adversarial", "noisy")]
+COUPLED = ("adversarial", "noisy", "noisy-labels")
+SEPARABLE = [name for name in (*ASSIGNING, *SEQUENCES) if name not in COUPLED]
 UPDATES_IN_TURN = "needs all gradients before the first update, got one after it; leave it out"
 
 
@@ -48,6 +50,24 @@ def test_every_level_is_synchronised_in_its_turn(cases, combination):
     verdict = case.check(case.plan(strategy, replicas, **ROWS[strategy][1]))
     worst = max(verdict.variables, key=lambda v: v.update_error)
     assert verdict.equivalent, f"{worst.name} is off by {worst.update_error:.1e}"
+
+
+@pytest.mark.parametrize("strategy", ["all-reduce", "ps", "sharded-update", "fully-sharded"])
+def test_all_turns_of_the_reference_have_the_same_draws(cases, monkeypatch, strategy):
+    """An optimizer that counts its updates waits for gradients, and has a later turn make them once more."""
+    case = cases.model("noisy-labels")
+    plan = case.plan(strategy, (2, 1))
+    assert case.check(plan).equivalent
+
+
+def test_draws_of_another_turn_are_noticed(cases, monkeypatch):
+    case = cases.model("noisy-labels")
+    plan = case.plan("all-reduce", (2, 1))
+    monkeypatch.setattr(step_turns, "_draws", lambda _: frozenset())
+    wrong = make_reference(case.step, case.initial, case.topology((2, 1)), case.batches)
+    with InProcessCluster(programs_of(case.step, plan), case.initial) as cluster:
+        losses = cluster.steps(case.batches)
+        assert wrong.yardstick.judge(cluster.read(), losses).equivalent is False
 
 
 @pytest.mark.parametrize("strategy", ["all-reduce", "ps"])

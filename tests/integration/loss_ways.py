@@ -12,6 +12,30 @@ BATCH = 13
 RATE = 0.05
 
 
+class Penalty(keras.layers.Layer):
+    def call(self, inputs):
+        self.add_loss(0.1 * tf.reduce_mean(inputs**2))
+        return inputs
+
+
+class Penalized(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.hidden = keras.layers.Dense(3, kernel_regularizer="l2", activity_regularizer="l1")
+        self.penalty = Penalty()
+        self.out = keras.layers.Dense(1)
+
+    def call(self, inputs):
+        return self.out(self.penalty(self.hidden(inputs)))
+
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(y=data[1], y_pred=self(data[0], training=True))
+        variables = self.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        return {"loss": loss}
+
+
 class Regression:
     name = "regression"
     batch_size = BATCH
@@ -109,14 +133,21 @@ class Regression:
 
     def regularized(self):
         """Once from layers' own regularizers, once from `add_loss`."""
-
-        class Penalty(keras.layers.Layer):
-            def call(self, inputs):
-                self.add_loss(0.1 * tf.reduce_mean(inputs**2))
-                return inputs
-
         self.model = self._compiled(keras.layers.Dense(1, kernel_regularizer="l2"), Penalty())
         return lambda batch: self.model.compute_loss(*batch, self.model(batch[0]), training=True)
+
+    def compiled_with_regularizers(self):
+        return self._compiled(
+            keras.layers.Dense(3, kernel_regularizer="l2", bias_regularizer="l1", activity_regularizer="l2"),
+            Penalty(),
+            keras.layers.Dense(1, kernel_regularizer=keras.regularizers.L1L2(0.02, 0.03)),
+        )
+
+    def model_that_builds_itself_in_its_step(self):
+        """And adds to its loss, by its layers' regularizers and by `add_loss`."""
+        model = Penalized()
+        model.compile(optimizer=self.optimizer, loss="mse")
+        return model
 
     def scaled_regularization(self):
         def loss(batch):
@@ -124,6 +155,21 @@ class Regression:
             return tf.nn.compute_average_loss(self._squares(batch)) + tf.nn.scale_regularization_loss(penalty)
 
         return loss
+
+    def failing_under_a_strategy(self):
+        model = self._compiled()
+
+        def loss(batch):
+            if tf.distribute.has_strategy():
+                return batch.no_such_thing
+            return model.compute_loss(*batch, model(batch[0], training=True))
+
+        return loss
+
+    def failing_to_be_made_under_a_strategy(self):
+        if tf.distribute.has_strategy():
+            return tf.distribute.get_strategy().no_such_thing
+        return self.loss_object()
 
     def loss_scaled_by_the_optimizer(self):
         self.optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(RATE), initial_scale=8.0)

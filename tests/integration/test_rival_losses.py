@@ -8,6 +8,7 @@ from rival_processes import SERVERS, make_ready, started
 
 from harness.cluster.shape import ClusterShape
 from harness.equivalence.verdict import Verdict
+from harness.errors import CaseError
 from harness.experiment.cases import Case
 from harness.experiment.references import WorkloadRef, parse_strategy
 from harness.provision.local.child_process import child_process
@@ -35,16 +36,29 @@ WAYS = (
     "loss_scaled_by_the_optimizer",
     "whole_step",
     "compiled_model",
+    "compiled_with_regularizers",
     "train_step_of_a_model",
+    "model_that_builds_itself_in_its_step",
     "synchronized_layer",
     "under_a_policy_of_its_own",
 )
 # Where there is one replica, nobody divides by their number.
-OF_ONE = ("loss_object", "whole_step", "under_a_policy_of_its_own")
+OF_ONE = (
+    "loss_object",
+    "whole_step",
+    "under_a_policy_of_its_own",
+    "compiled_with_regularizers",
+    "model_that_builds_itself_in_its_step",
+)
 # CentralStorageStrategy refuses what replicas assign by themselves.
 ASSIGNING = ("loss_scaled_by_the_optimizer", "synchronized_layer")
 # Of a metric's sum that Keras assigns anew, it adds up what all replicas assign: what was there counts twice.
-COUNTED_TWICE = ("compiled_model", "computed_of_two_outputs", "train_step_of_a_model")
+COUNTED_TWICE = (
+    "compiled_model",
+    "compiled_with_regularizers",
+    "computed_of_two_outputs",
+    "train_step_of_a_model",
+)
 RIVALS = {
     "tf-one-device": ((1, 1), OF_ONE),
     "tf-mirrored": ((1, 2), WAYS),
@@ -101,3 +115,13 @@ def test_central_storage_counts_what_metrics_hold_more_than_once(captures: Captu
             wrong = [v.name for v in verdict.variables if v.wrong]
             assert wrong
             assert all(name.endswith(("total", "count")) for name in wrong), wrong
+
+
+@pytest.mark.parametrize("way", ["failing_under_a_strategy", "failing_to_be_made_under_a_strategy"])
+def test_what_a_step_raises_is_shown_as_it_is(captures: Captures, way: str, tmp_path: Path) -> None:
+    case = case_of("tf-mirrored", (1, 2), way=way)
+    with (
+        started(planned(captures, case)[1], tmp_path) as processes,
+        pytest.raises(CaseError, match=r"AttributeError: .*'no_such_thing'"),
+    ):
+        verdict_of(captures, case, processes)

@@ -42,6 +42,7 @@ from strategies.topology import Shard, Topology
 class _Loss:
     """What a step lost of a gradient beside what it may lose, as ℓ2 norms; `scale` is that of all of it."""
 
+    step: int
     what: str
     error: float
     bound: float
@@ -58,7 +59,7 @@ class BoundMeter:
     eps: float
     _losses: dict[Gradient, list[_Loss]] = field(default_factory=dict)
     _totals: dict[tuple[Gradient, int], Array] = field(default_factory=dict)
-    _floors: dict[Gradient, float] = field(default_factory=dict)
+    _floors: dict[tuple[Gradient, int], float] = field(default_factory=dict)
 
     def combine(
         self, rounding: Rounding, n: int, shards: Sequence[Shard], crossed: Sequence[Mapping[str, Crossed]]
@@ -77,7 +78,7 @@ class BoundMeter:
                 self._measure(gradient, n, node, brought)
             else:
                 apart = _norm(sum(brought.values()) - self._totals[gradient, n])
-                self._floors[gradient] = max(self._floors.get(gradient, 0.0), apart)
+                self._floors[gradient, n] = max(self._floors.get((gradient, n), 0.0), apart)
             kind = crossed[0][b.values][0].dtype
             taken[b.values] = (joined(self.compressed.passed[n][gradient]).astype(kind), None)
         return taken
@@ -88,22 +89,22 @@ class BoundMeter:
         Args:
             given_sums: on the strategy's state, of references that updated with its sums.
         """
-        hidden: dict[Gradient, None] = {}
+        hidden: dict[tuple[Gradient, int], None] = {}
         beyond: list[_Loss] = []
         for gradient, losses in self._losses.items():
             n_steps = len(self.compressed.passed)
             for loss in losses:
                 slack = (
-                    NOISE_FACTOR * self._floors.get(gradient, 0.0)
+                    NOISE_FACTOR * self._floors.get((gradient, loss.step), 0.0)
                     + STEP_FACTOR * n_steps * self.eps * loss.scale
                 )
                 if not isfinite(slack) or slack > DECIDABLE_TOLERANCE * loss.scale:
-                    hidden[gradient] = None
+                    hidden[gradient, loss.step] = None
                     # Rounding may hide what was lost, but not what it cannot make.
                     slack *= BEYOND_ROUNDING
                 if isfinite(slack) and not loss.error <= loss.bound + slack:
                     beyond.append(loss)
-        undecidable = tuple(dict.fromkeys([*(name for name, _ in hidden), *given_sums.undecidable]))
+        undecidable = tuple(dict.fromkeys([*(name for (name, _), _ in hidden), *given_sums.undecidable]))
         if beyond:
             loss = beyond[0]
             return BoundVerdict(
@@ -119,10 +120,14 @@ class BoundMeter:
             )
         return self._judged(hidden, undecidable)
 
-    def _judged(self, hidden: Collection[Gradient], undecidable: tuple[str, ...]) -> BoundVerdict:
-        """The answer where nothing is wrong, by the share of elements of which rounding hides nothing."""
-        n_of = {gradient: self._totals[gradient, 0].size for gradient in self._losses}
-        share = 1 - sum(n_of[gradient] for gradient in hidden) / max(1, sum(n_of.values()))
+    def _judged(self, hidden: Collection[tuple[Gradient, int]], undecidable: tuple[str, ...]) -> BoundVerdict:
+        """The answer where nothing is wrong, by the share of elements of which rounding hides nothing.
+
+        Args:
+            hidden: gradients and their steps: one that rounding hides in a step may be seen in all others.
+        """
+        n_elements = sum(total.size for total in self._totals.values())
+        share = 1 - sum(self._totals[each].size for each in hidden) / max(1, n_elements)
         if share >= DECIDABLE_SHARE:
             return BoundVerdict(within=True, reason=None, undecidable=undecidable)
         way_out = "; verify with --dtype float64" if self.eps > FLOAT64_EPS else ""
@@ -153,12 +158,13 @@ class BoundMeter:
         for part, passed in self.compressed.passed[n][gradient]:
             where = f"step {n}: " + (name if part is None else f"part {part.index} of {name}")
             self._losses.setdefault(gradient, []).extend(
-                _losses(codec, where, passed, _of_part(meant, part), _of_part(kept, part), scale)
+                _losses(codec, n, where, passed, _of_part(meant, part), _of_part(kept, part), scale)
             )
 
 
 def _losses(
     codec: Codec,
+    n: int,
     where: str,
     passed: Array,
     meant: Mapping[int, Array],
@@ -181,12 +187,14 @@ def _losses(
             continue
         # What is kept is not lost: only additions on the wire may lose anything then.
         yield _Loss(
+            step=n,
             what=f"{where}, of which replica {rank} keeps a part,",
             error=_norm(kept[rank]),
             bound=codec.loss_bound(own),
             scale=scale,
         )
     yield _Loss(
+        step=n,
         what=f"{where}, summed,",
         error=_norm(passed + sum(kept.values()) - sum(sent)),
         bound=bound,

@@ -206,7 +206,7 @@ class ShardSteps:
             for result in self._step.results
         )
         self.crossed = [self._turns.crossed(own) for own in fetched]
-        self._drawn = {ref: fetched[0][ref] for ref in self._turns.drawn_again}
+        self._drawn = {ref: fetched[0][ref] for ref in self._turns.draws}
         self.beside = [{ref: own[ref] for ref in self._beside} for own in fetched]
         loss = self._step.losses[0]
         self.losses = [float(own[loss.tensor]) for own in fetched]

@@ -1,6 +1,6 @@
 """Turns of a reference step: what is fetched, run and fed once the boundaries before it are crossed."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.equivalence.yardstick import Array
@@ -22,8 +22,8 @@ class StepTurns:
         sources: boundary → what crosses it in a shard: tensors of values and row ids, None where it is dense.
         fetches: tensor → its turn.
         replica_targets: target that each shard runs itself → its turn.
-        draws: those from states of ops, which no second run repeats.
-        drawn_again: those of them that updates would draw anew, as they wait for reads that need them.
+        draws: those from states of ops. No second run repeats them, and a later turn, or an update, may bring
+            about forward again: what is fed still runs for a node that waits for it.
     """
 
     boundaries: tuple[Boundary, ...]
@@ -31,7 +31,6 @@ class StepTurns:
     fetches: Mapping[str, int]
     replica_targets: Mapping[str, int]
     draws: frozenset[str]
-    drawn_again: frozenset[str]
     n_turns: int
 
     @classmethod
@@ -52,8 +51,7 @@ class StepTurns:
         levels = levels_of(
             step.graph, {n for b in step.boundaries for n in (b.values, b.indices) if n is not None}
         )
-        drawn_again = _draws(step, _before_updates(step))
-        draws = drawn_again | (_draws(step, passing(step)) if step.n_levels > 1 else frozenset())
+        draws = _draws(step)
         refs = [step.losses[0].tensor, *(result.tensor for result in step.results), *beside]
         refs += [ref for source in sources.values() for ref in source if ref is not None]
         fetches = {ref: levels[producer(ref)] + 1 for ref in [*refs, *sorted(draws)]}
@@ -64,7 +62,6 @@ class StepTurns:
             fetches=fetches,
             replica_targets=targets,
             draws=draws,
-            drawn_again=drawn_again,
             n_turns=max(*fetches.values(), *targets.values(), 1),
         )
 
@@ -89,18 +86,17 @@ class StepTurns:
         return fed
 
 
-def _draws(step: TrainGraph, needed: Collection[str]) -> frozenset[str]:
-    """Tensors that ops draw from states of their own, of these nodes."""
-    drawing = {n.name for n in step.graph.nodes if n.name in needed and draws_from_op(n)}
+def _draws(step: TrainGraph) -> frozenset[str]:
+    """Tensors that ops of a step draw from states of their own."""
+    drawing = {n.name for n in step.graph.nodes if draws_from_op(n)}
+    if not drawing:
+        return frozenset()
+    targets = [*step.state_targets, *(target for region in step.regions for target in region.targets)]
+    needed = passing(step) | ancestors(step.graph, targets)
     return frozenset(
         ref
         for node in step.graph.nodes
-        for ref in node.inputs
-        if not ref.startswith("^") and producer(ref) in drawing
+        if node.name in needed
+        for ref in node.data_inputs
+        if producer(ref) in drawing
     )
-
-
-def _before_updates(step: TrainGraph) -> set[str]:
-    """What updates need, or wait for, of forward and backward."""
-    crossing = {n for b in step.boundaries for n in (b.values, b.indices) if n is not None}
-    return ancestors(step.graph, [t for r in step.regions for t in r.targets], stop=crossing)

@@ -8,6 +8,7 @@ from harness.experiment.cases import Case
 from strategies.errors import UnsupportedError
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.variable import Variable
+from strategies.user_errors import described
 
 if TYPE_CHECKING:
     import keras
@@ -62,7 +63,7 @@ def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, capture
     """Build a workload anew in the scope of a strategy, under the policy of the case's precision.
 
     Raises:
-        UnsupportedError: its step makes variables in a way that is none under a strategy.
+        UnsupportedError: its code fails in that scope.
     """
     import keras
 
@@ -80,9 +81,15 @@ def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, capture
     structure = workload.dataset(seed).element_spec
     keras.utils.set_random_seed(seed)
     with policy_of(case.computation.precision), distribution.scope(), recorded() as variables:
-        step = step_in_precision(
-            step_of(workload, structure).step, case.computation.precision, case.workload_name
-        )
+        try:
+            made = step_of(workload, structure).step
+        except Exception as error:
+            # The same code has made a step to capture.
+            raise UnsupportedError(
+                "train_step() must return a step in the scope of TensorFlow's strategy, too, got "
+                f"{described(error)}"
+            ) from error
+        step = step_in_precision(made, case.computation.precision, case.workload_name)
         body = _under_policy(keras.config.dtype_policy(), body_of(step))
     n_examples = (captured.batch[0].shape.dims or (-1,))[0]
     boundary = ReplicaBoundary([b.values for b in captured.gradients()], captured.losses[0], n_examples)
