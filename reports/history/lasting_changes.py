@@ -28,9 +28,9 @@ _SAME_NIGHTS = 7
 _LEVEL_NIGHTS, _CLIP, _BACK = 30, 4.0, 5.0
 """Nights that a level is taken from; standard deviations that one night counts at most, and that a level must
 be nearer to the one before."""
-_CLIP_EARLIER, _LEAST_GAIN = 3.46, 6.0
+_CLIP_EARLIER, _LEAST_GAIN = 3.46, 4.0
 """Standard deviations that a night counts at most, and the gain below which no step is confirmed."""
-_BEFORE_LENGTHS = (10, 30)
+_BEFORE_LENGTHS = (10, 30, 90)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
