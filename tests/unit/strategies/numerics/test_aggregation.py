@@ -148,15 +148,12 @@ def assert_equal(got: Vector, expected: Vector, rows: Vector, name: str) -> None
 
 
 def test_the_last_round_of_bulyan_counts_a_neighbour() -> None:
-    """Seven rows, one faulty: three are left for the fifth round, and the first of them is the outlier."""
-    rows = np.array([[-90.0], [0.0], [0.1], [0.3], [0.7], [1.5], [3.1]])
+    """Of -90, 20 and 40, left for the fifth round, 20 is chosen, so that the median is 2 and not 1."""
+    rows = np.array([[-90.0], [0.0], [1.0], [2.0], [3.0], [20.0], [40.0]])
     aggregation = Aggregation.of({"rule": "bulyan", "pre": "none", "f": 1}, 7)
     assert aggregation is not None
-    chosen = bulyan_choice(rows, 1)
-    assert 0 not in chosen
-    median = np.median(rows[chosen])
-    nearest = sorted(rows[chosen][:, 0], key=lambda value: abs(value - median))[:3]
-    np.testing.assert_allclose(aggregate_of(aggregation, 1)(rows), [np.mean(nearest)], rtol=1e-12)
+    np.testing.assert_allclose(aggregate_of(aggregation, 1)(rows), [np.mean([1.0, 2.0, 3.0])], rtol=1e-12)
+    np.testing.assert_allclose(reference(rows, aggregation), [2.0], rtol=1e-12)
 
 
 def test_bulyan_of_aggregathor_makes_two_rounds_less() -> None:
