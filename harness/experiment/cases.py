@@ -31,9 +31,9 @@ from strategies.plan.execution import Execution
 
 _BATCH_SIZE = "batch_size"
 CONTROL = "none"
+"""The strategy that computes as much as others and sends nothing."""
 FUSED = "fused_update"
 MERGING = "merge_rows"
-"""The strategy that computes as much as others and sends nothing."""
 TWIN = "aa"
 """In place of a parameter, in the name of a case that is the baseline once more."""
 
@@ -226,7 +226,7 @@ def _missing_controls(cases: Sequence[Case]) -> tuple[Case, ...]:
 
 
 def _update_params(case: Case) -> dict[str, Scalar]:
-    """What a control needs to make its updates as a case does."""
+    """Parameters with which a control makes its updates as a case does."""
     fused = {} if Execution.of(case.chosen.params).fused_update else {FUSED: False}
     merging = {name: value for name, value in case.strategy.params.items() if name == MERGING and value}
     return {**fused, **merging}

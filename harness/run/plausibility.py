@@ -73,7 +73,7 @@ def implausible_rate(
 def payload_is_bound(plan: Plan) -> bool:
     """Whether the predicted payload is the most that can move.
 
-    How many rows do is known only in the step, and so is how often a backup worker is left out of one.
+    The number of rows is known only in the step, and so is how often a backup worker is left out of one.
     """
     if plan.execution.backup:
         return True

@@ -256,6 +256,7 @@ def _alike(record: Record) -> tuple[object, ...]:
         record.replicas,
         record.batch_size,
         bool(record.fused_update),
+        record.strategy_params.get("merge_rows") is True,
         record.repeat,
         method and (method.cores_per_worker, method.memory_per_worker_bytes),
         method and (method.precision, method.xla),

@@ -91,8 +91,8 @@ def row_notes(row: Row) -> list[str]:
         )
     if row.payload_is_bound:
         notes.append(
-            f"For {row.strategy}: its payload is an upper bound, since how many rows of sparse gradients "
-            "differ is known only in the step."
+            f"For {row.strategy}: its payload is an upper bound, since the rows of sparse gradients are "
+            "counted only in the step."
         )
     below = row.tcp_bytes and row.payload_bytes and row.tcp_bytes.value < row.payload_bytes.value
     if not (row.payload_is_bound and below):

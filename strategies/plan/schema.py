@@ -195,7 +195,7 @@ class PlanNode(Frozen):
 
     @property
     def merges_rows(self) -> bool:
-        """Whether rows of equal ids are summed before they travel and before the update."""
+        """True if rows of equal ids are summed before they travel and before the update."""
         return self.sparse_duplicates in ("merged", "merged (linear)")
 
     def n_members(self, topology: Topology) -> int:
@@ -256,7 +256,7 @@ class Plan(Frozen):
 
     @property
     def sparse_duplicates(self) -> SparseDuplicates | None:
-        """What becomes of rows of equal ids: `kept` if any variable's are; None without sparse gradients."""
+        """Treatment of rows of equal ids: `kept` if any variable's are; None without sparse gradients."""
         there = {node.sparse_duplicates for node in self.nodes}
         return next((each for each in get_args(SparseDuplicates) if each in there), None)
 

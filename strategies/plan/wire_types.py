@@ -36,5 +36,5 @@ class WireTypes:
         return self.vector or DType(dtype)
 
     def of_rows(self, dtype: str) -> DType:
-        """Of rows on their way to a server, which the worker casts before it sends them."""
+        """Type of rows on their way to a server; the worker casts them before it sends them."""
         return self.vector or (accumulated_type(dtype) if self.are_accumulated else DType(dtype))

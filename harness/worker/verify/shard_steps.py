@@ -213,7 +213,7 @@ class ShardSteps:
         return self._sums.of_losses(self.losses, shards, loss.reduction), combined
 
     def _crossed(self, b: Boundary, brought: Sequence[Crossed], shards: Sequence[Shard]) -> Crossed:
-        """What all shards together send across a boundary, as the update takes it."""
+        """Sum of what all shards send across a boundary, as the update takes it."""
         crossed = self._sums.of_boundary(b, brought, shards)
         return merged_rows(*crossed) if self._topology.merges_rows else crossed
 

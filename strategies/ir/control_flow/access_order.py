@@ -47,7 +47,7 @@ class Access:
     branches: Branches
 
     def is_ordered_with(self, other: "Access") -> bool:
-        """Whether one of the two comes first in every run, or never both are in one."""
+        """Return True if one of the two comes first in every run, or no run has both."""
         if self.event & other.before or other.event & self.before:
             return True
         common = self.branches.keys() & other.branches.keys()
@@ -125,7 +125,7 @@ class _Body:
         )
 
     def events(self, ref: str) -> Events:
-        """What comes before whatever takes a tensor, or waits for a node."""
+        """Events before anything that takes a tensor, or waits for a node."""
         if ref[0] == "^":
             return self.done[ref[1:]]
         outputs = self.tensors[producer(ref)]
@@ -297,7 +297,7 @@ def _branches(node: Node, body: _Body, scope: Path) -> Branches:
 
 
 def _one_of(branches: Collection[Events], within: Events) -> Events:
-    """What comes before the end of the branch that runs; what is within the others does not happen."""
+    """Events before the end of the branch that runs; those within the others do not happen."""
     return reduce(and_, branches) | (reduce(or_, branches) & within)
 
 

@@ -105,7 +105,7 @@ def _waits(graph: Graph) -> Iterator[tuple[str, Sequence[str]]]:
 
 
 def _needed(take: Node, graph: Graph) -> int:
-    """How many pushes a take waits for."""
+    """Number of pushes that a take waits for."""
     if take.op == "QueueDequeueV2":
         return 1
     value = graph.by_name[producer(take.inputs[1])].attrs["value"]

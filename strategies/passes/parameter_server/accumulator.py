@@ -12,8 +12,8 @@ from strategies.tf_bridge.snippet import TensorSpec, trace
 
 # An accumulator silently drops a contribution whose step is smaller than the number of updates it has made.
 LAST_STEP = (1 << 63) - 1
-_MOST_ROWS = 1 << 40
-"""Of a variable of unknown length."""
+_MOST_ROWS = 1 << 32
+"""Rows that a variable of unknown length may have."""
 _MOST_HELD = 1 << 10
 """Contributions that an accumulator tells apart before it is emptied, where pushes wait for no update."""
 INT32, INT64, DOUBLE = DType("int32"), DType("int64"), DType("double")
@@ -21,7 +21,7 @@ INT32, INT64, DOUBLE = DType("int32"), DType("int64"), DType("double")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pushed:
-    """What a task is about to push, in the accumulator's types: the whole, or rows and ascending ids."""
+    """Values about to be pushed, in the accumulator's types: the whole, or rows and ascending ids."""
 
     nodes: tuple[Node, ...]
     values: str
@@ -60,7 +60,7 @@ class Accumulator:
 
     @property
     def _keeps_rows(self) -> bool:
-        """Whether rows of equal ids stay apart."""
+        """True if rows of equal ids stay apart."""
         return _keeps_rows(self.boundary)
 
     @property
@@ -88,7 +88,7 @@ class Accumulator:
         return [self.handle, step, *pushed.nodes, *shape, push]
 
     def prepare(self, contribution: Contribution, host: str, first_number: int = 0) -> Pushed:
-        """What comes before a push; rows are laid ready by the task itself, and whole values cast on arrival.
+        """Prepare a push: the task itself lays rows ready; whole values are cast on arrival.
 
         Args:
             first_number: of the first row, where rows of equal ids are kept.
@@ -111,7 +111,7 @@ class Accumulator:
         return Pushed(nodes=(*nodes, *ready), values=rows, ids=ids)
 
     def apply_after_others(self, pushed: Pushed, step: str, after: Iterable[str]) -> tuple[list[Node], Node]:
-        """As `apply`, for contributions that come one after the other, any number of them before a take."""
+        """Do what `apply` does for contributions that come one after the other, any number before a take."""
         after = tuple(after)
         if pushed.ids is None or not self._keeps_rows:
             return self.apply(pushed, step, after)

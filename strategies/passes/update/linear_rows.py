@@ -83,7 +83,7 @@ def _results(
 
 
 def _narrows(node: Node) -> bool:
-    """Whether a cast rounds, so that a sum of casts is not the cast of a sum."""
+    """Return True if a cast rounds, so that a sum of casts is not the cast of a sum."""
     return (str(node.attrs.get("SrcT")), str(node.attrs.get("DstT"))) not in {
         ("float", "float"),
         ("float", "double"),

@@ -17,7 +17,7 @@ class StaticShapes:
         self._scalars: dict[str, bool] = {}
 
     def is_scalar(self, ref: str) -> bool:
-        """Whether a tensor certainly is a scalar."""
+        """Return True if a tensor certainly is a scalar."""
         if ref not in self._scalars:
             self._scalars[ref] = self._is_scalar(ref)
         return self._scalars[ref]
@@ -32,7 +32,7 @@ class StaticShapes:
         )
 
     def is_full(self, ref: str, variable: Variable) -> bool:
-        """Whether a tensor has a variable's shape, given that it is not larger."""
+        """Return True if a tensor, which is not larger than a variable, certainly has its shape."""
         if (known := self._shape(ref)) is not None:
             return known == variable.shape
         node = self._graph.by_name[producer(ref)]
