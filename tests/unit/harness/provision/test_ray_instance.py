@@ -66,7 +66,8 @@ def test_any_other_start_that_fails_is_an_error(
 
 
 def test_only_one_run_at_a_time_starts_ray(tmp_path: Path) -> None:
-    with _alone(tmp_path), (tmp_path / f"stratbench-{os.getuid()}.lock").open() as lock:
-        pytest.raises(BlockingIOError, fcntl.flock, lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    with (tmp_path / f"stratbench-{os.getuid()}.lock").open() as lock:
+    lock_path = tmp_path / f"stratbench-{os.getuid()}.lock"
+    with _alone(tmp_path), lock_path.open() as lock, pytest.raises(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with lock_path.open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
