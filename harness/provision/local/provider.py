@@ -91,7 +91,7 @@ class LocalProvider:
 
     def require(self, shape: ClusterShape) -> None:
         """See `Provider.require`: there is memory for so many workers, and they have their devices."""
-        _refuse_too_many(shape.workers)
+        _require_memory(shape)
         _devices(shape)
 
     @contextmanager
@@ -112,7 +112,7 @@ class LocalProvider:
             ProvisionError: the machine has too little memory for so many or lacks their devices, or Ray does
                 not start.
         """
-        _refuse_too_many(shape.workers)
+        _require_memory(shape)
         own_devices = _devices(shape)
         started_s = time.monotonic()
         log_dir.mkdir(parents=True, exist_ok=True)
@@ -165,10 +165,18 @@ def core_sets(available: Sequence[int], workers: int, cores_per_worker: int) -> 
     ]
 
 
-def _refuse_too_many(n_workers: int) -> None:
+def _require_memory(shape: ClusterShape) -> None:
     total_bytes = machine().memory_bytes
-    needed_bytes = n_workers * _WORKER_BYTES
-    if total_bytes is not None and needed_bytes > total_bytes:
+    if total_bytes is None:
+        return
+    n_workers, needed_bytes = shape.workers, shape.workers * _WORKER_BYTES
+    if (shape.memory_bytes or 0) > total_bytes:
+        raise ProvisionError(
+            f"must fit this machine, which has {total_bytes / 2**30:.1f} GiB, got "
+            f"{(shape.memory_bytes or 0) / 2**30:.1f} GiB; lower it",
+            field="cluster.memory_per_worker",
+        )
+    if needed_bytes > total_bytes:
         raise ProvisionError(
             f"{n_workers} workers on this machine need at least {needed_bytes / 2**30:.0f} GiB of memory, "
             f"got {total_bytes / 2**30:.0f} GiB; lower it",

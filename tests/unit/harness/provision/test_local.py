@@ -30,6 +30,13 @@ def test_reading_the_provider_needs_no_ray() -> None:
     assert subprocess.check_output([sys.executable, "-c", code], env=dict(os.environ)) == b"False\n"
 
 
+def test_a_worker_whose_memory_the_machine_lacks_is_refused() -> None:
+    shape = ClusterShape(workers=1, replicas_per_worker=1, memory_bytes=2**60)
+    with pytest.raises(ProvisionError, match=r"must fit this machine, which has .* GiB; lower it") as refused:
+        LocalProvider().require(shape)
+    assert refused.value.field == "cluster.memory_per_worker"
+
+
 def test_too_many_workers_are_told_of_before_any_is_started() -> None:
     LocalProvider().require(ClusterShape(workers=1, replicas_per_worker=1))
     with pytest.raises(ProvisionError, match="1000000 workers on this machine need at least"):
