@@ -95,7 +95,7 @@ PACKED = "tf-multi-worker-mirrored:communication=ring,bytes_per_pack=1000"
 ONE = "tf-mirrored:cross_device_ops=reduction-to-one-device"
 EXPERIMENT = f"""
 name: rivals-small
-workloads: [digits-cnn, "word-lm:units=8,embedding=4,vocabulary=50,optimizer=sgd",
+workloads: [digits-cnn, "word-lm:units=8,embedding=4,vocabulary=50,optimizer=adagrad",
             "mine.py:Seeded", "mine.py:Whole", "mine.py:Accumulates"]
 strategies: [tf-one-device, tf-mirrored, "{ONE}", tf-central-storage, tf-multi-worker-mirrored,
              "{PACKED}", tf-parameter-server]
@@ -216,7 +216,7 @@ def test_a_lone_worker_with_a_server_computes_what_the_reference_does(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     target = Target(
-        workload=parse_workload("word-lm:units=8,embedding=4,vocabulary=50,optimizer=sgd", field="workload"),
+        workload=parse_workload("word-lm:units=8,embedding=4,vocabulary=50,optimizer=adagrad", field="workload"),
         strategy=parse_strategy(SERVERS, field="strategy"),
         workers=1,
         replicas=1,
