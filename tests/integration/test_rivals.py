@@ -216,7 +216,9 @@ def test_a_lone_worker_with_a_server_computes_what_the_reference_does(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     target = Target(
-        workload=parse_workload("word-lm:units=8,embedding=4,vocabulary=50,optimizer=adagrad", field="workload"),
+        workload=parse_workload(
+            "word-lm:units=8,embedding=4,vocabulary=50,optimizer=adagrad", field="workload"
+        ),
         strategy=parse_strategy(SERVERS, field="strategy"),
         workers=1,
         replicas=1,
