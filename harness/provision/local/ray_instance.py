@@ -4,6 +4,7 @@ import fcntl
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from harness.provision.temporary.reaper import end_processes, processes_of, requ
 _Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 _OBJECT_STORE_BYTES = 256 * 2**20
 _OUT_OF_TIME = "timed out"
+_TURN_S = 600.0  # whoever holds the lock longer is no run that starts
+_CHECK_S = 0.1
 _SERVER_NAMES = ("raylet", "gcs_server")
 # Ray's word for staying on 127.0.0.1: else it asks the network, or the host's name, for an address, which
 # need not be one of this namespace.
@@ -102,14 +105,27 @@ def own_ray(folder: Path, *, n_actors: int, log_path: Path) -> Iterator[OwnRay]:
 
 @contextmanager
 def _alone(base: Path) -> Iterator[None]:
-    """Wait until no other run of this user starts Ray: several at once are too slow for its time-out."""
-    with ExitStack() as stack:
-        with suppress(OSError):  # somebody else's file: go on beside the others
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
-            lock = os.open(base / f"stratbench-{os.getuid()}.lock", flags, 0o600)
-            stack.callback(os.close, lock)
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    """Wait until no other run starts Ray: several at once are too slow for its time-out.
+
+    Args:
+        base: folder that they share, which is locked and stays as it is.
+    """
+    folder = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        limit_s = time.monotonic() + _TURN_S
+        while not _is_locked(folder) and time.monotonic() < limit_s:
+            time.sleep(_CHECK_S)
         yield
+    finally:
+        os.close(folder)
+
+
+def _is_locked(folder: int) -> bool:
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _end_attendants(folder: Path) -> None:

@@ -65,9 +65,10 @@ def test_any_other_start_that_fails_is_an_error(
     assert starts == []
 
 
-def test_only_one_run_at_a_time_starts_ray(tmp_path: Path) -> None:
-    lock_path = tmp_path / f"stratbench-{os.getuid()}.lock"
-    with _alone(tmp_path), lock_path.open() as lock, pytest.raises(BlockingIOError):
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    with lock_path.open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+def test_only_one_run_at_a_time_starts_ray_and_leaves_nothing(tmp_path: Path) -> None:
+    other = os.open(tmp_path, os.O_RDONLY)
+    with _alone(tmp_path), pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(other)
+    assert list(tmp_path.iterdir()) == []
