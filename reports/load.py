@@ -223,6 +223,9 @@ def _records(path: Path, run: object, left_out: list[LeftOut]) -> tuple[Record, 
         reason = error.strerror if isinstance(error, OSError) else error
         why = f"cannot be read ({reason}); there are no more results"
         left_out.append(LeftOut(where=RESULTS, why=why))
+        if not isinstance(error, FileNotFoundError):
+            # Lines that cannot be read are not gone.
+            return tuple(by_repeat.values())
     lost = lost_lines(path / RESULTS, indexed, counts, n_damaged=n_damaged)
     if lost is not None:
         left_out.append(LeftOut(where=RESULTS, why=lost))

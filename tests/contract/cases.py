@@ -89,7 +89,7 @@ class Case:
 
     def check(self, plan: Plan, compiled: Sequence[Compiled] | None = None) -> Verdict:
         """The verdict on a plan, as commands find it."""
-        refer = partial(self._reference_of, plan)
+        refer = partial(self.reference_of, plan)
         return check(self.step, self.initial, plan, self.batches, refer, compiled).verdict
 
     def check_once(self, plan: Plan) -> Verdict:
@@ -108,9 +108,9 @@ class Case:
     def judge(self, cluster: InProcessCluster, plan: Plan) -> Verdict:
         """The verdict on a cluster that steps from this case's initial values."""
         losses = cluster.steps(self.batches)
-        return self._reference_of(plan).yardstick.judge(cluster.read(), losses)
+        return self.reference_of(plan).yardstick.judge(cluster.read(), losses)
 
-    def _reference_of(self, plan: Plan) -> Reference:
+    def reference_of(self, plan: Plan) -> Reference:
         asked = topology_of(plan)
         return self.reference(
             plan.replicas_per_task,

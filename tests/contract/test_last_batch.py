@@ -43,7 +43,7 @@ def verdict_of(case, plan, programs, last):
     with InProcessCluster(programs, case.initial) as cluster:
         cluster.take_up(last)
         losses = [cluster.step(batch) for batch in case.batches]
-        return losses, case.reference(plan.replicas_per_task).yardstick.judge(cluster.read())
+        return losses, case.reference_of(plan).yardstick.judge(cluster.read())
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_smaller_batch_between_full_ones_is_equivalent(shortened, on, row):
     programs = programs_of(case.step, plan)
     losses, verdict = verdict_of(case, plan, programs, programs_of_last(case, plan, last))
     assert verdict.equivalent, max(verdict.variables, key=lambda v: v.update_error)
-    assert losses == pytest.approx(case.reference(replicas).yardstick.losses, rel=1e-9)
+    assert losses == pytest.approx(case.reference_of(plan).yardstick.losses, rel=1e-9)
 
 
 @pytest.mark.parametrize("strategy", ["ps", "all-reduce"])

@@ -16,6 +16,7 @@ from synthetic_run import DIED, SINGLE, Case, write_run
 
 import reports
 from harness.cli import main
+from harness.records.checksums import sealed, unsealed
 from harness.records.facts.robustness import Aggregated, Evaluation
 from reports.compare import build
 from reports.load import load
@@ -66,7 +67,9 @@ def test_runs_of_one_experiment_are_better_compared(
     assert json.loads(reports.render(runs, "json"))["hints"][0].endswith(f"compare {runs[0]} {runs[1]}")
     # By the time at which they were made, not by the order in which they are named.
     head = json.loads((runs[0] / "run.json").read_text())
-    (runs[0] / "run.json").write_text(json.dumps(head | {"created_utc": "2020-01-01T00:00:00Z"}))
+    (runs[0] / "run.json").write_text(
+        json.dumps(sealed(unsealed(head) | {"created_utc": "2020-01-01T00:00:00Z"}))
+    )
     monkeypatch.chdir(runs[0].parent)
     assert main(["report", "tuesday", "monday", "--format", "csv"]) == 0
     assert command in capsys.readouterr().err

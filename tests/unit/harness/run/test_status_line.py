@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
@@ -60,6 +61,13 @@ def test_it_leaves_a_file_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.strip() == ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Answer of a job, to which the verdict on the capture is added."""
+
+    capture: object = None
+
+
 @pytest.mark.parametrize("live", [False, True])
 @pytest.mark.parametrize(
     ("ask", "told"),
@@ -86,8 +94,8 @@ def test_who_waits_for_a_command_is_told(
     def study(target: Target, *, status: StatusLine, **_: object) -> Iterator[SimpleNamespace]:
         with status.doing(f"capturing {target.workload}"):
             pass
-        capture = SimpleNamespace(folder="", restored=None)
-        yield SimpleNamespace(plan=PLAN, capture=capture, batches="", call=lambda *_: {})
+        capture = SimpleNamespace(folder="", restored=None, facts=SimpleNamespace(verdict=None))
+        yield SimpleNamespace(plan=PLAN, capture=capture, batches="", call=lambda *_: Answer())
 
     watch(monkeypatch)
     monkeypatch.setattr(pipeline, "study", study)
