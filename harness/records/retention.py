@@ -49,11 +49,13 @@ def remove_old_runs(parent: Path, keep: int, *, dry_run: bool = False) -> Remove
 
 
 def _holds_run(folder: Path) -> bool:
-    """Whether a folder is a run's, also where what says so is gone or replaced."""
+    """Return True for a run's folder, also where what says so is gone or replaced."""
     return any(os.path.lexists(folder / name) for name in (RUN_FILE, RESULTS))
 
 
 def _remove(folder: Path, *, dry_run: bool) -> bool:
+    if dry_run and not os.path.lexists(folder / LOCK_FILE):
+        return os.access(folder, os.W_OK | os.X_OK)  # holding it would write the lock into it
     try:
         held = hold(folder)
     except (UsageError, StoreError):

@@ -12,7 +12,8 @@ from pathlib import Path
 import docker
 
 from harness.cluster import link_limits
-from harness.contained_files import open_to_write
+from harness.contained_files import make_folder, open_to_write, opened_inside, written_files
+from harness.errors import StoreError
 from harness.provision.docker import containers, link_shaping
 from harness.provision.docker.container_settings import ContainerLimits, RunPlace
 from harness.provision.docker.containers import CLIENT_PORT, ContainerNode, Networks
@@ -83,11 +84,11 @@ class ContainerHosts:
 
     @property
     def addresses(self) -> Sequence[str]:
-        """Of each worker, on their data network."""
+        """Address of each worker on their data network."""
         return [self._workers[worker].data_address or "" for worker in sorted(self._workers)]
 
     def is_up(self) -> bool:
-        """Whether the head still runs."""
+        """Return True while the head runs."""
         return self._failure(self._head) is None
 
     def options(self, worker: int) -> Mapping[str, object]:
@@ -99,7 +100,7 @@ class ContainerHosts:
         del worker
 
     def failure(self, worker: int, *, stopped_s: float = STOPPED_S) -> Died | Silent | CutOff | None:
-        """What has become of a worker's container; None while it is well."""
+        """Failure of a worker's container; None while it is well."""
         return self._failure(self._workers.get(worker), stopped_s)
 
     def renew(self, n_workers: int) -> Sequence[int]:
@@ -186,18 +187,11 @@ class ContainerHosts:
     def _keep_logs_and_remove(self, node: ContainerNode) -> None:
         if self._control_links is not None:
             self._control_links.forget(str(node.container.id))
-        output = log_of_host(self._log_dir, node.role)
-        kept = output.parent
-        with suppress(*GONE):
-            kept.mkdir(parents=True, exist_ok=True)
-            with os.fdopen(open_to_write(output, is_appended=True), "ab") as file:
-                file.write(node.container.logs())
-            for log in sorted(self._place.ray_folder(node.role).glob("session_2*/logs/*")):
-                if log.is_file() and log.stat().st_size:
-                    with os.fdopen(open_to_write(kept / log.name), "wb") as file, log.open("rb") as source:
-                        file.truncate()
-                        shutil.copyfileobj(source, file)
-        with suppress(*GONE):
+        try:
+            # A log that is a link, or that cannot be written, is not kept.
+            with suppress(*GONE, StoreError):
+                _keep_logs(node, self._log_dir, self._place.ray_folder(node.role))
+        finally:
             containers.remove(node.container)
 
     def _await_engine(self) -> None:
@@ -219,6 +213,30 @@ class ContainerHosts:
             time.sleep(_POLL_S)
 
 
+def _keep_logs(node: ContainerNode, log_dir: Path, ray_folder: Path) -> None:
+    """Copy a container's output and Ray's logs of it; the container's code may have put anything there."""
+    log_dir.mkdir(parents=True, exist_ok=True)
+    output = log_of_host(log_dir, node.role)
+    make_folder(log_dir, *output.parent.relative_to(log_dir).parts)
+    with os.fdopen(open_to_write(output, is_appended=True), "ab") as file:
+        file.write(node.container.logs())
+    for session in sorted(ray_folder.glob("session_2*")):
+        with suppress(OSError, StoreError):
+            for name in written_files(ray_folder, session.name, "logs"):
+                with suppress(OSError, StoreError):
+                    _copy_log(ray_folder, (session.name, "logs", name), output.parent / name)
+
+
+def _copy_log(folder: Path, names: tuple[str, ...], target: Path) -> None:
+    with (
+        opened_inside(folder, *names) as descriptor,
+        os.fdopen(os.dup(descriptor), "rb") as source,
+        os.fdopen(open_to_write(target), "wb") as file,
+    ):
+        file.truncate()
+        shutil.copyfileobj(source, file)
+
+
 def log_of_host(log_dir: Path, role: str) -> Path:
-    """Where the output of a container is kept when it is removed, beside Ray's logs of it."""
+    """Path of a container's output that is kept when it is removed, beside Ray's logs of it."""
     return log_dir / "ray" / role / HOST_LOG

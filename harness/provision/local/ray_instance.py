@@ -21,7 +21,7 @@ from harness.provision.temporary.reaper import end_processes, processes_of, requ
 _Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 _OBJECT_STORE_BYTES = 256 * 2**20
 _OUT_OF_TIME = "timed out"
-_TURN_S = 600.0  # whoever holds the lock longer is no run that starts
+_TURN_S = 120.0  # then this run starts beside the others: anybody may hold the lock for ever
 _CHECK_S = 0.1
 _SERVER_NAMES = ("raylet", "gcs_server")
 # Ray's word for staying on 127.0.0.1: else it asks the network, or the host's name, for an address, which
@@ -42,7 +42,7 @@ class OwnRay:
     notes: tuple[str, ...]
 
     def is_up(self) -> bool:
-        """Whether its servers still run."""
+        """Return True while its servers still run."""
         return all(start_time(pid) == started for pid, started in self.servers.items())
 
 
@@ -110,14 +110,14 @@ def _alone(base: Path) -> Iterator[None]:
     Args:
         base: folder that they share, which is locked and stays as it is.
     """
-    folder = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        limit_s = time.monotonic() + _TURN_S
-        while not _is_locked(folder) and time.monotonic() < limit_s:
-            time.sleep(_CHECK_S)
+    with ExitStack() as stack:
+        with suppress(OSError):  # a folder that may not be listed, or that takes no locks
+            folder = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.callback(os.close, folder)
+            limit_s = time.monotonic() + _TURN_S
+            while not _is_locked(folder) and time.monotonic() < limit_s:
+                time.sleep(_CHECK_S)
         yield
-    finally:
-        os.close(folder)
 
 
 def _is_locked(folder: int) -> bool:

@@ -37,7 +37,7 @@ _OWNERLESS_AGE_S = 60.0
 _BEGINNING_S = 1.0
 _BEGIN_BYTES = 16 * 2**20  # for logs of Ray's servers, and a small model
 _GO_ON_BYTES = 2**18
-_KEEPERS_S = 4.0  # more than their own limits
+_KEEPERS_S = keeper.ENDED_WITHIN_S
 _CHECK_S = 0.02
 # A folder's name and Ray's sockets in it take up to 90 characters; Unix allows 107 in all.
 _LONGEST_BASE = 16

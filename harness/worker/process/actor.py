@@ -205,12 +205,13 @@ class Worker:
         self._zygote_gone.set()
 
     def _listen(self) -> None:
-        while message := self._receive_event():
+        while received := self._receive_event():
+            message, pidfds = received
             if message["event"] == "ready":
                 self._ready_message, self._ready_s = message, time.monotonic()
                 self._ready.set()
             elif message["event"] == "forked":
-                self._note_fork(message)
+                self._note_fork(message, pidfds[0])
             else:
                 self._note_exit(int(message["pid"]), int(message["exit_code"]))
         self._zygote_gone.wait(EXIT_NEWS_S)
@@ -224,18 +225,21 @@ class Worker:
             # The kernel kills the children with their zygote.
             process.exited.set()
 
-    def _receive_event(self) -> dict[str, Any]:
+    def _receive_event(self) -> tuple[dict[str, Any], list[int]] | None:
+        """Wait for the zygote's next message and the descriptors that come with it; None at its end."""
         try:
-            message = self._control.recv(_MESSAGE_LIMIT)
+            message, descriptors, _, _ = socket.recv_fds(
+                self._control, _MESSAGE_LIMIT, 1, socket.MSG_CMSG_CLOEXEC
+            )
         except OSError:
-            message = b""
-        return json.loads(message) if message else {}
+            return None
+        return (json.loads(message), descriptors) if message else None
 
-    def _note_fork(self, message: dict[str, Any]) -> None:
+    def _note_fork(self, message: dict[str, Any], pidfd: int) -> None:
         with self._lock:
             fork = self._forks.pop(int(message["token"]))
             pid = int(message["pid"])
-            fork.process = ForkedProcess(pid, fork.jobs, fork.log_path)
+            fork.process = ForkedProcess(pid, pidfd, fork.jobs, fork.log_path)
             self._processes[pid] = fork.process
         fork.done.set()
         if fork.is_abandoned:

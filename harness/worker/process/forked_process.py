@@ -12,15 +12,14 @@ import threading
 import time
 from pathlib import Path
 
-from harness.worker.process import channel, os_process
+from harness.worker.process import channel, keeper, os_process
 from harness.worker.process.messages import Died, JobAnswer, Silent
 
-EXIT_NEWS_S = 2.0
-"""From a closed channel to the news of the exit code."""
+EXIT_NEWS_S = keeper.ENDED_WITHIN_S
+"""From a closed channel to the news of the exit code, which the keeper gives by its own end."""
 STOPPED_S = 10.0
 """For so long a process may be halted by a signal before it is given up."""
 _CHECK_S = 0.5
-_NO_PIDFD = -1  # the process was gone before one could be opened
 _STACKS_S = 0.3  # for a silent process to write all of its stacks into its log, once it has begun
 _FIRST_STACK_S = 3.0  # to begin, which a busy machine delays
 
@@ -31,20 +30,17 @@ class ForkedProcess:
     Attributes:
         exited: set when it is known to have ended.
     Args:
+        pidfd: opened before the process could be reaped, for its id may be another's now; `close` closes it.
         jobs: the actor's end of the channel; closed by `close`.
         log_path: where its output goes.
     """
 
-    def __init__(self, pid: int, jobs: socket.socket, log_path: str) -> None:
+    def __init__(self, pid: int, pidfd: int, jobs: socket.socket, log_path: str) -> None:
         self.pid = pid
         self.exited = threading.Event()
         self._jobs = jobs
         self._log_path = log_path
-        # The zygote reaps it only after the news of its fork, but perhaps at once: the exit comes next then.
-        try:
-            self._pidfd = os.pidfd_open(pid)
-        except ProcessLookupError:
-            self._pidfd = _NO_PIDFD
+        self._pidfd = pidfd
         self._n_memory_kills = os_process.n_memory_kills()
         self._exit_code: int | None = None
 
@@ -80,8 +76,7 @@ class ForkedProcess:
     def close(self) -> None:
         """Release what the actor holds of a process that has ended."""
         self._jobs.close()
-        if self._pidfd != _NO_PIDFD:
-            os.close(self._pidfd)
+        os.close(self._pidfd)
 
     def note_exit(self, exit_code: int) -> None:
         """Take the news of its end, which wakes whoever waits for an answer."""
@@ -119,7 +114,7 @@ class ForkedProcess:
         self.exited.wait(_STACKS_S)
 
     def _signal(self, number: signal.Signals) -> None:
-        if self.exited.is_set() or self._pidfd == _NO_PIDFD:
+        if self.exited.is_set():
             return
         try:
             signal.pidfd_send_signal(self._pidfd, number)

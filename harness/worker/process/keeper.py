@@ -2,12 +2,13 @@
 
 Orphans of the process come to the keeper, whatever session they have moved to and whatever variables they
 have dropped. Shared memory that the process or its descendants have made is removed after them: the kernel
-announces each new name in `/dev/shm`, and it is theirs if one of them has it open at that moment. What nobody
-is seen to hold is left alone, for another program may have made it.
+announces each new name in `/dev/shm`, and it is theirs if one of them has it open as shared memory at that
+moment. Ordinary files there, what nobody is seen to hold, and what a living process uses are left alone.
 """
 
 import ctypes
 import os
+import re
 import resource
 import select
 import signal
@@ -26,12 +27,16 @@ from harness.worker.process import os_process
 NAME = "keeper"
 """Name by which the kernel lists keepers."""
 _ORPHANS_S = 3.0  # for orphans to be gone once they are killed
+ENDED_WITHIN_S = _ORPHANS_S + 1.0
+"""Time in which a keeper cleans up and ends after its process has ended."""
 # Python's own process that unlinks the shared memory of a program that has ended; so has joblib one.
 _UNLINKS_MEMORY = b"resource_tracker"
 _UNLINKING_S = 1.0
 _CHECK_S = 0.005
 _FAILED = 1 << 8  # exit status 1, as the kernel writes it
 _MEMORY = Path("/dev/shm")  # noqa: S108 - the kernel's place for shared memory, not one for files of ours
+# Semaphores, and memory whose makers do not open it by `shm_open` or close it at once: PyTorch's and NCCL's.
+_KNOWN_MEMORY = re.compile(r"sem\..+|torch_\d+_\d+_\d+|nccl-\w{6}")
 _IN_CREATE = 0x100
 _EVENT = struct.Struct("iIII")
 _BATCH_BYTES = 65536
@@ -157,7 +162,7 @@ def _end_with(status: int) -> Never:
 
 @dataclass(frozen=True, slots=True)
 class _Inode:
-    """What a name stands for, by which another of that name is distinguished."""
+    """Identity of a file, which distinguishes it from another of the same name."""
 
     device: int
     number: int
@@ -168,7 +173,7 @@ class _Inode:
 
 
 class _MemoryWatch:
-    """Names of shared memory, from now on. It sees none where the kernel has no watch left for this user."""
+    """Shared memory made from now on. It sees none where the kernel has no watch left for this user."""
 
     def __init__(self) -> None:
         self._made: dict[Path, _Inode] = {}
@@ -180,19 +185,21 @@ class _MemoryWatch:
             libc.inotify_add_watch(watch, os.fsencode(_MEMORY), _IN_CREATE)
 
     def note(self, child_pid: int) -> None:
-        """Take note of the new names that this process's child, or any other descendant, holds."""
+        """Take note of the new shared memory that this process's child, or any other descendant, holds."""
         for name in self._new_names():
             with suppress(OSError):  # unlinked again, as semaphores are
                 status = (_MEMORY / name).lstat()
                 inode = _Inode.of(status)
-                if stat.S_ISREG(status.st_mode) and _is_held(inode, child_pid):
+                if stat.S_ISREG(status.st_mode) and _is_made_below(child_pid, name, inode):
                     self._made[_MEMORY / name] = inode
 
     def remove(self) -> None:
-        """Unlink what is still there of them."""
-        for path, inode in self._made.items():
-            with suppress(OSError):
-                if _Inode.of(path.lstat()) == inode:
+        """Unlink what is left of it and used by no living process."""
+        left = {path: inode for path, inode in self._made.items() if _is_at(path, inode)}
+        used = _used_by_anyone() if left else set()
+        for path, inode in left.items():
+            if inode not in used and _is_at(path, inode):
+                with suppress(OSError):
                     path.unlink()
 
     def _new_names(self) -> list[str]:
@@ -213,23 +220,69 @@ def _names_of(events: bytes) -> Iterator[str]:
         events = events[_EVENT.size + n_bytes :]
 
 
-def _is_held(inode: _Inode, child_pid: int) -> bool:
+def _is_at(path: Path, inode: _Inode) -> bool:
+    """Return True if a path still names that file."""
+    try:
+        return _Inode.of(path.lstat()) == inode
+    except OSError:
+        return False
+
+
+def _is_made_below(child_pid: int, name: str, inode: _Inode) -> bool:
     # The child first: whoever closes what it has made may do so at once.
-    return _holds(child_pid, inode) or any(
-        _holds(pid, inode) for pid in os_process.descendants({os.getpid()}) - {child_pid}
+    return _has_as_memory(child_pid, name, inode) or any(
+        _has_as_memory(pid, name, inode) for pid in os_process.descendants({os.getpid()}) - {child_pid}
     )
 
 
-def _holds(pid: int, inode: _Inode) -> bool:
-    """Whether a process has a file open, or mapped."""
-    try:
-        descriptors = os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208
-        for descriptor in descriptors:
+def _has_as_memory(pid: int, name: str, inode: _Inode) -> bool:
+    """Return True if a process uses a file as shared memory, and does not merely write or map it."""
+    is_known = _KNOWN_MEMORY.fullmatch(name) is not None
+    for descriptor, opened in _open_files(pid):
+        if opened == inode and (is_known or _is_by_shm_open(pid, descriptor)):
+            return True
+    return is_known and inode in _mapped_files(pid)
+
+
+def _is_by_shm_open(pid: int, descriptor: str) -> bool:
+    """Return True if a descriptor has the flag by which `shm_open` opens, and `open` does not by itself."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/fdinfo/{descriptor}").read_text().splitlines():
+            if line.startswith("flags:"):
+                return bool(int(line.split()[1], 8) & os.O_NOFOLLOW)
+    return False
+
+
+def _used_by_anyone() -> set[_Inode]:
+    """Files that any process has open or mapped, as far as this user may see."""
+    used: set[_Inode] = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            pid = int(entry.name)
+            used.update(inode for _, inode in _open_files(pid))
+            used |= _mapped_files(pid)
+    return used
+
+
+def _open_files(pid: int) -> Iterator[tuple[str, _Inode]]:
+    """Descriptors of a process; none where it has ended or may not be looked at."""
+    folder = f"/proc/{pid}/fd"
+    with suppress(OSError):
+        for descriptor in os.listdir(folder):  # noqa: PTH208
             with suppress(OSError):
-                if _Inode.of(os.stat(f"/proc/{pid}/fd/{descriptor}")) == inode:  # noqa: PTH116
-                    return True
-        device = f"{os.major(inode.device):02x}:{os.minor(inode.device):02x}"
-        wanted = f" {device} {inode.number} "
-        return wanted in Path(f"/proc/{pid}/maps").read_text()
+                yield descriptor, _Inode.of(os.stat(f"{folder}/{descriptor}"))  # noqa: PTH116
+
+
+def _mapped_files(pid: int) -> set[_Inode]:
+    """Files that a process has mapped; none where it has ended or may not be looked at."""
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_bytes().splitlines()
     except OSError:
-        return False
+        return set()
+    inodes: set[_Inode] = set()
+    for line in lines:
+        _, _, _, device, number, *_ = line.split(maxsplit=5)
+        if number != b"0":
+            major, minor = (int(part, 16) for part in device.split(b":"))
+            inodes.add(_Inode(os.makedev(major, minor), int(number)))
+    return inodes

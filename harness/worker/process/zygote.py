@@ -76,7 +76,7 @@ class _Zygote:
         parent_pid = os.getpid()
         sys.stdout.flush()
         sys.stderr.flush()
-        announced, announcing = os.pipe()
+        announced, announcing = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         keeper_pid = os.fork()
         if keeper_pid == 0:
             job_process.start_in_child(
@@ -85,16 +85,19 @@ class _Zygote:
                 parent_pid,
                 announce=partial(_announce, announcing),
             )
-        os.close(announcing)
+        announcing.close()
         jobs.close()
-        pid = int(
-            os.read(announced, _MESSAGE_LIMIT) or keeper_pid
-        )  # nothing comes of a keeper that has ended
-        os.close(announced)
-        pidfd = os.pidfd_open(keeper_pid)
-        self._kept[pidfd] = _Kept(keeper_pid=keeper_pid, pid=pid)
-        self._poll.register(pidfd, select.POLLIN)
-        _send(self._control, {"event": "forked", "token": request["token"], "pid": pid})
+        with announced:
+            announcement, pidfds, _, _ = socket.recv_fds(announced, _MESSAGE_LIMIT, 1)
+        keeper_pidfd = os.pidfd_open(keeper_pid)
+        # Nothing comes of a keeper that has ended, which then stands for its process.
+        pid = int(announcement or keeper_pid)
+        self._kept[keeper_pidfd] = _Kept(keeper_pid=keeper_pid, pid=pid)
+        self._poll.register(keeper_pidfd, select.POLLIN)
+        forked = {"event": "forked", "token": request["token"], "pid": pid}
+        _send(self._control, forked, pidfds or [keeper_pidfd])
+        for pidfd in pidfds:
+            os.close(pidfd)
         return True
 
     def _report_exit(self, pidfd: int) -> None:
@@ -106,13 +109,16 @@ class _Zygote:
         _send(self._control, {"event": "exited", "pid": kept.pid, "exit_code": exit_code})
 
 
-def _announce(descriptor: int, pid: int) -> None:
-    os.write(descriptor, str(pid).encode())
+def _announce(zygote: socket.socket, pid: int) -> None:
+    """Send the zygote a child's id and pidfd, in the child's parent before it can reap the child."""
+    pidfd = os.pidfd_open(pid)
+    socket.send_fds(zygote, [str(pid).encode()], [pidfd])
+    os.close(pidfd)
 
 
-def _send(control: socket.socket, message: dict[str, object]) -> None:
+def _send(control: socket.socket, message: dict[str, object], descriptors: Sequence[int] = ()) -> None:
     try:
-        control.send(json.dumps(message).encode())
+        socket.send_fds(control, [json.dumps(message).encode()], descriptors)
     except (BrokenPipeError, ConnectionResetError):
         # The actor is gone: nothing is left to serve, and the children die with this process.
         os._exit(0)

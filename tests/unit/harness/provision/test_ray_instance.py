@@ -72,3 +72,14 @@ def test_only_one_run_at_a_time_starts_ray_and_leaves_nothing(tmp_path: Path) ->
     fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(other)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_goes_on_where_the_lock_stays_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.provision.local.ray_instance._TURN_S", 0.0)
+    with _alone(tmp_path), _alone(tmp_path):
+        pass
+
+
+def test_a_run_goes_on_where_nothing_can_be_locked(tmp_path: Path) -> None:
+    with _alone(tmp_path / "absent"):
+        pass

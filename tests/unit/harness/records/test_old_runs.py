@@ -32,7 +32,9 @@ def names(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize(("keep", "left"), [(0, []), (1, [A]), (2, [A, C]), (3, [A, B, C]), (9, [A, B, C])])
 def test_the_newest_stay_and_nobody_elses_folder_is_touched(runs: Path, keep: int, left: list[str]) -> None:
+    files = sorted(runs.rglob("*"))
     would = remove_old_runs(runs, keep, dry_run=True)
+    assert sorted(runs.rglob("*")) == files
     assert names(runs) == [A, B, C, "mine", "notes"]
     removed = remove_old_runs(runs, keep)
     assert removed == would
@@ -43,7 +45,9 @@ def test_the_newest_stay_and_nobody_elses_folder_is_touched(runs: Path, keep: in
 def test_a_run_that_goes_on_stays(runs: Path) -> None:
     held = hold(runs / B)
     try:
-        assert [path.name for path in remove_old_runs(runs, 0).folders] == [C, A]
+        would = remove_old_runs(runs, 0, dry_run=True)
+        assert [path.name for path in would.folders] == [C, A]
+        assert remove_old_runs(runs, 0) == would
     finally:
         os.close(held)
     assert (runs / B / "cases" / "file").exists()

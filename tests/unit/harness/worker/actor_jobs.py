@@ -1,9 +1,12 @@
 """Jobs that the tests of the actor run in its processes."""
 
+import ctypes
+import mmap
 import os
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from multiprocessing import resource_tracker, shared_memory
 from pathlib import Path
 
@@ -48,13 +51,13 @@ def start_daemon(state: JobState, makes_memory: bool) -> int:
     started, starting = os.pipe()
     name = f"stratbench-test-{os.getpid()}-daemon"
     code = (
-        "import mmap, os, time\n"
+        "import _posixshmem, mmap, os, time\n"
         "if os.fork(): os._exit(0)\n"
         "os.setsid()\n"
         "if os.fork(): os._exit(0)\n"
         + (
-            f"file = open('/dev/shm/{name}', 'w+b'); file.truncate(4096)\n"
-            "held = mmap.mmap(file.fileno(), 4096); file.close()\n"
+            f"file = _posixshmem.shm_open('/{name}', os.O_CREAT | os.O_RDWR, mode=0o600)\n"
+            "os.truncate(file, 4096); held = mmap.mmap(file, 4096)\n"
             if makes_memory
             else ""
         )
@@ -75,3 +78,21 @@ def make_memory(state: JobState, is_tracked: bool) -> str:
         resource_tracker.unregister(f"/{memory.name}", "shared_memory")
         state.stack.callback(memory.close)
     return memory.name
+
+
+def make_semaphore(state: JobState) -> str:
+    """Make a semaphore that nobody closes; return the name of its file."""
+    name = f"stratbench-test-{os.getpid()}"
+    libc = ctypes.CDLL(None)
+    libc.sem_open.restype = ctypes.c_void_p
+    assert libc.sem_open(f"/{name}".encode(), os.O_CREAT | os.O_EXCL, ctypes.c_uint(0o600), ctypes.c_uint(1))
+    return f"sem.{name}"
+
+
+def write_cache(state: JobState, path: str) -> None:
+    """Write a file and keep it open and mapped, which makes no shared memory of it."""
+    with ExitStack() as stack:
+        file = stack.enter_context(Path(path).open("w+b"))
+        file.truncate(4096)
+        stack.enter_context(mmap.mmap(file.fileno(), 4096))
+        state.stack.push(stack.pop_all())

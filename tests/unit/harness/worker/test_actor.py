@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,11 +87,12 @@ def test_each_fork_is_another_process_with_the_given_environment(
 def test_a_process_that_is_gone_before_it_is_known_can_be_let_go(
     worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def gone(pid: int) -> int:
+    def gone(pid: int, pidfd: int, jobs: socket.socket, log_path: str) -> ForkedProcess:
         os.kill(pid, signal.SIGKILL)
-        raise ProcessLookupError
+        eventually(lambda: start_time(pid) is None, LONG_S, "its keeper has reaped it")
+        return ForkedProcess(pid, pidfd, jobs, log_path)
 
-    monkeypatch.setattr(os, "pidfd_open", gone)
+    monkeypatch.setattr("harness.worker.process.actor.ForkedProcess", gone)
     pid = worker.fork(str(tmp_path / "worker.log"))
     assert isinstance(pid, int)
     assert worker.call(pid, pack_job(actor_jobs.pid, ()), 5.0) == Died(what="process", exit_code=-9)
@@ -167,9 +169,9 @@ def test_a_fork_that_comes_when_nobody_waits_for_it_is_killed(
 ) -> None:
     late: list[int] = []
 
-    def noted(pid: int, jobs: socket.socket, log_path: str) -> ForkedProcess:
+    def noted(pid: int, pidfd: int, jobs: socket.socket, log_path: str) -> ForkedProcess:
         late.append(pid)
-        return ForkedProcess(pid, jobs, log_path)
+        return ForkedProcess(pid, pidfd, jobs, log_path)
 
     monkeypatch.setattr("harness.worker.process.actor.ForkedProcess", noted)
     log = str(tmp_path / "log")
@@ -184,6 +186,18 @@ def test_a_fork_that_comes_when_nobody_waits_for_it_is_killed(
         eventually(lambda: start_time(late[0]) is None, LONG_S, "it is killed")
     finally:
         os.kill(facts.zygote_pid, signal.SIGKILL)
+
+
+def test_no_other_process_is_killed_that_has_got_the_id(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    with subprocess.Popen(["sleep", "3600"]) as other, theirs:
+        with subprocess.Popen(["true"]) as ended:
+            pidfd = os.pidfd_open(ended.pid)
+        forked = ForkedProcess(other.pid, pidfd, ours, str(tmp_path / "log"))
+        assert not forked.kill(0.0)
+        other.terminate()
+        assert other.wait() == -signal.SIGTERM
+        forked.close()
 
 
 def test_since_when_a_worker_is_ready_is_known(worker: Worker) -> None:

@@ -95,11 +95,28 @@ def test_what_hides_and_its_memory_end_with_the_process(
     assert held.exists()
     tracked = of_worker(worker, pid, actor_jobs.make_memory, True)
     untracked = of_worker(worker, pid, actor_jobs.make_memory, False)
+    semaphore = of_worker(worker, pid, actor_jobs.make_semaphore)
     end(worker, pid, folder)
     eventually(lambda: start_time(daemon) is None, LONG_S, "the daemon is gone")
-    made = {held, MEMORY / str(tracked), MEMORY / str(untracked)}
+    made = {held, *(MEMORY / str(name) for name in (tracked, untracked, semaphore))}
     eventually(lambda: made.isdisjoint(MEMORY.iterdir()), LONG_S, "its shared memory is gone")
     assert (MEMORY / others_memory.name).exists()
+
+
+def test_files_and_memory_that_somebody_uses_stay(worker: Worker, pid: int) -> None:
+    cache = MEMORY / f"stratbench-test-{pid}-cache"
+    of_worker(worker, pid, actor_jobs.write_cache, str(cache))
+    unused, used = (str(of_worker(worker, pid, actor_jobs.make_memory, False)) for _ in range(2))
+    memory = shared_memory.SharedMemory(used)
+    try:
+        assert worker.kill(pid)
+        assert cache.exists()
+        assert (MEMORY / used).exists()
+        assert not (MEMORY / unused).exists()
+    finally:
+        memory.close()
+        memory.unlink()
+        cache.unlink()
 
 
 def test_a_process_beside_it_keeps_what_it_has_started(worker: Worker, pid: int, folder: Path) -> None:
