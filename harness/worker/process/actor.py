@@ -27,7 +27,7 @@ _MESSAGE_LIMIT = 65536
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerFacts:
-    """What a worker is and what its start cost.
+    """Identity of a worker, and the cost of its start.
 
     Attributes:
         cores: those it is pinned to, None when it is not.
