@@ -1,4 +1,4 @@
-"""Verdict on a capture: does it compute what its author's step does as plain TensorFlow? Numbers only."""
+"""Verdict on a capture: the captured step's numbers beside those of the workload's own step."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,10 +17,11 @@ class CaptureVerdict:
     """Verdict on a capture.
 
     Attributes:
-        equal: null where it is not known.
-        explanation: a sentence that says why, and what to do.
-        worst: the variable nearest to its tolerance, whose error and tolerance follow; None without any.
-        not_compared: variables, and other parts of the step, of which nothing was compared.
+        equal: None where it is not known.
+        explanation: a sentence with the reason and the remedy; it ends with what was not compared.
+        worst: the variable nearest to its tolerance, None without any.
+        max_error, tolerance: of that variable.
+        not_compared: names of variables that were not compared.
     """
 
     equal: bool | None
@@ -39,9 +40,9 @@ def judge(
 
     Args:
         captured: the captured step's state and losses, without noise floors.
-        users: the user's; no losses where these are not known.
-        rounded: measures what rounding makes of the captured step, if it matters.
-        not_compared: parts of the step of which nothing is known.
+        users: the user's; its losses are empty where they cannot be compared.
+        rounded: measures the effect of rounding on the captured step; called only if it matters.
+        not_compared: names of variables that were left out.
     """
     losses = users.losses or None
     verdict = _exact_decide(captured.judge(users.values, losses))
@@ -49,33 +50,47 @@ def judge(
         measured = rounded()
         limited = replace(captured, limits=measured.limits, loss_limits=measured.loss_limits)
         verdict = _exact_decide(limited.judge(users.values, losses))
-    nearest = verdict.nearest
+    nearest, left_out = verdict.nearest, (*not_compared, *verdict.undecidable)
     return CaptureVerdict(
         equal=verdict.equivalent,
-        explanation=_explanation(verdict, captured.n_steps),
+        explanation=_with_names(_explanation(verdict, captured.n_steps), left_out),
         steps=captured.n_steps,
         worst=None if nearest is None else nearest.name,
         max_error=None if nearest is None else nearest.update_error,
         tolerance=None if nearest is None else nearest.limits.tolerance,
-        not_compared=(*not_compared, *verdict.undecidable),
+        not_compared=left_out,
     )
 
 
 def not_comparable(reason: str, not_compared: Sequence[str] = ()) -> CaptureVerdict:
-    """No answer.
+    """Return the verdict "not known".
 
     Args:
-        reason: why, and what to do.
+        reason: the obstacle, and what to do about it.
     """
+    explanation = f"the captured step was not compared with the workload's own: {reason}"
     return CaptureVerdict(
         equal=None,
-        explanation=f"the captured step was not compared with the workload's own: {reason}",
+        explanation=_with_names(explanation, not_compared),
         not_compared=tuple(not_compared),
     )
 
 
+def fault(reason: str, not_compared: Sequence[str] = ()) -> CaptureVerdict:
+    """Return the verdict "changed by capture", for a difference that no number shows."""
+    return CaptureVerdict(
+        equal=False,
+        explanation=_with_names(f"{reason}; {_FAULT}", not_compared),
+        not_compared=tuple(not_compared),
+    )
+
+
+def _with_names(explanation: str, not_compared: Sequence[str]) -> str:
+    return f"{explanation}; not compared: {named(not_compared)}" if not_compared else explanation
+
+
 def _exact_decide(verdict: Verdict) -> Verdict:
-    """Rounding hides nothing of a variable that is the same bit for bit."""
+    """Decide on every variable that is the same bit for bit, whatever rounding could hide."""
     variables = tuple(
         replace(v, limits=Limits(floor=0.0, tolerance=0.0, eps=v.limits.eps)) if v.update_error == 0.0 else v
         for v in verdict.variables

@@ -15,7 +15,7 @@ from strategies.plan.schema import HELD_TO_THE_REFERENCE, StrategyClass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """Where a strategy leaves the reference.
+    """Point at which a strategy leaves the reference.
 
     Attributes:
         pass_name: the first pass after which it does. variable: the first of these, or a layer.
@@ -27,7 +27,7 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What running a strategy beside the reference has shown.
+    """Results of running a strategy beside the reference.
 
     Attributes:
         verdict: beside the exact reference, whatever the strategy promises.
@@ -52,7 +52,7 @@ class Verification:
 
     @property
     def is_held_to_the_reference(self) -> bool:
-        """Whether its variables must be the reference's."""
+        """True if its variables must equal the reference's."""
         return self.strategy_class in HELD_TO_THE_REFERENCE
 
     @property
@@ -67,7 +67,7 @@ class Verification:
 
     @property
     def is_captured_wrong(self) -> bool:
-        """Whether reference and strategy compute something else than the user's step."""
+        """True if reference and strategy share a step that is not the user's."""
         return self.capture is not None and self.capture.equal is False
 
     @property
@@ -86,7 +86,7 @@ class Verification:
 
     @property
     def passes(self) -> bool:
-        """Whether a strategy keeps what its class promises, as far as a few steps can show it."""
+        """True if a strategy keeps the promise of its class in the steps that were made."""
         if self.is_captured_wrong:
             return False
         if self.bound is not None:

@@ -249,8 +249,106 @@ def test_a_step_that_plain_tensorflow_cannot_run_is_not_compared(tmp_path: Path)
 
     held = verdict_on(on_rows(train), tmp_path / "step")
     assert held.equal is None
+    assert "the workload's own step raised" in held.explanation
     assert "no loss is below zero" in held.explanation
+    assert held.explanation.endswith("make it run outside stratbench first")
     assert "\n" not in held.explanation
+
+
+def descending(w: Any, beside: Callable[[Any], object] = lambda loss: None) -> Any:
+    """A step of gradient descent, and what it does with its loss besides."""
+
+    @tf.function
+    def train(rows: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(rows @ w - 1.0))
+        w.assign_sub(0.1 * tape.gradient(loss, w))
+        beside(loss)
+        return loss
+
+    return train
+
+
+def test_a_captured_step_that_alone_raises_is_a_fault(tmp_path: Path) -> None:
+    w = variable("w", 3, 4)
+    failing = descending(w, lambda loss: tf.debugging.assert_less(loss, 0.0, "no loss is below zero"))
+    held = verdict_on(on_rows(descending(w), [w]), tmp_path / "step", captured_as=failing)
+    assert held.equal is False
+    assert "the captured step raised" in held.explanation
+    assert "no loss is below zero" in held.explanation
+    assert "fault of stratbench" in held.explanation
+
+
+def test_a_variable_that_does_not_take_its_value_back_leaves_the_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w = variable("w", 3, 4)
+    refused = []
+
+    def refuse(*_: Any) -> None:
+        refused.append(w)
+        raise ValueError("this variable takes no value")
+
+    monkeypatch.setattr(type(w), "assign", refuse)
+    assert verdict_on(on_rows(descending(w), [w]), tmp_path / "step").equal is True
+    assert refused
+
+
+@pytest.mark.parametrize(
+    "assign",
+    [
+        lambda lost, loss: lost.assign_add(loss),
+        lambda lost, loss: tf.cond(loss > 0.0, lambda: lost.assign(loss), lost.read_value),
+    ],
+    ids=["in the step", "in a branch"],
+)
+def test_a_variable_that_capture_loses_is_a_fault(assign: Callable[..., object], tmp_path: Path) -> None:
+    w, lost = variable("w", 3, 4), tf.Variable(1.0, name="lost")
+    model = on_rows(descending(w, partial(assign, lost)), [w, lost])
+    held = verdict_on(model, tmp_path / "step", captured_as=descending(w))
+    assert held.equal is False
+    assert "assigns to lost" in held.explanation
+    assert "fault of stratbench" in held.explanation
+
+
+def test_a_variable_that_only_the_user_s_step_reads_is_named(tmp_path: Path) -> None:
+    w, read = variable("w", 3, 4), tf.Variable(1.0, name="read")
+    model = on_rows(descending(w, lambda loss: tf.debugging.assert_greater(loss, -read)), [w, read])
+    held = verdict_on(model, tmp_path / "step", captured_as=descending(w))
+    assert (held.equal, held.not_compared) == (True, ("read",))
+    assert held.explanation.endswith("agree bit for bit; not compared: read")
+
+
+def test_a_step_that_writes_files_is_not_run_for_the_check(tmp_path: Path) -> None:
+    written = tmp_path / "loss"
+    w = variable("w", 3, 4)
+    step = descending(w, lambda loss: tf.io.write_file(str(written), tf.strings.as_string(loss)))
+    held = verdict_on(on_rows(step, [w]), tmp_path / "step")
+    assert held.equal is None
+    assert "it writes files (WriteFile)" in held.explanation
+    assert not written.exists()
+
+
+def test_a_step_that_was_traced_before_adds_no_summaries(tmp_path: Path) -> None:
+    events = tmp_path / "events"
+    writer = tf.summary.create_file_writer(str(events), experimental_trackable=True)
+    w = variable("w", 3, 4)
+
+    def show(loss: Any) -> None:
+        with writer.as_default(step=0):
+            tf.summary.write("loss", loss)
+
+    def n_records() -> int:
+        writer.flush()
+        return sum(1 for path in events.iterdir() for _ in tf.data.TFRecordDataset(str(path)))
+
+    model = on_rows(descending(w, show), [w])
+    model.step(tf.constant(model.batches[0][0]))
+    model.step.get_concrete_function(tf.TensorSpec((None, *ROWS.shape)))
+    before = n_records()
+    held = verdict_on(model, tmp_path / "step")
+    assert held.equal is True, held.explanation
+    assert n_records() == before
 
 
 def test_a_model_of_float64_is_held_to_float64(tmp_path: Path) -> None:

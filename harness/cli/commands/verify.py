@@ -33,7 +33,7 @@ _N_WORST = 5
 
 
 class Precision(StrEnum):
-    """In which numbers to compute."""
+    """Number type of the computation."""
 
     MODEL = "model"
     FLOAT64 = "float64"
@@ -160,7 +160,7 @@ def _show_variables(verification: Verification) -> None:
 
 
 def _show_results(results: Sequence[ComparedResult]) -> None:
-    """What the last step returned beside its loss."""
+    """Print the results of the last step, without its loss."""
     if not results:
         return
     output.say()

@@ -16,7 +16,7 @@ from harness.worker.session.variable_parts import values_of
 
 CHECK_STEPS = 4
 MORE_CHECK_STEPS = 32
-"""Where so few leave a trainable unmoved that met a gradient: as long as gradients may be accumulated."""
+"""Steps for a trainable that has a gradient and did not move: gradients may be accumulated for so long."""
 
 
 def n_staged(measure: Measure) -> int:
@@ -59,11 +59,11 @@ def equivalence_of(verdict: Verdict, dtype: CheckedType = "model") -> Equivalenc
 
 
 def with_capture(found: Equivalence, capture: CaptureVerdict | None, *, is_control: bool) -> Equivalence:
-    """A check's outcome beside the verdict on the capture: with a wrong one, nothing else is right.
+    """Add the verdict on the capture to a check's outcome; a wrong capture makes the case not equivalent.
 
     Args:
-        capture: None where nobody asked.
-        is_control: the strategy is to be wrong.
+        capture: None where the capture was not checked.
+        is_control: the strategy is wrong on purpose, and its outcome stays.
     """
     if capture is None:
         return found
@@ -75,7 +75,7 @@ def with_capture(found: Equivalence, capture: CaptureVerdict | None, *, is_contr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedSteps:
-    """What workers' own first steps came to: the verdict, and the global mean loss of each."""
+    """Result of the workers' first steps: the verdict, and the global mean loss of each step."""
 
     verdict: Verdict
     losses: tuple[float, ...]

@@ -1,4 +1,4 @@
-"""A workload's own step as plain TensorFlow, as its author would run it: none of our hooks is in it."""
+"""A workload's own step as plain TensorFlow, without the hooks of capture."""
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,24 +13,26 @@ import tensorflow as tf
 from harness.equivalence.yardstick import Array
 from strategies.capture.step_arguments import arguments_of
 from strategies.capture.tracing import CapturableStep
+from strategies.ir.graph import Graph
+from strategies.tf_bridge.graphdef import graph_from_graphdef
 
 AnyStep: TypeAlias = CapturableStep | Callable[..., object] | keras.Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonDraws:
-    """States of the random numbers that a trace takes from Python and NumPy, and keeps as constants."""
+    """States of the generators of Python and NumPy, whose numbers a trace keeps as constants."""
 
     of_python: tuple[Any, ...]
     of_numpy: dict[str, Any]
 
     @classmethod
     def now(cls) -> "PythonDraws":
-        """The states as they are."""
+        """Return the current states."""
         return cls(of_python=random.getstate(), of_numpy=np.random.get_state(legacy=False))
 
     def resume(self) -> None:
-        """Draw from these states again."""
+        """Set the generators to these states."""
         random.setstate(self.of_python)
         np.random.set_state(self.of_numpy)
 
@@ -40,15 +42,17 @@ class PlainStep:
     """A user's step, traced once.
 
     Attributes:
-        concrete: the traced function; its graph knows the variables that it uses.
+        concrete: the traced function; its graph lists the variables that it uses.
+        graph: the same graph, as our passes see graphs.
     """
 
     concrete: tf.types.experimental.ConcreteFunction
+    graph: Graph
     _element_spec: object
     _function: Callable[..., object]
 
     def __call__(self, batch: Sequence[Array]) -> float | None:
-        """Make a step on a batch; return what it returns as its loss, None where that is nothing."""
+        """Make a step on a batch and return its loss, None where it returns none."""
         parts = [tf.convert_to_tensor(part) for part in batch]
         args, kwargs = arguments_of(self._function, tf.nest.pack_sequence_as(self._element_spec, parts))
         with _as_written():
@@ -67,17 +71,18 @@ def plain_step(step: AnyStep, element_spec: object, n_examples: int | None) -> P
     function = _function(step)
     specs = tf.nest.map_structure(lambda s: tf.TensorSpec((n_examples, *s.shape), s.dtype), element_spec)
     args, kwargs = arguments_of(function, specs)
-    # Summaries show the user's own steps, and these are ours.
+    # The user's summaries are to hold the run's own steps alone.
     with tf.summary.record_if(condition=False):
         concrete = function.get_concrete_function(*args, **kwargs)
-    return PlainStep(concrete=concrete, _element_spec=element_spec, _function=function)
+    graph = graph_from_graphdef(concrete.graph.as_graph_def())
+    return PlainStep(concrete=concrete, graph=graph, _element_spec=element_spec, _function=function)
 
 
 @contextmanager
 def _as_written() -> Iterator[None]:
-    """Functions run with the operations that they have, as `Use.AS_WRITTEN` has it for sessions.
+    """Turn TensorFlow's graph optimizer off for functions, as `Use.AS_WRITTEN` does for sessions.
 
-    Optimizers put other kernels in the place of operations, by their neighbours; these round otherwise.
+    It replaces operations by other kernels, depending on their neighbours, and these round differently.
     """
     option = "disable_meta_optimizer"
     before = tf.config.optimizer.get_experimental_options().get(option, False)
@@ -94,12 +99,13 @@ def _function(step: AnyStep) -> tf.types.experimental.GenericFunction:
     if isinstance(step, CapturableStep):
         return tf.function(_composed(step))
     whole: tf.types.experimental.GenericFunction = step
-    # XLA rounds otherwise and draws other numbers.
-    return tf.function(whole.python_function) if getattr(whole, "_jit_compile", None) else whole
+    # Traced anew, because a trace that exists records summaries; and without XLA, which rounds differently
+    # and draws other numbers.
+    return tf.function(whole.python_function, autograph=getattr(whole, "_autograph", True))
 
 
 def _trained_as_by_fit(model: keras.Model) -> Callable[[object], None]:
-    """The step of `model.fit`, which returns no loss but its mean over steps; a variable has that, too."""
+    """The step of `model.fit`. Its logs hold the mean loss of all steps, which a variable holds as well."""
 
     def train(batch: object) -> None:
         model.train_step(batch)
@@ -108,7 +114,7 @@ def _trained_as_by_fit(model: keras.Model) -> Callable[[object], None]:
 
 
 def _composed(step: CapturableStep) -> Callable[[object], tf.Tensor]:
-    """A TrainStep as a training loop has it."""
+    """A TrainStep, written out as in a training loop."""
     optimizer, variables = step.optimizer, list(step.variables)
 
     def train(batch: object) -> tf.Tensor:
@@ -118,7 +124,7 @@ def _composed(step: CapturableStep) -> Callable[[object], tf.Tensor]:
             scaled = optimizer.scale_loss(loss)
         gradients = tape.gradient(scaled, variables)
         if step.clip_global_norm is not None:
-            # As large as gradients of the scaled loss are.
+            # Gradients of the scaled loss are larger by the same factor.
             norm = optimizer.scale_loss(tf.constant(step.clip_global_norm))
             gradients, _ = tf.clip_by_global_norm(gradients, norm)
         optimizer.apply_gradients(list(zip(gradients, variables, strict=True)))
@@ -128,7 +134,7 @@ def _composed(step: CapturableStep) -> Callable[[object], tf.Tensor]:
 
 
 def _loss_among(returned: object) -> tf.Tensor | None:
-    """The loss among what a whole step returns: under the key `loss`, or the first of several."""
+    """The loss in the result of a whole step: under the key `loss`, or the first of several."""
     if isinstance(returned, Mapping):
         return returned.get("loss")
     if isinstance(returned, tuple | list):

@@ -63,10 +63,10 @@ def with_seeds_of(step: TrainGraph, other: Graph) -> tuple[TrainGraph, tuple[str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
-    """What random numbers reach, in the step that draws them or in a later one.
+    """Parts of a step that depend on random numbers, drawn in it or in an earlier step.
 
     Attributes:
-        loss: they reach the loss.
+        loss: the loss depends on them.
     """
 
     variables: frozenset[str]
@@ -74,7 +74,7 @@ class Drawn:
 
 
 def drawn_by(step: TrainGraph, drawing: Collection[str]) -> Drawn:
-    """What the draws of some nodes of a step reach.
+    """Return the parts of a step that depend on the draws of some nodes.
 
     Args:
         drawing: names of nodes.

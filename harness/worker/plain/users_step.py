@@ -1,13 +1,15 @@
-"""The captured step beside its author's own as plain TensorFlow, from the same values on the same batches."""
+"""Comparison of a captured step with its author's own, run as plain TensorFlow from the same values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import tensorflow as tf
 
-from harness.equivalence.capture_verdict import CaptureVerdict, judge, not_comparable
+from harness.equivalence.capture_verdict import CaptureVerdict, fault, judge, not_comparable
 from harness.equivalence.verdict import named
 from harness.equivalence.yardstick import Array, Copy, Outcome, Yardstick
 from harness.worker.plain.plain_step import AnyStep, PlainStep, PythonDraws, plain_step
@@ -19,9 +21,9 @@ from harness.worker.session.variable_parts import values_of
 from harness.worker.verify.check import compared_variables, loss_eps, make_reference
 from strategies.capture.boundary import variable_name
 from strategies.ir.replicas.seeds import draws_from_ops
-from strategies.ir.replicas.silence import quiet
+from strategies.ir.replicas.silence import FILE_WRITERS, quiet
+from strategies.ir.resource_uses import resource_uses
 from strategies.ir.train_graph import TrainGraph
-from strategies.tf_bridge.graphdef import graph_from_graphdef
 from strategies.tf_bridge.program import build_program
 from strategies.topology import Topology
 from strategies.user_errors import described, graph_error
@@ -36,8 +38,8 @@ class UsersStep:
     Attributes:
         element_spec: structure of `tf.TensorSpec` of one example.
         variables: captured name → variable, with its initial value.
-        returns_loss: what it returns as its loss is that of the captured step.
-        draws: with which it was traced.
+        returns_loss: the loss that it returns is that of the captured step.
+        draws: states of Python's random numbers when capture traced it.
     """
 
     step: AnyStep
@@ -49,12 +51,12 @@ class UsersStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Both:
-    """What both steps leave behind.
+    """Outcomes of both steps.
 
     Attributes:
-        step: as captured, with the seeds that the user's step has.
-        unknown: variables that only the user's step has.
-        unlike: nodes that draw other random numbers than the user's step all the same.
+        step: the captured step, with the seeds of the user's.
+        unknown: variables that only the user's step uses; it assigns to none of them.
+        unlike: nodes that draw other random numbers than the user's step in spite of those seeds.
     """
 
     step: TrainGraph
@@ -62,6 +64,14 @@ class _Both:
     captured: Outcome
     unknown: tuple[str, ...]
     unlike: tuple[str, ...]
+
+
+class _EndedError(Exception):
+    """The check ends early, with a verdict."""
+
+    def __init__(self, verdict: CaptureVerdict) -> None:
+        super().__init__(verdict.explanation)
+        self.verdict = verdict
 
 
 def check_capture(
@@ -72,18 +82,17 @@ def check_capture(
     The user's variables have their initial values afterwards.
 
     Args:
-        step: as captured. initial: its values, in its own types.
-        batches: global ones, of which a step of a fixed batch takes the first examples.
+        step: the captured step. initial: its values, in its own types.
+        batches: global batches; a step of a fixed batch size takes their first examples.
     """
     n_fixed = next((b.shape.dims[0] for b in step.batch if b.shape.dims and b.shape.dims[0] > 0), None)
     batches = [[part[:n_fixed] for part in batch] for batch in batches]
     try:
         both = _both(users, quiet(step), initial, batches, n_fixed)
-    except Exception as error:  # noqa: BLE001 - it is the user's code
-        return not_comparable(f"one of the two raised {_reason(error)}")
+    except _EndedError as ended:
+        return ended.verdict
     finally:
-        for name, variable in users.variables.items():
-            variable.assign(initial.value(name))
+        _restore(users.variables, initial)
     drawn = drawn_by(both.step, both.unlike)
     compared = [v for v in compared_variables(step) if v.name in users.variables.keys() - drawn.variables]
     names = {v.name for v in compared}
@@ -119,29 +128,88 @@ def _both(
 
     Args:
         n_fixed: examples that a step takes, None for any number.
+    Raises:
+        _EndedError: the outcomes cannot be compared, or need not be.
     """
+    unlike: tuple[str, ...] = ()
     with ThreadPoolExecutor(1, "captured") as beside:
         captured: Future[Outcome] | None = None
         if not draws_from_ops(step.graph):
             # Tracing takes one core.
             captured = beside.submit(_captured_outcome, step, initial, batches)
-        users.draws.resume()
-        own = plain_step(users.step, users.element_spec, n_fixed)
-        unlike: tuple[str, ...] = ()
+        with _ending(_own_raised):
+            users.draws.resume()
+            own = plain_step(users.step, users.element_spec, n_fixed)
+        unknown = _unknown(users, own)
+        _require_comparable(own, unknown)
         if captured is None:
-            step, unlike = with_seeds_of(step, graph_from_graphdef(own.concrete.graph.as_graph_def()))
+            step, unlike = with_seeds_of(step, own.graph)
             captured = beside.submit(_captured_outcome, step, initial, batches)
-        return _Both(
-            step=step,
-            users=_own_outcome(own, users.variables, batches),
-            captured=captured.result(),
-            unknown=tuple(_unknown(users, own)),
-            unlike=unlike,
+        with _ending(_own_raised):
+            outcome = _own_outcome(own, users.variables, batches)
+        with _ending(_captured_raised):
+            return _Both(
+                step=step,
+                users=outcome,
+                captured=captured.result(),
+                unknown=tuple(unknown.values()),
+                unlike=unlike,
+            )
+
+
+@contextmanager
+def _ending(verdict_on: Callable[[Exception], CaptureVerdict]) -> Iterator[None]:
+    """End the check with a verdict on the first error of the block."""
+    try:
+        yield
+    except Exception as error:
+        raise _EndedError(verdict_on(error)) from error
+
+
+def _own_raised(error: Exception) -> CaptureVerdict:
+    return not_comparable(
+        f"the workload's own step raised {_reason(error)} as plain TensorFlow; make it run outside "
+        "stratbench first"
+    )
+
+
+def _captured_raised(error: Exception) -> CaptureVerdict:
+    if isinstance(error, MemoryError | tf.errors.ResourceExhaustedError):
+        # Both are in memory at once.
+        return not_comparable(f"memory ran out, {_reason(error)}; make the batch or the model smaller")
+    return fault(
+        f"the captured step raised {_reason(error)}, and the workload's own runs as plain TensorFlow"
+    )
+
+
+def _require_comparable(own: PlainStep, unknown: Mapping[str, str]) -> None:
+    """End the check where a traced step says already that its outcome would be incomplete or do harm.
+
+    Args:
+        unknown: as `_unknown` returns it.
+    """
+    handles = tuple(replace(n, op="VarHandleOp") if n.name in unknown else n for n in own.graph.nodes)
+    uses = resource_uses(replace(own.graph, nodes=handles))
+    if lost := [name for node, name in unknown.items() if uses[node].writes]:
+        raise _EndedError(
+            fault(f"the workload's own step assigns to {named(lost)}, and the captured one does not")
         )
+    graphs = (own.graph.nodes, *(function.nodes for function in own.graph.functions.values()))
+    if writing := sorted({node.op for node in chain.from_iterable(graphs)} & FILE_WRITERS):
+        reason = f"it writes files ({named(writing)}), which would be written twice more; leave that out"
+        raise _EndedError(not_comparable(f"{reason} of the step to have it compared"))
+
+
+def _restore(variables: Mapping[str, tf.Variable], initial: InitialValues) -> None:
+    """Give the user's variables their initial values again, as far as they take them."""
+    for name, variable in variables.items():
+        # A failure must not replace the verdict; a later capture takes the values that it finds.
+        with suppress(Exception):
+            variable.assign(initial.value(name))
 
 
 def _captured_outcome(step: TrainGraph, initial: InitialValues, batches: Batches) -> Outcome:
-    """State and losses after the whole captured step was made on each batch, without any pass."""
+    """State and losses after a step of the captured graph on each batch, without any pass."""
     alone = Topology(replicas_per_task=(1,), batch_size=len(batches[0][0]))
     program = build_program(step, alone, 0, nodes_before=len(step.graph.nodes))
     session = WorkerSession(program, OWN_DEVICES, initial, use=Use.AS_WRITTEN)
@@ -155,17 +223,19 @@ def _captured_outcome(step: TrainGraph, initial: InitialValues, batches: Batches
 
 
 def _own_outcome(own: PlainStep, variables: Mapping[str, tf.Variable], batches: Batches) -> Outcome:
-    """State and losses after the user's step was made on each batch."""
+    """State and losses after a step of the user's on each batch."""
     losses = [own(batch) for batch in batches]
-    # Shares a variable's memory, until that is assigned to.
+    # An array shares its variable's memory until the next assignment.
     values: dict[Copy, Array] = {(name, None): np.asarray(v.read_value()) for name, v in variables.items()}
     return Outcome(values=values, losses=[loss for loss in losses if loss is not None])
 
 
-def _unknown(users: UsersStep, own: PlainStep) -> list[str]:
-    """Variables that the user's step uses and no capture knows."""
+def _unknown(users: UsersStep, own: PlainStep) -> dict[str, str]:
+    """Variables that the user's step uses and capture did not find: node of the handle → name."""
+    nodes = {id(outside): inside.op.name for outside, inside in own.concrete.graph.captures}
     captured = {id(v.handle) for v in users.variables.values()}
-    return [variable_name(v) for v in own.concrete.graph.variables if id(v.handle) not in captured]
+    variables = own.concrete.graph.variables
+    return {nodes[id(v.handle)]: variable_name(v) for v in variables if id(v.handle) not in captured}
 
 
 def _reason(error: Exception) -> str:

@@ -10,9 +10,8 @@ from strategies.ir.traversal import COLOCATION_ATTR, ENTERS
 
 _MADE_FOR_SHOW = frozenset({"CreateSummaryFileWriter", "CreateSummaryDbWriter"})
 _HANDED_ON = "Print"  # of the first TensorFlow: its result is its first input
-_SHOWN = frozenset(
+FILE_WRITERS = frozenset(
     {
-        "PrintV2",
         "WriteSummary",
         "WriteScalarSummary",
         "WriteHistogramSummary",
@@ -20,10 +19,11 @@ _SHOWN = frozenset(
         "WriteAudioSummary",
         "WriteRawProtoSummary",
         "WriteGraphSummary",
-        "FlushSummaryWriter",
         "WriteFile",
     }
 )
+"""Operations that write files or records of summaries."""
+_SHOWN = FILE_WRITERS | {"PrintV2", "FlushSummaryWriter"}
 
 
 def quiet(step: TrainGraph) -> TrainGraph:

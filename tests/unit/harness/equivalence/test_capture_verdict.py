@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.equivalence.capture_verdict import judge, not_comparable
+from harness.equivalence.capture_verdict import fault, judge, not_comparable
 from harness.equivalence.yardstick import Checked, Copy, Outcome, Yardstick
 
 EPS = 2.0**-23
@@ -84,9 +84,22 @@ def test_a_step_without_losses_is_held_to_its_variables() -> None:
     assert judge(captured(), outcome(losses=()), nobody).equal is True
 
 
-def test_what_was_left_out_is_said() -> None:
-    verdict = judge(captured(), outcome(), nobody, ["noise"])
-    assert verdict.not_compared == ("noise",)
-    unknown = not_comparable("it raised", ["w"])
-    assert (unknown.equal, unknown.not_compared, unknown.max_error) == (None, ("w",), None)
-    assert unknown.explanation.endswith("own: it raised")
+def test_every_explanation_ends_with_what_was_left_out() -> None:
+    equal = judge(captured(), outcome(), nobody, ["noise"])
+    assert equal.not_compared == ("noise",)
+    assert equal.explanation.endswith("agree bit for bit; not compared: noise")
+    assert judge(captured(), outcome(w=1.1), captured, ["noise"]).explanation.endswith(
+        "; not compared: noise"
+    )
+    unknown = not_comparable("it raised", ["w", "noise"])
+    assert (unknown.equal, unknown.not_compared, unknown.max_error) == (None, ("w", "noise"), None)
+    assert unknown.explanation.endswith("own: it raised; not compared: w, noise")
+    assert fault("w is lost", ["noise"]).explanation.endswith("; not compared: noise")
+    assert "not compared:" not in judge(captured(), outcome(), nobody).explanation
+
+
+def test_a_fault_that_no_number_shows_names_its_reason() -> None:
+    verdict = fault("the captured step raised InvalidArgumentError")
+    assert verdict.equal is False
+    assert verdict.explanation.startswith("the captured step raised InvalidArgumentError; ")
+    assert "fault of stratbench" in verdict.explanation
