@@ -18,6 +18,7 @@ from harness.errors import StoreError
 
 MOST_BYTES = 1 << 30
 """Of a file that is read as a whole."""
+_WAY_OUT = "put back a copy of what the run wrote"
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Opening a FIFO would wait for a writer.
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -56,7 +57,9 @@ def read_inside(folder: Path, *names: str, most_bytes: int = MOST_BYTES) -> byte
     with opened_inside(folder, *names) as file:
         size = os.fstat(file).st_size
         if size > most_bytes:
-            raise StoreError(f"{'/'.join(names)} must be at most {most_bytes:,} bytes, got {size:,}")
+            raise StoreError(
+                f"{'/'.join(names)} must be at most {most_bytes:,} bytes, got {size:,}; {_WAY_OUT}"
+            )
         with os.fdopen(os.dup(file), "rb") as stream:
             return stream.read(most_bytes)
 
@@ -105,13 +108,14 @@ def is_name(text: str) -> bool:
     return text not in ("", ".", "..") and "/" not in text and text.isprintable()
 
 
-def open_to_write(path: Path, *, is_appended: bool = False) -> int:
+def open_to_write(path: Path, *, is_appended: bool = False, is_replaced: bool = False) -> int:
     """Open a regular file of ours for writing in place, made if need be; its folder must be there.
 
     What is replaced as a whole goes through `atomic_files`, where a link is replaced and not followed.
 
     Args:
         is_appended: whether what is written goes to the end.
+        is_replaced: whether what the file holds is removed first; otherwise it stays.
     Returns:
         A descriptor for reading and writing; close it.
     Raises:
@@ -126,6 +130,8 @@ def open_to_write(path: Path, *, is_appended: bool = False) -> int:
         raise
     try:
         _require_regular(path, os.fstat(file))
+        if is_replaced:
+            os.ftruncate(file, 0)
     except BaseException:
         os.close(file)
         raise
@@ -194,7 +200,7 @@ def _require_names(names: tuple[str, ...]) -> None:
         if not is_name(name):
             raise StoreError(
                 f"{'/'.join(names)!a:.200} must lie in the run folder, got a path by way of {name!a:.80}; "
-                "it is not followed"
+                f"it is not followed: {_WAY_OUT}"
             )
 
 
@@ -238,4 +244,6 @@ def _not_own(path: Path, got: str) -> StoreError:
 
 
 def _refusal(names: tuple[str, ...], got: str) -> str:
-    return f"{'/'.join(names)} must be a file of the run folder's own, got {got}; it is not followed"
+    return (
+        f"{'/'.join(names)} must be a file of the run folder's own, got {got}; it is not followed: {_WAY_OUT}"
+    )

@@ -207,7 +207,7 @@ def _git(root: Path) -> tuple[str | None, bool | None]:
 def _git_output(root: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(
-            ["git", "-C", str(root), *arguments],
+            ["git", "--no-optional-locks", "-C", str(root), *arguments],
             env=without_git(os.environ),
             stdin=subprocess.DEVNULL,
             capture_output=True,

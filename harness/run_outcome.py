@@ -3,6 +3,7 @@
 from harness.errors import EXIT_CASE, EXIT_OK, EXIT_USAGE
 from harness.provision.failures import USER_ERROR
 from harness.records.record import Record
+from harness.records.results_file import DAMAGED
 from harness.records.run_folder import RunFolder
 from harness.requests import RunOutcome, Written
 
@@ -27,8 +28,8 @@ def outcome_of(folder: RunFolder, written: Written | None) -> RunOutcome:
         n_implausible=n["implausible"],
         exit_status=_exit_status(records),
         notes=tuple(
-            f"results.jsonl line {line.number}: {line.why}; put aside in a file beside it, so that its "
-            "repeat runs again"
+            f"results.jsonl line {line.number}: {line.why}; put aside in {DAMAGED}, so that its repeat "
+            "runs again"
             for line in folder.put_aside
         ),
     )

@@ -109,7 +109,7 @@ def _sound(stored: StoredRun) -> Run:
     """A run folder without damage."""
     left_out = []
     if stored.lost is not None:
-        left_out.append(LeftOut(where=RESULTS, why=stored.lost, is_damage=True))
+        left_out.append(LeftOut(where=stored.lost.file, why=stored.lost.why, is_damage=True))
     if stored.torn:
         left_out.append(
             LeftOut(where=f"{RESULTS}, last line", why="incomplete: the run ended while writing it")
@@ -205,7 +205,7 @@ def _records(path: Path, run: object, left_out: list[LeftOut]) -> tuple[Record, 
     counts: Counter[tuple[str, int]] = Counter()
     n_damaged = 0
     # Before the results: a run that goes on writes it after them.
-    indexed = read_index(path / RESULTS)
+    index = read_index(path / RESULTS)
     try:
         for number, line in read_lines(path):
             where = f"{RESULTS} line {number}"
@@ -226,9 +226,9 @@ def _records(path: Path, run: object, left_out: list[LeftOut]) -> tuple[Record, 
         if not isinstance(error, FileNotFoundError):
             # Lines that cannot be read are not gone.
             return tuple(by_repeat.values())
-    lost = lost_lines(path / RESULTS, indexed, counts, n_damaged=n_damaged)
+    lost = lost_lines(path / RESULTS, index, counts, n_damaged=n_damaged)
     if lost is not None:
-        left_out.append(LeftOut(where=RESULTS, why=lost))
+        left_out.append(LeftOut(where=lost.file, why=lost.why))
     return tuple(by_repeat.values())
 
 

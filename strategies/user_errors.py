@@ -116,5 +116,7 @@ def _is_users(file: str) -> bool:
 
 def _shown(file: str) -> str:
     """The file's path, short where it lies in the current folder."""
-    path = Path(file)
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+    try:
+        return str(Path(file).relative_to(Path.cwd()))
+    except (ValueError, FileNotFoundError):
+        return file  # it lies elsewhere, or the current folder was removed

@@ -64,7 +64,7 @@ class CommitRuns:
             start = None if self.start is None else code / self.start
             if start is not None and not start.is_dir():
                 raise CaseError("commit-does-not-run", f"it has no folder {self.start}", stage="run")
-            stream = stack.enter_context(os.fdopen(open_to_write(log), "wb"))
+            stream = stack.enter_context(os.fdopen(open_to_write(log, is_replaced=True), "wb"))
             arguments = ("run", str(self.experiment), "--out", str(out), *self.options)
             try:
                 run_stratbench(

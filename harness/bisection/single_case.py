@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from harness.experiment.cases import Case
-from harness.experiment.references import StrategyRef
+from harness.experiment.references import StrategyRef, file_of
 from harness.experiment.spec import ClusterSpec, ExperimentSpec
 
 
@@ -58,14 +58,16 @@ def placed_in(root: Path, spec: ExperimentSpec, *, working_directory: Path) -> P
     """
     files = [ref.reference for ref in spec.workloads if ref.is_path]
     files += [ref.name for ref in spec.strategies if ref.is_file]
-    if not any(_file(reference).is_relative_to(root) for reference in files):
+    if not any(file_of(reference).resolve().is_relative_to(root) for reference in files):
         return PlacedExperiment(spec=spec, start=None)
     here = working_directory.resolve()
     start = here.relative_to(root) if here.is_relative_to(root) else Path()
 
     def placed(reference: str) -> str:
-        file, rest = _file(reference), reference[len(_path(reference)) :]
-        return f"{os.path.relpath(file, root / start) if file.is_relative_to(root) else file}{rest}"
+        file = file_of(reference).resolve()
+        _, colon, attribute = reference.partition(":")
+        path = os.path.relpath(file, root / start) if file.is_relative_to(root) else file
+        return f"{path}{colon}{attribute}"
 
     def placed_strategy(ref: StrategyRef) -> StrategyRef:
         return replace(ref, name=placed(ref.name)) if ref.is_file else ref
@@ -82,11 +84,3 @@ def placed_in(root: Path, spec: ExperimentSpec, *, working_directory: Path) -> P
         ),
         start=start,
     )
-
-
-def _path(reference: str) -> str:
-    return reference.partition(":")[0]
-
-
-def _file(reference: str) -> Path:
-    return Path(_path(reference)).resolve()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from harness.canonical import slug
 from harness.errors import UsageError
-from harness.experiment.references import Scalar, StrategyRef, kebab
+from harness.experiment.references import Scalar, StrategyRef, file_of, kebab
 
 if TYPE_CHECKING:
     from strategies.plan.schema import Plan, PlanNode, StepSummary
@@ -106,7 +106,7 @@ def source_hash(reference: str) -> str | None:
 
     None where there is none.
     """
-    return _hash(Path(reference.partition(":")[0]).absolute())
+    return _hash(file_of(reference).absolute())
 
 
 @lru_cache(maxsize=64)

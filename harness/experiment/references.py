@@ -66,7 +66,7 @@ class WorkloadRef:
     @property
     def file(self) -> Path | None:
         """A user's file, by its absolute path; None for a shipped workload."""
-        return Path(self.reference.rpartition(":")[0]).absolute() if self.is_path else None
+        return file_of(self.reference).absolute() if self.is_path else None
 
     def __str__(self) -> str:
         return self.reference + _params_text(self.params)
@@ -133,6 +133,11 @@ def workload_from(value: object, *, field: str) -> WorkloadRef:
     name, params = _mapping(value, field)
     ref = parse_workload(name, field=f"{field}.name")
     return WorkloadRef(reference=ref.reference, params=_together(ref.params, params, field))
+
+
+def file_of(reference: str) -> Path:
+    """Path of the file that a reference to something in a user's file, or to a plan, begins with."""
+    return Path(reference.partition(":")[0])
 
 
 def split_list(text: str, *, field: str) -> tuple[str, ...]:

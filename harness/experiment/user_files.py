@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.experiment.cases import Case
+from harness.experiment.references import file_of
 from harness.experiment.spec import ExperimentSpec
 from harness.normalised_path import normalised
 
@@ -16,9 +17,9 @@ def folders_of_users(cases: Sequence[Case], spec: ExperimentSpec) -> tuple[Path,
     Of a file that is reached by a link there are two folders: workers open it where it is named, and its
     neighbours may be where it lies.
     """
-    named = [case.workload.reference.partition(":")[0] for case in cases if case.workload.is_path]
-    named += [case.strategy.name.partition(":")[0] for case in cases if case.strategy.is_file]
-    files = {path for name in named for path in (normalised(Path(name)), Path(name).resolve())}
+    named = [file_of(case.workload.reference) for case in cases if case.workload.is_path]
+    named += [file_of(case.strategy.name) for case in cases if case.strategy.is_file]
+    files = {path for name in named for path in (normalised(name), name.resolve())}
     # Where `..` comes after a link, the path as it is written may name a folder that is not there.
     folders = {path.parent for path in files if path.parent.is_dir()}
     if spec.checkpoint.restore is not None:

@@ -39,7 +39,7 @@ def run_experiment(spec: ExperimentSpec, folder: Path) -> StoredRun:
     experiment, run_dir, log = folder / "experiment.yaml", folder / "run", folder / "run.log"
     # What is JSON is YAML too.
     write_text(experiment, json.dumps(spec_document(spec)))
-    with os.fdopen(open_to_write(log), "wb") as log_file:
+    with os.fdopen(open_to_write(log, is_replaced=True), "wb") as log_file:
         process = subprocess.Popen(
             module_command("harness.cli", "run", str(experiment), "--out", str(run_dir), "--json"),
             stdin=subprocess.DEVNULL,

@@ -11,17 +11,19 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 from harness.atomic_files import write_bytes, write_text
-from harness.contained_files import open_to_write, opened_inside, read_inside
+from harness.contained_files import is_name, open_to_write, opened_inside, read_inside
 from harness.errors import StoreError
 from harness.records.record import Record
 from harness.records.record_json import MOST_LINE_BYTES, NewerRecordError, from_json
-from harness.records.run_layout import CASES, INDEX, STEPS
+from harness.records.run_layout import CASES, INDEX, RESULTS, STEPS
 
 _TORN = "results.jsonl.torn"
-_DAMAGED = "results.jsonl.damaged"
+DAMAGED = "results.jsonl.damaged"
 _OUTDATED = "results.jsonl.outdated"
 
 _MOST_NAMED = 3
+_MOST_DIGITS = 9
+"""Of a repeat's number."""
 Slot: TypeAlias = tuple[str, int]
 """A case and one of its repeats."""
 
@@ -35,15 +37,37 @@ class DamagedLine:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Index:
+    """The lines that were written, by `results.index`.
+
+    Attributes:
+        counts: number of lines of each case and repeat; None for results older than their index, or where
+            that is damaged.
+        damage: what is wrong with the index, and the way out; None where nothing is.
+    """
+
+    counts: Counter[Slot] | None
+    damage: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lost:
+    """Lines that are gone or may be, the file that is damaged by it, and the way out."""
+
+    file: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Results:
-    """What `results.jsonl` holds.
+    """Content of `results.jsonl`.
 
     Attributes:
         records: the newest of each case and repeat.
         n_superseded: older records of the same cases and repeats.
         torn: whether the last line is incomplete, and left out.
         damaged: other lines that are left out.
-        lost: what lines are gone, and the way out; None where none is.
+        lost: lines that are gone; None where none is.
         counts: number of sound lines of each case and repeat.
     """
 
@@ -51,7 +75,7 @@ class Results:
     n_superseded: int
     torn: bool
     damaged: tuple[DamagedLine, ...]
-    lost: str | None
+    lost: Lost | None
     counts: Counter[Slot]
 
 
@@ -70,7 +94,7 @@ def repair(path: Path) -> tuple[DamagedLine, ...]:
     _put_aside_torn(path)
     lines = path.read_bytes().splitlines(keepends=True)
     damaged = _read_lines(path, lines)[1]
-    _move_lines(path, lines, {line.number for line in damaged}, _DAMAGED)
+    _move_lines(path, lines, {line.number for line in damaged}, DAMAGED)
     return damaged
 
 
@@ -136,7 +160,7 @@ def read_results(path: Path) -> Results:
     damaged: list[DamagedLine] = []
     torn = 0
     # Before the results: a run that goes on writes it after them.
-    indexed = read_index(path)
+    index = read_index(path)
     try:
         for line in result_lines(path):
             if line.is_torn:
@@ -147,7 +171,7 @@ def read_results(path: Path) -> Results:
         pass
     newest = newest_of_each(records)
     counts = Counter((record.case, record.repeat) for record in records)
-    if torn and n_missing(indexed, counts) > len(damaged):
+    if torn and n_missing(index, counts) > len(damaged):
         # It is in the index, so it had been written whole.
         damaged.append(DamagedLine(number=torn, why="cut short after it was written"))
         torn = 0
@@ -156,56 +180,74 @@ def read_results(path: Path) -> Results:
         n_superseded=len(records) - len(newest),
         torn=bool(torn),
         damaged=tuple(damaged),
-        lost=lost_lines(path, indexed, counts, n_damaged=len(damaged) + bool(torn)),
+        lost=lost_lines(path, index, counts, n_damaged=len(damaged) + bool(torn)),
         counts=counts,
     )
 
 
-def read_index(path: Path) -> Counter[Slot] | None:
-    """Number of lines that were written of each case and repeat; None for results older than their index.
+def read_index(path: Path) -> Index:
+    """Read the index of results.
 
     Args:
         path: of the results.
     """
     try:
-        lines = read_inside(path.parent, INDEX).decode(errors="replace").split("\n")[:-1]
-    except (OSError, StoreError):
-        return None
-    slots = [line.rpartition("/") for line in lines]
-    return Counter((case, int(repeat)) for case, _, repeat in slots if case and repeat.isdecimal())
+        # A last line that is not ended was being written.
+        lines = read_inside(path.parent, INDEX).split(b"\n")[:-1]
+    except FileNotFoundError:
+        return Index(counts=None)
+    except OSError as error:
+        return Index(counts=None, damage=f"must be readable, got {error.strerror}; check its permissions")
+    except StoreError as error:
+        return Index(counts=None, damage=error.message.removeprefix(f"{INDEX} "))
+    slots = [_slot(line) for line in lines]
+    counts = Counter(slot for slot in slots if slot is not None)
+    if None in slots:
+        line = f"line {slots.index(None) + 1}"
+        why = f"must hold lines as a/0, a case and a repeat, got {lines[slots.index(None)][:60]!r} in {line}"
+        return Index(counts=None, damage=f"{why}; put back a copy, or remove it to go by {RESULTS} alone")
+    return Index(counts=counts)
 
 
-def n_missing(indexed: Counter[Slot] | None, counts: Counter[Slot]) -> int:
+def _slot(line: bytes) -> Slot | None:
+    case, _, repeat = line.decode(errors="replace").rpartition("/")
+    is_number = repeat.isascii() and repeat.isdecimal() and len(repeat) <= _MOST_DIGITS
+    return (case, int(repeat)) if is_number and is_name(case) else None
+
+
+def n_missing(index: Index, counts: Counter[Slot]) -> int:
     """Number of lines that an index has and the results have not."""
-    return 0 if indexed is None else (indexed - counts).total()
+    return 0 if index.counts is None else (index.counts - counts).total()
 
 
-def lost_lines(
-    path: Path, indexed: Counter[Slot] | None, counts: Counter[Slot], *, n_damaged: int
-) -> str | None:
-    """Which lines are gone that were written, and the way out; None where none is.
+def lost_lines(path: Path, index: Index, counts: Counter[Slot], *, n_damaged: int) -> Lost | None:
+    """Lines that are gone and were written, or may have been as their index is damaged; None where none is.
 
     Args:
-        indexed: as of `read_index`.
+        index: as of `read_index`.
         counts: number of lines that are there of each case and repeat.
         n_damaged: lines that are there and of which nobody knows what they are of.
     """
-    if indexed is None:
+    if index.damage is not None:
+        return Lost(file=INDEX, why=index.damage)
+    if index.counts is None:
         if counts or n_damaged or next(path.parent.glob(f"{CASES}/*/*/{STEPS}"), None) is None:
             return None
-        return (
-            f"must hold the records of the repeats that {CASES} has the steps of, got none: put back a copy, "
-            f"or remove {CASES} to measure them again"
+        return Lost(
+            file=RESULTS,
+            why=f"must hold the records of the repeats that {CASES} has the steps of, got none: put back a "
+            f"copy, or remove {CASES} to measure them again",
         )
-    n_lost = n_missing(indexed, counts) - n_damaged
+    n_lost = n_missing(index, counts) - n_damaged
     if n_lost <= 0:
         return None
-    gone = sorted(f"{case}/{repeat}" for case, repeat in indexed - counts)
+    gone = sorted(f"{case}/{repeat}" for case, repeat in index.counts - counts)
     others = f" and {len(gone) - _MOST_NAMED} others" if len(gone) > _MOST_NAMED else ""
     more = "1 more record" if n_lost == 1 else f"{n_lost} more records"
-    return (
-        f"must hold {more}, of {', '.join(gone[:_MOST_NAMED])}{others}, got none: removed after being written"
-        f"; put back a copy, or remove {INDEX} to measure again what is missing"
+    return Lost(
+        file=RESULTS,
+        why=f"must hold {more}, of {', '.join(gone[:_MOST_NAMED])}{others}, got none: removed after being "
+        f"written; put back a copy, or remove {INDEX} to measure again what is missing",
     )
 
 

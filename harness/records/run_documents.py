@@ -20,8 +20,9 @@ RUN_SCHEMA = 2
 _SEALED_SINCE = 2
 _MOST_BYTES = 1 << 24
 _MOST_VALUES = 50_000
-"""Of a document, those within others counted each; a small YAML file can name any number of them."""
+"""Values of a document, those within others counted each; a small YAML file can name any number of them."""
 _MOST_LEVELS = 100
+_WAY_OUT = "put back a copy"
 
 
 def describe(
@@ -59,13 +60,15 @@ def read_head(path: Path) -> dict[str, JsonValue]:
         _require_sealed(file, stored)
     for key in ("run", "spec_hash", "created_utc"):
         if not isinstance(head.get(key), str):
-            raise StoreError(f"{file} must have {key!r} as stratbench wrote it, got {head.get(key)!r}")
+            raise StoreError(
+                f"{file} must have {key!r} as stratbench wrote it, got {head.get(key)!r}; {_WAY_OUT}"
+            )
     try:
         datetime.fromisoformat(str(head["created_utc"])).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise StoreError(
             f"{file} must have a date of the calendar as 'created_utc', got "
-            f"{head['created_utc']!r:.60} ({error})"
+            f"{head['created_utc']!r:.60} ({error}); {_WAY_OUT}"
         ) from None
     return head
 
@@ -85,15 +88,16 @@ def read_experiment(path: Path, head: Mapping[str, JsonValue]) -> dict[str, Json
         document = yaml.safe_load(_text(path, EXPERIMENT))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise StoreError(
-            f"{file} must be a YAML file written by stratbench: {first_line(str(error))}"
+            f"{file} must be a YAML file written by stratbench: {first_line(str(error))}; {_WAY_OUT}"
         ) from None
     if not isinstance(document, dict):
-        raise StoreError(f"{file} must hold a mapping, got {type(document).__name__}")
+        raise StoreError(f"{file} must hold a mapping, got {type(document).__name__}; {_WAY_OUT}")
     _require_readable(file, document)
     if _has_checksums(head) and _hash(document) != head["spec_hash"]:
         raise StoreError(
             f"{file} must hold the experiment that {RUN_FILE} names, {str(head['spec_hash'])[:12]}…, got "
-            f"{_hash(document)[:12]}…; it was damaged or edited after it was written"
+            f"{_hash(document)[:12]}…; it was damaged or edited after it was written; "
+            f"{_WAY_OUT}"
         )
     return document
 
@@ -110,7 +114,9 @@ def read_environment(path: Path, head: Mapping[str, JsonValue]) -> dict[str, Jso
     if not os.path.lexists(file):
         if not _has_checksums(head):
             return {}
-        raise StoreError(f"{file} must be there, got nothing: it was removed after it was written")
+        raise StoreError(
+            f"{file} must be there, got nothing: it was removed after it was written; {_WAY_OUT}"
+        )
     document = _read_json(path, ENVIRONMENT)
     if _has_checksums(head):
         _require_sealed(file, document)
@@ -152,9 +158,9 @@ def _read_json(folder: Path, name: str) -> dict[str, JsonValue]:
     try:
         document = json.loads(_text(folder, name))
     except (OSError, ValueError, RecursionError) as error:
-        raise StoreError(f"{file} must be a JSON file written by stratbench: {error}") from None
+        raise StoreError(f"{file} must be a JSON file written by stratbench: {error}; {_WAY_OUT}") from None
     if not isinstance(document, dict):
-        raise StoreError(f"{file} must hold a JSON object, got {type(document).__name__}")
+        raise StoreError(f"{file} must hold a JSON object, got {type(document).__name__}; {_WAY_OUT}")
     _require_readable(file, document)
     return document
 
@@ -172,7 +178,7 @@ def _require_readable(file: Path, document: object) -> None:
             within = [*value]
         n_values += len(within)
         if n_values > _MOST_VALUES:
-            raise StoreError(f"{file} must hold at most {_MOST_VALUES:,} values, got more")
+            raise StoreError(f"{file} must hold at most {_MOST_VALUES:,} values, got more; {_WAY_OUT}")
         if within and level > _MOST_LEVELS:
-            raise StoreError(f"{file} must be nested at most {_MOST_LEVELS} times, got more")
+            raise StoreError(f"{file} must be nested at most {_MOST_LEVELS} times, got more; {_WAY_OUT}")
         left.extend((item, level + 1) for item in within)

@@ -289,7 +289,7 @@ def _check_resumable(path: Path, *, spec_hash: str, resume: bool) -> None:
         )
     head, results = read_head(path), read_results(path / RESULTS)
     if results.lost is not None:
-        raise StoreError(f"{path / RESULTS} {results.lost}", field="out")
+        raise StoreError(f"{path / results.lost.file} {results.lost.why}", field="out")
     stored = head["spec_hash"]
     if stored == spec_hash:
         read_experiment(path, head)
@@ -311,7 +311,7 @@ def _check_resumable(path: Path, *, spec_hash: str, resume: bool) -> None:
 
 
 def _has_only_begun(path: Path) -> bool:
-    """Whether a run was refused, or ended, before any repeat of it began."""
+    """Return True if a run was refused, or ended, before any repeat of it began."""
     results = path / RESULTS
     has_results = results.exists() and results.stat().st_size > 0
     return (path / RUN_FILE).is_file() and not has_results and not any(path.glob(f"{CASES}/*/*"))

@@ -35,5 +35,5 @@ def default_name(experiment: str, now: datetime) -> str:
 
 
 def is_default_name(name: str) -> bool:
-    """Whether `default_name` has made a name, and not a person."""
+    """Return True if `default_name` made a name, and not a person."""
     return _DEFAULT_NAME.fullmatch(name) is not None

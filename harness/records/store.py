@@ -14,7 +14,7 @@ from harness.records.checksums import file_checksum, require_unchanged
 from harness.records.log_tail import log_tail
 from harness.records.record import Record
 from harness.records.record_json import from_json
-from harness.records.results_file import DamagedLine, lost_lines, read_index, read_results, result_lines
+from harness.records.results_file import DamagedLine, Lost, lost_lines, read_index, read_results, result_lines
 from harness.records.run_documents import read_environment, read_experiment, read_head
 from harness.records.run_layout import CASES, ENVIRONMENT, EXPERIMENT, PLAN, RESULTS, RUN_FILE, STEPS, TRACE
 from harness.records.steps_file import Steps, read_steps
@@ -59,7 +59,7 @@ class StoredRun:
     n_superseded: int
     torn: bool
     damaged: tuple[DamagedLine, ...]
-    lost: str | None = None
+    lost: Lost | None = None
 
     def repeat_dir(self, record: Record) -> Path:
         """Folder of one record's plan, steps and logs."""

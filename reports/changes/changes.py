@@ -142,8 +142,8 @@ def changes_between(
 
     Args:
         threshold: change of a figure, as a share of it, up to which a case counts as the same.
-        by_rates: judge by rates alone, as for machines that nobody else uses, or by no rate where there are
-            ratios; None judges a workload by rates where it is not the same in both runs.
+        by_rates: True: rates only. False: ratios where there are any. None: rates for workloads that differ,
+            else ratios.
         anyway: judge cases whose circumstances differ, too.
     """
     pairs = tuple(paired(standings(before), standings(after)))

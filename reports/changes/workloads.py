@@ -86,15 +86,16 @@ def _size(standing: Standing) -> ModelSize | None:
 
 
 def _payload(pairs: Sequence[Pair]) -> Iterator[str]:
-    """The payload, if it changed in all cases that send anything; in some it is these strategies' own."""
-    moved = [_moved_payload(before, after) for before, after in pairs]
-    sending = [each for each in moved if each is not None]
-    if sending and all(sending):
-        yield f"payload of a step: {sending[0]}"
+    """The payload, if it changed in all cases that send, of two strategies at least."""
+    moved = [(after.strategy.partition(":")[0], _moved_payload(before, after)) for before, after in pairs]
+    sending = {strategy for strategy, change in moved if change is not None}
+    changes = [change for _, change in moved if change is not None]
+    if len(sending) > 1 and all(changes):
+        yield f"payload of a step: {changes[0]}"
 
 
 def _moved_payload(before: Standing, after: Standing) -> str | None:
-    """How a payload has changed, empty where it has not; None where nothing is sent or it is not known."""
+    """Change of a payload, empty where it has none; None where nothing is sent or it is not known."""
     old, new = PAYLOAD.of(before.usable), PAYLOAD.of(after.usable)
     if not old or not new or not (any(old) or any(new)):
         return None

@@ -13,7 +13,7 @@ from typing import Protocol, cast
 
 from quickjs import Context
 
-from reports.figures.specification import Chart
+from reports.figures.specification import Chart, Line, LineChart
 
 WIDE_PX = 1060
 NARROW_PX = 340
@@ -48,8 +48,8 @@ _IDS = re.compile(r"\bzr\d+-")
 _LEVEL = re.compile(r"M([\d.]+) ([\d.]+)L([\d.]+) \2(?=M|\")")
 _DOT_PX = 0.2
 _DIGITS = 5
-_DATES, _DATE_DIGITS = (10_000, 100_000), 8
-"""Days since 1970 for two centuries from 1997 on, of which parts are seen: several nights of one date."""
+_DATE_DIGITS = 8
+"""Of days since 1970, of which parts are seen: several nights of one date."""
 _FAR = 1e300
 
 
@@ -70,26 +70,37 @@ def charts_source() -> str:
 
 def as_data(chart: Chart) -> object:
     """A specification as the scripts take it: plain, and no more digits than a picture can show."""
-    return _plain(chart)
+    is_dated = isinstance(chart, LineChart) and chart.x.unit == "date"
+    return _plain(chart, _DIGITS, _DATE_DIGITS if is_dated else _DIGITS)
 
 
-def _plain(value: object) -> object:
+def _plain(value: object, digits: int, x_digits: int) -> object:
+    """A part of a specification as the scripts take it.
+
+    Args:
+        digits: of a number. x_digits: of a number along the horizontal axis of lines.
+    """
     if isinstance(value, float):
         # JSON has no infinity: a limit that has none ends at the edge of the picture.
         if math.isnan(value):
             return None
-        digits = _DATE_DIGITS if _DATES[0] <= value < _DATES[1] else _DIGITS
         return float(f"{min(max(value, -_FAR), _FAR):.{digits}g}")
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [_plain(item, digits, x_digits) for item in value]
     if not dataclasses.is_dataclass(value):
         return value
     # What is None is found by the scripts, but for a bar's end, which was not measured.
-    return {
-        name: _plain(item)
+    plain = {
+        name: _plain(item, x_digits if name == "x" else digits, x_digits)
         for name in value.__dataclass_fields__
         if (item := getattr(value, name)) is not None or name == "end"
     }
+    if isinstance(value, Line):
+        for name, places in (("points", value.points), ("intervals", value.intervals)):
+            plain[name] = [
+                [_plain(x, x_digits, x_digits), *(_plain(y, digits, digits) for y in ys)] for x, *ys in places
+            ]
+    return plain
 
 
 def svg(chart: Chart, *, width: int) -> str:

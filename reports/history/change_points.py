@@ -45,7 +45,7 @@ _ASIDE = 3
 _DRIFT_NIGHTS, _DRIFT_GAIN, _DRIFT_BEGINS = 40, 8.0, 15
 """Nights that a drift lasts at least, its gain over a level, and nights between possible beginnings."""
 _LEAST_PENALTY = 1e-6
-"""Of a coefficient that may be anything, so that a model with no use for it can still be solved."""
+"""Penalty of a coefficient that may be anything, so that a model with no use for it can still be solved."""
 State = Literal["confirmed", "pending"]
 
 

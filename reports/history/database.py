@@ -18,8 +18,12 @@ from reports.history import schema
 
 _BUSY_S = 10.0
 _PRIMARY = 0xFF
-"""Of SQLite's extended error codes, what says which kind an error is of."""
+"""Bits of SQLite's extended error codes that hold the kind of an error."""
 _NEXT_TO_NOTHING = 1 << 20
+_UNUSABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_IOERR)
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_FORMAT)
+_NO_TEXT = "Could not decode to UTF-8"
+"""Beginning of an error of Python's, which has no code of SQLite's."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _BESIDE = ("", "-wal", "-shm", "-journal")
 """Ends of names of the files that SQLite opens for a database."""
@@ -73,7 +77,7 @@ def _is_full(error: OSError | sqlite3.Error, folder: Path) -> bool:
 
 
 def _free_bytes(folder: Path) -> int:
-    """What the disk has left that a folder is on, or would be on."""
+    """Free bytes of the disk that a folder is on, or would be on."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     return shutil.disk_usage(there).free
 
@@ -84,7 +88,7 @@ def named_errors(path: Path) -> Iterator[None]:
 
     Raises:
         HistoryInUseError: another program has it locked. DiskFullError: its disk is full. HistoryError: it is
-            damaged, or no database.
+            damaged, no database, or cannot be used. sqlite3.Error: a mistake of this code.
     """
     try:
         with needing_room(path.parent):
@@ -95,9 +99,13 @@ def named_errors(path: Path) -> Iterator[None]:
             raise HistoryInUseError(f"{path} is locked by another program; wait for it, or end it") from None
         if kind == sqlite3.SQLITE_NOTADB:
             raise HistoryError(f"{path} must be a history, got {error}; {_WAY_OUT}") from None
-        if kind in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-            raise HistoryError(f"{path} must be a file that can be used, got {error}") from None
-        raise damaged(path, str(error)) from None
+        if kind in _UNUSABLE:
+            raise HistoryError(
+                f"{path} must be a file that can be used, got {error}; check its permissions and its folder's"
+            ) from None
+        if kind in _DAMAGED or str(error).startswith(_NO_TEXT):
+            raise damaged(path, str(error)) from None
+        raise
 
 
 def damaged(path: Path, why: str) -> HistoryError:
@@ -114,7 +122,10 @@ def require_begun(path: Path) -> None:
     signs = (sign for pattern in _SIGNS for sign in path.parent.glob(pattern) if sign.is_file())
     sign = next(signs, None)
     if sign is not None:
-        raise HistoryError(f"{path} must hold the nights that {sign.name} is of, got none; {_WAY_OUT}")
+        raise HistoryError(
+            f"{path} must hold the nights that {sign.name} is of, got none; {_WAY_OUT}, or "
+            f"remove {', '.join(_SIGNS)} there to begin anew"
+        )
 
 
 @contextlib.contextmanager
@@ -169,6 +180,8 @@ def connected(path: Path, *, is_read: bool = False) -> sqlite3.Connection:
         version = schema.version_of(connection)
         if not version:
             require_begun(path)
+        if version <= schema.VERSION and not schema.has_its_tables(connection):
+            raise damaged(path, f"it has not the tables of its version, {version}")
         if not is_read:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA foreign_keys = ON")

@@ -82,7 +82,7 @@ def _beyond(analysis: Analysis) -> int:
 def _held(
     held: Sequence[Change], found: Analysis, logs: FloatArray, days: IntArray, *, is_first: bool
 ) -> tuple[Change, ...]:
-    """What is confirmed after one more analysis."""
+    """Steps that are confirmed after one more analysis."""
     confirmed = []
     for change in (each for each in found.changes if each.state == "confirmed"):
         same = [old.confirmed_by for old in held if _is_same(old, change)]
@@ -107,7 +107,7 @@ def _is_same(one: Change, other: Change) -> bool:
 
 
 def _is_drift(change: Change, found: Analysis) -> bool:
-    """Whether a far drift, which is seen later than its steps, takes the place of one."""
+    """Return True if a far drift, which is seen later than its steps, takes the place of one."""
     drift = found.drift
     if drift is None or not _beyond(found):
         return False
@@ -115,7 +115,7 @@ def _is_drift(change: Change, found: Analysis) -> bool:
 
 
 def _is_back(change: Change, logs: FloatArray, sigma: float) -> bool:
-    """Whether the last nights are surely nearer to the level before a change than to the one after it."""
+    """True if the last nights are surely nearer to the level before a change than to the one after it."""
     before = logs[max(0, change.place - _LEVEL_NIGHTS) : change.place]
     since = np.sign(change.effect) * (logs[change.place :] - float(np.median(before)))
     for start in range(CONFIRM, len(since) - CONFIRM + 1):
@@ -128,7 +128,7 @@ def _is_back(change: Change, logs: FloatArray, sigma: float) -> bool:
 
 
 def _may_confirm(logs: FloatArray, sigma: float, ends: IntArray) -> npt.NDArray[np.bool_]:
-    """Which analyses may have confirmed a step at all, by bounds that are cheap; most series have none."""
+    """Mask of analyses that may have confirmed a step, by bounds that are cheap; most series have none."""
     n = len(logs)
     gains = np.zeros(n + 1)
     for place in range(max(CONFIRM, int(ends[0]) - RECENT_DAYS), n - CONFIRM) if len(ends) else ():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Sequence
 
@@ -63,11 +64,11 @@ MIGRATIONS: Sequence[str] = (
 """Each takes a history one version further; the first makes it."""
 VERSION = len(MIGRATIONS)
 APPLICATION = 0x53545242
-"""What SQLite files of ours say that they are: STRB."""
+"""Application number in SQLite files of ours: STRB."""
 
 
 def version_of(connection: sqlite3.Connection) -> int:
-    """Which version's tables a database has; 0 for an empty one."""
+    """Version of a database's tables; 0 for an empty one."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     return int(version)
 
@@ -79,9 +80,24 @@ def is_ours(connection: sqlite3.Connection) -> bool:
     return int(application) == APPLICATION or (not application and not n_tables)
 
 
-def migrate(connection: sqlite3.Connection) -> None:
-    """Bring tables to today's version, each step whole or not at all."""
-    for number in range(version_of(connection), VERSION):
+def has_its_tables(connection: sqlite3.Connection) -> bool:
+    """Whether a database has the tables and columns of its version, which is one up to today's."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as new:
+        migrate(new, version=version_of(connection))
+        return _columns(connection) == _columns(new)
+
+
+def _columns(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    return connection.execute(
+        "SELECT tables.name, columns.name FROM sqlite_master AS tables "
+        "JOIN pragma_table_info(tables.name) AS columns WHERE tables.type = 'table' "
+        "AND tables.name NOT LIKE 'sqlite%' ORDER BY tables.name, columns.cid"
+    ).fetchall()
+
+
+def migrate(connection: sqlite3.Connection, *, version: int = VERSION) -> None:
+    """Bring tables to a version, each step whole or not at all."""
+    for number in range(version_of(connection), version):
         connection.executescript(
             f"BEGIN; {MIGRATIONS[number]} PRAGMA application_id = {APPLICATION}; "
             f"PRAGMA user_version = {number + 1}; COMMIT;"

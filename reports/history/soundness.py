@@ -64,7 +64,7 @@ def _why_unsound(night: StoredNight) -> str | None:
     row = night.row
     # Nights older than checksums have none.
     if row["checksum"] is not None and row["checksum"] != night.checksum():
-        return "its figures are not those that its checksum is of"
+        return "its figures do not match its checksum"
     try:
         if day_of(str(row["started_utc"])) != row["day"]:
             return f"it began on {row['started_utc']}, and is kept as of another day"

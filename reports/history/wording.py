@@ -267,7 +267,7 @@ def _by(factor: float, subject: Subject) -> str:
 
 
 def drifting_by(verdict: SeriesVerdict) -> str:
-    """How fast and how far a series drifts: `+3.6 % a week, 12 % higher since 2026-10-01`."""
+    """Speed and size of a series' drift: `+3.6 % a week, 12 % higher since 2026-10-01`."""
     drift, since, factor = verdict.analysis.drift, verdict.drift_since, verdict.drift_factor
     assert drift is not None
     assert since is not None

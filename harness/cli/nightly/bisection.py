@@ -98,11 +98,7 @@ class BisectedCode:
 
 
 def code_of(regression: SeriesVerdict, case: Case) -> BisectedCode:
-    """The repository that a regression is searched in.
-
-    Raises:
-        UsageError: that of the workload's file, by its commits, is not the one in which the file is now.
-    """
+    """The repository that a regression is searched in."""
     before, since, own_root = regression.before, regression.since, own_checkout()
     own = BisectedCode(
         name=STRATBENCH,

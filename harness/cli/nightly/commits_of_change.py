@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from harness.experiment.references import file_of
 from harness.host_facts import checkout_of, commits_between, own_checkout
 from harness.records.facts.circumstances import Repository
 from reports.history.figures import BENCHMARKS
@@ -24,18 +25,13 @@ def commits_of(verdict: SeriesVerdict) -> tuple[str, ...]:
     return (*_of_workload(before, since, verdict.series.subject.workload), *_own(before, since))
 
 
-def workload_file(reference: str) -> Path:
-    """The file of a user's workload, as seen from the working directory."""
-    return Path(reference.rpartition(":")[0])
-
-
 def _of_workload(before: Night, since: Night, workload: str) -> Iterator[str]:
     earlier, later = workload_commit(before, workload), workload_commit(since, workload)
     if later is None:
         return
     reference, repository = later
     if earlier is not None:
-        yield from _between(workload_file(reference), earlier[1], repository)
+        yield from _between(file_of(reference), earlier[1], repository)
     if repository.git_dirty:
         at = f" at {repository.git_sha[:_SHORT]}" if repository.git_sha else ""
         yield f"{repository.name}{at}: changes that were not committed"

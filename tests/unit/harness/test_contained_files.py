@@ -42,6 +42,18 @@ def test_a_file_of_ours_is_made_and_appended_to(tmp_path: Path) -> None:
     assert (tmp_path / "own").read_bytes() == b"onetwo"
 
 
+def test_a_file_that_is_replaced_keeps_nothing_of_before_and_a_refused_one_all(tmp_path: Path) -> None:
+    outside, path = tmp_path / "outside", tmp_path / "own"
+    path.write_bytes(b"longer")
+    with os.fdopen(open_to_write(path, is_replaced=True), "wb") as file:
+        file.write(b"short")
+    assert path.read_bytes() == b"short"
+    os.link(path, outside)
+    with pytest.raises(StoreError, match="another name"):
+        open_to_write(path, is_replaced=True)
+    assert outside.read_bytes() == b"short"
+
+
 def test_folders_are_made_without_following_a_link(tmp_path: Path) -> None:
     assert make_folder(tmp_path, "a", "b").is_dir()
     (tmp_path / "outside").mkdir()

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -94,6 +95,19 @@ def test_a_users_file_is_of_the_repository_that_holds_it(
     assert untracked is not None
     assert untracked.git_dirty is True
     assert repository_of(tmp_path / "alone.py") is None
+
+
+def test_looking_at_a_repository_writes_nothing_in_it(tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "models")
+    repository.commit("first", {"net.py": "1"})
+    file, index = repository.root / "net.py", repository.root / ".git" / "index"
+    # Other times than those in the index, which git would refresh.
+    os.utime(file, (1, 1))
+    before = index.read_bytes()
+    found = repository_of(file)
+    assert found is not None
+    assert found.git_dirty is False
+    assert index.read_bytes() == before
 
 
 def test_what_a_history_calls_a_commit_is_no_option_of_git(tmp_path: Path) -> None:

@@ -295,6 +295,21 @@ def test_a_payload_that_all_cases_share_tells_another_model_where_nothing_else_i
     )
 
 
+@pytest.mark.parametrize("strategies", [("single", "ps"), ("single", "ps:sync=true", "ps:sync=false")])
+def test_a_payload_of_one_strategy_beside_single_is_that_strategys(
+    strategies: Sequence[str], runs: Runs
+) -> None:
+    usual = [
+        Case(workload="w", strategy=name, p50_s=0.04, noise=0.005, traced=False, payload=1e6)
+        for name in strategies
+    ]
+    usual[0] = replace(usual[0], payload=0.0)
+    more = [replace(each, payload=2 * each.payload) for each in usual]
+    changes = runs.changes(usual, more)
+    assert [each.differs for each in changes.workloads] == [()]
+    assert {each.strategy for each in changes.cases if each.more_bytes} == {*strategies[1:]}
+
+
 def test_an_older_record_is_compared_and_what_it_lacks_is_said(runs: Runs) -> None:
     changes = runs.changes(cases(), cases(**KNOWN), slower=1.4)
     assert verdicts(changes) == dict.fromkeys(USUAL_S, "same") | {"single": "cannot-tell"}

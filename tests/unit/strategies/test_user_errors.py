@@ -86,6 +86,17 @@ def test_the_innermost_line_of_a_users_file_is_named() -> None:
     assert described(caught.value) == f"KeyError: 'labels' ({place})"
 
 
+def test_an_error_in_a_folder_that_was_removed_is_named_in_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "removed").mkdir()
+    monkeypatch.chdir(tmp_path / "removed")
+    (tmp_path / "removed").rmdir()
+    with pytest.raises(KeyError) as caught:
+        rows({})
+    assert described(caught.value) == f"KeyError: 'labels' ({__file__}:{rows.__code__.co_firstlineno + 1})"
+
+
 def test_lines_of_libraries_are_not_a_users() -> None:
     with pytest.raises(json.JSONDecodeError) as caught:
         json.loads("{")

@@ -239,8 +239,10 @@ def test_a_users_files_are_run_by_the_stratbench_that_is_here_from_their_folder(
 def test_code_that_does_not_run_says_why(repository: Repository, tmp_path: Path) -> None:
     sha = repository.commit("broken", code(FAILS))
     commit = only_commit(repository, sha)
+    at_commit = runs(repository, tmp_path)
+    (at_commit.folder / f"{sha[:12]}.log").write_text("of a run before\n" * 9)
     with pytest.raises(CaseError, match="stratbench: no such option"):
-        runs(repository, tmp_path).run(commit)
+        at_commit.run(commit)
     assert repository.worktrees == 1
 
 

@@ -29,8 +29,10 @@ def test_a_command_that_leaves_nothing_is_told_with_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.executable", "/bin/false")
+    (tmp_path / "run.log").write_text("of a run before")
     with pytest.raises(CaseError, match=rf"must leave a run, got status 1; its log is {tmp_path}/run\.log"):
         case_run.run_experiment(SPEC, tmp_path)
+    assert not (tmp_path / "run.log").read_text()
 
 
 def test_it_has_ended_once_the_test_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

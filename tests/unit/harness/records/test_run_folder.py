@@ -5,7 +5,7 @@ import json
 import multiprocessing
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -445,6 +445,39 @@ def test_a_line_that_was_cut_is_damaged_and_not_torn(run: RunFolder) -> None:
     opened(run.path, resume=True).close()
 
 
+@pytest.mark.parametrize(
+    "line", [f"a/{'9' * 5000}", "a/²", "a/١", "a/-1", "/0", "a", "a/b/0", "\x1b[31m/0", ""]
+)
+def test_an_index_with_another_line_is_damaged(run: RunFolder, line: str) -> None:
+    _three_records(run)
+    index = run.path / "results.index"
+    index.write_text(f"{index.read_text()}{line}\n", encoding="utf-8")
+    with pytest.raises(StoreError, match=r"results\.index must hold lines as .* in line 4; put back a copy"):
+        opened(run.path, resume=True)
+    lost = load_run(run.path).lost
+    assert lost is not None
+    assert lost.file == "results.index"
+
+
+@pytest.mark.parametrize(
+    "replace",
+    [
+        lambda index: index.symlink_to("results.jsonl"),
+        os.mkfifo,
+        Path.mkdir,
+        lambda index: index.symlink_to("x"),
+    ],
+)
+def test_an_index_that_is_no_file_is_damaged(run: RunFolder, replace: Callable[[Path], object]) -> None:
+    _three_records(run)
+    (run.path / "results.index").unlink()
+    replace(run.path / "results.index")
+    lost = load_run(run.path).lost
+    assert lost is not None
+    assert lost.file == "results.index"
+    assert lost.why.startswith("must be a file of the run folder's own, got ")
+
+
 @pytest.mark.parametrize("after", ["results", "index"])
 def test_a_run_killed_while_it_records_has_lost_nothing(run: RunFolder, after: str) -> None:
     _three_records(run)
@@ -480,7 +513,7 @@ def test_nothing_is_written_through_a_link(run: RunFolder, link: str, tmp_path: 
     path.unlink(missing_ok=True)
     (outside / "kept").write_text("kept")
     path.symlink_to(outside if link in ("cases", "cases/a", "logs") else outside / "kept")
-    with pytest.raises(StoreError, match=f"{link} must be a file or folder of its own, got a symbolic link"):
+    with pytest.raises(StoreError, match=rf"{link} must be a file .*own, got a symbolic link"):
         opened(run.path, resume=True)
     assert [(each.name, each.read_text()) for each in outside.iterdir()] == [("kept", "kept")]
 

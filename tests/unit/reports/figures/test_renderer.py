@@ -9,6 +9,7 @@ import json
 import math
 import re
 from importlib import resources
+from typing import Literal
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -306,3 +307,19 @@ def test_whoever_points_at_a_line_sees_what_its_values_are(
     )
     (first, _) = json.loads(draw(json.dumps(as_data(chart))))
     assert first["tip"] == tip
+
+
+@pytest.mark.parametrize(("unit", "x"), [("date", 20_543.375), ("seconds", 20_543.0)])
+def test_days_have_the_digits_of_their_hours_and_other_numbers_do_not(
+    unit: Literal["date", "seconds"], x: float
+) -> None:
+    chart = LineChart(
+        label="",
+        x=Axis(name="", unit=unit, high=20_543.375),
+        y=Axis(name="", unit="number", high=20_543.375),
+        lines=(Line(key="", name="", color=0, points=((20_543.375, 20_543.375),)),),
+        events=(Event(x=20_543.375, text=""),),
+    )
+    data = json.loads(json.dumps(as_data(chart)))
+    assert data["lines"][0]["points"] == [[x, 20_543.0]]
+    assert (data["x"]["high"], data["y"]["high"], data["events"][0]["x"]) == (x, 20_543.0, x)

@@ -78,6 +78,10 @@ def _held(store: Path) -> object:
             "UPDATE night SET checksum = NULL; UPDATE figure SET value = 'x' WHERE night = 3",
             "rate of case-0 is 'x'",
         ),
+        ("DROP TABLE lost", "it has not the tables of its version, 3"),
+        ("ALTER TABLE night DROP COLUMN run_dir", "it has not the tables of its version, 3"),
+        ("PRAGMA user_version = 2", "it has not the tables of its version, 2"),
+        ("UPDATE night SET checksum = NULL, name = CAST(x'ff' AS TEXT) WHERE id = 3", "Could not decode"),
         ("UPDATE night SET checksum = NULL; UPDATE figure SET value = 9e999 WHERE night = 3", "is inf with"),
     ],
 )
@@ -94,8 +98,26 @@ def test_a_history_that_was_emptied_beside_its_page_is_not_begun_anew(store: Pat
     for damage in (lambda path: os.truncate(path, 0), Path.unlink):
         damage(store / DATABASE)
         for opening in (reading, writing):
-            with pytest.raises(HistoryError, match=f"{DATABASE} must hold the nights that trend.html is of"):
+            with pytest.raises(
+                HistoryError, match=f"{DATABASE} must hold the nights that trend.html is of.* to begin anew"
+            ):
                 opening(store).__enter__()
+    (store / "trend.html").unlink()
+    with writing(store) as history:
+        assert not history.nights()
+
+
+def test_a_mistake_of_a_program_is_no_damage(store: Path) -> None:
+    with pytest.raises(sqlite3.OperationalError, match="no such column"), writing(store) as history:
+        history.connection.execute("SELECT rat FROM figure")
+
+
+def test_a_file_that_cannot_be_written_names_the_way_out(store: Path) -> None:
+    with (
+        pytest.raises(HistoryError, match=r"must be a file that can be used, got .*; check its permissions"),
+        reading(store) as history,
+    ):
+        history.connection.execute("DELETE FROM figure")
 
 
 def test_a_history_that_another_program_locks_is_named(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
