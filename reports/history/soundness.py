@@ -8,6 +8,8 @@ import math
 import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from reports.history.database import damaged
@@ -81,18 +83,22 @@ def _is_positive(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value) and value > 0
 
 
-def _nights(connection: sqlite3.Connection, night: int | None = None) -> list[StoredNight]:
-    """All nights, or one."""
-    of_night = "WHERE {0} = coalesce(?, {0})"
-    nights = {
-        row["id"]: StoredNight(row=row, parts={name: [] for name in _PARTS})
-        for row in _rows(connection, f"SELECT * FROM night {of_night.format('id')}", night)  # noqa: S608 - names of our own
+def _nights(connection: sqlite3.Connection, night: int | None = None) -> Iterator[StoredNight]:
+    """All nights, or one; one at a time, since years of them take a gigabyte."""
+    of_night = "WHERE {0} = coalesce(?, {0}) ORDER BY {0}"
+    parts = {
+        name: groupby(_rows(connection, f"{query} {of_night.format('night')}", night), itemgetter("night"))
+        for name, query in _PARTS.items()
     }
-    for name, query in _PARTS.items():
-        for row in _rows(connection, f"{query} {of_night.format('night')}", night):
-            if row["night"] in nights:
-                nights[row["night"]].parts[name].append(row)
-    return list(nights.values())
+    heads = {name: next(groups, None) for name, groups in parts.items()}
+    for row in _rows(connection, f"SELECT * FROM night {of_night.format('id')}", night):  # noqa: S608 - names of our own
+        of_row: dict[str, list[Row]] = {}
+        for name, head in heads.items():
+            is_here = head is not None and head[0] == row["id"]
+            of_row[name] = list(head[1]) if head is not None and is_here else []
+            if is_here:
+                heads[name] = next(parts[name], None)
+        yield StoredNight(row=row, parts=of_row)
 
 
 def _rows(connection: sqlite3.Connection, query: str, *values: object) -> Iterator[Row]:
