@@ -71,6 +71,14 @@ def test_tensorflow_s_strategies_can_draw_what_a_standard_workload_draws(standar
     require_seeds_of_variables(standard(name).step.graph)
 
 
+@pytest.mark.parametrize("name", STANDARD)
+def test_a_standard_workload_is_captured_as_written(standard, name):
+    held = standard(name).held()
+    assert held.equal is True, held.explanation
+    # Kernels are the same, so that not even rounding differs.
+    assert held.max_error < 1e-6
+
+
 def test_a_standard_workload_is_trained_as_on_one_device(standard, combination):
     name, replicas, row = combination
     strategy, params = ROWS[row]

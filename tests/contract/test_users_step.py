@@ -15,7 +15,7 @@ tf = pytest.importorskip("tensorflow")
 
 import keras
 from cases import case_of_model
-from model import ROWS, Model, on_labelled, on_rows, variable
+from model import BATCH_SIZE, ROWS, Model, on_labelled, on_rows, variable
 from models import BY_TENSORFLOW, COMPILED, FEW, MODELS, NORMALISED, NORMALISED_SUM
 
 from harness.equivalence.capture_verdict import CaptureVerdict
@@ -23,8 +23,12 @@ from harness.worker.plain.plain_step import PythonDraws
 from harness.worker.plain.users_step import UsersStep, check_capture
 from harness.worker.session.capture_store import InitialValues, save
 from strategies.capture.capture import capture
+from strategies.ir.train_graph import TrainGraph
+from strategies.passes.update.merge_rows import MergeRows
+from strategies.topology import Topology
 from workloads import TrainStep
 
+ALONE = Topology(replicas_per_task=(1,), batch_size=BATCH_SIZE)
 # Loops of the first TensorFlow, among a function's own nodes.
 NO_PLAIN_STEP = {"first-loop-in-step", "first-loops-in-step"}
 
@@ -51,6 +55,7 @@ def verdict_on(
     folder: Path,
     captured_as: Any = None,
     while_captured: AbstractContextManager[Any] | None = None,
+    then: Callable[[TrainGraph], TrainGraph] = lambda step: step,
 ) -> CaptureVerdict:
     """The verdict on a capture of a step, or of another one on its variables, beside the model's own."""
     draws = PythonDraws.now()
@@ -67,7 +72,7 @@ def verdict_on(
         returns_loss=captured.returns_loss,
         draws=draws,
     )
-    return check_capture(users, captured.step, InitialValues(folder), model.batches[:2])
+    return check_capture(users, then(captured.step), InitialValues(folder), model.batches[:2])
 
 
 def classifier(optimizer: Any, **settings: Any) -> Model:
@@ -128,6 +133,16 @@ def test_an_optimizer_s_setting_that_capture_changes_is_noticed(mutation: str, t
     assert held.max_error > 10 * held.tolerance
     assert "fault of stratbench" in held.explanation
     assert held.worst in held.explanation
+
+
+@pytest.mark.parametrize("optimizer", [K.Adam, K.Adagrad, K.RMSprop, K.Ftrl])
+def test_merged_rows_are_noticed(optimizer: Any, tmp_path: Path) -> None:
+    model = classifier(optimizer(0.05))
+    assert verdict_on(model, tmp_path / "sound").equal is True
+    merging = MergeRows(variables=frozenset({"table/embeddings"}))
+    held = verdict_on(model, tmp_path / "merged", then=lambda step: merging.apply(step, ALONE))
+    assert held.equal is False
+    assert "table_embeddings" in held.worst or held.worst == "table/embeddings"
 
 
 def test_the_clip_of_a_train_step_is_its_documented_one(tmp_path: Path) -> None:
