@@ -47,7 +47,9 @@ class WatchedRun:
     def workers(self) -> dict[int, float]:
         """Worker processes of the cases that are open now, with the processor time that each has used."""
         zygotes = {pid for pid in self.processes() if ZYGOTE.encode() in of_process(pid, "cmdline")}
-        return {pid: _cpu_s(pid) for pid in zygotes if parent(pid) in zygotes}
+        # Between a zygote and each of its workers there is a keeper.
+        workers = (pid for pid in zygotes if parent(pid) in zygotes and parent(parent(pid)) in zygotes)
+        return {pid: _cpu_s(pid) for pid in workers}
 
     def finish(self, timeout_s: float = 600.0) -> tuple[int, str, str]:
         """Wait for its end; exit status, output, errors."""
