@@ -99,7 +99,7 @@ def charts_of(
 def _tell(
     report: Report, tell: Callable[[str], None], tell_damage: Callable[[str], None], *, most: int | None
 ) -> None:
-    # What is damaged comes first: the first of it is told whatever else is left out.
+    # Damage comes first, so that it is shown whatever else is left out.
     left_out = sorted(report.left_out, key=lambda item: not item.is_damage)
     for item in left_out[:most]:
         (tell_damage if item.is_damage else tell)(f"left out: {item.where}: {item.why}")

@@ -23,7 +23,7 @@ _OUTDATED = "results.jsonl.outdated"
 
 _MOST_NAMED = 3
 _MOST_DIGITS = 9
-"""Of a repeat's number."""
+"""Most digits of a repeat's number."""
 Slot: TypeAlias = tuple[str, int]
 """A case and one of its repeats."""
 
@@ -226,7 +226,7 @@ def lost_lines(path: Path, index: Index, counts: Counter[Slot], *, n_damaged: in
     Args:
         index: as of `read_index`.
         counts: number of lines that are there of each case and repeat.
-        n_damaged: lines that are there and of which nobody knows what they are of.
+        n_damaged: lines whose case and repeat cannot be read.
     """
     if index.damage is not None:
         return Lost(file=INDEX, why=index.damage)

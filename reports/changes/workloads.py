@@ -34,7 +34,7 @@ class WorkloadChange:
 
 
 def workload_changes(pairs: Iterable[tuple[Standing | None, Standing | None]]) -> tuple[WorkloadChange, ...]:
-    """Workloads that differ between two runs, or of which a run does not say whether they do."""
+    """Workloads that differ between two runs, or may differ because a run lacks their facts."""
     by_workload: dict[str, list[Pair]] = {}
     for before, after in pairs:
         if before is not None and after is not None:

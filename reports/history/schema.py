@@ -81,7 +81,7 @@ def is_ours(connection: sqlite3.Connection) -> bool:
 
 
 def has_its_tables(connection: sqlite3.Connection) -> bool:
-    """Whether a database has the tables and columns of its version, which is one up to today's."""
+    """Return True if a database has the tables and columns of its version."""
     with contextlib.closing(sqlite3.connect(":memory:")) as new:
         migrate(new, version=version_of(connection))
         return _columns(connection) == _columns(new)

@@ -223,7 +223,7 @@ def hooked_gradients(tape_hook: Hook, graph_hook: Hook) -> Iterator[None]:
 
 
 def _in_vectorized_map(graph: tf.Graph) -> bool:
-    """Whether operations are made for one row, as `tf.vectorized_map` does, which replaces them by others."""
+    """Return True while operations are made for one row, as in `tf.vectorized_map`."""
     scope = graph.get_name_scope().rpartition("loop_body")
     row_number = f"{scope[0]}{scope[1]}{scope[2].partition('/')[0]}/PlaceholderWithDefault"
     return bool(scope[1]) and any(op.name == row_number for op in graph.get_operations())

@@ -103,7 +103,7 @@ def imported(
 
 
 def _new_nights(paths: Sequence[Path]) -> Sequence[tuple[Path, NewNight]]:
-    """A night of each path; a file of benchmarks of which nothing can be used is left out with a line.
+    """Make a night of each path; leave out, with a line, a file of benchmarks without a usable one.
 
     Raises:
         HistoryError: a path is no run folder and no such file, or nothing of any can be used.
