@@ -95,7 +95,7 @@ def _columns(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     ).fetchall()
 
 
-def migrate(connection: sqlite3.Connection, *, version: int = VERSION) -> None:
+def migrate(connection: sqlite3.Connection, *, version: int) -> None:
     """Bring tables to a version, each step whole or not at all."""
     for number in range(version_of(connection), version):
         connection.executescript(

@@ -90,7 +90,7 @@ def writing(folder: Path, *, clock: Clock | None = None) -> Iterator[History]:
         if os.path.lexists(folder / RUNS):
             make_folder(folder, RUNS)  # refuses a link, through which nights would be written
         connection = stack.enter_context(contextlib.closing(connected(path)))
-        schema.migrate(connection)
+        schema.migrate(connection, version=schema.VERSION)
         require_sound(connection, path)
         yield History(folder=folder, connection=connection, clock=clock)
 
