@@ -45,7 +45,9 @@ def writes(tree: ast.AST) -> Iterator[ast.Call]:
             if any(isinstance(each, str) and set(each) & set("wax+") and len(each) <= 3 for each in modes):
                 yield call
         elif isinstance(function, ast.Attribute) and function.attr in BY_NAME | BY_LIBRARIES:
-            if function.attr == "connect" and (not text.startswith("sqlite3.") or "':memory:'" in ast.unparse(call)):
+            if function.attr == "connect" and (
+                not text.startswith("sqlite3.") or "':memory:'" in ast.unparse(call)
+            ):
                 continue
             if function.attr in ("save", "copy") and not text.startswith(("np.", "numpy.", "shutil.")):
                 continue
