@@ -231,9 +231,8 @@ def _copy_log(folder: Path, names: tuple[str, ...], target: Path) -> None:
     with (
         opened_inside(folder, *names) as descriptor,
         os.fdopen(os.dup(descriptor), "rb") as source,
-        os.fdopen(open_to_write(target), "wb") as file,
+        os.fdopen(open_to_write(target, is_replaced=True), "wb") as file,
     ):
-        file.truncate()
         shutil.copyfileobj(source, file)
 
 

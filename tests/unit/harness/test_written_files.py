@@ -24,7 +24,6 @@ ALLOWED = {
     "harness/worker/process/file_bundle.py": "writes beside the place and renames",
     "harness/records/steps_file.py": "writes into memory",
     "harness/records/results_file.py": "truncates what `contained_files` opened",
-    "harness/provision/docker/hosts.py": "truncates what `contained_files` opened",
     "reports/history/database.py": "looks before SQLite opens it",
 }
 
