@@ -50,9 +50,11 @@ def with_sparse_duplicates(
     return [_with(node, of(node)) for node in nodes]
 
 
-def merging_notes(nodes: Sequence[PlanNode]) -> list[str]:
+def merging_notes(nodes: Sequence[PlanNode], step: StepSummary) -> list[str]:
     """A note that names the variables whose updates may not be those of the step as it was written."""
+    linear = {v.name for v in step.variables if v.linear_rows}
     merged = [node.variable for node in nodes if node.sparse_duplicates == "merged"]
+    merged = [name for name in merged if name not in linear]
     if not merged:
         return []
     note = (

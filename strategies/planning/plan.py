@@ -175,7 +175,7 @@ def assembled(
         server_bytes=server_bytes(nodes, topology),
         worker_bytes=worker_bytes(nodes),
         statistics=statistics.layers,
-        notes=(*step.notes, *notes, *statistics.notes, *merging_notes(nodes)),
+        notes=(*step.notes, *notes, *statistics.notes, *merging_notes(nodes, step)),
         warnings=_warnings(strategy, values, nodes, step, topology),
     )
 
