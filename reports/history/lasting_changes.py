@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 import numpy as np
 import numpy.typing as npt
@@ -134,7 +135,8 @@ def _may_confirm(logs: FloatArray, sigma: float, ends: IntArray) -> npt.NDArray[
     for place in range(max(CONFIRM, int(ends[0]) - RECENT_DAYS), n - CONFIRM) if len(ends) else ():
         for length in _BEFORE_LENGTHS:
             before = logs[max(0, place - length) : place]
-            apart = np.clip((logs[place:] - np.median(before)) / sigma, -_CLIP_EARLIER, _CLIP_EARLIER)
+            level = median(before.tolist())  # NumPy's takes ten times as long for so few
+            apart = np.clip((logs[place:] - level) / sigma, -_CLIP_EARLIER, _CLIP_EARLIER)
             counts = np.arange(1, len(apart) + 1)
             gain = np.cumsum(apart) ** 2 / counts * len(before) / (counts + len(before)) / 2
             gains[place + CONFIRM :] = np.maximum(gains[place + CONFIRM :], gain[CONFIRM - 1 :])

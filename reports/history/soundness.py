@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -33,8 +33,9 @@ class StoredNight:
 
     def checksum(self) -> str:
         """Checksum of what was written; columns that later versions add change none of before."""
-        parts = {name: sorted(map(_text, rows)) for name, rows in self.parts.items()}
-        return hashlib.sha256(json.dumps([_text(self.row), parts], sort_keys=True).encode()).hexdigest()
+        parts = {name: _in_order(map(_hashed, rows)) for name, rows in self.parts.items()}
+        text = json.dumps([_hashed(self.row), parts], sort_keys=True, default=repr)
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 def seal(connection: sqlite3.Connection, night: int) -> None:
@@ -107,7 +108,11 @@ def _rows(connection: sqlite3.Connection, query: str, *values: object) -> Iterat
     return (dict(zip(names, row, strict=True)) for row in cursor)
 
 
-def _text(row: Row) -> str:
+def _hashed(row: Row) -> Row:
     """A row without what may be missing: a column that a later version adds is so in older rows."""
-    said = {name: value for name, value in row.items() if value is not None and name not in _NOT_HASHED}
-    return json.dumps(said, sort_keys=True, default=repr)
+    return {name: value for name, value in row.items() if value is not None and name not in _NOT_HASHED}
+
+
+def _in_order(rows: Iterable[Row]) -> list[Row]:
+    """Rows in an order of their own, whatever a damaged one holds."""
+    return sorted(rows, key=lambda row: [str(value) for value in row.values()])

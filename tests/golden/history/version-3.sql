@@ -40,8 +40,8 @@ CREATE TABLE night (
         git_sha TEXT,
         git_dirty INTEGER
     , workload_commits TEXT, checksum TEXT);
-INSERT INTO "night" VALUES(1,'2026-03-02','2026-03-02T02:00:00+00:00',20510,'x','run-2','runs/2','sha2',0,NULL,'b1f26d47f5bb2c6640187c85edd9739b938fc00c97fb01a1b55d91ed0a7ce747');
-INSERT INTO "night" VALUES(2,'2026-03-03','2026-03-03T02:00:00+00:00',20511,'x','run-3','runs/3','sha3',0,'{"model.py:net": {"git_dirty": true, "git_sha": "sha9", "name": "models"}}','f19f7692bd27245705bb444eb0b31b02a5970f798be1fec7a1dbcf66f1a9be47');
+INSERT INTO "night" VALUES(1,'2026-03-02','2026-03-02T02:00:00+00:00',20510,'x','run-2','runs/2','sha2',0,NULL,'638b84cbdd3ce1b73c291e886c8345b64c13e8fb36ebc1e58bab4cfb2d26f8c4');
+INSERT INTO "night" VALUES(2,'2026-03-03','2026-03-03T02:00:00+00:00',20511,'x','run-3','runs/3','sha3',0,'{"model.py:net": {"git_dirty": true, "git_sha": "sha9", "name": "models"}}','49d4942dea0991f7be0d80a4ad81bebb01cec80297b541f8ae447a13a2f9ddbd');
 CREATE TABLE series (
         id INTEGER PRIMARY KEY,
         case_id TEXT NOT NULL,
