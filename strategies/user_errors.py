@@ -1,4 +1,4 @@
-"""Errors of users' own code: the reason in one line, and the line of the user's file that it came of."""
+"""Errors of users' own code: the reason in one line, and the line of the user's file where it was raised."""
 
 import functools
 import re
@@ -74,8 +74,8 @@ def graph_error(message: str) -> str:
 
 def failed_node(message: str) -> tuple[str, str]:
     """The function and the node in it that a failure's message names, empty where it names none."""
-    found = _NODE.search(message)
-    return ("", "") if found is None else (found[1] or "", found[2])
+    match = _NODE.search(message)
+    return ("", "") if match is None else (match[1] or "", match[2])
 
 
 def _is_before_reason(line: str) -> bool:

@@ -58,8 +58,8 @@ def _file(pairs: Sequence[Pair]) -> Iterator[str]:
 
 def _digests(standing: Standing) -> set[str]:
     """Hashes of the workload's file, where it is a user's own."""
-    found = {_digest(record) for record in standing.records}
-    return {digest for digest in found if digest is not None}
+    digests = {_digest(record) for record in standing.records}
+    return {digest for digest in digests if digest is not None}
 
 
 def _digest(record: Record) -> str | None:

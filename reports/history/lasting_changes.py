@@ -63,9 +63,9 @@ def lasting(until: Callable[[int], Analysis], days: IntArray, logs: FloatArray) 
     held: tuple[Change, ...] = ()
     drift_was_beyond = False
     for end in ends.tolist():
-        found = until(end)
-        drift_was_beyond = drift_was_beyond or (beyond != 0 and _beyond(found) == beyond)
-        held = _held(held, found, logs[:end], days, is_first=end == first)
+        analysis = until(end)
+        drift_was_beyond = drift_was_beyond or (beyond != 0 and _beyond(analysis) == beyond)
+        held = _held(held, analysis, logs[:end], days, is_first=end == first)
     held = _held(held, newest, logs, days, is_first=first == len(days))
     pending = [change for change in newest.changes if change.state == "pending"]
     changes = sorted([*held, *_others(pending, held)], key=lambda change: change.place)
@@ -81,20 +81,20 @@ def _beyond(analysis: Analysis) -> int:
 
 
 def _held(
-    held: Sequence[Change], found: Analysis, logs: FloatArray, days: IntArray, *, is_first: bool
+    held: Sequence[Change], analysis: Analysis, logs: FloatArray, days: IntArray, *, is_first: bool
 ) -> tuple[Change, ...]:
     """Steps that are confirmed after one more analysis."""
     confirmed = []
-    for change in (each for each in found.changes if each.state == "confirmed"):
+    for change in (c for c in analysis.changes if c.state == "confirmed"):
         same = [old.confirmed_by for old in held if _is_same(old, change)]
-        told = len(logs) - 1
-        is_new = not is_first and days[told] - days[min(change.confirmed_by, told)] <= RECENT_DAYS
-        by = min(same) if same else told if is_new else change.confirmed_by
+        newest = len(logs) - 1
+        is_new = not is_first and days[newest] - days[min(change.confirmed_by, newest)] <= RECENT_DAYS
+        by = min(same) if same else newest if is_new else change.confirmed_by
         confirmed.append(replace(change, confirmed_by=by))
     stay = [
         replace(old, n_nights=len(logs) - old.place)
         for old in _others(held, confirmed)
-        if not _is_drift(old, found) and not _is_back(old, logs, found.sigma)
+        if not _is_drift(old, analysis) and not _is_back(old, logs, analysis.sigma)
     ]
     return tuple(sorted([*confirmed, *stay], key=lambda change: change.place))
 
@@ -107,10 +107,10 @@ def _is_same(one: Change, other: Change) -> bool:
     return abs(one.place - other.place) <= _SAME_NIGHTS and one.effect * other.effect > 0
 
 
-def _is_drift(change: Change, found: Analysis) -> bool:
+def _is_drift(change: Change, analysis: Analysis) -> bool:
     """Return True if a far drift, which is seen later than its steps, takes the place of one."""
-    drift = found.drift
-    if drift is None or not _beyond(found):
+    drift = analysis.drift
+    if drift is None or not _beyond(analysis):
         return False
     return drift.place - _SAME_NIGHTS <= change.place and drift.effect * change.effect > 0
 
@@ -164,8 +164,8 @@ def decisive(
         or night.day - int(series.days[min(change.confirmed_by, len(series.days) - 1)]) <= RECENT_DAYS
     ]
     confirmed = [change for change in recent if change.state == "confirmed"]
-    untold = [change for change in confirmed if change.place >= n_known]
-    losses = _losses(untold, sign=1 if more_is_better else -1)
+    unknown = [change for change in confirmed if change.place >= n_known]
+    losses = _losses(unknown, sign=1 if more_is_better else -1)
     if sum(lost for _, lost in losses) >= METRICS[series.subject.metric].least_effect:
         return max(losses, key=lambda loss: loss[1])[0]
     return recent[-1] if recent else None

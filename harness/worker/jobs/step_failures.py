@@ -45,15 +45,15 @@ def naming_users_line(
                 continue
             alone = replace(topology, replicas_per_task=(1,), micro_batches=1)
             is_of_shards = topology.n_shards > 1 and _failure(step, initial, alone, batch) is None
-            told = _Told(step, lines, len(batch[0])).of(failure)
+            reason = _Wording(step, lines, len(batch[0])).of(failure)
             if is_of_shards:
                 raise UsageError(
-                    f"must take a shard of a batch of {len(batch[0])} examples, got {told}, and takes all "
+                    f"must take a shard of a batch of {len(batch[0])} examples, got {reason}, and takes all "
                     "of them; take sizes from tf.shape(x)[0], leave the batch axis None, or use one worker "
                     "with one replica",
                     field="train_step",
                 ) from error
-            raise UsageError(f"must run on a batch, got {told}", field="train_step") from error
+            raise UsageError(f"must run on a batch, got {reason}", field="train_step") from error
         raise
 
 
@@ -71,7 +71,7 @@ def _failure(
     return None
 
 
-class _Told:
+class _Wording:
     """Words for a failure.
 
     Args:

@@ -56,15 +56,15 @@ def verify_accesses(runs: Sequence[Run]) -> None:
         if len({_run(access) for access in of_one}) == 1:
             continue
         for write in (access for access in of_one if access.writes):
-            told = f"variable {name!r}: {_told(write, runs)} assigns it"
+            conflict = f"variable {name!r}: {_described(write, runs)} assigns it"
             for other in of_one:
                 if other is not write and not other.is_ordered_with(write):
                     raise GraphError(
-                        f"{told} before or after {_told(other, runs)} accesses it; add a wait between them"
+                        f"{conflict} before or after {_described(other, runs)} accesses it; order them"
                     )
             for k in sorted({_run(access) for access in of_one}):
                 if not write.event & ends[k]:
-                    raise GraphError(f"{told} before or after {runs[k].name} ends; let the end wait")
+                    raise GraphError(f"{conflict} before or after {runs[k].name} ends; let the end wait")
 
 
 def _together(runs: Sequence[Run]) -> Graph:
@@ -132,7 +132,7 @@ def _run(access: Access) -> int:
     return int(access.path[0].partition("/")[0])
 
 
-def _told(access: Access, runs: Sequence[Run]) -> str:
+def _described(access: Access, runs: Sequence[Run]) -> str:
     """An access as a person finds it, innermost first."""
     _, _, node = access.path[0].partition("/")
     inner = (name.partition("/")[2] if k % 2 else name for k, name in enumerate(access.path[1:], 1))
