@@ -39,12 +39,3 @@ def test_every_path_exists(path: str) -> None:
 
 def test_every_package_is_a_room_and_says_itself_what_it_holds() -> None:
     assert packages() == ROOMS
-
-
-def test_no_room_is_crowded() -> None:
-    crowded = {
-        package: n
-        for package in packages()
-        if (n := sum(file.name != "__init__.py" for file in (ROOT / package).glob("*.py"))) > 15
-    }
-    assert crowded == {}
