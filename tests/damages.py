@@ -265,7 +265,7 @@ RUN_COMMANDS = (
 )
 
 
-def _nightly(name: str, *arguments: str, page: str = "trend.html") -> Command:
+def _nightly(name: str, *arguments: str, page: str | None = "trend.html") -> Command:
     return Command(
         name=f"nightly {name}",
         arguments=lambda p: (
@@ -275,7 +275,7 @@ def _nightly(name: str, *arguments: str, page: str = "trend.html") -> Command:
             str(p.store),
             *(argument.format(root=p.root) for argument in arguments),
         ),
-        writes=lambda p: (p.store / page, p.root / "m.prom"),
+        writes=lambda p: () if page is None else (p.store / page, p.root / "m.prom"),
     )
 
 
@@ -286,7 +286,7 @@ STORE_COMMANDS = (
     _nightly("--replay of before", "--replay", _name(N_NIGHTS - 3), page=f"night-{_name(N_NIGHTS - 3)}.html"),
     _nightly("--prometheus", "--replay", _name(N_NIGHTS - 1), "--prometheus", "{root}/m.prom"),
     _nightly("--ack", "--ack", "s1", "--reason", "known"),
-    _nightly("--bisect", "--bisect", "s1", "--no-isolation"),
+    _nightly("--bisect", "--bisect", "s1", "--no-isolation", page=None),
 )
 
 

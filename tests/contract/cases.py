@@ -168,6 +168,7 @@ def case_of_model(model: Model, folder: Path, *, float64: bool = True) -> Case:
         variables=captured.variables,
         returns_loss=captured.returns_loss,
         draws=draws,
+        build=lambda: model.own or model.step,
     )
     case = case_of(captured, model.batches, folder, float64=float64)
     own_types = InitialValues(folder)

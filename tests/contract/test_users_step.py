@@ -1,5 +1,6 @@
 """A captured step computes what its author's own does as plain TensorFlow; one that does not is noticed."""
 
+import itertools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -56,6 +57,7 @@ def verdict_on(
     captured_as: Any = None,
     while_captured: AbstractContextManager[Any] | None = None,
     then: Callable[[TrainGraph], TrainGraph] = lambda step: step,
+    build: Callable[[], Any] | None = None,
 ) -> CaptureVerdict:
     """The verdict on a capture of a step, or of another one on its variables, beside the model's own."""
     draws = PythonDraws.now()
@@ -71,6 +73,7 @@ def verdict_on(
         variables=captured.variables,
         returns_loss=captured.returns_loss,
         draws=draws,
+        build=build or (lambda: model.step),
     )
     return check_capture(users, then(captured.step), InitialValues(folder), model.batches[:2])
 
@@ -133,6 +136,54 @@ def test_an_optimizer_s_setting_that_capture_changes_is_noticed(mutation: str, t
     assert held.max_error > 10 * held.tolerance
     assert "fault of stratbench" in held.explanation
     assert held.worst in held.explanation
+
+
+def counted() -> Callable[[], float]:
+    """Number of calls until now."""
+    numbers = itertools.count(1)
+    return lambda: float(next(numbers))
+
+
+def first_time() -> Callable[[], float]:
+    """Number that is another one at the first call than at all later ones."""
+    numbers = itertools.chain([1.0], itertools.repeat(3.0))
+    return lambda: next(numbers)
+
+
+def drawn() -> Callable[[], Any]:
+    """Numbers from a generator of the model's own."""
+    generator = np.random.default_rng(0)
+    return lambda: generator.normal(size=4).astype(np.float32)
+
+
+def of_a_list() -> Callable[[], Any]:
+    """A constant made outside of the trace, another one each time."""
+    numbers = itertools.count(1)
+
+    def constant() -> Any:
+        with tf.init_scope():
+            return tf.constant(float(next(numbers)))
+
+    return constant
+
+
+@pytest.mark.parametrize("factor", [counted, first_time, drawn, of_a_list])
+def test_a_step_that_each_trace_makes_another_one_is_not_called_wrong(
+    factor: Callable[[], Callable[[], Any]], tmp_path: Path
+) -> None:
+    w = variable("w", 3, 4)
+
+    def build() -> TrainStep:
+        of_trace = factor()
+
+        def loss(rows: Any) -> Any:
+            return tf.reduce_mean(tf.square(of_trace() * (rows @ w) - 1.0))
+
+        return TrainStep(loss=loss, variables=[w], optimizer=K.SGD(0.1))
+
+    held = verdict_on(on_rows(build(), [w]), tmp_path / "step", build=build)
+    assert held.equal is None
+    assert "each trace of its Python code makes another step" in held.explanation
 
 
 @pytest.mark.parametrize("optimizer", [K.Adam, K.Adagrad, K.RMSprop, K.Ftrl])

@@ -136,6 +136,18 @@ def mixed_by_index(net, x, y, w):
     return mean(net, 0.7 * x + 0.3 * tf.gather(x, others), y, w)
 
 
+def mixed_by_shuffle(net, x, y, w):
+    return mean(net, 0.7 * x + 0.3 * tf.random.shuffle(x), y, w)
+
+
+def paired_by_shuffle(net, x, y, w):
+    return tf.reduce_mean((net(x) - net(tf.random.shuffle(x, seed=3))) ** 2)
+
+
+def shuffled_columns(net, x, y, w):
+    return mean(net, tf.gather(x, tf.random.shuffle(tf.range(WIDTH)), axis=1), y, w)
+
+
 def in_single_precision(net, x, y, w):
     """Through an operation that TensorFlow has for float32 and narrower types only."""
     images = tf.reshape(net.layers[0](x), [-1, 2, 2, 2])
@@ -195,6 +207,7 @@ MEANS = {
     "mean and norms": lambda: training(regularised(mean)),
     "dropout": lambda: training(mean, layers.Dense(8), layers.Dropout(0.5), layers.GaussianNoise(0.2)),
     "dropout of one long row": lambda: training(dropped_as_one_row),
+    "shuffled columns": lambda: training(shuffled_columns),
     "recurrent dropout": lambda: training(
         mean, layers.Reshape((WIDTH, 1)), layers.LSTM(4, dropout=0.3, recurrent_dropout=0.2)
     ),
@@ -387,7 +400,9 @@ class TestNoAnswer:
         [
             (dropped_in_a_function, "PartitionedCall.* draws random numbers within a function"),
             (dropped_across, "belong to which example cannot be told"),
-            (mixed_by_index, "running the whole batch or a shard in float64 failed: .*indices"),
+            (mixed_by_index, "RandomShuffle' shuffles examples at random"),
+            (mixed_by_shuffle, "RandomShuffle' shuffles examples at random"),
+            (paired_by_shuffle, "RandomShuffle' shuffles examples at random"),
         ],
     )
     def test_names_what_draws(self, found, loss, reason):

@@ -16,6 +16,7 @@ from harness.cli.nightly.prometheus_file import file_of
 from harness.cli.nightly.publishing import publish
 from harness.cli.nightly.trend_file import live_page
 from harness.cli.nightly.which_night import newest_of, night_named
+from harness.contained_files import require_regular
 from harness.errors import EXIT_CASE, EXIT_OK, UsageError
 from reports.history.benchmarks import NothingUsableError, benchmarks_night
 from reports.history.night import NewNight, run_night
@@ -32,9 +33,11 @@ def acknowledged(
     Args:
         experiment: whose night is said, where the case is one of its.
     """
-    none = UsageError(f"must name a history with a night, got none in {store}", field="store")
+    path = store / DATABASE
+    none = UsageError(f"must name a history with a night, got none in {path}", field="store")
+    require_regular(path)
     # A store of another name must not be made.
-    if not (store / DATABASE).is_file():
+    if not path.exists():
         raise none
     with writing(store) as history:
         nights = history.nights()

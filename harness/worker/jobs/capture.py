@@ -15,6 +15,7 @@ from harness.worker.process.job import JobState
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from harness.worker.plain.plain_step import AnyStep
     from harness.worker.plain.users_step import UsersStep
     from strategies.ir.train_graph import TrainGraph
     from strategies.ir.variable import Rule
@@ -85,28 +86,36 @@ def capture(
     with users_mistakes(workload, "dataset() must return examples"):
         examples = examples_of(workload, seed=seed)
     structure = examples.dataset.element_spec
-    keras.utils.set_random_seed(seed)
-    with policy_of(case.computation.precision):
+
+    def build(workload: "Workload") -> "tuple[AnyStep, AnyStep, tuple[str, ...]]":
+        """The step to capture, the author's own, and notes; the latter may be a whole compiled model."""
+        keras.utils.set_random_seed(seed)
         with users_mistakes(workload, "train_step() must return a step"):
             asked = step_of(workload, structure)
         step = step_in_precision(asked.step, case.computation.precision, case.workload_name)
+        own = step if asked.model is None or step is not asked.step else asked.model
+        return step, own, asked.notes
+
+    with policy_of(case.computation.precision):
+        step, own, notes = build(workload)
         try:
             draws = PythonDraws.now()
             share = _even_share(case, workload, n_shards)
             captured = capture_step(step, structure, replica_batch=share, compiled_rules=compiled_rules)
         except CaptureError as error:
             raise UsageError(str(error), field=case.workload_name) from error
-    notes = (*asked.notes, *precision_notes(captured, case.computation.precision, case.workload_name))
+    notes = (*notes, *precision_notes(captured, case.computation.precision, case.workload_name))
     captured_step = replace(captured.step, notes=(*notes, *captured.step.notes))
     summary = summarise(captured_step, case.workload_name, captured.rows_per_example)
     save(Path(folder), captured_step, captured.initial)
     save_lines(Path(folder), captured.lines)
     users = UsersStep(
-        step=step if asked.model is None or step is not asked.step else asked.model,
+        step=own,
         element_spec=structure,
         variables=captured.variables,
         returns_loss=captured.returns_loss,
         draws=draws,
+        build=lambda: build(workload_of(case))[1],
     )
     # A step assigns to variables, of which this would keep the values of before.
     del captured

@@ -13,6 +13,7 @@ from harness.equivalence.capture_verdict import CaptureVerdict, fault, judge, no
 from harness.equivalence.verdict import named
 from harness.equivalence.yardstick import Array, Copy, Outcome, Yardstick
 from harness.worker.plain.plain_step import AnyStep, PlainStep, PythonDraws, plain_step
+from harness.worker.plain.repeated_traces import are_alike
 from harness.worker.plain.same_draws import drawn_by, with_seeds_of
 from harness.worker.session.capture_store import InitialValues
 from harness.worker.session.session import WorkerSession
@@ -40,6 +41,7 @@ class UsersStep:
         variables: captured name → variable, with its initial value.
         returns_loss: the loss that it returns is that of the captured step.
         draws: states of Python's random numbers when capture traced it.
+        build: builds the same step anew, as for the capture.
     """
 
     step: AnyStep
@@ -47,6 +49,7 @@ class UsersStep:
     variables: Mapping[str, tf.Variable]
     returns_loss: bool
     draws: PythonDraws
+    build: Callable[[], AnyStep]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +91,30 @@ def check_capture(
     n_fixed = next((b.shape.dims[0] for b in step.batch if b.shape.dims and b.shape.dims[0] > 0), None)
     batches = [[part[:n_fixed] for part in batch] for batch in batches]
     try:
-        both = _both(users, quiet(step), initial, batches, n_fixed)
+        verdict = _verdict(users, quiet(step), initial, batches, n_fixed)
     except _EndedError as ended:
-        return ended.verdict
+        verdict = ended.verdict
     finally:
         _restore(users.variables, initial)
+    if verdict.equal is not False or _is_traced_alike(users, n_fixed):
+        return verdict
+    return not_comparable(
+        "each trace of its Python code makes another step, because the code counts, draws or chooses by "
+        "something that a trace changes; do that in dataset(), or before train_step() returns"
+    )
+
+
+def _verdict(
+    users: UsersStep, step: TrainGraph, initial: InitialValues, batches: Batches, n_fixed: int | None
+) -> CaptureVerdict:
+    """Make the steps of both and judge them.
+
+    Args:
+        n_fixed: examples that a step takes, None for any number.
+    Raises:
+        _EndedError: the outcomes cannot be compared, or need not be.
+    """
+    both = _both(users, step, initial, batches, n_fixed)
     drawn = drawn_by(both.step, both.unlike)
     compared = [v for v in compared_variables(step) if v.name in users.variables.keys() - drawn.variables]
     names = {v.name for v in compared}
@@ -119,6 +141,19 @@ def check_capture(
         "keras.random and a SeedGenerator, or give the operation a seed",
         verdict.not_compared,
     )
+
+
+def _is_traced_alike(users: UsersStep, n_fixed: int | None) -> bool:
+    """Return True if the first two traces of the step, built anew, are the same graph."""
+    try:
+        step = users.build()
+        traces = []
+        for _ in range(2):
+            users.draws.resume()
+            traces.append(plain_step(step, users.element_spec, n_fixed))
+    except Exception:  # noqa: BLE001  a failure to find the cause must not replace the verdict
+        return True
+    return are_alike(*traces)
 
 
 def _both(

@@ -29,6 +29,7 @@ from strategies.topology import Topology
 from strategies.user_errors import graph_error
 
 _FEW = 2
+_SHUFFLE = "RandomShuffle"
 _SHARE_STATISTICS = (
     "sync_batch_norm=true gives shards the statistics of the whole batch, and then the two agree"
 )
@@ -113,6 +114,12 @@ def _measured(
             return unknown(
                 f"{_named(unfit)} draws random numbers of a shape that no axis of examples divides, so that "
                 "shards cannot be given those of the whole batch"
+            )
+        mixing = [name for name in _of_examples(drawn, parts[0]) if step.graph.by_name[name].op == _SHUFFLE]
+        if mixing:
+            return unknown(
+                f"{_named(mixing)} shuffles examples at random, of the whole batch or of a shard alone, and "
+                "these do not compare; shuffle in dataset() if each example is to be by itself"
             )
         # If shards mean what the step means, what they have together of each statistic is the whole batch's.
         statistics = {node: values[tensor] for node, tensor in source.items()}
@@ -222,11 +229,12 @@ def _parts(
 
 def _doubtful(drawn: Mapping[str, Array], part: Mapping[str, Array], n_examples: int) -> list[str]:
     """Nodes whose draws have no axis of examples, only one that grows with their number."""
-    return [
-        producer(name)
-        for name, value in drawn.items()
-        if part[name].shape != value.shape and n_examples not in value.shape
-    ]
+    return [node for node, shape in _of_examples(drawn, part).items() if n_examples not in shape]
+
+
+def _of_examples(drawn: Mapping[str, Array], part: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+    """Nodes whose draws for a shard are fewer than for the whole batch, and the shape of the latter."""
+    return {producer(name): value.shape for name, value in drawn.items() if part[name].shape != value.shape}
 
 
 def _forward_alone(step: TrainGraph) -> TrainGraph:
