@@ -94,9 +94,33 @@ def made_when_traced(
         with tf.variable_creator_scope(outside):
             body(batch)
 
-    with refused_by_tensorflow():
+    with refused_by_tensorflow(), _slots_in_scope(distribution, outside):
         tf.function(traced).get_concrete_function(specs)
     return made
+
+
+@contextmanager
+def _slots_in_scope(
+    distribution: tf.distribute.Strategy, creator: Callable[..., tf.Variable]
+) -> Iterator[None]:
+    """Let Keras's optimizers make slots: they place each beside its variable, which takes the scope.
+
+    Args:
+        creator: makes the variables, before that of the scope would.
+    """
+    extended = distribution.extended
+    placed_beside = extended.colocate_vars_with
+
+    @contextmanager
+    def in_scope(variable: tf.Variable) -> Iterator[None]:
+        with distribution.scope(), placed_beside(variable), tf.variable_creator_scope(creator):
+            yield
+
+    extended.colocate_vars_with = in_scope
+    try:
+        yield
+    finally:
+        del extended.colocate_vars_with
 
 
 def matched(
