@@ -64,6 +64,7 @@ class Case:
     link_mbit: tuple[float, ...] = ()
     precision: str = AS_WRITTEN
     xla: bool = False
+    sparse_duplicates: str | None = None
     resharding: Resharding | None = None
     scenario: str = ""
     faults: tuple[str, ...] = ()
@@ -280,6 +281,7 @@ def _append(
             memory_per_worker_bytes=case.memory_bytes,
             precision=case.precision,
             xla=case.xla,
+            sparse_duplicates=case.sparse_duplicates,
             scenario=case.scenario,
             faults=case.faults,
         ),

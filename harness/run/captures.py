@@ -89,6 +89,7 @@ class Captures:
         self._seed = seed
         self.n_batches, self._n_least = n_batches, n_least
         self._captures = MadeOnce[Capture]()
+        self._tried_with: dict[object, object] = {}
         self._batches = MadeOnce[Path]()
         self._references = MadeOnce[Reference]()
         self._verdicts = MadeOnce[Verdict]()
@@ -110,10 +111,18 @@ class Captures:
 
     def _for_sessions(self, case: Case) -> Capture:
         key = _capture_key(case)
-        capture = self._captures.get(key, lambda: self._capture(case))
-        if _fits(capture, case):
-            return capture
-        return self._captures.get((*key, *_batch_key(case)), lambda: self._capture(case))
+        own = (*key, *_batch_key(case))
+        tried_with = self._tried_with.setdefault(key, own)
+        try:
+            capture = self._captures.get(key, lambda: self._capture(case))
+        except CaseError:
+            # The batch may be the reason, and this case has another.
+            if tried_with == own:
+                raise
+        else:
+            if _fits(capture, case):
+                return capture
+        return self._captures.get(own, lambda: self._capture(case))
 
     def batches(self, case: Case, capture: Capture) -> Path:
         """Folder of the first global batches of a case.

@@ -104,7 +104,8 @@ class Changes:
     """Two runs, the cases that either has, and what of their surroundings differs.
 
     Attributes:
-        geometric_mean: of the rates' factors of all cases that are comparable; None where none is.
+        geometric_mean: of the rates' factors of all comparable cases of workloads that are the same; None
+            where there is none.
         workloads: those that are not the same in both, or of which a run does not say enough.
         differences: of code and machine, as `name: before, now after`.
     """
@@ -157,6 +158,7 @@ def changes_between(
         for each in cases
         if each.rate_factor is not None
         and each.verdict != "not-comparable"
+        and each.workload not in changed
         and 0.0 < each.rate_factor.value < math.inf
     ]
     return Changes(

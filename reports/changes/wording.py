@@ -197,7 +197,8 @@ def _unknown(workload: WorkloadChange) -> str:
 def _all_together(changes: Changes) -> tuple[str, ...]:
     if changes.geometric_mean is None:
         return ()
-    together = f"Rates of all comparable cases together: {times(changes.geometric_mean)} of before"
+    same = " of the workloads that are the same" if any(w.differs for w in changes.workloads) else ""
+    together = f"Rates of all comparable cases{same} together: {times(changes.geometric_mean)} of before"
     return (f"{together}, be it by the machine or by what all cases share.",)
 
 

@@ -106,9 +106,9 @@ def benchmarks_night(file: Path, *, tell: Callable[[str], None]) -> NewNight:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         path = ".".join(str(piece)[:80] for piece in first["loc"])
-        raise _no_benchmarks(
-            file, f"{path or 'its text'}: {first['msg']}, received {first['input']!r:.80}"
-        ) from None
+        # A file that is none may be anything, and its text must not go into logs.
+        received = f", received {first['input']!r:.80}" if path else ""
+        raise _no_benchmarks(file, f"{path or 'its text'}: {first['msg']}{received}") from None
     except (OSError, ValueError, OverflowError) as error:
         raise _no_benchmarks(file, f"{error}"[:200]) from None
     lost = [_lost(of, x) for of, x in zip(subjects, document.benchmarks, strict=True) if x.median_s is None]

@@ -56,7 +56,24 @@ def computation_notes(cases: Mapping[str, list[Record]]) -> list[str]:
         *([emulated] if "tpu-emulated" in devices else []),
         *mixed,
         *([compiled] if any(method.xla for method in methods) else []),
+        *_row_notes(cases),
     ]
+
+
+def _row_notes(cases: Mapping[str, list[Record]]) -> list[str]:
+    """A note where some strategies sum rows of equal ids and others keep them."""
+    by_treatment: dict[str | None, list[str]] = {}
+    for name, records in cases.items():
+        for treatment in {record.method.sparse_duplicates for record in records if record.method}:
+            by_treatment.setdefault(treatment, []).append(name)
+    kept, summed = by_treatment.get("kept"), by_treatment.get("merged")
+    if not kept or not summed:
+        return []
+    note = (
+        f"Rows of sparse gradients with equal ids are summed before the update in {', '.join(summed)}, and "
+        f"not in {', '.join(kept)}: with an optimizer that squares or clips rows, these take different steps."
+    )
+    return [note]
 
 
 def input_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[str]:

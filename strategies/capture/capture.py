@@ -3,16 +3,15 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any, TypeAlias
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from strategies.capture.source_lines import line_of, lines_of
+from strategies.capture.source_lines import lines_of
 from strategies.capture.sparse_rows import rows_per_example
-from strategies.capture.traced_step import Told, told_by
+from strategies.capture.traced_step import told_by
 from strategies.capture.tracing import AnyVariable, CapturableStep, Trace, body_of, trace
 from strategies.errors import CaptureError
 from strategies.ir.assembly.assemble import assemble
@@ -71,13 +70,13 @@ def capture(
     """
     body = body_of(step)
     traced = trace(body, element_spec, replica_batch=replica_batch, compilable=compiled_rules is not None)
-    with _naming_vectorized(traced):
+    with _naming_vectorized(traced), _naming_lines(traced):
         contents = told_by(traced, declared_variables(step), element_spec)
         rules = {**contents.step.rules, **(compiled_rules or {})}
         step_contents = replace(contents.step, reduction=_reduction(step), rules=rules)
         contents = replace(contents, step=step_contents)
-        assembled = _assembled(contents, traced)
-    _check_travels(assembled.graph)
+        assembled = assemble(contents.step, calls_with_values)
+        _check_travels(assembled.graph)
     return Captured(
         step=replace(assembled, notes=(*assembled.notes, *_notes(traced.recorder.not_fetched))),
         initial=contents.initial,
@@ -107,11 +106,13 @@ def _naming_vectorized(traced: Trace) -> Iterator[None]:
         ) from error
 
 
-def _assembled(contents: Told, traced: Trace) -> TrainGraph:
+@contextmanager
+def _naming_lines(traced: Trace) -> Iterator[None]:
+    """End the message of an error with the line of the user's file that made the node in question."""
     try:
-        return assemble(contents.step, calls_with_values)
+        yield
     except CaptureError as error:
-        line = line_of(traced.concrete.graph, error.node)
+        line = lines_of(traced.concrete.graph).get(error.node or "")
         raise CaptureError(f"{error} ({line})" if line else str(error), node=error.node) from None
 
 
@@ -129,12 +130,14 @@ def _reduction(step: CapturableStep | Callable[[object], tf.Tensor]) -> Reductio
 
 def _check_travels(graph: Graph) -> None:
     """Refuse what only this process could run."""
-    for node in chain(graph.nodes, *(function.nodes for function in graph.functions.values())):
+    bodies = [("", graph.nodes), *((f"{f.name}/", f.nodes) for f in graph.functions.values())]
+    for within, node in ((within, node) for within, nodes in bodies for node in nodes):
         if node.op in _PYTHON_OPS:
             raise CaptureError(
                 f"train step: code of Python's own cannot travel to workers, got {node.op} {node.name!r}; "
                 "use TensorFlow's operations (tf.print, tf.summary, a Keras metric), or compute it in "
-                "dataset()"
+                "dataset()",
+                node=within + node.name,
             )
 
 

@@ -26,8 +26,9 @@ class FixedBatchError(CaptureError):
         got = shard or "different sizes"
         return CaptureError(
             f"train step: layer {self.layer!r} takes batches of {self.n_examples} examples only, got shards "
-            f"of {got}; choose a batch_size of {self.n_examples} for each replica, or build the model for "
-            "any number, without batch_shape and stateful"
+            f"of {got}; choose a batch_size of {self.n_examples} for each replica, as "
+            "measure.batch: per-replica does for all cases of a run, or build the model for any number, "
+            "without batch_shape and stateful"
         )
 
 

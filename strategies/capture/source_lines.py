@@ -5,16 +5,6 @@ import tensorflow as tf
 from strategies.user_errors import users_line
 
 
-def line_of(graph: tf.Graph, node: str | None) -> str:
-    """`file.py:12` of the innermost frame that is the user's; empty where there is none."""
-    if node is None:
-        return ""
-    try:
-        return line_of_operation(graph.get_operation_by_name(node))
-    except (KeyError, ValueError):
-        return ""  # capture itself has added it
-
-
 def lines_of(graph: tf.Graph) -> dict[str, str]:
     """Node → `file.py:12` of all that a line of the user's made; those of a function are `function/node`."""
     # TensorFlow has no public way from a graph to those of its functions.

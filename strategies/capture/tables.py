@@ -27,8 +27,10 @@ def remade_table(placeholder: str, handle: tf.Tensor) -> TracedTable:
     owner = _owner(handle)
     if owner is None:
         raise CaptureError(
-            f"train step: captured resources must be variables or lookup tables, got {placeholder!r}; make "
-            "iterators part of the dataset, and summary writers with experimental_trackable=True"
+            f"train step: captured resources must be variables or lookup tables, got {placeholder!r}; use "
+            "variables by their methods and not by their handles alone, make iterators part of the dataset, "
+            "and summary writers with experimental_trackable=True",
+            node=placeholder,
         )
     handles: list[tf.Tensor] = []
 
@@ -45,7 +47,8 @@ def remade_table(placeholder: str, handle: tf.Tensor) -> TracedTable:
     if handles[0].op.type not in _REMADE:
         raise CaptureError(
             f"train step: captured tables must not change, got {type(owner).__name__} {placeholder!r}; use "
-            "tf.lookup.StaticHashTable, or a tf.Variable for what changes"
+            "tf.lookup.StaticHashTable, or a tf.Variable for what changes",
+            node=placeholder,
         )
     constants = {i.op.name: constant_of(i.op.name, e) for e, i in concrete.graph.captures}
     graph = graph_from_graphdef(concrete.graph.as_graph_def())

@@ -11,6 +11,7 @@ from tensorflow.types.experimental import ConcreteFunction
 
 from strategies.capture.boundary import BoundaryRecorder, raw_variable
 from strategies.capture.fixed_batch import FixedBatchError
+from strategies.capture.source_lines import line_of_operation
 from strategies.capture.step_arguments import called_on
 from strategies.errors import CaptureError
 from strategies.ir.train_graph import Reduction
@@ -162,7 +163,11 @@ def _checked_loss(loss: object, recorder: BoundaryRecorder) -> tf.Tensor:
         got, way_out = f"{loss.dtype.name} of shape {loss.shape}", "take its mean over the batch"
     else:
         return loss
-    return recorder.fail(f"train step: the loss must be a floating scalar, got {got}; {way_out}")
+    # A tensor from outside of the trace is of no operation.
+    operation = getattr(loss, "op", None) if tf.is_symbolic_tensor(loss) else None
+    line = "" if operation is None else line_of_operation(operation)
+    at = f" ({line})" if line else ""
+    return recorder.fail(f"train step: the loss must be a floating scalar, got {got}; {way_out}{at}")
 
 
 def trace(body: Body, element_spec: object, *, replica_batch: int | None, compilable: bool = False) -> Trace:

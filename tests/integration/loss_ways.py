@@ -149,6 +149,13 @@ class Regression:
         model.compile(optimizer=self.optimizer, loss="mse")
         return model
 
+    def model_whose_step_builds_its_optimizer(self):
+        """The model itself is built before."""
+        model = Penalized()
+        model(tf.zeros((1, 4)))
+        model.compile(optimizer=keras.optimizers.Adam(0.05), loss="mse")
+        return model
+
     def scaled_regularization(self):
         def loss(batch):
             penalty = tf.stack([tf.nn.l2_loss(v) for v in self.variables])

@@ -39,6 +39,7 @@ WAYS = (
     "compiled_with_regularizers",
     "train_step_of_a_model",
     "model_that_builds_itself_in_its_step",
+    "model_whose_step_builds_its_optimizer",
     "synchronized_layer",
     "under_a_policy_of_its_own",
 )

@@ -53,8 +53,9 @@ def check_workload(made: object, *, where: str) -> Workload:
     Raises:
         WorkloadError: that names the attribute which is missing or of the wrong type.
     """
-    if inspect.isclass(made) or made is None:
-        received = f"the class {made.__name__}" if inspect.isclass(made) else "None"
+    if inspect.isclass(made) or not (hasattr(made, "train_step") or hasattr(made, "dataset")):
+        kind = "None" if made is None else f"a value of type {type(made).__name__}"
+        received = f"the class {made.__name__}" if inspect.isclass(made) else kind
         message = (
             f"{where} must return a workload object, got {received}; end the factory with return <workload>"
         )

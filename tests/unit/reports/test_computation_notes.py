@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from synthetic_run import SINGLE, Case, write_run
 
 from reports.compare import build
@@ -36,3 +37,16 @@ def test_what_xla_compiles_is_compared_by_itself(tmp_path: Path) -> None:
         False,
         True,
     ]
+
+
+@pytest.mark.parametrize(
+    ("of_rival", "is_noted"), [("kept", True), ("merged (linear)", False), ("merged", False), (None, False)]
+)
+def test_rows_that_some_sum_and_others_keep_are_named(
+    tmp_path: Path, of_rival: str | None, is_noted: bool
+) -> None:
+    merged = [replace(case, sparse_duplicates="merged") for case in (ALONE, REDUCE)]
+    rival = replace(REDUCE, strategy="tf-mirrored", sparse_duplicates=of_rival)
+    (comparison,) = build([load(write_run(tmp_path / "run", [*merged, rival]))]).comparisons
+    notes = [note for note in comparison.notes if note.startswith("Rows of sparse gradients")]
+    assert [" and not in tf-mirrored: " in note for note in notes] == [True] * is_noted

@@ -46,7 +46,11 @@ def a_class():
 def unnamed():
     class Unnamed:
         batch_size = 1
+        train_step = dataset = None
     return Unnamed()
+
+def number():
+    return 7
 
 def stepless():
     made = Mine()
@@ -148,6 +152,7 @@ def test_check_does_not_run_the_file(folder: Path) -> None:
         ("mine.py:needy", ["needs a value for 'units'"]),
         ("mine.py:nothing", ["must return a workload object", "got None"]),
         ("mine.py:a_class", ["must return a workload object", "the class Mine"]),
+        ("mine.py:number", ["must return a workload object", "a value of type int"]),
         ("mine.py:unnamed", ["returned a Unnamed without name"]),
         ("mine.py:stepless", ["whose train_step must be a method", "int 7"]),
     ],

@@ -120,6 +120,20 @@ def test_a_step_of_fixed_batch_is_captured_for_each_share(tmp_path: Path) -> Non
     assert jobs.asked == ["capture", "capture"]
 
 
+def test_a_batch_that_a_step_refuses_leaves_other_batches_alone(tmp_path: Path) -> None:
+    refusal = CaseError(USER_ERROR, "takes batches of 4 examples only", stage="capture")
+    jobs = Jobs(replica_batch=4, error=refusal)
+    made = captures(tmp_path, jobs)
+    for _ in range(2):
+        with pytest.raises(CaseError, match="4 examples only"):
+            made.of(case(workers=1))
+    jobs.error = None
+    assert made.of(case(workers=2)).facts.replica_batch == 4
+    with pytest.raises(CaseError, match="4 examples only"):
+        made.of(case(workers=1))
+    assert jobs.asked == ["capture", "capture"]
+
+
 def test_a_step_of_fixed_batch_fits_the_micro_batches_that_have_it(tmp_path: Path) -> None:
     jobs = Jobs(replica_batch=2)
     made = captures(tmp_path, jobs)

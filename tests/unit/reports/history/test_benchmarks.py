@@ -215,6 +215,14 @@ def test_what_is_no_such_file_is_refused_and_leaves_nothing(tmp_path: Path, text
         assert history.nights() == []
 
 
+def test_the_text_of_another_file_is_not_repeated(tmp_path: Path) -> None:
+    path = tmp_path / "passwords"
+    path.write_text("root:secret\n")
+    with pytest.raises(HistoryError, match="got its text: Invalid JSON") as refused:
+        night_of(path)
+    assert "secret" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
