@@ -89,6 +89,8 @@ _PLACES = ("partition", "synchronizer", "destination", "group", "owner")
 
 
 def _show(answer: Planned) -> None:
+    from harness.run.plausibility import payload_is_bound
+
     planned = answer.plan
     for warning in planned.warnings:
         output.say(f"warning: {warning}")
@@ -106,7 +108,9 @@ def _show(answer: Planned) -> None:
         ],
     )
     output.say()
-    output.say(f"payload, all workers together: {output.n_bytes(planned.payload_bytes_per_step)} per step")
+    at_most = "at most " if payload_is_bound(planned) else ""
+    payload = output.n_bytes(planned.payload_bytes_per_step)
+    output.say(f"payload, all workers together: {at_most}{payload} per step")
     if planned.statistics:
         n_bytes = sum(layer.bytes for layer in planned.statistics)
         output.say(
@@ -114,8 +118,8 @@ def _show(answer: Planned) -> None:
             "replica"
         )
     served = (f"{task}: {output.n_bytes(held)}" for task, held in enumerate(planned.server_bytes))
-    output.say(f"server bytes: {', '.join(served) or 'none'}")
-    output.say(f"worker bytes: {output.n_bytes(planned.worker_bytes)}")
+    output.say(f"held by servers: {', '.join(served) or 'nothing'}")
+    output.say(f"held by a replica, at most: {output.n_bytes(planned.worker_bytes)}")
     if answer.slice_cost is not None:
         _show_slice(answer.slice_cost)
     for note in planned.notes:

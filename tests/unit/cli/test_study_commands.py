@@ -130,8 +130,8 @@ def test_plan_shows_places_and_bytes(capsys: pytest.CaptureFixture[str]) -> None
     assert "dense/kernel  64x1200  307 kB  axis 0: 32, 32; destinations 0, 1  ps" in captured.out
     assert "614 kB per step" in captured.out
     assert "among it statistics of 2 layers: 768 B in each replica" in captured.out
-    assert "server bytes: 0: 307 kB, 1: 0 B" in captured.out
-    assert "worker bytes: 614 kB" in captured.out
+    assert "held by servers: 0: 307 kB, 1: 0 B" in captured.out
+    assert "held by a replica, at most: 614 kB" in captured.out
     assert "warning: nothing is partitioned\nvariable " in captured.out
     assert "note: one variable stays whole" in captured.out
 
