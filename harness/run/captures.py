@@ -54,8 +54,8 @@ class Capture:
 class Captures:
     """Captures, batches and references under one folder, each made when it is first asked for.
 
-    What cannot be made because of a user's mistake, or was tried twice, is not tried again: the same error is
-    raised.
+    What cannot be made because of a user's mistake, or was tried twice, is not tried again with the same
+    batch: the same error is raised.
 
     Args:
         call: where they are made.
@@ -112,12 +112,16 @@ class Captures:
     def _for_sessions(self, case: Case) -> Capture:
         key = _capture_key(case)
         own = (*key, *_batch_key(case))
-        tried_with = self._tried_with.setdefault(key, own)
+
+        def make() -> Capture:
+            self._tried_with[key] = own
+            return self._capture(case)
+
         try:
-            capture = self._captures.get(key, lambda: self._capture(case))
-        except CaseError:
+            capture = self._captures.get(key, make)
+        except CaseError as error:
             # The batch may be the reason, and this case has another.
-            if tried_with == own:
+            if error.kind not in (USER_ERROR, UNSUPPORTED) or self._tried_with[key] == own:
                 raise
         else:
             if _fits(capture, case):

@@ -114,5 +114,5 @@ def _hashed(row: Row) -> Row:
 
 
 def _in_order(rows: Iterable[Row]) -> list[Row]:
-    """Rows in an order of their own, whatever a damaged one holds."""
-    return sorted(rows, key=lambda row: [str(value) for value in row.values()])
+    """Rows sorted by their values as text, so that a damaged row of another type sorts too."""
+    return sorted(rows, key=lambda row: [str(row[name]) for name in sorted(row)])

@@ -103,7 +103,7 @@ def made_when_traced(
 def _slots_in_scope(
     distribution: tf.distribute.Strategy, creator: Callable[..., tf.Variable]
 ) -> Iterator[None]:
-    """Let Keras's optimizers make slots: they place each beside its variable, which takes the scope.
+    """Let Keras's optimizers make slots, which they do in the strategy's scope only.
 
     Args:
         creator: makes the variables, before that of the scope would.

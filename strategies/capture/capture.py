@@ -113,7 +113,9 @@ def _naming_lines(traced: Trace) -> Iterator[None]:
         yield
     except CaptureError as error:
         line = lines_of(traced.concrete.graph).get(error.node or "")
-        raise CaptureError(f"{error} ({line})" if line else str(error), node=error.node) from None
+        if line is None:
+            raise
+        raise CaptureError(f"{error} ({line})", node=error.node) from error
 
 
 def declared_variables(step: CapturableStep | Callable[[object], tf.Tensor]) -> list[AnyVariable]:

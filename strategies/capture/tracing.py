@@ -163,7 +163,7 @@ def _checked_loss(loss: object, recorder: BoundaryRecorder) -> tf.Tensor:
         got, way_out = f"{loss.dtype.name} of shape {loss.shape}", "take its mean over the batch"
     else:
         return loss
-    # A tensor from outside of the trace is of no operation.
+    # A tensor from outside of the trace has no operation.
     operation = getattr(loss, "op", None) if tf.is_symbolic_tensor(loss) else None
     line = "" if operation is None else line_of_operation(operation)
     at = f" ({line})" if line else ""

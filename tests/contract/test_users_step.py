@@ -21,7 +21,7 @@ from models import BY_TENSORFLOW, COMPILED, FEW, MODELS, NORMALISED, NORMALISED_
 
 from harness.equivalence.capture_verdict import CaptureVerdict
 from harness.worker.plain.plain_step import PythonDraws
-from harness.worker.plain.users_step import UsersStep, check_capture
+from harness.worker.plain.users_step import UsersStep, check_capture, is_traced_alike
 from harness.worker.session.capture_store import InitialValues, save
 from strategies.capture.capture import capture
 from strategies.ir.train_graph import TrainGraph
@@ -184,6 +184,64 @@ def test_a_step_that_each_trace_makes_another_one_is_not_called_wrong(
     held = verdict_on(on_rows(build(), [w]), tmp_path / "step", build=build)
     assert held.equal is None
     assert "each trace of its Python code makes another step" in held.explanation
+
+
+def test_a_step_that_chooses_another_variable_at_each_trace_is_not_called_wrong(tmp_path: Path) -> None:
+    variables = [variable("a", 3, 4), variable("b", 3, 4)]
+
+    def build() -> Any:
+        turns = itertools.cycle(variables)
+
+        @tf.function
+        def train(rows: Any) -> Any:
+            w = next(turns)
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(rows @ w - 1.0))
+            w.assign_sub(0.1 * tape.gradient(loss, w))
+            return loss
+
+        return train
+
+    held = verdict_on(on_rows(build(), variables), tmp_path / "step", build=build)
+    assert held.equal is None
+
+
+def fresh_step(optimizer: Any) -> Any:
+    """A step whose optimizer is not built."""
+    w = variable("w", 3, 4)
+    mask = tf.constant([np.nan, 1.0, 2.0, 3.0])
+
+    def loss(rows: Any) -> Any:
+        return tf.reduce_mean(tf.square(rows @ w - tf.where(mask > 0.0, mask, 0.0)))
+
+    return TrainStep(loss=loss, variables=[w], optimizer=optimizer)
+
+
+def fresh_model(optimizer: Any) -> Any:
+    """A compiled model whose optimizer is not built."""
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, use_bias=False)])
+    model.compile(optimizer, loss=lambda labels, outputs: tf.square(outputs - 1.0))
+    return model
+
+
+@pytest.mark.parametrize(
+    "optimizer", [partial(K.SGD, 0.1), partial(K.SGD, 0.1, momentum=0.9), partial(K.Adam, 0.1)]
+)
+@pytest.mark.parametrize("make", [fresh_step, fresh_model])
+def test_traces_of_a_step_that_is_the_same_each_time_are_alike(make: Any, optimizer: Any) -> None:
+    step = make(optimizer())
+    spec = tf.TensorSpec((3,), tf.float32)
+    if make is fresh_model:
+        spec = (spec, tf.TensorSpec((4,), tf.float32))
+    users = UsersStep(
+        step=step,
+        element_spec=spec,
+        variables={},
+        returns_loss=True,
+        draws=PythonDraws.now(),
+        build=lambda: step,
+    )
+    assert is_traced_alike(users, None)
 
 
 @pytest.mark.parametrize("optimizer", [K.Adam, K.Adagrad, K.RMSprop, K.Ftrl])

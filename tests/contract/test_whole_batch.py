@@ -400,9 +400,9 @@ class TestNoAnswer:
         [
             (dropped_in_a_function, "PartitionedCall.* draws random numbers within a function"),
             (dropped_across, "belong to which example cannot be told"),
-            (mixed_by_index, "RandomShuffle' shuffles examples at random"),
-            (mixed_by_shuffle, "RandomShuffle' shuffles examples at random"),
-            (paired_by_shuffle, "RandomShuffle' shuffles examples at random"),
+            (mixed_by_index, "RandomShuffle' shuffles the examples of the batch"),
+            (mixed_by_shuffle, "RandomShuffle' shuffles the examples of the batch"),
+            (paired_by_shuffle, "RandomShuffle' shuffles the examples of the batch"),
         ],
     )
     def test_names_what_draws(self, found, loss, reason):

@@ -53,13 +53,6 @@ def check_workload(made: object, *, where: str) -> Workload:
     Raises:
         WorkloadError: that names the attribute which is missing or of the wrong type.
     """
-    if inspect.isclass(made) or not (hasattr(made, "train_step") or hasattr(made, "dataset")):
-        kind = "None" if made is None else f"a value of type {type(made).__name__}"
-        received = f"the class {made.__name__}" if inspect.isclass(made) else kind
-        message = (
-            f"{where} must return a workload object, got {received}; end the factory with return <workload>"
-        )
-        raise WorkloadError(message, field="name")
     rules: dict[str, tuple[Callable[[object], bool], str]] = {
         "name": (_is_name, "a text that is not empty"),
         "batch_size": (_is_count, "a positive whole number"),
@@ -67,6 +60,13 @@ def check_workload(made: object, *, where: str) -> Workload:
         "train_step": (callable, "a method that returns a TrainStep or a compiled keras.Model"),
         "dataset": (callable, "a method that takes a seed and returns a tf.data.Dataset"),
     }
+    if inspect.isclass(made) or not any(hasattr(made, attribute) for attribute in rules):
+        kind = "None" if made is None else f"a value of type {type(made).__name__}"
+        received = f"the class {made.__name__}" if inspect.isclass(made) else kind
+        message = (
+            f"{where} must return a workload object, got {received}; end the factory with return <workload>"
+        )
+        raise WorkloadError(message, field="name")
     for attribute, (holds, rule) in rules.items():
         try:
             value = getattr(made, attribute)

@@ -21,6 +21,7 @@ from harness.worker.session.tensorflow_settings import OWN_DEVICES, Use
 from harness.worker.session.variable_parts import values_of
 from harness.worker.verify.check import compared_variables, loss_eps, make_reference
 from strategies.capture.boundary import variable_name
+from strategies.capture.tracing import CapturableStep
 from strategies.ir.replicas.seeds import draws_from_ops
 from strategies.ir.replicas.silence import FILE_WRITERS, quiet
 from strategies.ir.resource_uses import resource_uses
@@ -96,7 +97,7 @@ def check_capture(
         verdict = ended.verdict
     finally:
         _restore(users.variables, initial)
-    if verdict.equal is not False or _is_traced_alike(users, n_fixed):
+    if verdict.equal is not False or is_traced_alike(users, n_fixed):
         return verdict
     return not_comparable(
         "each trace of its Python code makes another step, because the code counts, draws or chooses by "
@@ -143,17 +144,20 @@ def _verdict(
     )
 
 
-def _is_traced_alike(users: UsersStep, n_fixed: int | None) -> bool:
+def is_traced_alike(users: UsersStep, n_fixed: int | None) -> bool:
     """Return True if the first two traces of the step, built anew, are the same graph."""
     try:
         step = users.build()
+        if isinstance(step, CapturableStep) and not step.optimizer.built:
+            # As capture does; the first trace would build it otherwise.
+            step.optimizer.build(list(step.variables))
         traces = []
         for _ in range(2):
             users.draws.resume()
             traces.append(plain_step(step, users.element_spec, n_fixed))
+        return are_alike(*traces)
     except Exception:  # noqa: BLE001  a failure to find the cause must not replace the verdict
         return True
-    return are_alike(*traces)
 
 
 def _both(

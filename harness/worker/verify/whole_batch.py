@@ -118,8 +118,8 @@ def _measured(
         mixing = [name for name in _of_examples(drawn, parts[0]) if step.graph.by_name[name].op == _SHUFFLE]
         if mixing:
             return unknown(
-                f"{_named(mixing)} shuffles examples at random, of the whole batch or of a shard alone, and "
-                "these do not compare; shuffle in dataset() if each example is to be by itself"
+                f"{_named(mixing)} shuffles the examples of the batch, and a shard can shuffle its own only; "
+                "shuffle in dataset() if the loss does not pair examples"
             )
         # If shards mean what the step means, what they have together of each statistic is the whole batch's.
         statistics = {node: values[tensor] for node, tensor in source.items()}

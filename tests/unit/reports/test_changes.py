@@ -239,6 +239,14 @@ KNOWN = {
 }
 
 
+def test_a_changed_workload_has_no_part_in_the_mean_of_all_rates(runs: Runs) -> None:
+    other = [replace(each, workload="v") for each in cases()]
+    slower = cases(dict.fromkeys(USUAL_S, 3.0), **{**KNOWN, "file_hash": "b" * 64})
+    changes = runs.changes([*cases(**KNOWN), *other], [*slower, *other])
+    assert changes.geometric_mean == pytest.approx(1.0, rel=0.1)
+    assert "of the workloads that are the same together" in to_markdown(changes)
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [

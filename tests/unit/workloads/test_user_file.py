@@ -46,7 +46,6 @@ def a_class():
 def unnamed():
     class Unnamed:
         batch_size = 1
-        train_step = dataset = None
     return Unnamed()
 
 def number():

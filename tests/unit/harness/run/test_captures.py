@@ -134,6 +134,15 @@ def test_a_batch_that_a_step_refuses_leaves_other_batches_alone(tmp_path: Path) 
     assert jobs.asked == ["capture", "capture"]
 
 
+def test_a_lost_worker_is_no_reason_to_try_another_batch(tmp_path: Path) -> None:
+    jobs = Jobs(error=CaseError("worker-lost", "no answer", stage="capture"))
+    made = captures(tmp_path, jobs)
+    for workers in (1, 2):
+        with pytest.raises(CaseError, match="no answer"):
+            made.of(case(workers=workers))
+    assert jobs.asked == ["capture", "capture"]
+
+
 def test_a_step_of_fixed_batch_fits_the_micro_batches_that_have_it(tmp_path: Path) -> None:
     jobs = Jobs(replica_batch=2)
     made = captures(tmp_path, jobs)
