@@ -1,4 +1,4 @@
-"""Several runs in one report: what it is called, and what else their readers may want to ask."""
+"""Title of a report, and hints on its runs as wholes."""
 
 from __future__ import annotations
 
@@ -16,20 +16,30 @@ def report_title(runs: Sequence[Run]) -> str:
 
 
 def hints_of(runs: Sequence[Run]) -> tuple[str, ...]:
-    """For runs of one experiment that share cases, the command that says what has changed between them."""
+    """Hints on runs without any result, and commands that compare runs of one experiment that share cases."""
     by_experiment: dict[str, list[Run]] = {}
     for run in sorted(runs, key=lambda each: each.stored.created_utc or ""):
         by_experiment.setdefault(_experiment(run), []).append(run)
     newest = [(name, alike[-2], alike[-1]) for name, alike in by_experiment.items() if len(alike) > 1]
-    return tuple(
-        _compare_hint(name, earlier, later)
-        for name, earlier, later in newest
-        if _cases(earlier) & _cases(later)
+    return (
+        *(_empty_hint(run) for run in runs if not run.records),
+        *(
+            _compare_hint(name, earlier, later)
+            for name, earlier, later in newest
+            if _cases(earlier) & _cases(later)
+        ),
     )
 
 
 def _cases(run: Run) -> set[str]:
     return {record.case for record in run.records}
+
+
+def _empty_hint(run: Run) -> str:
+    return (
+        f"{run.name} has no result: it stopped before a repeat ended, or its results cannot be read. Its "
+        f"logs are in {_folder(run)}; `stratbench run --resume` goes on with it."
+    )
 
 
 def _compare_hint(name: str, earlier: Run, later: Run) -> str:

@@ -489,6 +489,8 @@ def test_an_empty_run_makes_an_empty_report(tmp_path: Path) -> None:
     report = build([load(write_run(tmp_path / "run", []))])
     assert isinstance(report, Report)
     assert report.comparisons == ()
+    (hint,) = report.hints
+    assert "has no result: it stopped before a repeat ended" in hint
 
 
 def test_the_time_of_a_traced_step_is_the_mean_over_its_workers(compare: Compare) -> None:
