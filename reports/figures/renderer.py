@@ -49,7 +49,7 @@ _LEVEL = re.compile(r"M([\d.]+) ([\d.]+)L([\d.]+) \2(?=M|\")")
 _DOT_PX = 0.2
 _DIGITS = 5
 _DATE_DIGITS = 8
-"""Of days since 1970, of which parts are seen: several nights of one date."""
+"""Digits kept of a date in days since 1970, enough to draw several nights of one date side by side."""
 _FAR = 1e300
 
 

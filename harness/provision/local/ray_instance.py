@@ -116,7 +116,7 @@ def _alone(base: Path) -> Iterator[None]:
             stack.callback(os.close, folder)
             limit_s = time.monotonic() + _TURN_S
             while not _is_locked(folder) and time.monotonic() < limit_s:
-                time.sleep(_CHECK_S)
+                time.sleep(_CHECK_S)  # a lock of a file cannot be waited for with a limit
         yield
 
 

@@ -67,8 +67,6 @@ def capture(
         UsageError: the workload or its step cannot be used; the message says why.
         CaseError: `unsupported`, when its step does not follow the precision.
     """
-    import keras
-
     from harness.worker.plain.plain_step import PythonDraws
     from harness.worker.plain.users_step import UsersStep
     from harness.worker.session.capture_store import save, save_lines
@@ -78,7 +76,6 @@ def capture(
     from strategies.summary import summarise
     from workloads.data.examples import examples_of
     from workloads.protocol import EvaluatedWorkload
-    from workloads.steps.keras_step import step_of
     from workloads.steps.precision import forget_models, policy_of
 
     forget_models()
@@ -86,36 +83,26 @@ def capture(
     with users_mistakes(workload, "dataset() must return examples"):
         examples = examples_of(workload, seed=seed)
     structure = examples.dataset.element_spec
-
-    def build(workload: "Workload") -> "tuple[AnyStep, AnyStep, tuple[str, ...]]":
-        """The step to capture, the author's own, and notes; the latter may be a whole compiled model."""
-        keras.utils.set_random_seed(seed)
-        with users_mistakes(workload, "train_step() must return a step"):
-            asked = step_of(workload, structure)
-        step = step_in_precision(asked.step, case.computation.precision, case.workload_name)
-        own = step if asked.model is None or step is not asked.step else asked.model
-        return step, own, asked.notes
-
     with policy_of(case.computation.precision):
-        step, own, notes = build(workload)
+        built = _build(case, workload, structure, seed)
         try:
             draws = PythonDraws.now()
             share = _even_share(case, workload, n_shards)
-            captured = capture_step(step, structure, replica_batch=share, compiled_rules=compiled_rules)
+            captured = capture_step(built.step, structure, replica_batch=share, compiled_rules=compiled_rules)
         except CaptureError as error:
             raise UsageError(str(error), field=case.workload_name) from error
-    notes = (*notes, *precision_notes(captured, case.computation.precision, case.workload_name))
+    notes = (*built.notes, *precision_notes(captured, case.computation.precision, case.workload_name))
     captured_step = replace(captured.step, notes=(*notes, *captured.step.notes))
     summary = summarise(captured_step, case.workload_name, captured.rows_per_example)
     save(Path(folder), captured_step, captured.initial)
     save_lines(Path(folder), captured.lines)
     users = UsersStep(
-        step=own,
+        step=built.own,
         element_spec=structure,
         variables=captured.variables,
         returns_loss=captured.returns_loss,
         draws=draws,
-        build=lambda: build(workload_of(case))[1],
+        build=lambda: _build(case, workload_of(case), structure, seed).own,
     )
     # A step assigns to variables, of which this would keep the values of before.
     del captured
@@ -124,7 +111,7 @@ def capture(
         try:
             batches = first_batches(case, workload, examples, n_check_steps, n_check_steps)
         except HarnessError as error:
-            # Of this shape of cases; others can use the capture.
+            # The shape of these cases is the reason; others can use the capture.
             verdict = not_comparable(error.message)
         else:
             verdict = _verdict(case, users, captured_step, Path(folder), batches)
@@ -139,6 +126,37 @@ def capture(
         evaluates=isinstance(workload, EvaluatedWorkload),
         verdict=verdict,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Built:
+    """A workload's step.
+
+    Attributes:
+        step: to capture. own: its author's, which may be a whole compiled model.
+    """
+
+    step: "AnyStep"
+    own: "AnyStep"
+    notes: tuple[str, ...]
+
+
+def _build(case: Case, workload: "Workload", structure: object, seed: int) -> _Built:
+    """Build a workload's step in its case's precision.
+
+    Args:
+        structure: of `tf.TensorSpec` of one example.
+    """
+    import keras
+
+    from workloads.steps.keras_step import step_of
+
+    keras.utils.set_random_seed(seed)
+    with users_mistakes(workload, "train_step() must return a step"):
+        asked = step_of(workload, structure)
+    step = step_in_precision(asked.step, case.computation.precision, case.workload_name)
+    own = step if asked.model is None or step is not asked.step else asked.model
+    return _Built(step=step, own=own, notes=asked.notes)
 
 
 def _verdict(

@@ -266,11 +266,10 @@ def _used_by_anyone() -> set[_Inode]:
 
 def _open_files(pid: int) -> Iterator[tuple[str, _Inode]]:
     """Descriptors of a process; none where it has ended or may not be looked at."""
-    folder = f"/proc/{pid}/fd"
-    with suppress(OSError):
-        for descriptor in os.listdir(folder):  # noqa: PTH208
+    with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as descriptors:
+        for descriptor in descriptors:
             with suppress(OSError):
-                yield descriptor, _Inode.of(os.stat(f"{folder}/{descriptor}"))  # noqa: PTH116
+                yield descriptor.name, _Inode.of(descriptor.stat())
 
 
 def _mapped_files(pid: int) -> set[_Inode]:

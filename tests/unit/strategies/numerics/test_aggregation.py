@@ -148,7 +148,7 @@ def assert_equal(got: Vector, expected: Vector, rows: Vector, name: str) -> None
 
 
 def test_the_last_round_of_bulyan_counts_a_neighbour() -> None:
-    """Of -90, 20 and 40, left for the fifth round, 20 is chosen, so that the median is 2 and not 1."""
+    """The fifth round chooses 20 among -90, 20 and 40, so the median is 2 and not 1."""
     rows = np.array([[-90.0], [0.0], [1.0], [2.0], [3.0], [20.0], [40.0]])
     aggregation = Aggregation.of({"rule": "bulyan", "pre": "none", "f": 1}, 7)
     assert aggregation is not None
