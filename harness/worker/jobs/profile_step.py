@@ -67,4 +67,5 @@ def trace(
         events=tuple(kept),
         n_left_out=len(events) - len(kept),
         n_transfers=n_transfers(events),
+        devices=trace_events.devices(tracer.seen),
     )

@@ -46,6 +46,7 @@ class WorkerTrace:
         start_s, end_s: of its first and last event, wall clock.
         n_left_out: events shorter than those kept.
         n_transfers: of all events; what a collective moves for several replicas of a worker is one.
+        devices: those on which anything of the step ran, as TensorFlow names them.
     """
 
     clock: str
@@ -54,6 +55,7 @@ class WorkerTrace:
     events: tuple[TraceEvent, ...]
     n_left_out: int = 0
     n_transfers: int = 0
+    devices: tuple[str, ...] = ()
 
 
 def together(traces: Sequence[WorkerTrace]) -> list[WorkerTrace]:

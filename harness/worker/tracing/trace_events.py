@@ -27,6 +27,8 @@ _OP = re.compile(r" = (\w+)\(")
 # As in `[48B] [0.48Mb/s] edge_29_dense/kernel/read from /job:worker/… to /job:worker/…`.
 _TRANSFER = re.compile(r"(?:edge_\d+_)?(\S+) from (\S+) to (\S+)$")
 _DEVICE = re.compile(r"/job:\w+/replica:\d+/(task:\d+)/(?:device:)?(.*)$")
+# A stream's kernels, a GPU's copies or waits for it, as in `/device:GPU:0/stream:13<MemcpyH2D>`.
+_GPU_ROW = re.compile(r"(?P<gpu>/device:GPU:\d+)/(?:stream:|memcpy$|sync$)")
 _RANK = re.compile(r"\breplica_\d+\b")
 
 
@@ -52,6 +54,17 @@ def operations(
             yield _transfer(node, device, made_s)
         else:
             yield _operation(node, device, waits, calls)
+
+
+def devices(metadata: Sequence[tf.compat.v1.RunMetadata]) -> tuple[str, ...]:
+    """Devices on which anything of one step's runs ran, in order, as TensorFlow names them.
+
+    A GPU is listed by the name of its task's device, on which operations ran, and as `/device:GPU:0` if
+    kernels or copies of it were traced.
+    """
+    names = {device.device for run in metadata for device in run.step_stats.dev_stats if device.node_stats}
+    matched = {name: _GPU_ROW.match(name) for name in names}
+    return tuple(sorted({row["gpu"] if row else name for name, row in matched.items()}))
 
 
 def transfers(moved: Sequence[Moved]) -> Iterator[TraceEvent]:
