@@ -72,6 +72,11 @@ RUN /opt/build/environment install /opt/build/lock.txt
 FROM runtime AS gpu
 COPY --from=environment-gpu /opt/stratbench /opt/stratbench
 COPY --from=project /opt/root /
+# TensorFlow's own search path lacks the folder of libcusolver.
+USER root
+RUN ls -d /opt/stratbench/lib/python3*/site-packages/nvidia/*/lib > /etc/ld.so.conf.d/stratbench-cuda.conf \
+ && ldconfig
+USER 10001:10001
 
 # TensorFlow 2.20: the newest for TPUs that the package index has, one minor version behind the others.
 FROM builder AS environment-tpu

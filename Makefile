@@ -10,6 +10,10 @@ PYTEST_ARGS ?=
 PAIR := --numprocesses 2 --dist loadfile
 ALONE := tests/integration/test_input_pipeline.py tests/integration/test_link_shaping.py tests/benchmarks
 IN_PROCESS := $(PAIR) --ignore tests/integration --ignore tests/benchmarks
+# Tests run TensorFlow in their own process, which finds the gpu lock's CUDA libraries with a path to them.
+SPACE := $() $()
+CUDA_LIBRARIES = $(wildcard $(CURDIR)/$(VENV)/lib/python3*/site-packages/nvidia/*/lib)
+PYTEST = LD_LIBRARY_PATH=$(subst $(SPACE),:,$(strip $(LD_LIBRARY_PATH) $(CUDA_LIBRARIES))) $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
 .PHONY: help setup bench benchmarks test test-all soak check image compose-files docs lock
@@ -35,15 +39,15 @@ benchmarks: setup  ## short benchmarks of pytest, timed, as build/benchmarks.jso
 	$(BIN)/python -m pytest tests/benchmarks/timed --benchmark-json build/benchmarks.json
 
 test: setup  ## the tests; those that lack Docker, a browser or a GPU are skipped with the reason
-	$(BIN)/python -m pytest $(IN_PROCESS) $(PYTEST_ARGS)
-	$(BIN)/python -m pytest $(PAIR) tests/integration $(ALONE:%=--ignore %) $(PYTEST_ARGS)
-	$(BIN)/python -m pytest $(ALONE) $(PYTEST_ARGS)
+	$(PYTEST) $(IN_PROCESS) $(PYTEST_ARGS)
+	$(PYTEST) $(PAIR) tests/integration $(ALONE:%=--ignore %) $(PYTEST_ARGS)
+	$(PYTEST) $(ALONE) $(PYTEST_ARGS)
 
 test-all: setup  ## the whole contract matrix
-	$(BIN)/python -m pytest $(IN_PROCESS) --all-cases $(PYTEST_ARGS)
+	$(PYTEST) $(IN_PROCESS) --all-cases $(PYTEST_ARGS)
 
 soak: setup  ## the long calibrations and cycles, outside CI
-	$(BIN)/python -m pytest tests/soak $(PYTEST_ARGS)
+	$(PYTEST) tests/soak $(PYTEST_ARGS)
 
 check: setup  ## ruff, mypy strict, import-linter, docs examples
 	$(BIN)/ruff format --check .

@@ -16,6 +16,8 @@ UNSUPPORTED = "unsupported"
 """Kind of the failure of a strategy that cannot run this workload or shape at all; its case is skipped."""
 NON_FINITE_LOSS, NON_FINITE_GRADIENTS = "non-finite-loss", "non-finite-gradients"
 """Kinds of the failure of a training that has gone to pieces."""
+NO_DEVICE = "no-device"
+"""Kind of the failure of a case whose workers lack its devices, or do not compute on them."""
 OUT_OF_MEMORY = "out-of-memory"
 """Kind of the failure of a case that takes more memory than its workers, or those who check it, can have."""
 

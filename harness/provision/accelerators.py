@@ -16,7 +16,7 @@ from harness.cluster.shape import ClusterShape
 from harness.provision.failures import ProvisionError
 
 _NVIDIA_TRACES = ("dev/nvidiactl", "proc/driver/nvidia/version", "dev/dxg")
-_LIST_GPUS = ("--query-gpu=uuid,name", "--format=csv,noheader")
+_LIST_GPUS = ("--query-gpu=uuid,name,driver_version", "--format=csv,noheader")
 _LIST_S = 30.0
 _DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu")
 _GOOGLE = "0x1ae0"  # of PCI vendors
@@ -41,6 +41,7 @@ class HostDevices:
         gpus: those that this process may use. n_hidden: others, which CUDA_VISIBLE_DEVICES keeps from it.
         gpu_trouble: why it is not known which GPUs those are although there is a driver; None if it is.
         gpu_way_out: of that.
+        driver: version of NVIDIA's driver; None if it is not known.
         tpus: device nodes, one for each chip, in the order in which libtpu counts chips.
     """
 
@@ -49,6 +50,7 @@ class HostDevices:
     n_hidden: int = 0
     gpu_trouble: str | None = None
     gpu_way_out: str = _MEND
+    driver: str | None = None
     tpus: tuple[str, ...] = ()
 
 
@@ -88,8 +90,10 @@ def host_devices(
         return HostDevices(
             has_driver=True, gpu_trouble=f"from nvidia-smi: {message or 'an error'}", tpus=tpus
         )
-    rows = [line.partition(",") for line in listed.stdout.splitlines() if line.startswith("GPU-")]
-    gpus = [Gpu(uuid=uuid.strip(), name=name.strip()) for uuid, _, name in rows]
+    lines = [line for line in listed.stdout.splitlines() if line.startswith("GPU-")]
+    rows = [list(map(str.strip, line.split(","))) for line in lines]
+    gpus = [Gpu(uuid=row[0], name=row[1]) for row in rows if len(row) > 1]
+    driver = next((row[2] for row in rows if len(row) > 2), None)
     mask = os.environ.get("CUDA_VISIBLE_DEVICES") if mask is None else mask
     order = os.environ.get("CUDA_DEVICE_ORDER") if order is None else order
     unclear = _unclear(gpus, mask, order)
@@ -97,7 +101,8 @@ def host_devices(
         trouble = f"CUDA_VISIBLE_DEVICES={mask}, {unclear}"
         return HostDevices(has_driver=True, gpu_trouble=trouble, gpu_way_out=_NAME_UUIDS, tpus=tpus)
     shown = _unmasked(gpus, mask)
-    return HostDevices(has_driver=True, gpus=shown, n_hidden=len(gpus) - len(shown), tpus=tpus)
+    n_hidden = len(gpus) - len(shown)
+    return HostDevices(has_driver=True, gpus=shown, n_hidden=n_hidden, driver=driver, tpus=tpus)
 
 
 def lack(found: HostDevices, device: Hardware) -> ProvisionError | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -16,6 +17,7 @@ from harness.provision.failures import ProvisionError
 from harness.provision.network_namespace import WAY_OUT, refusal
 from harness.worker.counters.inet_diag import inet_diag_problem
 from harness.worker.process.os_process import available_memory_bytes
+from harness.worker.process.tensorflow_gpus import library_path, tensorflow_gpus
 
 _TENSORFLOWS = ("tensorflow-cpu", "tensorflow", "tensorflow-tpu")
 _MIN_PYTHON = (3, 11)
@@ -199,18 +201,42 @@ def _docker() -> Check:
 def _accelerators(devices: HostDevices) -> Sequence[Check]:
     """Which devices workers can have beside cores, and what GPUs lack to be used by each provider."""
     gpus, tpus = lack(devices, "gpu"), lack(devices, "tpu")
-    names = Counter(gpu.name for gpu in devices.gpus)
-    detail = ", ".join(f"{count} x {name}" for name, count in names.items())
+    detail = _counted(gpu.name for gpu in devices.gpus)
     rows = [
         Check(name="gpu", ok=True, detail=detail) if gpus is None else _lacking("gpu", gpus),
         Check(name="tpu", ok=True, detail=", ".join(devices.tpus)) if tpus is None else _lacking("tpu", tpus),
         _tpu_strategies(devices),
     ]
     if devices.gpus:
-        local = lack_of_tensorflow("gpu")
-        fine = Check(name="gpu-local", ok=True, detail="TensorFlow is installed with CUDA")
-        rows += [fine if local is None else _lacking("gpu-local", local), _gpus_in_containers(devices)]
+        rows += [_gpus_of_tensorflow(devices), _gpus_in_containers(devices)]
     return rows
+
+
+def _gpus_of_tensorflow(devices: HostDevices) -> Check:
+    """TensorFlow in a process with the driver's GPUs, as a worker of the provider `local` is one."""
+    name = "gpu-local"
+    lacking = lack_of_tensorflow("gpu")
+    if lacking is not None:
+        return _lacking(name, lacking)
+    own = [gpu.uuid for gpu in devices.gpus]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(own)}
+    seen = tensorflow_gpus(environment | library_path(environment))
+    if Counter(seen.names) == Counter(gpu.name for gpu in devices.gpus):
+        versions = f"driver {devices.driver or 'unknown'}, CUDA {seen.cuda}, cuDNN {seen.cudnn}"
+        detail = f"TensorFlow sees {_counted(seen.names)} ({', '.join(own)}); {versions}"
+        return Check(name=name, ok=True, detail=detail)
+    problem, way_out = seen.why_fewer
+    return Check(
+        name=name,
+        ok=False,
+        detail=f"TensorFlow sees {_counted(seen.names)}, and nvidia-smi shows "
+        f"{_counted(gpu.name for gpu in devices.gpus)} (driver {devices.driver or 'unknown'}): {problem}",
+        way_out=f"{way_out}, or hide the GPUs with CUDA_VISIBLE_DEVICES=-1",
+    )
+
+
+def _counted(names: Iterable[str]) -> str:
+    return ", ".join(f"{count} x {name}" for name, count in Counter(names).items()) or "none"
 
 
 def _tpu_strategies(devices: HostDevices) -> Check:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
-from harness.errors import CaseError, HarnessError, first_line
+from harness.errors import NO_DEVICE, CaseError, HarnessError, first_line
 from harness.experiment.spec import Measure
 from harness.measure.rounds import balanced_orders
 from harness.measure.timeouts import Timeouts
@@ -139,7 +139,7 @@ class Block:
         """Why a failed case is opened once more; None where its failure tells of the case itself."""
         name, faults = _id(repeat), repeat.prepared.case.scenario.faults
         was_lost, self._has_lost = self._has_lost, self._has_lost or isinstance(error, _LOST)
-        if name in self._notes or of_faults(error, faults) is not error:
+        if name in self._notes or of_faults(error, faults) is not error or error.kind == NO_DEVICE:
             return None
         if error.kind == REFUSED_STEP:
             return "since TensorFlow by chance took a step for one before"

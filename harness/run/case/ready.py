@@ -16,6 +16,7 @@ from harness.worker.jobs import rendezvous, training
 from harness.worker.jobs.batches import stage_batches
 from harness.worker.jobs.distributed import distribution, parameter_server, synchronous
 from harness.worker.jobs.distributed.compiled_replicas import open_replicas
+from harness.worker.jobs.gpus import start_on_gpus
 from harness.worker.jobs.training import Opened
 from harness.worker.jobs.xla import start_compiling
 from harness.worker.process.job import Job
@@ -112,6 +113,8 @@ def ready_processes(
     server = runner.server
     if prepared.case.computation.xla:
         server = partial(start_compiling, server=server)
+    if plan.device == "gpu":
+        server = partial(start_on_gpus, server=server, n_gpus=plan.replicas_per_task)
     with (
         serving_processes(
             cluster,

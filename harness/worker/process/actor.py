@@ -21,6 +21,7 @@ from harness.module_command import module_command
 from harness.worker.process.forked_process import EXIT_NEWS_S, ForkedProcess
 from harness.worker.process.messages import Died, Reply, Silent
 from harness.worker.process.reachability import ProbeAddress, ProbeListener, unreachable
+from harness.worker.process.tensorflow_gpus import library_path
 
 _MESSAGE_LIMIT = 65536
 
@@ -91,6 +92,7 @@ class Worker:
         self._environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | dict(
             environment
         )
+        self._environment |= library_path(self._environment)
         self._probe = ProbeListener() if has_probe else None
         self._lock = threading.Lock()
         self._processes: dict[int, ForkedProcess] = {}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from harness.errors import CaseError
+from harness.errors import NO_DEVICE, CaseError
 from harness.worker.jobs.rendezvous import on_reserved_port
 from harness.worker.process.job import JobState
 from strategies.errors import StrategyError
@@ -36,7 +36,7 @@ def start_distribution(
         with on_reserved_port(state, task, addresses):
             distribution = distribution_of(Plan.model_validate_json(plan), task, addresses, n_devices)
     except StrategyError as error:
-        raise CaseError("no-device", str(error), stage="provision") from error
+        raise CaseError(NO_DEVICE, str(error), stage="provision") from error
     use_distribution(state, distribution)
 
 

@@ -7,6 +7,7 @@ import pytest
 from harness.provision import accelerators, doctor
 from harness.provision.accelerators import Gpu, HostDevices
 from harness.worker.counters import inet_diag
+from harness.worker.process.tensorflow_gpus import TensorFlowGpus
 
 
 def test_every_check_that_fails_says_the_way_out() -> None:
@@ -86,9 +87,45 @@ def test_accelerators_are_counted_and_what_each_provider_lacks_is_told(
         local.detail == "device gpu needs the distribution tensorflow in this environment, got tensorflow-cpu"
     )
     assert local.way_out.startswith("run `make setup DEVICE=gpu`")
+
+
+@pytest.mark.parametrize(
+    ("seen", "ok", "detail"),
+    [
+        (
+            TensorFlowGpus(names=("NVIDIA T", "NVIDIA S"), cuda="12.5", cudnn="9"),
+            True,
+            "TensorFlow sees 1 x NVIDIA T, 1 x NVIDIA S (GPU-0, GPU-1); driver 580.1, CUDA 12.5, cuDNN 9",
+        ),
+        (
+            TensorFlowGpus(names=("NVIDIA T",), cuda="12.5", missing=("libcusolver.so.11",)),
+            False,
+            (
+                "TensorFlow sees 1 x NVIDIA T, and nvidia-smi shows 1 x NVIDIA S, 1 x NVIDIA T "
+                "(driver 580.1): it cannot open libcusolver.so.11"
+            ),
+        ),
+    ],
+)
+def test_gpus_of_tensorflow_are_held_to_those_of_the_driver(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seen: TensorFlowGpus, ok: bool, detail: str
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    gpus = tuple(Gpu(uuid=f"GPU-{k}", name=f"NVIDIA {'ST'[k]}") for k in range(2))
+    there = HostDevices(has_driver=True, gpus=gpus, driver="580.1")
+    monkeypatch.setattr(doctor, "host_devices", lambda: there)
     monkeypatch.setattr(accelerators, "_is_installed", lambda name: name == "tensorflow")
+    asked: list[str] = []
+
+    def answer(environment: dict[str, str]) -> TensorFlowGpus:
+        asked.append(environment["CUDA_VISIBLE_DEVICES"])
+        return seen
+
+    monkeypatch.setattr(doctor, "tensorflow_gpus", answer)
     (local,) = _named(doctor.checks(), "gpu-local")
-    assert (local.ok, local.way_out) == (True, "")
+    assert (local.ok, local.required, local.detail) == (ok, True, detail)
+    assert bool(local.way_out) == (not ok)
+    assert asked == ["GPU-0,GPU-1"]
 
 
 @pytest.mark.parametrize(

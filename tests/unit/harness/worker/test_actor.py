@@ -26,6 +26,8 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     monkeypatch.setenv("RAY_SECRET", "x")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")  # as Ray does for an actor before it makes it
+    path = {"LD_LIBRARY_PATH": "/pip/nvidia/cusolver/lib"}
+    monkeypatch.setattr("harness.worker.process.actor.library_path", lambda environment: path)
     started = Worker(
         imports=("json",),
         cores=None,
@@ -97,6 +99,11 @@ def test_a_process_that_is_gone_before_it_is_known_can_be_let_go(
     assert isinstance(pid, int)
     assert worker.call(pid, pack_job(actor_jobs.pid, ()), 5.0) == Died(what="process", exit_code=-9)
     assert worker.kill(pid)
+
+
+def test_a_fork_finds_the_cuda_libraries_of_pip(worker: Worker, pid: int) -> None:
+    job = pack_job(actor_jobs.environment, ("LD_LIBRARY_PATH",))
+    assert result(worker.call(pid, job, LONG_S)) == "/pip/nvidia/cusolver/lib"
 
 
 def test_a_fork_sees_the_gpus_that_ray_gave_the_actor(worker: Worker, pid: int) -> None:

@@ -1,0 +1,44 @@
+"""Jobs that hold a case on GPUs to the GPUs that its workers were given."""
+
+import os
+from collections.abc import Sequence
+
+from harness.errors import NO_DEVICE, CaseError
+from harness.worker.process.job import Job, JobState
+from harness.worker.process.tensorflow_gpus import tensorflow_gpus
+
+
+def start_on_gpus(
+    state: JobState,
+    task: int,
+    addresses: Sequence[str],
+    n_devices: int,
+    *,
+    server: Job[int, Sequence[str], int, None],
+    n_gpus: Sequence[int],
+) -> None:
+    """Start a server in a process in which TensorFlow sees exactly the GPUs of its worker.
+
+    Args:
+        server: the job that starts it.
+        n_gpus: GPUs by task.
+    Raises:
+        CaseError: `no-device`, with the libraries that TensorFlow cannot open.
+    """
+    import tensorflow as tf
+
+    n_seen, n_own = len(tf.config.list_physical_devices("GPU")), n_gpus[task]
+    if n_seen != n_own:
+        if n_seen < n_own:
+            problem, way_out = tensorflow_gpus().why_fewer
+        else:
+            problem = f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', '')}"
+            way_out = "give the worker as many as it has replicas"
+        raise CaseError(
+            NO_DEVICE,
+            f"worker {task}: TensorFlow sees {n_seen} GPUs where the worker has {n_own}: {problem}; "
+            f"{way_out} (`stratbench doctor` shows more)",
+            stage="provision",
+            field="cluster.device",
+        )
+    server(state, task, addresses, n_devices)

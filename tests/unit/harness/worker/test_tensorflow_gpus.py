@@ -1,0 +1,147 @@
+"""What TensorFlow sees of GPUs, asked of a stand-in for TensorFlow in a process of its own."""
+
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from harness.errors import NO_DEVICE, CaseError
+from harness.worker.jobs import gpus
+from harness.worker.jobs.gpus import start_on_gpus
+from harness.worker.process.job import JobState
+from harness.worker.process.tensorflow_gpus import TensorFlowGpus, library_path, tensorflow_gpus
+
+STAND_IN = """
+import ctypes, sys
+from types import SimpleNamespace
+
+names, libraries = {names!r}, {libraries!r}
+for library in libraries:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        sys.stderr.write("E0000 00:00:1.2 7 cuda_platform.cc:52] failed call to cuInit: 303\\n")
+config = SimpleNamespace(
+    list_physical_devices=lambda kind: [SimpleNamespace(name=name) for name in names],
+    experimental=SimpleNamespace(get_device_details=lambda device: {{"device_name": device.name}}),
+)
+built = {{"is_cuda_build": False, "cuda_version": "12.5", "cudnn_version": "9"}}
+sysconfig = SimpleNamespace(get_build_info=lambda: built)
+"""
+
+Ask = Callable[..., TensorFlowGpus]
+
+
+@pytest.fixture
+def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
+    def ask(*, names: tuple[str, ...] = (), libraries: tuple[str, ...] = ()) -> TensorFlowGpus:
+        (tmp_path / "tensorflow.py").write_text(STAND_IN.format(names=names, libraries=libraries))
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        return tensorflow_gpus()
+
+    return ask
+
+
+def test_gpus_are_named(ask: Ask) -> None:
+    assert ask(names=("NVIDIA T",)) == TensorFlowGpus(names=("NVIDIA T",), cuda="12.5", cudnn="9")
+
+
+def test_libraries_that_are_not_found_are_named(ask: Ask) -> None:
+    seen = ask(libraries=("libcusolver.so.99", "libm.so.6", "libcuda.so.99"))
+    assert seen.missing == ("libcusolver.so.99", "libcuda.so.99")
+    problem, way_out = seen.why_fewer
+    assert problem == "it cannot open libcusolver.so.99, libcuda.so.99"
+    assert "driver" in way_out
+
+
+def test_a_library_that_cannot_be_loaded_is_named(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "libcufft.so.11").write_bytes(b"no library")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    assert ask(libraries=("libcufft.so.11",)).missing == ("libcufft.so.11",)
+
+
+def test_a_process_that_fails_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tensorflow.py").write_text("raise ImportError('no such wheel')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    problem, _ = TensorFlowGpus(cuda="12.5", error=tensorflow_gpus().error).why_fewer
+    assert problem == "its process ended with status 1: ImportError: no such wheel"
+
+
+def test_the_last_error_of_tensorflow_is_kept(ask: Ask) -> None:
+    assert ask(libraries=("libcuda.so.99",)).error == "failed call to cuInit: 303"
+
+
+def test_a_build_without_cuda_is_the_reason() -> None:
+    assert TensorFlowGpus().why_fewer[0] == "it was built without CUDA"
+
+
+@pytest.fixture
+def pip_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    folders = [tmp_path / "nvidia" / name / "lib" for name in ("cublas", "cusolver")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    monkeypatch.syspath_prepend(tmp_path)
+    return list(map(str, folders))
+
+
+def test_cuda_libraries_of_pip_follow_folders_of_the_user(pip_cuda: list[str]) -> None:
+    assert library_path({}) == {"LD_LIBRARY_PATH": ":".join(pip_cuda)}
+    assert library_path({"LD_LIBRARY_PATH": "/own"}) == {"LD_LIBRARY_PATH": ":".join(["/own", *pip_cuda])}
+
+
+def test_without_cuda_libraries_of_pip_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert library_path({"LD_LIBRARY_PATH": "/own"}) == {}
+
+
+@pytest.fixture
+def sees(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    def sees(n_gpus: int) -> None:
+        config = SimpleNamespace(list_physical_devices=lambda kind: [kind] * n_gpus)
+        monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace(config=config))
+
+    return sees
+
+
+def started(n_gpus: int) -> list[int]:
+    tasks: list[int] = []
+
+    def server(state: JobState, task: int, addresses: Sequence[str], n_devices: int) -> None:
+        tasks.append(task)
+
+    start_on_gpus(JobState(), 1, ["a:1", "b:1"], 1, server=server, n_gpus=[0, n_gpus])
+    return tasks
+
+
+def test_a_server_starts_with_exactly_the_gpus_of_its_worker(sees: Callable[[int], None]) -> None:
+    sees(2)
+    assert started(2) == [1]
+
+
+def test_a_worker_without_its_gpus_fails_with_the_library(
+    sees: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sees(1)
+    seen = TensorFlowGpus(cuda="12.5", missing=("libcusolver.so.11",))
+    monkeypatch.setattr(gpus, "tensorflow_gpus", lambda: seen)
+    with pytest.raises(
+        CaseError, match=r"worker 1: TensorFlow sees 1 GPUs where the worker has 2: .*libcusolver"
+    ) as failed:
+        started(2)
+    assert (failed.value.kind, failed.value.stage) == (NO_DEVICE, "provision")
+
+
+def test_a_worker_that_sees_gpus_of_others_fails(
+    sees: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sees(2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1,GPU-2")
+    with pytest.raises(
+        CaseError, match="sees 2 GPUs where the worker has 1: CUDA_VISIBLE_DEVICES=GPU-1,GPU-2"
+    ):
+        started(1)
