@@ -162,7 +162,8 @@ class OpenCase:
         compiled = compiled_notes(processes, self._period, limits) if prepared.case.computation.xla else ()
         codec_s, not_timed = slowest_codec_s(processes, prepared.plan, limits)
         observer = self._observer(measurement) if self._measure.observer else None
-        last = self._traced(measurement, observer) if self._measure.trace else None
+        on_gpus = prepared.plan.device == "gpu"
+        last = self._traced(measurement, observer) if self._measure.trace or on_gpus else None
         return CaseRun(
             measurement=measurement,
             opened=self._opened,
@@ -172,7 +173,7 @@ class OpenCase:
             notes=(*notes, *compiled, *not_timed),
             saved_step=saved_step,
             observer=observer,
-            traced=last,
+            traced=last if self._measure.trace else None,
             links=self._links,
             resharding=reshardings,
             aggregation=by_rule,
@@ -246,7 +247,7 @@ class OpenCase:
         )
 
     def _traced(self, measurement: Measurement, observer: ObserverEffect | None) -> Traced:
-        case = self.repeat.prepared.case
+        case, plan = self.repeat.prepared.case, self.repeat.prepared.plan
         if observer is not None and observer.failed:
             return Traced(note="no traced step: its processes failed before it, in windows of --observer")
         if case.chosen.strategy.runner_on(case.shape.hardware) != "graph":
@@ -256,6 +257,7 @@ class OpenCase:
             self._processes,
             measurement,
             title=title,
+            gpus_per_worker=plan.replicas_per_task if plan.device == "gpu" else (),
             period=self._period,
             compiles=case.computation.xla,
             timeouts=self._limits,

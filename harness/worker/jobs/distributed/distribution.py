@@ -32,12 +32,30 @@ def start_distribution(
     """
     from strategies.baselines.distribution import distribution_of
 
+    parsed = Plan.model_validate_json(plan)
     try:
         with on_reserved_port(state, task, addresses):
-            distribution = distribution_of(Plan.model_validate_json(plan), task, addresses, n_devices)
+            distribution = distribution_of(parsed, task, addresses, n_devices)
     except StrategyError as error:
         raise CaseError(NO_DEVICE, str(error), stage="provision") from error
     use_distribution(state, distribution)
+    _require_gpus(task, n_gpus=parsed.replicas_per_task[task] if parsed.device == "gpu" else 0)
+
+
+def _require_gpus(task: int, *, n_gpus: int) -> None:
+    """Refuse devices that TensorFlow did not make, which it replaces by the host's without an error."""
+    import tensorflow as tf
+
+    named = [tf.DeviceSpec.from_string(device.name) for device in tf.config.list_logical_devices("GPU")]
+    n_own = sum(device.task in (None, task) for device in named)
+    if n_own < n_gpus:
+        raise CaseError(
+            NO_DEVICE,
+            f"worker {task}: TensorFlow must make a device of each of {n_gpus} GPUs, got {n_own}; see "
+            "its log and `stratbench doctor`",
+            stage="provision",
+            field="cluster.device",
+        )
 
 
 def use_distribution(state: JobState, distribution: "Distribution") -> None:

@@ -184,6 +184,35 @@ def test_a_step_is_traced_on_all_workers():
     assert processes.args == [(1,), (1,)]
 
 
+OWN, SERVED = "/job:localhost/replica:0/task:0", "/job:worker/replica:0/task:1"
+
+
+@pytest.mark.parametrize(
+    ("devices", "idle"),
+    [
+        ([[f"{OWN}/device:GPU:0"], [f"{SERVED}/device:GPU:0", f"{SERVED}/device:GPU:1"]], None),
+        ([[f"{OWN}/device:GPU:0"], [f"{OWN}/device:GPU:0", f"{OWN}/device:GPU:1"]], None),
+        ([[f"{OWN}/device:GPU:0"], [f"{SERVED}/device:GPU:0"]], "task:1/device:GPU:1"),
+        (
+            [[f"{OWN}/device:CPU:0"], [f"{SERVED}/device:GPU:0", f"{SERVED}/device:GPU:1"]],
+            "task:0/device:GPU:0",
+        ),
+        ([["/device:GPU:0"], []], "task:0/device:GPU:0, task:1/device:GPU:0, task:1/device:GPU:1"),
+    ],
+)
+def test_a_step_runs_on_every_gpu(devices, idle):
+    traces = [replace(worker(event("compute", 0.0, 1.0)), devices=tuple(of_worker)) for of_worker in devices]
+    if idle is None:
+        assert (
+            traced(Processes(traces), measured(5), title="t", period=1, gpus_per_worker=(1, 2)).step
+            is not None
+        )
+        return
+    with pytest.raises(CaseError, match=f"ran on {idle};") as failed:
+        traced(Processes(traces), measured(5), title="t", period=1, gpus_per_worker=(1, 2))
+    assert failed.value.kind == "no-device"
+
+
 @pytest.mark.parametrize(("n_done", "n_before"), [(16, 8), (14, 2), (15, 1), (13, 3)])
 def test_the_first_step_of_a_period_is_traced_after_at_least_one(n_done, n_before):
     processes = Processes([None, None])

@@ -1,0 +1,31 @@
+"""A host whose driver shows a GPU that TensorFlow cannot use, in every process that has this on its path.
+
+With SEEN set, TensorFlow lists the GPU and makes no device of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from contextlib import suppress
+from typing import Any
+
+from changed_modules import ChangedModules
+
+
+def with_gpu(accelerators: Any) -> None:
+    gpus = (accelerators.Gpu(uuid="GPU-0", name="NVIDIA T"),)
+    accelerators.host_devices = lambda: accelerators.HostDevices(has_driver=True, gpus=gpus)
+    accelerators.lack_of_tensorflow = lambda device: None
+
+
+def without_library(tensorflow: Any) -> None:
+    if "LD_DEBUG" in os.environ:
+        with suppress(OSError):
+            ctypes.CDLL("libcusolver.so.99")
+    if "SEEN" in os.environ:
+        listed = tensorflow.config.list_physical_devices
+        tensorflow.config.list_physical_devices = lambda kind=None: ["GPU"] if kind == "GPU" else listed(kind)
+
+
+ChangedModules({"harness.provision.accelerators": with_gpu, "tensorflow": without_library}).install()
