@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -30,7 +31,21 @@ ALLOWED_VARIABLES = (
     "XLA_FLAGS",
 )
 
-_DISTRIBUTIONS = ("stratbench", "tensorflow", "tensorflow-cpu", "keras", "numpy", "ray", "grpcio", "protobuf")
+_DISTRIBUTIONS = (
+    "stratbench",
+    "tensorflow",
+    "tensorflow-cpu",
+    "tensorflow-tpu",
+    "keras",
+    "numpy",
+    "ray",
+    "grpcio",
+    "protobuf",
+)
+# Of each, the device of the lock file that installs it.
+_TENSORFLOWS = {"tensorflow-tpu": "tpu", "tensorflow-cpu": "cpu", "tensorflow": "gpu"}
+_OF_GPUS = "nvidia-ml-py"
+_OF_DEVELOPERS = "pytest"  # workers' lock files leave it out
 _GIT_TIMEOUT_S = 5.0
 _FALLBACK_HZ = 6e9
 _CPUS = Path("/sys/devices/system/cpu")
@@ -68,7 +83,8 @@ def provenance(*, source: Path | None = None) -> Provenance:
     """
     root = source if source is not None else own_checkout()
     sha, dirty = _git(root)
-    return Provenance(git_sha=sha, git_dirty=dirty, lock_hash=_lock_hash(root), versions=_versions())
+    lock = lock_hash(followed_lock(), source=root)
+    return Provenance(git_sha=sha, git_dirty=dirty, lock_hash=lock, versions=_versions())
 
 
 def environment(
@@ -107,12 +123,27 @@ def n_usable_cores() -> int:
 
 def _versions() -> dict[str, str]:
     versions = {"python": platform.python_version(), "implementation": sys.implementation.name}
-    for name in _DISTRIBUTIONS:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
+    known = {name: version for name in _DISTRIBUTIONS if (version := _installed(name))}
+    return versions | known
+
+
+def _installed(distribution: str) -> str | None:
+    """Version of an installed distribution."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+@cache
+def followed_lock() -> str | None:
+    """Name of the lock file that this environment was installed from, by its distributions."""
+    device = next((device for name, device in _TENSORFLOWS.items() if _installed(name)), None)
+    if device == "gpu" and platform.machine() != "x86_64" and not _installed(_OF_GPUS):
+        device = "cpu"  # there is no tensorflow-cpu for other processors
+    if device is None or _installed(_OF_DEVELOPERS):
+        return device
+    return f"worker-{device}"
 
 
 def _cpu_model() -> str | None:
@@ -152,8 +183,13 @@ def _memory_bytes() -> int | None:
         return None
 
 
-def _lock_hash(root: Path) -> str | None:
-    path = root / ".ci" / "lock" / "cpu.txt"
+def lock_hash(name: str | None, *, source: Path | None = None) -> str | None:
+    """Hash of a lock file of a source checkout; None where it has no such file.
+
+    Args:
+        source: root of the checkout; None for the one this package lies in, if any.
+    """
+    path = (source or own_checkout()) / ".ci" / "lock" / f"{name}.txt"
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 

@@ -1,5 +1,7 @@
+import hashlib
 import json
 import os
+import platform
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -71,6 +73,42 @@ def test_without_a_checkout_there_is_no_commit(tmp_path: Path) -> None:
     found = provenance(source=tmp_path)
     assert (found.git_sha, found.git_dirty, found.lock_hash) == (None, None, None)
     assert "python" in found.versions
+
+
+@pytest.mark.parametrize(
+    ("installed", "architecture", "lock"),
+    [
+        ({"tensorflow-cpu", "pytest"}, "x86_64", "cpu"),
+        ({"tensorflow", "nvidia-ml-py", "pytest"}, "x86_64", "gpu"),
+        ({"tensorflow", "pytest"}, "x86_64", "gpu"),
+        ({"tensorflow", "pytest"}, "aarch64", "cpu"),
+        ({"tensorflow", "nvidia-ml-py", "pytest"}, "aarch64", "gpu"),
+        ({"tensorflow-cpu", "nvidia-ml-py"}, "x86_64", "worker-cpu"),
+        ({"tensorflow", "nvidia-ml-py"}, "x86_64", "worker-gpu"),
+        ({"tensorflow-tpu"}, "x86_64", "worker-tpu"),
+        ({"pytest"}, "x86_64", None),
+    ],
+)
+def test_the_lock_file_is_that_of_the_installed_distributions(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    installed: set[str],
+    architecture: str,
+    lock: str | None,
+) -> None:
+    folder = tmp_path / ".ci" / "lock"
+    folder.mkdir(parents=True)
+    hashes = {}
+    for name in ("cpu", "gpu", "worker-cpu", "worker-gpu", "worker-tpu"):
+        (folder / f"{name}.txt").write_text(name)
+        hashes[name] = hashlib.sha256(name.encode()).hexdigest()
+    monkeypatch.setattr(host_facts, "_installed", lambda name: "1" if name in installed else None)
+    monkeypatch.setattr(platform, "machine", lambda: architecture)
+    host_facts.followed_lock.cache_clear()
+    try:
+        assert provenance(source=tmp_path).lock_hash == (None if lock is None else hashes[lock])
+    finally:
+        host_facts.followed_lock.cache_clear()
 
 
 def test_a_users_file_is_of_the_repository_that_holds_it(
