@@ -14,7 +14,7 @@ from typing import Any
 from processes import of_process, parent, process_ids, session, status
 from waiting import eventually
 
-from harness.provision.temporary.reaper import RUN_FOLDER_VARIABLE
+from harness.worker.process.os_process import RUN_FOLDER_VARIABLE
 
 ZYGOTE = "harness.worker.process.zygote"
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")

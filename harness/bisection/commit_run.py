@@ -15,9 +15,9 @@ from harness.bisection.search import OutOfTimeError
 from harness.contained_files import open_to_write
 from harness.errors import CaseError, first_line
 from harness.host_facts import own_checkout, without_git
-from harness.provision.temporary.reaper import RUN_FOLDER_VARIABLE
 from harness.records.run_layout import RESULTS, RUN_FILE
 from harness.stratbench_process import run_stratbench
+from harness.worker.process.os_process import RUN_FOLDER_VARIABLE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

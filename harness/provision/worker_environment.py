@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.cluster.providers import Hardware
-from harness.provision.temporary.reaper import RUN_FOLDER_VARIABLE
+from harness.worker.process.os_process import RUN_FOLDER_VARIABLE
 
 WORKER_IMPORTS = ("tensorflow", "keras", "harness.worker.counters.read")
 """What a worker's zygote imports before it forks."""

@@ -23,8 +23,9 @@ from harness.provision.failures import JobFailed, WorkerDied, WorkerUnresponsive
 from harness.provision.local.provider import LocalProvider
 from harness.provision.protocols import Cluster, ProcessSet
 from harness.provision.temporary.owner import start_time
-from harness.provision.temporary.reaper import RUN_FOLDER_VARIABLE, processes_of
+from harness.provision.temporary.reaper import processes_of
 from harness.worker.process.job import Job
+from harness.worker.process.os_process import RUN_FOLDER_VARIABLE
 
 pytestmark = pytest.mark.ray
 

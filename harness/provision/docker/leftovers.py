@@ -13,7 +13,7 @@ from docker.models.networks import Network
 from harness.module_command import module_command
 from harness.provision.docker.engine import GONE
 from harness.provision.temporary.owner import Owner
-from harness.provision.temporary.reaper import RUN_FOLDER_VARIABLE
+from harness.worker.process.os_process import RUN_FOLDER_VARIABLE
 
 RUN_LABEL = "io.stratbench.run"
 OWNER_LABEL = "io.stratbench.owner"

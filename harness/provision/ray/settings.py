@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TextIO
 
 from harness.contained_files import require_regular
-from harness.provision.temporary.reaper import RUN_FOLDER_VARIABLE
+from harness.worker.process.os_process import RUN_FOLDER_VARIABLE
 
 NODE_VARIABLES = {
     "RAY_AUTH_MODE": "token",

@@ -24,10 +24,7 @@ from harness.errors import MissingError
 from harness.module_command import module_command
 from harness.provision.temporary.owner import Owner
 from harness.worker.process import keeper
-from harness.worker.process.os_process import descendants
-
-# In the environment of every process of a run; its value is the run's folder.
-RUN_FOLDER_VARIABLE = "STRATBENCH_RUN_FOLDER"
+from harness.worker.process.os_process import RUN_FOLDER_VARIABLE, descendants
 
 PREFIX = "stratbench-"
 _NAME = re.compile(PREFIX + "[0-9a-f]{8,12}")  # a person would choose another

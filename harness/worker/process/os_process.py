@@ -7,6 +7,8 @@ from collections.abc import Set
 from contextlib import suppress
 from pathlib import Path
 
+RUN_FOLDER_VARIABLE = "STRATBENCH_RUN_FOLDER"
+"""In the environment of every process of a run; its value is the run's folder."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
@@ -71,6 +73,18 @@ def _parents() -> dict[int, int]:
             with suppress(OSError):
                 parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
     return parents
+
+
+def is_of_this_run(pid: int) -> bool:
+    """Whether a process was started for the same run as this one, or is this one."""
+    folder = os.environ.get(RUN_FOLDER_VARIABLE)
+    if pid == os.getpid() or folder is None:
+        return pid == os.getpid()
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False  # somebody else's, or ended
+    return os.fsencode(f"{RUN_FOLDER_VARIABLE}={folder}") in variables
 
 
 def n_threads() -> int:

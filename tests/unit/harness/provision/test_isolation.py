@@ -29,7 +29,8 @@ from pathlib import Path
 from harness.errors import UsageError
 from harness.measure.export.metrics_port import listen
 from harness.provision.network_namespace import isolate
-from harness.provision.temporary.reaper import RUN_FOLDER_VARIABLE, run_folder
+from harness.provision.temporary.reaper import run_folder
+from harness.worker.process.os_process import RUN_FOLDER_VARIABLE
 from harness.worker.process.messages import JobError
 
 def told_of(address, port):
