@@ -97,6 +97,7 @@ def case_row(
         gpu_j=mean_of([gpus.joules_per_step for gpus in gpu_uses]),
         gpu_busy=mean_of([gpus.busy for gpus in gpu_uses]),
         gpu_own_bytes=max((n for gpus in gpu_uses if (n := gpus.own_bytes)), default=None),
+        gpu_peak_bytes=max((n for gpus in gpu_uses if (n := gpus.peak_bytes)), default=None),
         gpu_link_bytes=mean_of([gpus.link_bytes_per_step for gpus in gpu_uses]),
         gpu_pcie_bytes=mean_of([gpus.pcie_bytes_per_step for gpus in gpu_uses]),
         price_per_hour=records[0].price_per_hour,

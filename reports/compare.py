@@ -37,6 +37,7 @@ from reports.notes.measuring import (
     setting_notes,
     stability_notes,
     twin_notes,
+    unknown_gpu_notes,
 )
 from reports.origins import origin_of
 from reports.recommendation.candidates import ranks
@@ -160,6 +161,7 @@ def _compared(
     notes.extend(observer_notes(cases))
     notes.extend(until_notes(rows, cases))
     notes.extend(stability_notes(cases))
+    notes.extend(unknown_gpu_notes(cases))
     notes.extend(setting_notes(cases))
     notes.extend(note for row in rows for note in row_notes(row))
     notes.sort(key=lambda note: not is_warning(note))

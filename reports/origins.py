@@ -25,6 +25,11 @@ _NAMES = {
     "machine.memory_bytes": "memory",
     "machine.architecture": "architecture",
     "machine.kernel": "kernel",
+    "machine.gpus.model": "GPU",
+    "machine.gpus.driver": "driver of GPUs",
+    "machine.gpus.cuda": "CUDA",
+    "machine.gpus.cudnn": "cuDNN",
+    "machine.gpus.power_limit_w": "power limit of a GPU, W",
     "provenance.git_sha": "stratbench commit",
     "provenance.git_dirty": "uncommitted changes",
     "provenance.workload.name": "workload's repository",
@@ -119,12 +124,18 @@ def _collect(facts: dict[str, list[str]], name: str, value: object) -> None:
 
 
 def leaves(name: str, value: object) -> Iterator[tuple[str, str]]:
-    """Leaves of nested mappings by dotted name; lists of leaves on one line; missing values not at all."""
+    """Leaves of nested mappings, also of those in lists, by dotted name; missing values not at all.
+
+    Lists of other values are on one line.
+    """
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from leaves(f"{name}.{key}" if name else str(key), item)
     elif isinstance(value, Sequence) and not isinstance(value, str):
-        if value:
+        if value and all(isinstance(item, Mapping) for item in value):
+            for item in value:
+                yield from leaves(name, item)
+        elif value:
             yield name, ", ".join(str(item) for item in value)
     elif isinstance(value, bool):
         yield name, "yes" if value else "no"

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.records.facts.circumstances import AS_WRITTEN, Machine, Method, ModelSize, Provenance, Repository
-from harness.records.facts.costs import Energy, TracedTimes
+from harness.records.facts.costs import Energy, GpuUse, TracedTimes
 from harness.records.facts.links import Link, MeasuredLink
 from harness.records.facts.outcome import Equivalence, Failure, StepSeconds
 from harness.records.facts.resharding import Resharding
@@ -55,6 +55,7 @@ class Case:
     is_twin: bool = False
     cpu_s: float = 0.01
     package_j: float | None = None
+    gpus: GpuUse | None = None
     hosts: tuple[int, ...] | None = None
     resent: float | None = None
     gradients: int | None = None
@@ -376,6 +377,7 @@ def _measured(record: Record, case: Case, folder: RunFolder, rng: np.random.Gene
         else case.exposed_s * float(1 + 0.05 * rng.standard_normal()),
         traced_step=_traced(case) if case.traced else None,
         cpu_s_per_step=(case.cpu_s,) * case.workers,
+        gpus=case.gpus,
         energy=Energy(package_j_per_step=case.package_j),
         transform_s=0.08,
         nodes_before=812,

@@ -12,6 +12,7 @@ from harness.measure.made_steps import Floats, Window, everything, spread_indice
 from harness.measure.timeouts import RECENT_PERIODS, USUAL, Timeouts
 from harness.measure.windows import CHUNK_STEPS, MAX_CHUNKS, WarmUp, is_settled, step_seconds
 from harness.provision.protocols import ProcessSet
+from harness.records.facts.circumstances import GpuFacts
 from harness.records.facts.costs import InputWait
 from harness.records.facts.outcome import StepSeconds
 from harness.records.facts.stability import Stability
@@ -39,6 +40,8 @@ class Measurement:
         input_s: what counted steps waited for a pipeline; None where batches are staged.
         loss: of the global batch, the example-weighted mean or the sum over all workers, of at most
             `MAX_LOSSES` steps after the warm-up, the first and the last included.
+        gpus: kinds of the workers' GPUs; None without any.
+        lock: name of the lock file that the first worker's environment was installed from.
     """
 
     examples_per_s: float
@@ -55,6 +58,8 @@ class Measurement:
     stability: Stability
     consumption: Consumption
     input_s: InputWait | None = None
+    gpus: tuple[GpuFacts, ...] | None = None
+    lock: str | None = None
 
 
 class Meter:
@@ -168,6 +173,8 @@ class Meter:
             stability=stability([each.use for each in counted], [self._median_s(each) for each in counted]),
             consumption=consumption([each.use for each in counted], sum(each.n_steps for each in counted)),
             input_s=input_wait(counted),
+            gpus=tuple(dict.fromkeys(kind for each in last for kind in each.gpus or ())) or None,
+            lock=last[0].lock,
         )
 
     @property

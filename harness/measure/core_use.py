@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from harness.measure.gpu_use import GpuPair, disturbance, largest_of_shared
 from harness.records.facts.stability import Stability, drift, grade_of
 from harness.worker.counters.cores import CoreReading
 from harness.worker.counters.energy import taken_j
-from harness.worker.counters.gpus import GpuReading
 
 Readings = tuple[CoreReading, CoreReading]
 """Of one worker, before a window and after it."""
@@ -33,7 +33,7 @@ class CoreUse:
     own_s: tuple[float, ...] = ()
     package_j: float | None = None
     why_no_package: str | None = None
-    gpus: tuple[tuple[GpuReading, GpuReading], ...] = ()
+    gpus: tuple[GpuPair, ...] = ()
     why_no_gpus: str | None = None
 
 
@@ -80,6 +80,8 @@ def stability(uses: Sequence[CoreUse | None], step_s: Sequence[float]) -> Stabil
         step_s: median step of each, in their order.
     """
     found = replace(_shares(uses), drift=drift(step_s))
+    pairs = [pair for use in uses if use is not None for pair in use.gpus]
+    found = disturbance(pairs, found) if pairs else found
     return replace(found, grade=grade_of(found))
 
 
@@ -111,22 +113,17 @@ def _package_j(known: Sequence[Readings]) -> tuple[float | None, str | None]:
     return sum(of_host.values()), None
 
 
-def _gpus(known: Sequence[Readings]) -> tuple[tuple[tuple[GpuReading, GpuReading], ...], str | None]:
+def _gpus(known: Sequence[Readings]) -> tuple[tuple[GpuPair, ...], str | None]:
     """Each GPU once, however many workers share it, or why nothing is known of them."""
-    found: dict[tuple[str, str], tuple[GpuReading, GpuReading]] = {}
+    found: dict[tuple[str, str], list[GpuPair]] = {}
     for before, after in known:
         if before.gpus is None or after.gpus is None:
             continue
         if (why := before.gpus.missing or after.gpus.missing) is not None:
             return (), why
-        for first, last in zip(before.gpus.gpus, after.gpus.gpus, strict=True):
-            place = before.kernel, first.uuid
-            found[place] = max(found.get(place, (first, last)), (first, last), key=_own_bytes)
-    return tuple(found.values()), None
-
-
-def _own_bytes(pair: tuple[GpuReading, GpuReading]) -> int:
-    return pair[1].own_bytes or 0
+        for pair in zip(before.gpus.gpus, after.gpus.gpus, strict=True):
+            found.setdefault((before.kernel, pair[0].uuid), []).append(pair)
+    return tuple(map(largest_of_shared, found.values())), None
 
 
 def _of_group(group: Sequence[Readings]) -> CoreUse:

@@ -9,12 +9,13 @@ from harness.errors import CaseError
 from harness.experiment.cases import CONTROL, Case
 from harness.experiment.schedule import Slot
 from harness.experiment.spec import ExperimentSpec
-from harness.host_facts import clock_hz
+from harness.host_facts import clock_hz, lock_hash
 from harness.measure.collector import Measurement, tcp_fields
 from harness.measure.link import link_of_record
 from harness.records.comparing.common_rounds import differences_s
 from harness.records.comparing.comparison_key import comparison_key
 from harness.records.facts.circumstances import AS_WRITTEN, ModelSize
+from harness.records.facts.costs import GpuUse
 from harness.records.facts.links import Link
 from harness.records.facts.outcome import Equivalence, Failure, SavedCheckpoint
 from harness.records.record import Record
@@ -28,6 +29,7 @@ from harness.run.plausibility import implausible_bytes, implausible_rate, implau
 from strategies.plan.schema import Plan, StepSummary
 
 _MANY_SENT_AGAIN = 0.01
+_UNSEEN_GPUS = GpuUse(why_none="workers were not looked at while steps were made")
 Number = TypeVar("Number", int, float)
 
 
@@ -79,9 +81,15 @@ class RunRecorder:
             doubt = implausible_rate(link, tcp_matrix, mean_s=measured.step_s.mean)
         asked = identity(self.spec, self.run, self._origin, slot, site, wall_s)
         assert asked.method is not None
+        assert asked.machine is not None
+        assert asked.provenance is not None
         record = replace(
             asked,
             method=replace(asked.method, sparse_duplicates=plan.sparse_duplicates),
+            machine=replace(asked.machine, gpus=measured.gpus),
+            provenance=asked.provenance
+            if measured.lock is None
+            else replace(asked.provenance, lock_hash=lock_hash(measured.lock)),
             link=link,
             status="ok" if doubt is None else "implausible",
             plausibility=doubt,
@@ -94,7 +102,7 @@ class RunRecorder:
             stability=measured.stability,
             cpu_s_per_step=measured.consumption.cpu_s_per_step,
             energy=measured.consumption.energy,
-            gpus=measured.consumption.gpus,
+            gpus=measured.consumption.gpus or (_UNSEEN_GPUS if case.shape.hardware == "gpu" else None),
             observer=run.observer,
             payload_bytes_per_step=float(plan.payload_bytes_per_step),
             payload_is_bound=payload_is_bound(plan),

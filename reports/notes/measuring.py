@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from harness.records.comparing.common_rounds import PairedRatios, trimmed_mean
 from harness.records.facts.circumstances import AS_WRITTEN
 from harness.records.facts.costs import ObserverEffect
-from harness.records.facts.stability import UNSTEADY_DRIFT, UNSTEADY_SHARE
+from harness.records.facts.stability import UNSTEADY_DRIFT, UNSTEADY_SHARE, Stability
 from harness.records.record import Record
 from reports.paired_statistics import paired_ratio
 from reports.quantities import digits, limits, times
@@ -18,6 +18,23 @@ _TAKEN = {
     "foreign_cpu": "Other programs used",
     "stolen_cpu": "Other virtual machines were given",
     "throttled_cpu": "The limit of a control group withheld",
+}
+_TAKEN_OF_GPUS = {
+    "foreign_gpu": "Other programs used",
+    "throttled_gpu": "Clocks were held down for",
+}
+_FIGURES_OF_GPUS = {
+    "joules_per_step": "energy",
+    "busy": "share busy",
+    "own_bytes": "memory of processes",
+    "peak_bytes": "peak memory",
+    "link_bytes_per_step": "bytes over NVLink",
+    "pcie_bytes_per_step": "bytes over PCI Express",
+    "foreign_gpu": "use by other programs",
+    "n_foreign_gpu": "other programs",
+    "throttled_gpu": "slowdowns",
+    "gpu_sm_mhz": "clock",
+    "gpu_memory_mhz": "clock of memory",
 }
 _STEADY_GOVERNORS = ("performance", "userspace")
 
@@ -144,6 +161,7 @@ def stability_notes(cases: Mapping[str, list[Record]]) -> list[str]:
     if notes[0] and most:
         notes[0] = f"{notes[0][:-1]}; in one window {100 * most:.0f} %."
     hot = sorted({name for name, found in known if found.n_hot})
+    notes += _gpu_notes(known)
     notes += [f"Cores were slowed down for their heat while {', '.join(hot)} were timed."] if hot else []
     drifts = [(name, abs(found.drift)) for name, found in known if found.drift is not None]
     drifting = [(name, drift) for name, drift in drifts if drift >= UNSTEADY_DRIFT]
@@ -162,8 +180,44 @@ def stability_notes(cases: Mapping[str, list[Record]]) -> list[str]:
     return [*told, f"Such minutes move examples/s; {ratios}."]
 
 
+def _gpu_notes(known: Sequence[tuple[str, Stability]]) -> list[str]:
+    """What disturbed the workers' GPUs."""
+    notes = [
+        _taken_note(
+            what, [(name, share) for name, found in known if (share := getattr(found, field))], "a GPU's time"
+        )
+        for field, what in _TAKEN_OF_GPUS.items()
+    ]
+    reasons = dict.fromkeys(what for _, found in known for what in found.gpu_slowdowns)
+    if notes[1]:
+        notes[1] = f"{notes[1][:-1]}: {', '.join(reasons)}."
+    beside = [found.n_foreign_gpu for _, found in known if found.n_foreign_gpu]
+    if beside:
+        programs = f"{max(beside)} other program{'' if max(beside) == 1 else 's'}"
+        notes.append(
+            f"Up to {programs} shared a GPU with the workers, in {len(beside)} of {len(known)} repeats."
+        )
+    return notes
+
+
+def unknown_gpu_notes(cases: Mapping[str, list[Record]]) -> list[str]:
+    """Figures of GPUs that no record has, with the reasons."""
+    reasons: dict[str, list[str]] = {}
+    for record in (record for records in cases.values() for record in records):
+        found = {
+            **(record.gpus.why_no if record.gpus else {}),
+            **(record.stability.why_no_gpu if record.stability else {}),
+        }
+        for name, reason in found.items():
+            figure = _FIGURES_OF_GPUS.get(name, name)
+            if figure not in reasons.setdefault(reason, []):
+                reasons[reason].append(figure)
+    told = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
+    return [f"Not known of GPUs in all repeats: {told}."] if told else []
+
+
 def setting_notes(cases: Mapping[str, list[Record]]) -> list[str]:
-    """Settings of the workers' machine that let the clock of its cores change."""
+    """Settings of the workers' machine that let the clock of its cores change, and GPUs that differ."""
     machines = {r.machine for records in cases.values() for r in records if r.machine is not None}
     slow = sorted(
         {machine.governor for machine in machines if machine.governor not in (None, *_STEADY_GOVERNORS)}
@@ -173,14 +227,17 @@ def setting_notes(cases: Mapping[str, list[Record]]) -> list[str]:
         notes.append("Turbo is on: cores run faster while few of them are busy.")
     if any(machine.hyper_threads for machine in machines):
         notes.append("Hyper-threads are on: a core may be half of one.")
+    kinds = dict.fromkeys(gpu.model for machine in machines for gpu in machine.gpus or () if gpu.model)
+    if len(kinds) > 1:
+        notes.append(f"Workers have GPUs of several kinds: {', '.join(kinds)}.")
     return notes
 
 
-def _taken_note(what: str, shares: Sequence[tuple[str, float]]) -> str:
+def _taken_note(what: str, shares: Sequence[tuple[str, float]], of: str = "the workers' cores") -> str:
     large = [share for _, share in shares if share >= UNSTEADY_SHARE]
     if not large:
         return ""
     low, high = (f"{100 * share:.0f}" for share in (min(large), max(large)))
     span = low if low == high else f"{low} to {high}"
     repeats = "1 repeat was" if len(large) == 1 else f"{len(large)} repeats were"
-    return f"{what} {span} % of the workers' cores while {repeats} timed."
+    return f"{what} {span} % of {of} while {repeats} timed."

@@ -185,6 +185,7 @@ _LATER: Iterable[_Column] = (
     _mean("reshards_per_run", lambda row: row.resharding.reshards if row.resharding else None),
     _mean("reshard_sent_bytes", lambda row: row.resharding.sent_bytes if row.resharding else None),
     ("shape", lambda each, _: each.shape),
+    _row("gpu_peak_bytes", lambda row: row.gpu_peak_bytes),
 )
 _COLUMNS: tuple[_Column, ...] = (*_FIRST, *_LATER)
 COLUMN_NAMES = tuple(name for name, _ in _COLUMNS)

@@ -121,10 +121,11 @@ class Row:
     `predicted_step_s` is what computing and the busiest link take, where links are limited and measured.
     `cpu_s` is the processor time of all workers in a step, `package_j` the energy of their
     hosts' sockets in it, `gpu_j` that of their GPUs, of which kernels ran for `gpu_busy` of the time;
-    `price_per_hour` is that of all workers. Losses are those of the first and the last timed step,
-    whose numbers count from the first step of the warm-up, which is 1. `metrics` are those of the model after
-    `metric_step` steps. `traces` are files for a trace viewer, `placement`
-    is what the plan of a usable repeat says, `passes` what made the first worker's graph.
+    `gpu_peak_bytes` is the most that TensorFlow gave out of one GPU's memory, `gpu_own_bytes` the most that a
+    worker held when windows ended; `price_per_hour` is that of all workers. Losses are those of the first and
+    the last timed step, whose numbers count from the first step of the warm-up, which is 1. `metrics` are
+    those of the model after `metric_step` steps. `traces` are files for a trace viewer, `placement` is what
+    the plan of a usable repeat says, `passes` what made the first worker's graph.
     """
 
     strategy: str
@@ -166,6 +167,7 @@ class Row:
     gpu_j: Mean | None
     gpu_busy: Mean | None
     gpu_own_bytes: int | None
+    gpu_peak_bytes: int | None
     gpu_link_bytes: Mean | None
     gpu_pcie_bytes: Mean | None
     price_per_hour: float | None

@@ -40,11 +40,11 @@ def cost_table(comparison: Comparison) -> Table:
     ]
     if any(row.package_j for row in comparison.rows):
         known.append(("energy of a step, J", lambda row: mean_cell(row.package_j)))
-    if any(row.gpu_j or row.gpu_busy or row.gpu_own_bytes for row in comparison.rows):
+    if any(row.gpu_j or row.gpu_busy or row.gpu_own_bytes or row.gpu_peak_bytes for row in comparison.rows):
         known += [
             ("energy of GPUs, J", lambda row: mean_cell(row.gpu_j)),
             ("GPUs busy, share", lambda row: mean_cell(row.gpu_busy)),
-            ("largest worker's GPU memory", lambda row: _bytes_cell(row.gpu_own_bytes)),
+            ("largest worker's GPU memory", _gpu_memory_cell),
         ]
     if any(row.gpu_link_bytes for row in comparison.rows):
         known.append(("over NVLink", lambda row: mean_cell(row.gpu_link_bytes, unit="bytes")))
@@ -71,6 +71,12 @@ def _overhead_cell(row: Row) -> Cell:
 
 def _bytes_cell(n_bytes: float | None, note: str = "") -> Cell:
     return Cell(text=byte_count(n_bytes), note=note, value=n_bytes)
+
+
+def _gpu_memory_cell(row: Row) -> Cell:
+    if row.gpu_peak_bytes is None:
+        return _bytes_cell(row.gpu_own_bytes, "held when windows ended" if row.gpu_own_bytes else "")
+    return _bytes_cell(row.gpu_peak_bytes, "peak of TensorFlow's allocator")
 
 
 def _memory_cell(row: Row) -> Cell:

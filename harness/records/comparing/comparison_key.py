@@ -11,7 +11,7 @@ from harness.records.record_json import plain
 
 _LATER = ("rounds", "window_s", "precision", "xla", "input", "freed_memory", "scenario", "faults")
 """Of a method: fields that are part of the key only where they are not as in records from before them."""
-_SETTINGS = ("governor", "turbo", "hyper_threads")
+_SETTINGS = ("governor", "turbo", "hyper_threads", "gpus")
 _NOT_MEASURED = ("seed", "until_ci")
 
 

@@ -57,11 +57,27 @@ class ModelSize:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class GpuFacts:
+    """A kind of GPU and its software, as far as they change results.
+
+    `cuda` and `cudnn` are the versions of the libraries that workers have loaded, or, where these do not
+    answer, those that TensorFlow was built for.
+    """
+
+    model: str | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    cudnn: str | None = None
+    power_limit_w: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
     """Facts about the host that do not change between runs, unless somebody changes its settings.
 
     `governor` sets the clock of its cores, `powersave` for example, where all have the same; `turbo`: whether
-    they may run above their rated clock; `hyper_threads`: whether two of them share one core.
+    they may run above their rated clock; `hyper_threads`: whether two of them share one core. `gpus`: each
+    kind of the workers' GPUs once; None without any.
     """
 
     cpu_model: str | None = None
@@ -72,6 +88,7 @@ class Machine:
     governor: str | None = None
     turbo: bool | None = None
     hyper_threads: bool | None = None
+    gpus: tuple[GpuFacts, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +108,8 @@ class Repository:
 class Provenance:
     """What code produced the record.
 
-    `git_sha` and `git_dirty` are of stratbench's own checkout; `workload` is the repository of the workload's
+    `lock_hash` is that of the lock file which the workers' environment was installed from. `git_sha` and
+    `git_dirty` are of stratbench's own checkout; `workload` is the repository of the workload's
     file, None where that is in none or shipped with stratbench. `files`: reference to a user's own workload,
     strategy or plan → hash of the file.
     """

@@ -1,6 +1,7 @@
 """What a step costs: where its time went, energy, GPUs, and what measuring itself takes."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 INPUT_BOUND_SHARE = 0.10
 """Of steps' time that goes into waiting for input, from which on a case is bound by it."""
@@ -51,9 +52,11 @@ class Energy:
 class GpuUse:
     """What the GPUs of all workers did in the windows, whoever had them do it; None for what is not counted.
 
-    `busy`: share of the time in which any kernel ran, by the driver's samples that lie within windows whole;
-    short windows may have none. `own_bytes`: of a GPU's memory, the most that a worker held at the end of a
-    window. Other bytes were sent. `why_none` where nothing is known of them.
+    `busy`: share of the time in which any kernel ran, by the driver's samples at least half of which lie
+    within windows. Of a GPU's memory, `own_bytes` are the most that a worker's process held at the end of a
+    window, and `peak_bytes` the most that TensorFlow's allocator gave out at any moment of the windows; the
+    check and the warm-up are not in it. Other bytes were sent. `why_none` where nothing is known of them,
+    `why_no`: field that is None → reason.
     """
 
     n_gpus: int = 0
@@ -63,6 +66,8 @@ class GpuUse:
     link_bytes_per_step: float | None = None
     pcie_bytes_per_step: float | None = None
     why_none: str | None = None
+    peak_bytes: int | None = None
+    why_no: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

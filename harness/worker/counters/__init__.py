@@ -1,1 +1,1 @@
-"""What the kernel counts of a worker: bytes of connections and interfaces, processor time, memory."""
+"""Counters of a worker: bytes of connections and interfaces, processor time, memory, GPUs."""

@@ -51,8 +51,12 @@ class CoreReading:
     gpus: GpuReadings | None = None
 
 
-def read_cores() -> CoreReading | None:
-    """Read the counters; None where the kernel shows none."""
+def read_cores(since_s: float | None = None) -> CoreReading | None:
+    """Read the counters; None where the kernel shows none.
+
+    Args:
+        since_s: see `read_gpus`.
+    """
     try:
         cores = tuple(sorted(os.sched_getaffinity(0)))
         ticks = _ticks(_STAT.read_text(), cores)
@@ -73,7 +77,7 @@ def read_cores() -> CoreReading | None:
         throttled_s=_throttled_s(),
         n_hot=_n_hot(cores),
         energy=read_energy(),
-        gpus=read_gpus(),
+        gpus=read_gpus(since_s),
     )
 
 

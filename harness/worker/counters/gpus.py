@@ -1,17 +1,38 @@
-"""What the GPUs of a worker have done, as NVIDIA's driver counts it (NVML)."""
+"""What the GPUs of a worker are and do, as NVIDIA's driver (NVML) and TensorFlow's allocator count it."""
 
+import ctypes
 import functools
 import os
+import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from harness.errors import first_line
+from harness.records.facts.circumstances import GpuFacts
+from harness.worker.process.os_process import is_of_this_run
 
 Value = TypeVar("Value")
 
 _ALL_LINKS = 2**32 - 1
 _KIB = 1024
 _SAMPLES_S = 10.0
+# Less than that of a GPU's memory may be the driver's own.
+_UNLISTED_BYTES = 512 * 2**20
+# By the type that the driver gives a counter; all other types have 32 bits.
+_WHOLE = MappingProxyType({2: "ulVal", 3: "ullVal"})
+# Seconds in which clocks were held down, by what: counters of nanoseconds.
+_HELD_DOWN = MappingProxyType(
+    {"power limit": "NVML_FI_DEV_PERF_POLICY_POWER", "heat": "NVML_FI_DEV_PERF_POLICY_THERMAL"}
+)
+# What holds clocks down at a moment, by its bit.
+_REASONS = MappingProxyType(
+    {0x04: "power limit", 0x08: "hardware slowdown", 0x20: "heat", 0x40: "heat", 0x80: "power brake"}
+)
+_SM, _MEMORY = 1, 2  # of the driver's clocks
+_NOT_LISTED = "NVIDIA's driver does not list this process, so that programs cannot be told from each other"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,17 +45,32 @@ class GpuReading:
         busy: the driver's latest samples: when each was taken, and in which share of the time before it, 1/6
             to 1 s long, any kernel ran.
         own_bytes: of its memory, those that this process holds.
+        peak_bytes: the most that TensorFlow's allocator gave out in this process since the reading before.
         link_bytes: sent over all of its NVLinks; data alone, no headers.
         pcie_bytes: sent over PCI Express.
+        n_foreign: programs that are not of this run. has_unlisted: whether others, which the driver does not
+            list here, hold memory. foreign: share of the time asked for in which their kernels ran.
+        held_down_s: seconds in which clocks were held down, by what. reasons: what holds them down now.
+        sm_mhz, memory_mhz: its clocks.
+        why_no: field that is None → reason.
     """
 
     uuid: str
     at_s: float = 0.0
     joules: float | None = None
-    busy: tuple[tuple[float, float], ...] = ()
+    busy: tuple[tuple[float, float], ...] | None = None
     own_bytes: int | None = None
+    peak_bytes: int | None = None
     link_bytes: int | None = None
     pcie_bytes: int | None = None
+    n_foreign: int | None = None
+    has_unlisted: bool = False
+    foreign: float | None = None
+    held_down_s: Mapping[str, float] | None = None
+    reasons: tuple[str, ...] | None = None
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    why_no: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,16 +81,24 @@ class GpuReadings:
     missing: str | None = None
 
 
-def read_gpus() -> GpuReadings | None:
+class _UnknownError(Exception):
+    """Why something is not known."""
+
+
+def read_gpus(since_s: float | None = None) -> GpuReadings | None:
     """Read the counters; None for a process that shall use no GPU.
 
+    Args:
+        since_s: seconds since 1970 from which on other programs' use counts; None does not ask for it.
     Source:
-        NVML API Reference Guide: nvmlDeviceGetTotalEnergyConsumption (mJ), nvmlDeviceGetSamples (per cent,
-        microseconds since 1970), NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX (KiB),
-        NVML_FI_DEV_PCIE_COUNT_TX_BYTES.
+        NVML API Reference Guide and nvml.h: nvmlDeviceGetTotalEnergyConsumption (mJ), nvmlDeviceGetSamples
+        and nvmlDeviceGetProcessUtilization (per cent, microseconds since 1970),
+        NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX (KiB; of all links where the scope is UINT_MAX),
+        NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES (Blackwell), NVML_FI_DEV_PCIE_COUNT_TX_BYTES (it may wrap),
+        NVML_FI_DEV_PERF_POLICY_* (ns), nvmlClocksEventReasons.
     """
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None or visible in ("", "-1"):
+    visible = _visible()
+    if visible is None:
         return None
     try:
         import pynvml
@@ -62,14 +106,40 @@ def read_gpus() -> GpuReadings | None:
         return GpuReadings(missing="the package nvidia-ml-py is not installed")
     try:
         devices = _devices(visible)
-        return GpuReadings(gpus=tuple(_read(uuid, device) for uuid, device in devices))
     except (pynvml.NVMLError, AttributeError, ValueError) as error:
         return GpuReadings(missing=f"NVIDIA's driver tells nothing of {visible}: {error}")
+    return GpuReadings(gpus=tuple(_Reader(*device).reading(since_s) for device in devices))
 
 
 @functools.cache
-def _devices(visible: str) -> Sequence[tuple[str, object]]:
-    """UUIDs and handles of devices, which are named by number or UUID, in their order.
+def gpu_facts() -> tuple[GpuFacts, ...] | None:
+    """Each kind of GPU of this process once; None for a process that shall use none."""
+    visible = _visible()
+    if visible is None:
+        return None
+    cuda, cudnn = _library_versions()
+    try:
+        import pynvml as nvml
+
+        found = [_Reader(*device).facts() for device in _devices(visible)]
+        driver = _text(nvml.nvmlSystemGetDriverVersion())
+    except Exception:  # noqa: BLE001 - whatever a missing or broken binding raises, readings have the reason
+        driver, found = None, [GpuFacts()]
+    kinds = dict.fromkeys((each.model, each.power_limit_w) for each in found)
+    return tuple(
+        GpuFacts(model=model, driver=driver, cuda=cuda, cudnn=cudnn, power_limit_w=limit_w)
+        for model, limit_w in kinds
+    )
+
+
+def _visible() -> str | None:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return None if visible in (None, "", "-1") else visible
+
+
+@functools.cache
+def _devices(visible: str) -> Sequence[tuple[int, str, object]]:
+    """Number, UUID and handle of each device; they are named by number or UUID, in their order.
 
     Initializing takes tens of milliseconds, so it is done once in a process.
     """
@@ -82,43 +152,227 @@ def _devices(visible: str) -> Sequence[tuple[str, object]]:
         else pynvml.nvmlDeviceGetHandleByUUID(name)
         for name in map(str.strip, visible.split(","))
     ]
-    return [(str(pynvml.nvmlDeviceGetUUID(handle)), handle) for handle in handles]
+    return [(k, _text(pynvml.nvmlDeviceGetUUID(handle)), handle) for k, handle in enumerate(handles)]
 
 
-def _read(uuid: str, device: object) -> GpuReading:
-    import pynvml as nvml
+class _Reader:
+    """Reads one GPU, and keeps why it does not tell something.
 
-    def known(read: Callable[[], Value]) -> Value | None:
+    Args:
+        number: of the device, as TensorFlow counts it.
+    """
+
+    def __init__(self, number: int, uuid: str, device: object) -> None:
+        import pynvml
+
+        self._nvml: Any = pynvml
+        self._number, self._uuid, self._device = number, uuid, device
+        self._why_no: dict[str, str] = {}
+
+    def facts(self) -> GpuFacts:
+        """Model and power limit."""
+        nvml, device = self._nvml, self._device
+        limit_mw = self._optional(lambda: float(nvml.nvmlDeviceGetPowerManagementLimit(device)))
+        return GpuFacts(
+            model=self._optional(lambda: _text(nvml.nvmlDeviceGetName(device))),
+            power_limit_w=None if limit_mw is None else limit_mw / 1e3,
+        )
+
+    def reading(self, since_s: float | None) -> GpuReading:
+        """All counters; clocks first, because they change soon after the last kernel.
+
+        Args:
+            since_s: see `read_gpus`.
+        """
+        nvml, device, at_s = self._nvml, self._device, time.time()
+        reasons = self._known("reasons", self._reasons)
+        sm_mhz = self._known("sm_mhz", lambda: int(nvml.nvmlDeviceGetClockInfo(device, _SM)))
+        memory_mhz = self._known("memory_mhz", lambda: int(nvml.nvmlDeviceGetClockInfo(device, _MEMORY)))
+        held = self._known("own_bytes", self._held_bytes)
+        others = None if held is None else [pid for pid in held if not is_of_this_run(pid)]
+        return GpuReading(
+            uuid=self._uuid,
+            at_s=at_s,
+            joules=self._known("joules", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(device) / 1e3),
+            busy=self._known("busy", lambda: self._busy(at_s)),
+            own_bytes=None if held is None else self._known("own_bytes", lambda: _bytes_of_process(held)),
+            peak_bytes=self._known("peak_bytes", lambda: _peak_bytes(self._number)),
+            link_bytes=self._known("link_bytes", self._link_bytes),
+            pcie_bytes=self._known("pcie_bytes", lambda: self._counter("NVML_FI_DEV_PCIE_COUNT_TX_BYTES")),
+            n_foreign=self._known("n_foreign", lambda: len(self._told_apart(others))),
+            has_unlisted=self._optional(lambda: self._has_unlisted(held)) is True,
+            foreign=None
+            if since_s is None
+            else self._known("foreign", lambda: self._foreign(self._told_apart(others), since_s)),
+            held_down_s=self._known("held_down_s", self._held_down_s),
+            reasons=reasons,
+            sm_mhz=sm_mhz,
+            memory_mhz=memory_mhz,
+            why_no=self._why_no,
+        )
+
+    def _known(self, name: str, read: Callable[[], Value]) -> Value | None:
+        """What a reader gives; None where it is not known, with the reason kept under the field's name."""
         try:
             return read()
-        except (nvml.NVMLError, AttributeError, TypeError):
-            # The driver does not count it, or a binding of another age does not know it.
-            return None
+        except _UnknownError as error:
+            self._why_no.setdefault(name, str(error))
+        except self._nvml.NVMLError as error:
+            self._why_no.setdefault(name, f"NVIDIA's driver says: {error}")
+        except (AttributeError, TypeError):
+            self._why_no.setdefault(name, "this version of the package nvidia-ml-py does not know it")
+        return None
 
-    def counter(name: str, scope: int) -> int | None:
-        (value,) = nvml.nvmlDeviceGetFieldValues(device, [(getattr(nvml, name), scope)])
-        # One of 32 bits begins anew within a window, who knows how often.
-        is_whole = value.valueType == nvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
-        return int(value.value.ullVal) if is_whole and not value.nvmlReturn else None
+    def _optional(self, read: Callable[[], Value]) -> Value | None:
+        """What a reader gives; None where it is not known, whose reason no field has."""
+        value = self._known("", read)
+        self._why_no.pop("", None)
+        return value
 
-    def busy() -> tuple[tuple[float, float], ...]:
-        at_us = int((now_s - _SAMPLES_S) * 1e6)
-        _, samples = nvml.nvmlDeviceGetSamples(device, nvml.NVML_GPU_UTILIZATION_SAMPLES, at_us)
+    def _counter(self, name: str, scope: int = 0) -> int:
+        (value,) = self._nvml.nvmlDeviceGetFieldValues(self._device, [(getattr(self._nvml, name), scope)])
+        if value.nvmlReturn:
+            raise self._nvml.NVMLError(value.nvmlReturn)
+        if value.valueType not in _WHOLE:
+            raise _UnknownError("the driver's counter has 32 bits and begins anew within a window")
+        return int(getattr(value.value, _WHOLE[value.valueType]))
+
+    def _link_bytes(self) -> int:
+        try:
+            return self._counter("NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX", _ALL_LINKS) * _KIB
+        except (self._nvml.NVMLError, AttributeError) as error:
+            newer = self._optional(lambda: self._counter("NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES", _ALL_LINKS))
+            if newer is None:
+                raise error
+            return newer
+
+    def _busy(self, now_s: float) -> tuple[tuple[float, float], ...]:
+        since_us = int((now_s - _SAMPLES_S) * 1e6)
+        nvml = self._nvml
+        _, samples = nvml.nvmlDeviceGetSamples(self._device, nvml.NVML_GPU_UTILIZATION_SAMPLES, since_us)
         return tuple((sample.timeStamp / 1e6, sample.sampleValue.uiVal / 100) for sample in samples)
 
-    def own_bytes() -> int | None:
-        # In a container the driver has other process ids than the process.
-        held = {each.pid: each.usedGpuMemory for each in nvml.nvmlDeviceGetComputeRunningProcesses(device)}
-        return held.get(os.getpid())
+    def _held_bytes(self) -> dict[int, int | None]:
+        """Memory by process; in a container the driver lists those of the container alone."""
+        nvml, device = self._nvml, self._device
+        drawing = self._optional(lambda: nvml.nvmlDeviceGetGraphicsRunningProcesses(device)) or ()
+        computing = nvml.nvmlDeviceGetComputeRunningProcesses(device)
+        return {each.pid: each.usedGpuMemory for each in (*drawing, *computing)}
 
-    now_s = time.time()
-    link_kib = known(lambda: counter("NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX", _ALL_LINKS))
-    return GpuReading(
-        uuid=uuid,
-        at_s=now_s,
-        joules=known(lambda: float(nvml.nvmlDeviceGetTotalEnergyConsumption(device)) / 1e3),
-        busy=known(busy) or (),
-        own_bytes=known(own_bytes),
-        link_bytes=None if link_kib is None else link_kib * _KIB,
-        pcie_bytes=known(lambda: counter("NVML_FI_DEV_PCIE_COUNT_TX_BYTES", 0)),
+    def _told_apart(self, others: Sequence[int] | None) -> Sequence[int]:
+        if others is None:
+            raise _UnknownError(self._why_no["own_bytes"])
+        if self._why_no.get("own_bytes") == _NOT_LISTED:
+            raise _UnknownError(_NOT_LISTED)
+        return others
+
+    def _has_unlisted(self, held: Mapping[int, int | None] | None) -> bool:
+        nvml = self._nvml
+        if held is None or os.getpid() not in held or None in held.values():
+            return False
+        used_bytes = nvml.nvmlDeviceGetMemoryInfo(self._device, version=nvml.nvmlMemory_v2).used
+        return bool(used_bytes - sum(n or 0 for n in held.values()) > _UNLISTED_BYTES)
+
+    def _foreign(self, others: Sequence[int], since_s: float) -> float:
+        try:
+            samples = self._nvml.nvmlDeviceGetProcessUtilization(self._device, int(since_s * 1e6))
+        except (self._nvml.NVMLError, AttributeError):
+            if others:
+                raise
+            return 0.0
+        return sum(int(each.smUtil) for each in samples if not is_of_this_run(each.pid)) / 100
+
+    def _held_down_s(self) -> dict[str, float]:
+        return {what: self._counter(name) / 1e9 for what, name in _HELD_DOWN.items()}
+
+    def _reasons(self) -> tuple[str, ...]:
+        nvml = self._nvml
+        try:
+            bits = nvml.nvmlDeviceGetCurrentClocksEventReasons(self._device)
+        except (nvml.NVMLError, AttributeError):
+            # Its name before driver 535.
+            bits = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._device)
+        return tuple(dict.fromkeys(what for bit, what in _REASONS.items() if bits & bit))
+
+
+def _bytes_of_process(held: Mapping[int, int | None]) -> int:
+    if os.getpid() not in held:
+        raise _UnknownError(_NOT_LISTED)
+    n_bytes = held[os.getpid()]
+    if n_bytes is None:
+        raise _UnknownError("NVIDIA's driver does not say how much memory a process holds")
+    return n_bytes
+
+
+def _text(value: str | bytes) -> str:
+    """Old bindings return bytes."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+@functools.cache
+def _allocators() -> Any:  # noqa: ANN401 - TensorFlow has no types
+    """A context of TensorFlow's that shows the allocators of this process's GPUs.
+
+    Each GPU has one allocator in a process, which sessions, servers and eager contexts share. The context
+    that eager operations use is left alone: it may be without GPUs, see `harness.worker.jobs.batches`.
+
+    Source:
+        GPUProcessState::GetGPUAllocator in TensorFlow's gpu_process_state.cc; TFE_GetMemoryInfo.
+    """
+    from tensorflow.python.eager.context import Context
+
+    return Context()
+
+
+def _peak_bytes(number: int) -> int:
+    """Most that the allocator of a GPU has given out since this was asked last."""
+    if "tensorflow" not in sys.modules:
+        raise _UnknownError("this process runs no TensorFlow")
+    name = f"GPU:{number}"
+    try:
+        peak_bytes = int(_allocators().get_memory_info(name)["peak"])
+        _allocators().reset_memory_stats(name)
+    except Exception as error:
+        why = first_line(str(error)) or type(error).__name__
+        raise _UnknownError(f"TensorFlow's allocator does not answer: {why}") from error
+    return peak_bytes
+
+
+def _library_versions() -> tuple[str | None, str | None]:
+    """Versions of CUDA's runtime and of cuDNN."""
+    if "tensorflow" not in sys.modules:
+        return None, None
+    import tensorflow as tf
+
+    built = tf.sysconfig.get_build_info()
+    cuda, cudnn = (built.get(name) for name in ("cuda_version", "cudnn_version"))
+    return (
+        cuda and (_cuda_version(f"libcudart.so.{_major(cuda)}") or str(cuda)),
+        cudnn and (_cudnn_version(f"libcudnn.so.{_major(cudnn)}") or str(cudnn)),
     )
+
+
+def _major(version: object) -> str:
+    return str(version).partition(".")[0]
+
+
+def _cuda_version(library: str) -> str | None:
+    """Of the runtime: 1000 × major + 10 × minor."""
+    number = ctypes.c_int()
+    try:
+        failed = ctypes.CDLL(library).cudaRuntimeGetVersion(ctypes.byref(number))
+    except (OSError, AttributeError):
+        return None
+    return None if failed else f"{number.value // 1000}.{number.value % 1000 // 10}"
+
+
+def _cudnn_version(library: str) -> str | None:
+    """Of cuDNN: major × 10000 (before version 9: × 1000) + minor × 100 + patch."""
+    try:
+        version = ctypes.CDLL(library).cudnnGetVersion
+    except (OSError, AttributeError):
+        return None
+    version.restype = ctypes.c_size_t
+    number = int(version())
+    of_major = 10_000 if number >= 90_000 else 1_000
+    return f"{number // of_major}.{number % of_major // 100}.{number % 100}"

@@ -254,10 +254,10 @@ def run_steps(state: JobState, n_steps: int, first: int) -> TimedSteps:
         UsageError: the dataset of the pipeline failed.
     """
     training = state.get(Training)
-    before = read_cores()
+    before, began_s = read_cores(), time.time()
     with _told_of_rules():
         times = _timed(training, n_steps, first)
-    after = read_cores()
+    after = read_cores(began_s)
     _wait_for_prefetch(training, float((times.end_s - times.start_s).max()))
     finite = np.isfinite(times.losses)
     if not finite.all():

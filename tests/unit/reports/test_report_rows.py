@@ -12,6 +12,8 @@ import pytest
 from synthetic_run import DIED, NO_GPU, NONE, SINGLE, TOO_FAST, Case, write_run
 
 import reports
+from harness.records.facts.circumstances import GpuFacts, Machine
+from harness.records.facts.costs import GpuUse
 from harness.records.facts.outcome import Equivalence, StepSeconds
 from harness.records.record import Record
 from reports.aggregate import time_split_of, timed_span
@@ -479,10 +481,13 @@ def test_facts_of_a_run_are_named_and_counts_are_whole(tmp_path: Path) -> None:
     first, *_ = run.records
     assert first.method is not None
     method = dataclasses.replace(first.method, cores_per_worker=1.0, memory_per_worker_bytes=4 * 10**9)
-    stored = dataclasses.replace(run.stored, records=(dataclasses.replace(first, method=method),))
+    kinds = (GpuFacts(model="H100", power_limit_w=700.0), GpuFacts(model="H200", power_limit_w=700.0))
+    changed = dataclasses.replace(first, method=method, machine=Machine(gpus=kinds))
+    stored = dataclasses.replace(run.stored, records=(changed,))
     facts = dict(origin_of(dataclasses.replace(run, stored=stored)).facts)
     assert (facts["cores per worker"], facts["memory per worker"]) == ("1", "4.00 GB")
     assert facts["timed steps"] == "50"
+    assert (facts["GPU"], facts["power limit of a GPU, W"]) == ("H100; H200", "700")
 
 
 def test_an_empty_run_makes_an_empty_report(tmp_path: Path) -> None:
@@ -629,6 +634,21 @@ def test_processor_time_energy_and_price_are_told_where_they_are_known(compare: 
     cost = row(found, "all-reduce").cost_per_million
     assert cost is not None
     assert cost.value == pytest.approx(2.6 / 3600 * 0.010 / 64 * 1e6, rel=0.05)
+
+
+def test_memory_of_gpus_is_the_peak_where_it_is_known(compare: Compare) -> None:
+    known = GpuUse(n_gpus=1, own_bytes=3 * 10**9, peak_bytes=2 * 10**9)
+    held = dataclasses.replace(known, peak_bytes=None, why_no={"peak_bytes": "no answer"})
+    found = compare([change(ALONE, gpus=held), change(REDUCE, gpus=known)])
+    table = cost_table(found)
+    place = [column.name for column in table.columns].index("largest worker's GPU memory")
+    cells = {cells[0].text: cells[place] for cells in table.rows}
+    assert (cells["all-reduce"].text, cells["all-reduce"].note) == (
+        "2.00 GB",
+        "peak of TensorFlow's allocator",
+    )
+    assert (cells["single"].text, cells["single"].note) == ("3.00 GB", "held when windows ended")
+    assert "Not known of GPUs in all repeats: peak memory (no answer)." in found.notes
 
 
 def test_prices_that_even_speed_out_are_not_told_apart(compare: Compare) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from harness.errors import StoreError
 from harness.records.checksums import CHECKSUM, sealed, unsealed
 from harness.records.comparing.comparison_key import comparison_key
-from harness.records.facts.circumstances import Machine, Method, Provenance
+from harness.records.facts.circumstances import GpuFacts, Machine, Method, Provenance
 from harness.records.facts.links import Link, MeasuredLink
 from harness.records.facts.outcome import Equivalence, Failure, StepSeconds
 from harness.records.record import Record
@@ -243,6 +243,20 @@ def test_the_comparison_key_ignores_the_code_and_sees_what_was_measured() -> Non
         {"method": dataclasses.replace(method, steps=10)},
         {"machine": Machine(cpu_model="b", kernel="6.1")},
     ]
+    h100 = GpuFacts(model="H100", driver="580", cuda="12.9", cudnn="9.10.2", power_limit_w=700.0)
+    others = (
+        {"model": "H200"},
+        {"driver": "570"},
+        {"cuda": "13"},
+        {"cudnn": "9.1"},
+        {"power_limit_w": 350.0},
+    )
+    of_gpus = [
+        dataclasses.replace(record, machine=Machine(cpu_model="a", gpus=kinds))
+        for kinds in (None, *(((dataclasses.replace(h100, **change)),) for change in ({}, *others)))
+    ]
+    assert len({comparison_key(each) for each in of_gpus}) == 7
+    assert all(from_json(to_json(each)) == each for each in of_gpus)
     assert {comparison_key(dataclasses.replace(record, **change)) for change in same} == {key}
     assert key not in {comparison_key(dataclasses.replace(record, **change)) for change in different}
 

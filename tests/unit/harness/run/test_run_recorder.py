@@ -367,6 +367,22 @@ def test_the_peak_of_cores_says_nothing_of_accelerators(recorder: RunRecorder) -
     assert ended(recorder, on_gpus, measurement(1e-3), capture=heavy).status == "ok"
 
 
+def test_a_record_has_what_its_workers_run_on(recorder: RunRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = (circumstances.GpuFacts(model="H100"), circumstances.GpuFacts(model="H200"))
+    measured = replace(measurement(0.5), gpus=gpus, lock="worker-gpu")
+    monkeypatch.setattr("harness.run.recorder.lock_hash", lambda name: f"hash of {name}")
+    on_gpus = replace(PS, shape=replace(PS.shape, device="gpu"))
+    record = from_json(to_json(ended(recorder, on_gpus, measured)))
+    assert record.machine is not None
+    assert record.provenance is not None
+    assert (record.machine.gpus, record.provenance.lock_hash) == (gpus, "hash of worker-gpu")
+    assert record.comparison_key != ended(recorder, on_gpus, measurement(0.5)).comparison_key
+    # Whoever makes all steps for workers leaves their GPUs unseen, which is said.
+    assert record.gpus is not None
+    assert record.gpus.why_none
+    assert ended(recorder, PS, measurement(0.5)).gpus is None
+
+
 def test_a_check_that_did_not_end_is_told_and_made_again(recorder: RunRecorder) -> None:
     failed = Equivalence(checked=False, reason="the check did not end")
     assert ended(recorder, PS, measurement(0.5), verdict=failed).equivalence == failed
