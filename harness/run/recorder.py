@@ -14,7 +14,7 @@ from harness.measure.collector import Measurement, tcp_fields
 from harness.measure.link import link_of_record
 from harness.records.comparing.common_rounds import differences_s
 from harness.records.comparing.comparison_key import comparison_key
-from harness.records.facts.circumstances import AS_WRITTEN, ModelSize
+from harness.records.facts.circumstances import AS_WRITTEN, Method, ModelSize, Placement
 from harness.records.facts.costs import GpuUse
 from harness.records.facts.links import Link
 from harness.records.facts.outcome import Equivalence, Failure, SavedCheckpoint
@@ -85,11 +85,15 @@ class RunRecorder:
         assert asked.provenance is not None
         record = replace(
             asked,
-            method=replace(asked.method, sparse_duplicates=plan.sparse_duplicates),
             machine=replace(asked.machine, gpus=measured.gpus),
             provenance=asked.provenance
             if measured.lock is None
             else replace(asked.provenance, lock_hash=lock_hash(measured.lock)),
+            method=replace(
+                asked.method,
+                sparse_duplicates=plan.sparse_duplicates,
+                input_placement=_input_placement(run, asked.method),
+            ),
             link=link,
             status="ok" if doubt is None else "implausible",
             plausibility=doubt,
@@ -215,6 +219,16 @@ def _model_size(capture: Capture) -> ModelSize:
         variable_bytes=sum(variable.bytes for variable in variables),
         flops_per_example=capture.facts.flops_per_example,
     )
+
+
+def _input_placement(run: CaseRun, method: Method) -> Placement | None:
+    """Where batches lay before a step of any worker; those of a pipeline come from the host."""
+    known = {each.input_placement for each in run.opened} - {None}
+    if not known:
+        return None
+    if method.input == "pipeline":
+        return "host"
+    return known.pop() if len(known) == 1 else "mixed"
 
 
 def _largest(values: Iterable[Number | None]) -> Number | None:

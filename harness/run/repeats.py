@@ -166,6 +166,7 @@ class SlotRunner:
             batches=self.captures.batches(slot.case, capture),
             logs=logs,
             first=first_worker(slot, n_seats),
+            input=self.spec.measure.input,
         )
         return Repeat(
             prepared=prepared,

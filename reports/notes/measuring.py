@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from harness.records.comparing.common_rounds import PairedRatios, trimmed_mean
-from harness.records.facts.circumstances import AS_WRITTEN
+from harness.records.facts.circumstances import AS_WRITTEN, Placement
 from harness.records.facts.costs import ObserverEffect
 from harness.records.facts.stability import UNSTEADY_DRIFT, UNSTEADY_SHARE, Stability
 from harness.records.record import Record
@@ -93,11 +93,18 @@ def _row_notes(cases: Mapping[str, list[Record]]) -> list[str]:
     return [note]
 
 
+_PLACEMENTS: Mapping[Placement, str] = {
+    "device": "Staged batches lay on the GPUs that take them: {}.",
+    "mixed": "Staged batches lay on the GPUs that take them, apart from 32-bit integers and text: {}.",
+    "host": "Staged batches lay on the host, and each step copied its own to the GPU: {}.",
+}
+
+
 def input_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[str]:
     """Where timed steps took their batches from, and whether that hides what strategies differ in."""
     methods = (r.method for records in cases.values() for r in records)
     if not any(method.input == "pipeline" for method in methods if method):
-        return []
+        return _placement_notes(cases)
     notes = [
         "Steps took batches of the workload's own tf.data pipeline, a shard for each worker, as it made them."
     ]
@@ -109,6 +116,19 @@ def input_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[
             "differ in; compare them by --input staged, or make the dataset faster."
         )
     return notes
+
+
+def _placement_notes(cases: Mapping[str, list[Record]]) -> list[str]:
+    """Notes on the memory that staged batches lay in; none where replicas had no GPUs."""
+    found = {
+        placement: ", ".join(
+            name
+            for name, records in cases.items()
+            if any(r.method and r.method.input_placement == placement for r in records)
+        )
+        for placement in _PLACEMENTS
+    }
+    return [_PLACEMENTS[placement].format(names) for placement, names in found.items() if names]
 
 
 def observer_notes(cases: Mapping[str, list[Record]]) -> list[str]:

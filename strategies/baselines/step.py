@@ -1,5 +1,6 @@
 """One training step under TensorFlow's own strategy, as its guide to custom training loops has it."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -20,6 +21,8 @@ class DistributedStep:
     A replica's gradients are scaled by its share of the global batch, so that the sum of all is that of the
     global mean; those of a loss that is a sum are left as they are.
 
+    Attributes:
+        parts_on_gpus: whether parts of a placed batch lie on GPUs; known once the step is traced.
     Args:
         body: the step, of a workload made in the distribution's scope.
         boundary: where a step's gradients are weighed and summed.
@@ -47,6 +50,7 @@ class DistributedStep:
         self.weight = distribution.experimental_distribute_values_from_function(
             lambda context: tf.constant(self._replica(context).examples / batch_size, weight_dtype)
         )
+        self.parts_on_gpus: set[bool] = set()
         self._train = tf.function(self._on_all)
 
     def trace(self) -> None:
@@ -58,8 +62,12 @@ class DistributedStep:
         n = sum(r.examples for r in self._replicas.values())
         specs = tf.nest.flatten(self._structure)
         empty = [np.zeros((n, *s.shape), s.dtype.as_numpy_dtype) for s in specs]
+        batch = self.placed(empty)
+        for values in self._distribution.experimental_local_results(batch):
+            devices = (tf.DeviceSpec.from_string(part.backing_device) for part in tf.nest.flatten(values))
+            self.parts_on_gpus.update(device.device_type == "GPU" for device in devices)
         with refused_by_tensorflow():
-            self._train.get_concrete_function(self.placed(empty), self.weight)
+            self._train.get_concrete_function(batch, self.weight)
 
     def placed(self, batch: Sequence[Array]) -> tf.distribute.DistributedValues:
         """This worker's examples of a batch, laid out for its replicas."""
@@ -67,7 +75,8 @@ class DistributedStep:
         def share(context: tf.distribute.experimental.ValueContext) -> object:
             replica = self._replica(context)
             rows = slice(replica.start - self._start, replica.stop - self._start)
-            flat = [tf.constant(part[rows]) for part in batch]
+            with _on_gpu_of(replica):
+                flat = [tf.constant(part[rows]) for part in batch]
             return tf.nest.pack_sequence_as(self._structure, flat)
 
         return self._distribution.experimental_distribute_values_from_function(share)
@@ -93,3 +102,11 @@ def sum_over_replicas(gradients: Sequence[Gradient]) -> Sequence[Gradient]:
     """The sums of all replicas' gradients, by whatever way the strategy in scope has; called in a replica."""
     context = tf.distribute.get_replica_context()
     return context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)  # type: ignore[no-any-return]
+
+
+def _on_gpu_of(replica: Replica) -> contextlib.AbstractContextManager[object]:
+    """Put values on the GPU of a replica; on other devices TensorFlow has them where it makes them."""
+    device = tf.DeviceSpec.from_string(replica.device)
+    if device.device_type != "GPU":
+        return contextlib.nullcontext()
+    return tf.device(f"/GPU:{device.device_index}")  # type: ignore[no-any-return]

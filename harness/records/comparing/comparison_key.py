@@ -9,7 +9,17 @@ from harness.records.facts.circumstances import Method
 from harness.records.record import Record
 from harness.records.record_json import plain
 
-_LATER = ("rounds", "window_s", "precision", "xla", "input", "freed_memory", "scenario", "faults")
+_LATER = (
+    "rounds",
+    "window_s",
+    "precision",
+    "xla",
+    "input",
+    "input_placement",
+    "freed_memory",
+    "scenario",
+    "faults",
+)
 """Of a method: fields that are part of the key only where they are not as in records from before them."""
 _SETTINGS = ("governor", "turbo", "hyper_threads", "gpus")
 _NOT_MEASURED = ("seed", "until_ci")

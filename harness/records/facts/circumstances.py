@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 AS_WRITTEN: Final = "float32"
 """Precision of steps that are left as their author wrote them, whatever types these compute in."""
+
+Placement: TypeAlias = Literal["device", "host", "mixed"]
+"""Memory that the staged batches of replicas on GPUs lie in: the GPUs', the host's, or some parts in each."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -15,7 +18,8 @@ class Method:
     `until_ci` is how closely ratios were to be known before there were repeats enough; None where their
     number was fixed. What is measured does not depend on it. `precision` is the type that steps computed in,
     `xla` whether XLA compiled them, `input` where timed steps took their batches from: memory, or the
-    dataset's own pipeline, `freed_memory` whether workers kept the memory of tensors that were gone, or
+    dataset's own pipeline, `input_placement` the memory that these lay in before a step, None where replicas
+    had no GPUs, `freed_memory` whether workers kept the memory of tensors that were gone, or
     returned it and had new pages for the next ones. `sparse_duplicates` says what
     became of rows of sparse gradients that have the same id: `kept`, `merged` or `merged (linear)`, None
     without such gradients or without a plan. `faults` are those put into workers, each as `worker 2:
@@ -38,6 +42,7 @@ class Method:
     precision: str = AS_WRITTEN
     xla: bool = False
     input: Literal["staged", "pipeline"] = "staged"
+    input_placement: Placement | None = None
     freed_memory: Literal["returned", "kept"] = "returned"
     scenario: str = ""
     faults: tuple[str, ...] = ()

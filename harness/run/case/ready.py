@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.errors import CaseError
 from harness.experiment.cases import Case
+from harness.experiment.spec import InputRule
 from harness.measure.timeouts import Timeouts
 from harness.provision.protocols import Forks, ProcessSet
 from harness.provision.servers import join_ring, serving_processes
@@ -35,6 +36,7 @@ class PreparedCase:
         batches: folder of global batches; used in turn.
         logs: one for each worker.
         first: worker of the cluster that the case's first runs on.
+        input: where timed steps take batches from.
     """
 
     case: Case
@@ -44,6 +46,7 @@ class PreparedCase:
     batches: Path
     logs: Sequence[Path]
     first: int = 0
+    input: InputRule = "staged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +70,12 @@ def _runner_of(prepared: PreparedCase) -> _Runner:
         case "graph":
             return _Runner(
                 server=partial(rendezvous.start_server, n_waiting=n_waiting(plan)),
-                opens=partial(training.open_program, xla=case.computation.xla),
+                opens=partial(
+                    training.open_program,
+                    xla=case.computation.xla,
+                    # What a pipeline makes is fed.
+                    batches=str(prepared.batches) if prepared.input == "staged" else None,
+                ),
             )
         case "baseline":
             return _Runner(

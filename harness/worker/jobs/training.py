@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.errors import NON_FINITE_GRADIENTS, NON_FINITE_LOSS, CaseError
+from harness.records.facts.circumstances import Placement
 from harness.records.facts.costs import PassCost
 from harness.worker.counters.cores import CoreReading, read_cores
 from harness.worker.jobs.refusals import refusals_as, unsupported
@@ -37,7 +38,11 @@ from strategies.plan.aggregation import TOO_FEW_FINITE
 
 if TYPE_CHECKING:
     from harness.records.facts.resharding import ReplicaResharding
+    from harness.worker.session.device_batches import Device
+    from harness.worker.session.session import WorkerSession
     from harness.worker.session.variable_memory import Holdings
+    from strategies.plan.schema import Plan
+    from strategies.program import Program
 
 Batch = Sequence[npt.NDArray[np.generic]]
 Loop: TypeAlias = Callable[[Sequence[Batch], int, int], StepTimes]
@@ -56,6 +61,9 @@ class StepSession(Protocol):
 
     def prepare(self, batch: Batch) -> Batch:
         """Turn this worker's part of a batch into what `step` takes, before any time is measured."""
+
+    def stage(self, batches: Sequence[Batch]) -> list[Batch]:
+        """Prepare all batches that steps take in turn, and keep them where replicas have them ready."""
 
     def step(self, feeds: Batch) -> Sequence[npt.NDArray[np.generic]]:
         """Run one step on a prepared part of a batch and return the loss of each local replica."""
@@ -150,6 +158,7 @@ class Opened:
             replicas compile, with a first run.
         nodes_before: of the captured step. nodes_after: of this worker's program. passes: between the two, in
             order. All five are None where no graph is rewritten.
+        input_placement: see `harness.records.facts.circumstances.Method`.
         notes: what a record should say about this program, one sentence each.
     """
 
@@ -160,11 +169,19 @@ class Opened:
     nodes_before: int | None = None
     nodes_after: int | None = None
     passes: tuple[PassCost, ...] | None = None
+    input_placement: Placement | None = None
     notes: tuple[str, ...] = ()
 
 
 def open_program(
-    state: JobState, capture: str, plan: str, task: int, *, float64: bool = False, xla: bool = False
+    state: JobState,
+    capture: str,
+    plan: str,
+    task: int,
+    *,
+    float64: bool = False,
+    xla: bool = False,
+    batches: str | None = None,
 ) -> Opened:
     """Transform a captured step for one task and import it into a session.
 
@@ -175,6 +192,8 @@ def open_program(
         plan: JSON of the plan.
         float64: rewrite the step in float64 first.
         xla: whether this process's sessions compile; see `harness.worker.jobs.xla`.
+        batches: folder of the global batches that steps will take, so that those of replicas on GPUs lie
+            there; None feeds each step.
     Raises:
         CaseError: `unsupported`, when the strategy is not for this step.
     """
@@ -203,7 +222,8 @@ def open_program(
     transport = state.get(InRing).ring if program.transfers else None
     # Without a server TensorFlow does not tell what is in the functions that XLA compiles.
     target = OWN_DEVICES if program.self_contained and not xla else state.get(Served).target
-    session = WorkerSession(program, target, initial, transport)
+    own = _BatchesOnDevices.of(parsed, program, target, batches)
+    session = WorkerSession(program, target, initial, transport, staged_on=own.staged_on)
     import_s = time.monotonic() - started_s
     weights = tuple(loss.weight for loss in program.losses)
     looped = None if program.steps_per_run is None else session
@@ -226,8 +246,52 @@ def open_program(
         passes=tuple(PassCost(name=t.name, seconds=t.seconds, nodes=t.nodes) for t in compiled.timings),
         start=program.start,
         stop=program.stop,
-        notes=left_out(program.variables, initial, {v.name for v in step.variables}),
+        input_placement=own.placement(session),
+        notes=(*own.notes, *left_out(program.variables, initial, {v.name for v in step.variables})),
     )
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class _BatchesOnDevices:
+    """Where staged batches of a plan lie, by the devices of its worker's sessions.
+
+    Attributes:
+        devices: none where replicas have no GPUs.
+        staged_on: as of a `WorkerSession`.
+    """
+
+    devices: Sequence["Device"] = ()
+    on_gpus: bool = False
+    staged_on: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, plan: "Plan", program: "Program", target: str, batches: str | None) -> "_BatchesOnDevices":
+        """The devices for batches in a folder; the host where there is none or GPUs have no room."""
+        from harness.worker.session.device_batches import too_large
+        from harness.worker.session.tensorflow_settings import listed_devices
+        from strategies.planning.plan import topology_of
+
+        if plan.device != "gpu":
+            return cls()
+        devices = listed_devices(program, target)
+        if batches is None:
+            return cls(on_gpus=True, devices=devices)
+        share = (program.stop - program.start) / plan.batch_size
+        n_bytes = share * sum(file.stat().st_size for file in Path(batches).glob("*.npy"))
+        note = too_large(int(n_bytes), devices)
+        if note is not None:
+            return cls(on_gpus=True, devices=devices, notes=(note,))
+        first = topology_of(plan).local_replicas(program.task)[0]
+        return cls(on_gpus=True, devices=devices, staged_on=first.device)
+
+    def placement(self, session: "WorkerSession") -> Placement | None:
+        """The memory that a session's staged batches lie in; None where replicas have no GPUs."""
+        from harness.worker.session.device_batches import on_gpus, placement
+
+        if not self.on_gpus:
+            return None
+        return placement(on_gpus(session.staged, [device.name for device in self.devices]))
 
 
 def load(state: JobState) -> None:
@@ -243,7 +307,7 @@ def setup(state: JobState) -> None:
 def stage(state: JobState, feeds: Sequence[Batch]) -> None:
     """Lay batches ready; they replace those staged before."""
     training = state.get(Training)
-    training.feeds = [training.session.prepare(batch) for batch in feeds]
+    training.feeds = training.session.stage(feeds)
 
 
 def run_steps(state: JobState, n_steps: int, first: int) -> TimedSteps:

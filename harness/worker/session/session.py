@@ -11,6 +11,7 @@ from harness.records.facts.resharding import ReplicaResharding
 from harness.worker.session.background_step import BesideStep
 from harness.worker.session.byte_groups import RUN_BYTES, byte_groups
 from harness.worker.session.capture_store import InitialValues
+from harness.worker.session.device_batches import NUMBER, read_staged
 from harness.worker.session.named_session import NamedSession, Prepared
 from harness.worker.session.python_calls import PythonCalls
 from harness.worker.session.restored_state import first_value, lasts
@@ -39,6 +40,7 @@ class WorkerSession:
         pace: of steps that updates do not wait for; None where they wait.
         waits: nodes that wait for what the transport moves.
         calls: nodes that call functions, whose operations TensorFlow traces one by one.
+        staged: what steps take from their replicas' devices; nothing where they are fed.
         further: values of what the last step was asked to fetch beside its losses.
     Args:
         target: of the worker's server; for what is self-contained, `OWN_DEVICES` too.
@@ -46,6 +48,8 @@ class WorkerSession:
             none.
         fetching: further tensors of every step.
         use: what it is for; to prepare steps takes as long as a few of them.
+        staged_on: device of nodes that are on none, where steps take batches from their replicas' devices and
+            not from what is fed.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class WorkerSession:
         *,
         fetching: Sequence[str] = (),
         use: Use = Use.MANY_STEPS,
+        staged_on: str | None = None,
     ) -> None:
         self.program = program
         self.further: Sequence[Array] = ()
@@ -74,6 +79,8 @@ class WorkerSession:
         self._calls = PythonCalls({} if self._exchange is None else self._exchange.calls())
         bound = self._calls.bind(graph_def)
         taken = {transfer.taken_token for transfer in program.transfers}
+        self.staged = () if staged_on is None else read_staged(graph_def, program.batch, staged_on)
+        self._fed = [NUMBER] if self.staged else [b.node for b in program.batch]
         self.waits = frozenset(node for node, name in bound.items() if name in taken)
         if target == OWN_DEVICES:
             on_own_devices(graph_def)
@@ -137,11 +144,24 @@ class WorkerSession:
         """A batch is fed as it is."""
         return batch
 
+    def stage(self, batches: Sequence[Sequence[Array]]) -> list[Sequence[Array]]:
+        """Lay batches on the devices that take them, if steps read them there; return what steps are fed."""
+        if not self.staged:
+            return list(batches)
+        fed = [b.node for b in self.program.batch]
+        for part in self.staged:
+            rows = [
+                self._session.run([part.source], dict(zip(fed, batch, strict=True)))[0] for batch in batches
+            ]
+            self._session.run((), {part.value: np.stack(rows)}, [part.load])
+        return [[np.array([number], np.int32)] for number in range(len(batches))]
+
     def step(self, feeds: Sequence[Array]) -> Sequence[Array]:
         """Run one step.
 
         Args:
-            feeds: this worker's examples of the global batch, a component after the other.
+            feeds: this worker's examples of the global batch, a component after the other; or the number of a
+                staged batch, see `stage`.
         Returns:
             the loss of each local shard, scalars.
         """
@@ -182,7 +202,7 @@ class WorkerSession:
     def _prepared(self, fetching: Sequence[str]) -> Prepared:
         program = self.program
         losses = [*(loss.tensor for loss in program.losses), *filter(None, [program.progress])]
-        step = self._session.prepared([b.node for b in program.batch], [*losses, *fetching], program.targets)
+        step = self._session.prepared(self._fed, [*losses, *fetching], program.targets)
         if not fetching:
             return step
 
@@ -227,8 +247,8 @@ class WorkerSession:
 
     def _traced_runs(self) -> TracedRuns:
         if self._target == OWN_DEVICES:
-            return RunsInSession(self.program, self._session)
-        return RunsOnServer(self.program, self._graph_def, self._target, self._config_of_another())
+            return RunsInSession(self._session, self._fed, self.program.task)
+        return RunsOnServer(self._fed, self._graph_def, self._target, self._config_of_another())
 
     def _config_of_another(self) -> tf.compat.v1.ConfigProto:
         """For a second session on the same server."""

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from enum import Enum
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
@@ -95,3 +96,10 @@ def session_config(program: Program, use: Use, target: str) -> tf.compat.v1.Conf
     if program.group_leader is not None:
         config.experimental.collective_group_leader = program.group_leader
     return config
+
+
+def listed_devices(program: Program, target: str) -> list[Any]:
+    """All devices of a session for a program, as `tf.compat.v1.Session.list_devices` has them."""
+    config = session_config(program, Use.PARTS_OF_STEPS, target)
+    with v1.Session(target, graph=tf.Graph(), config=config) as session:
+        return session.list_devices()  # type: ignore[no-any-return]

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from harness.equivalence.yardstick import Array
 from harness.worker.session.named_session import NamedSession, Traced
-from strategies.program import Program, ref
+from strategies.program import ref
 from strategies.topology import task_device
 
 v1 = tf.compat.v1
@@ -19,18 +19,19 @@ class RunsOnServer:
     A prepared call is traced by servers, and what they saw is dropped.
 
     Args:
+        fed: tensors that a step is fed with.
         graph_def: the program's, bound to functions of this process.
         target: of the worker's server. config: of its session.
     """
 
     def __init__(
         self,
-        program: Program,
+        fed: Sequence[str],
         graph_def: tf.compat.v1.GraphDef,
         target: str,
         config: tf.compat.v1.ConfigProto,
     ) -> None:
-        self._batch = [ref(b.node) for b in program.batch]
+        self._fed = list(map(ref, fed))
         self._graph = tf.Graph()
         with self._graph.as_default():
             tf.graph_util.import_graph_def(graph_def, name="")
@@ -45,7 +46,7 @@ class RunsOnServer:
     ) -> tuple[Sequence[Array], tf.compat.v1.RunMetadata]:
         """See `harness.worker.tracing.profiled_steps.TracedRuns`."""
         named = [[ref(name) for name in fetches], [self._graph.get_operation_by_name(t) for t in targets]]
-        fed = dict(zip(self._batch, feeds, strict=True)) if feeds else {}
+        fed = dict(zip(self._fed, feeds, strict=True)) if feeds else {}
         metadata = v1.RunMetadata()
         return self._session.run(named, fed, options=options, run_metadata=metadata)[0], metadata
 
@@ -55,11 +56,16 @@ class RunsOnServer:
 
 
 class RunsInSession:
-    """The program's own session, where it alone has the program's variables."""
+    """The program's own session, where it alone has the program's variables.
 
-    def __init__(self, program: Program, session: NamedSession) -> None:
-        self._program = program
+    Args:
+        fed: as of `RunsOnServer`.
+    """
+
+    def __init__(self, session: NamedSession, fed: Sequence[str], task: int) -> None:
         self._session = session
+        self._fed = tuple(fed)
+        self._task = task
         # One that is prepared anew has its graph built, and compiled, anew.
         self._prepared: dict[Hashable, Traced] = {}
 
@@ -71,14 +77,14 @@ class RunsInSession:
         options: tf.compat.v1.RunOptions,
     ) -> tuple[Sequence[Array], tf.compat.v1.RunMetadata]:
         """See `harness.worker.tracing.profiled_steps.TracedRuns`."""
-        batch = [b.node for b in self._program.batch] if feeds else []
-        key = tuple(batch), tuple(fetches), tuple(targets), options.SerializeToString()
+        fed = self._fed if feeds else ()
+        key = fed, tuple(fetches), tuple(targets), options.SerializeToString()
         if key not in self._prepared:
-            self._prepared[key] = self._session.traced(batch, fetches, targets, options)
+            self._prepared[key] = self._session.traced(fed, fetches, targets, options)
         values, metadata = self._prepared[key](*feeds)
         for device in metadata.step_stats.dev_stats:
             # As workers know it of each other.
-            device.device = device.device.replace(_OWN, task_device(self._program.task))
+            device.device = device.device.replace(_OWN, task_device(self._task))
         return values, metadata
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
+from harness.worker.session.device_batches import STAGED
 from harness.worker.session.named_session import NamedSession
 
 v1 = tf.compat.v1
@@ -65,7 +66,7 @@ def held_eagerly(variables: Iterable[tuple[str, tf.Variable]], task: int | None 
 
 
 def _handles(graph_def: tf.compat.v1.GraphDef) -> list[tf.compat.v1.NodeDef]:
-    return [node for node in graph_def.node if node.op == "VarHandleOp"]
+    return [node for node in graph_def.node if node.op == "VarHandleOp" and not node.name.startswith(STAGED)]
 
 
 def _resource(handle: tf.compat.v1.NodeDef) -> str:

@@ -9,6 +9,11 @@ from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Shard
 
 
+def split_node(placeholder: str) -> str:
+    """Name of the node that splits what is fed to a placeholder, where there are several shards."""
+    return f"split/{placeholder}/split"
+
+
 def split_batch(
     batch: Sequence[BatchInput], shards: Sequence[Shard], device: str
 ) -> tuple[list[Node], dict[int, dict[str, str]]]:
@@ -26,7 +31,7 @@ def split_batch(
     sizes = tuple(shard.examples for shard in shards)
     for b in batch:
         snippet = trace(split_examples, (TensorSpec(dtype=b.dtype),), sizes=sizes)
-        added, refs = snippet.splice(f"split/{b.node}/", [b.node], device=device)
+        added, refs = snippet.splice(split_node(b.node).removesuffix("split"), [b.node], device=device)
         nodes += added
         for shard, ref in zip(shards, refs, strict=True):
             fed[shard.rank][b.node] = ref

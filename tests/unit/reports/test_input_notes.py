@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from open_folders import made_record
 
+from harness.records.comparing.comparison_key import comparison_key
 from harness.records.facts.circumstances import Method
 from harness.records.facts.costs import InputWait
 from harness.records.facts.outcome import StepSeconds
@@ -57,6 +58,19 @@ def test_without_long_waits_a_pipeline_is_told_and_staged_batches_are_not() -> N
     assert len(input_notes([row("ps", 0.02)], {"ps": [timed(0.02)]})) == 1
     assert input_notes([row("ps", None)], {"ps": [timed(None)]}) == []
     assert row("ps", None).input_s is None
+
+
+def test_memory_of_staged_batches_is_told_where_replicas_have_gpus() -> None:
+    on_gpu, on_host = (
+        replace(timed(None), method=replace(METHOD, input_placement=place)) for place in ("device", "host")
+    )
+    rows = [row("ps", None)]
+    notes = input_notes(rows, {"ps": [on_gpu], "single": [on_gpu], "tf-parameter-server": [on_host]})
+    assert notes == [
+        "Staged batches lay on the GPUs that take them: ps, single.",
+        "Staged batches lay on the host, and each step copied its own to the GPU: tf-parameter-server.",
+    ]
+    assert comparison_key(on_gpu) != comparison_key(on_host) != comparison_key(timed(None))
 
 
 def test_a_record_keeps_its_wait_and_one_from_before_is_staged() -> None:

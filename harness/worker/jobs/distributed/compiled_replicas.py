@@ -102,6 +102,10 @@ class ReplicaSession:
         """Lay a batch out for the replicas, as a distributed dataset does ahead of a step."""
         return self._replicas.placed(batch)
 
+    def stage(self, batches: Sequence[Batch]) -> list[Batch]:
+        """Lay all batches out."""
+        return list(map(self.prepare, batches))
+
     def step(self, feeds: Batch) -> "Sequence[npt.NDArray[np.generic]]":
         """Run one step; the loss of each replica."""
         return tuple(self.steps([feeds])[0])

@@ -92,7 +92,12 @@ def open_coordinated(state: JobState, capture: str, plan: str, task: int, *, cas
         session = _session(state, case, seed, captured, initial, parsed)
     state.put(Training(session=session, task=task, weights=(1.0,), loop=session.steps))
     dropped = left_out((), initial, {v.name for v in captured.variables})
-    return Opened(start=0, stop=parsed.batch_size, notes=(*_settings(parsed), *dropped))
+    return Opened(
+        start=0,
+        stop=parsed.batch_size,
+        input_placement="host" if parsed.device == "gpu" else None,
+        notes=(*_settings(parsed), *dropped),
+    )
 
 
 class CoordinatorSession:
@@ -128,8 +133,12 @@ class CoordinatorSession:
         """Lookup tables are filled when their model is built: nothing is left to do."""
 
     def prepare(self, batch: Batch) -> Batch:
-        """Batches are sent to their workers before the first step, all at once."""
+        """A batch is sent as it is."""
         return batch
+
+    def stage(self, batches: Sequence[Batch]) -> list[Batch]:
+        """Batches are sent to their workers before the first step, all at once."""
+        return list(batches)
 
     def step(self, feeds: Batch) -> Sequence[Array]:
         """Make one step; see `steps`."""
@@ -199,6 +208,10 @@ class _Waiting:
     def prepare(self, batch: Batch) -> Batch:
         """The coordinator sends batches."""
         return batch
+
+    def stage(self, batches: Sequence[Batch]) -> list[Batch]:
+        """The coordinator sends batches."""
+        return list(batches)
 
     def step(self, feeds: Batch) -> Sequence[Array]:  # noqa: ARG002 - a StepSession
         """No step is this worker's own."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from harness.experiment.cases import Case
+from harness.records.facts.circumstances import Placement
 from harness.worker.jobs.distributed.distribution import Distributed
 from harness.worker.jobs.distributed.workload import built
 from harness.worker.jobs.refusals import refusals_as, unsupported
@@ -67,6 +68,7 @@ def open_baseline(state: JobState, capture: str, plan: str, task: int, *, case: 
     return Opened(
         start=local[0].start,
         stop=local[-1].stop,
+        input_placement=session.placement if parsed.device == "gpu" else None,
         notes=(
             *state.get(Distributed).distribution.notes,
             *((_UNMERGED_STATE,) if merges else ()),
@@ -99,6 +101,17 @@ class BaselineSession:
     def prepare(self, batch: Batch) -> Batch:
         """Lay a batch out for the replicas, as a distributed dataset does ahead of a step."""
         return self._step.placed(batch)  # type: ignore[no-any-return]
+
+    def stage(self, batches: Sequence[Batch]) -> list[Batch]:
+        """Lay all batches out."""
+        return list(map(self.prepare, batches))
+
+    @property
+    def placement(self) -> Placement:
+        """Memory that batches lie in once they are laid out."""
+        from harness.worker.session.device_batches import placement
+
+        return placement(self._step.parts_on_gpus)
 
     def step(self, feeds: Batch) -> Sequence[Array]:
         """Run one step on a prepared batch and return the loss of each local replica."""

@@ -12,11 +12,11 @@ from harness.errors import CaseError
 from harness.experiment.cases import Case, expand
 from harness.experiment.resolve import resolve
 from harness.experiment.schedule import Slot
-from harness.experiment.spec import ExperimentSpec
+from harness.experiment.spec import ExperimentSpec, InputRule
 from harness.measure.collector import Measurement
 from harness.measure.consumption import Consumption
 from harness.records.facts import circumstances
-from harness.records.facts.circumstances import Machine, ModelSize
+from harness.records.facts.circumstances import Machine, ModelSize, Placement
 from harness.records.facts.costs import Energy, PassCost
 from harness.records.facts.links import MeasuredLink
 from harness.records.facts.outcome import Equivalence, SavedCheckpoint, StepSeconds
@@ -401,6 +401,28 @@ def test_a_record_says_what_a_step_takes_and_what_its_workers_cost() -> None:
     # 16 examples in half a second are 32 a second: a million takes 31,250 s.
     assert record.cost_per_million_examples == pytest.approx(1.8 / 3600 * 31_250)
     assert from_json(to_json(record)) == record
+
+
+@pytest.mark.parametrize(
+    ("places", "taken_from", "expected"),
+    [
+        ((None, None), "staged", None),
+        (("device", "device"), "staged", "device"),
+        (("device", None), "staged", "device"),
+        (("device", "host"), "staged", "mixed"),
+        (("device", "device"), "pipeline", "host"),
+    ],
+)
+def test_a_record_says_where_batches_lay(
+    places: tuple[Placement | None, ...], taken_from: InputRule, expected: str | None
+) -> None:
+    recorder = RunRecorder(spec=replace(SPEC, measure=replace(SPEC.measure, input=taken_from)), run="run")
+    opened = tuple(Opened(start=0, stop=8, input_placement=place) for place in places)
+    run = replace(case_run(measurement(0.5)), opened=opened)
+    slot = Slot(order=0, block=0, repeat=0, case=PS)
+    method = recorder.ended(slot, SITE, CAPTURE, plan(PS), run, 1.0).method
+    assert method is not None
+    assert method.input_placement == expected
 
 
 def test_without_a_price_nothing_has_a_cost(recorder: RunRecorder) -> None:

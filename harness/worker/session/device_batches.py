@@ -1,0 +1,181 @@
+"""Batches on the devices of a worker's replicas: a step takes one of those that lie there by its number."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import tensorflow as tf
+
+from harness.records.facts.circumstances import Placement
+from strategies.ir.graph import producer
+from strategies.ir.train_graph import BatchInput
+from strategies.passes.replicate.split_batch import split_node
+
+v1 = tf.compat.v1
+
+STAGED = "staged/"
+"""Beginning of the names of all nodes here."""
+NUMBER = f"{STAGED}number"
+"""Placeholder, int32 [1]: the batch that a step takes."""
+MAX_SHARE = 0.125
+"""Share of a GPU's memory that staged batches may take."""
+_ON_HOST = ("int32", "string")
+
+
+class Device(Protocol):
+    """A device as a session lists it."""
+
+    @property
+    def name(self) -> str:
+        """With its job and task."""
+
+    @property
+    def device_type(self) -> str:
+        """`CPU` or `GPU`."""
+
+    @property
+    def memory_limit_bytes(self) -> int:
+        """Memory that TensorFlow may take of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedPart:
+    """A part of a batch, or a shard's rows of it, in a variable on the device that takes it.
+
+    Attributes:
+        source: tensor of the program that has these values when a batch is fed.
+        value: placeholder of all batches, stacked. load: node that assigns them.
+        taken: tensor of the batch whose number is fed.
+    """
+
+    source: str
+    device: str
+    dtype: tf.DType
+    value: str
+    load: str
+    taken: str
+
+
+def read_staged(
+    graph_def: tf.compat.v1.GraphDef, batch: Sequence[BatchInput], device: str
+) -> tuple[StagedPart, ...]:
+    """Have steps read their batches from variables on the devices that take them; changes the graph in place.
+
+    What is taken from a variable is a slice of it, with the type and shape of what was fed. The arithmetic of
+    the step stays as it is. Its placeholders remain, so that the values of a `StagedPart` can be fetched.
+
+    Args:
+        device: of nodes without one.
+    Returns:
+        nothing where no GPU takes any part: the graph is left as it is.
+    """
+    sources = dict(_sources(graph_def, batch))
+    fed = {producer(source) for source in sources}
+    takers = [
+        (node, place, name.removesuffix(":0"), node.device or device)
+        for node in graph_def.node
+        if node.name not in fed
+        for place, name in enumerate(node.input)
+        if name.removesuffix(":0") in sources
+    ]
+    if not any(_type_and_index(own)[0] == "GPU" for *_, own in takers):
+        return ()
+    parts: dict[tuple[str, str], StagedPart] = {}
+    with tf.Graph().as_default() as added:
+        number = v1.placeholder(tf.int32, [1], NUMBER)
+        for node, place, source, own in takers:
+            if (source, own) not in parts:
+                prefix = f"{STAGED}{len(parts)}/"
+                parts[source, own] = _part(source, own, *sources[source], number, prefix)
+            node.input[place] = parts[source, own].taken
+    for node in graph_def.node:
+        # What is not fed is not waited for.
+        waits = [name for name in node.input if name[0] == "^" and name[1:] in fed]
+        for name in waits:
+            node.input.remove(name)
+    for node in added.as_graph_def().node:
+        # XLA would compile a slice anew for each number.
+        node.attr["_XlaCompile"].b = False
+        graph_def.node.append(node)
+    return tuple(parts.values())
+
+
+def placement(on_gpus: Collection[bool]) -> Placement:
+    """Memory that batches lie in, each of whose parts lies on a GPU or not."""
+    return "host" if True not in on_gpus else "mixed" if False in on_gpus else "device"
+
+
+def on_gpus(parts: Sequence[StagedPart], devices: Sequence[str]) -> set[bool]:
+    """Whether staged parts lie on GPUs; TensorFlow keeps integers of 32 bits and text in host memory.
+
+    Args:
+        devices: names of all that the session has.
+    """
+    there = set(map(_type_and_index, devices))
+    places = ((_type_and_index(part.device), part.dtype.name) for part in parts)
+    return {place[0] == "GPU" and place in there and dtype not in _ON_HOST for place, dtype in places}
+
+
+def too_large(n_bytes: int, devices: Sequence[Device]) -> str | None:
+    """Say why staged batches stay on the host; None where GPUs have room for them, or there are none.
+
+    Args:
+        n_bytes: of a worker's examples of all batches.
+        devices: all that its session has.
+    """
+    least = min((d.memory_limit_bytes for d in devices if d.device_type == "GPU"), default=None)
+    if least is None or n_bytes <= least * MAX_SHARE:
+        return None
+    return (
+        f"staged batches take {n_bytes / 1e9:.3g} GB, more than {MAX_SHARE:.0%} of the {least / 1e9:.3g} GB "
+        "of a GPU: they lie on the host, and each step copies its own; a lower batch_size lets the GPU hold them"
+    )
+
+
+def _sources(
+    graph_def: tf.compat.v1.GraphDef, batch: Sequence[BatchInput]
+) -> Iterator[tuple[str, tuple[tf.DType, tf.TensorShape]]]:
+    """Tensors that hold what is fed, or a shard's rows of it, with type and shape."""
+    nodes = {node.name: node for node in graph_def.node}
+    for b in batch:
+        shape = tf.TensorShape(nodes[b.node].attr["shape"].shape)
+        dtype = tf.as_dtype(nodes[b.node].attr["dtype"].type)
+        yield b.node, (dtype, shape)
+        split = nodes.get(split_node(b.node))
+        # A fault may change examples before they are split.
+        if split is None or producer(split.input[0]) != b.node:
+            continue
+        sizes = tf.make_ndarray(nodes[producer(split.input[1])].attr["value"].tensor)
+        for k, size in enumerate(sizes):
+            of_shard = shape if shape.rank is None else tf.TensorShape([size, *shape[1:]])
+            yield f"{split.name}:{k}".removesuffix(":0"), (dtype, of_shard)
+
+
+def _part(
+    source: str, device: str, dtype: tf.DType, shape: tf.TensorShape, number: tf.Tensor, prefix: str
+) -> StagedPart:
+    of_all = tf.TensorShape([None]).concatenate(shape)
+    value = v1.placeholder(dtype, of_all, f"{prefix}value")
+    with tf.device(device):
+        handle = tf.raw_ops.VarHandleOp(
+            dtype=dtype, shape=of_all, shared_name=f"{prefix}{device}", name=f"{prefix}handle"
+        )
+        load = tf.raw_ops.AssignVariableOp(resource=handle, value=value, name=f"{prefix}load")
+        every = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype, name=f"{prefix}read")
+        # The kernel takes a row of the first axis without a copy, and looks at no end of it.
+        taken = tf.raw_ops.StridedSlice(
+            input=every, begin=number, end=number, strides=[1], shrink_axis_mask=1, name=f"{prefix}batch"
+        )
+    return StagedPart(
+        source=source,
+        device=device,
+        dtype=dtype,
+        value=value.op.name,
+        load=load.name,
+        taken=taken.op.name,
+    )
+
+
+def _type_and_index(device: str) -> tuple[str | None, int | None]:
+    spec = tf.DeviceSpec.from_string(device)
+    return spec.device_type, spec.device_index
