@@ -5,6 +5,7 @@ TensorFlow puts what names a GPU on the CPU of the same task where there is none
 
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -220,8 +221,9 @@ def test_rivals_lay_batches_on_their_gpus_too(monkeypatch, device, scopes):
     replicas = Topology(replicas_per_task=(1,), batch_size=2, device=device).replicas()
     spec = (tf.TensorSpec((3,), tf.float32),)
     step = DistributedStep(None, None, tf.distribute.OneDeviceStrategy("/cpu:0"), spec, replicas, 2)
-    seen, scope = [], tf.device
-    monkeypatch.setattr(tf, "device", lambda name: seen.append(name) or scope(name))
-    (rows,) = step.placed([np.ones((2, 3), np.float32)])
-    assert seen == scopes
+    with monkeypatch.context() as patch:
+        seen = Mock(wraps=tf.device)
+        patch.setattr(tf, "device", seen)
+        (rows,) = step.placed([np.ones((2, 3), np.float32)])
+    assert [call.args[0] for call in seen.call_args_list] == scopes
     np.testing.assert_array_equal(rows, np.ones((2, 3)))

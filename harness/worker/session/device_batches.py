@@ -128,7 +128,7 @@ def too_large(n_bytes: int, devices: Sequence[Device]) -> str | None:
         return None
     return (
         f"staged batches take {n_bytes / 1e9:.3g} GB, more than {MAX_SHARE:.0%} of the {least / 1e9:.3g} GB "
-        "of a GPU: they lie on the host, and each step copies its own; a lower batch_size lets the GPU hold them"
+        "of a GPU: they lie on the host, and each step copies its own; lower batch_size to have them there"
     )
 
 
