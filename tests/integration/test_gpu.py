@@ -58,3 +58,11 @@ def test_a_run_computes_what_one_device_computes(tmp_path: Path, workers: int, r
     found = {record["strategy"]: record for record in records(tmp_path / "out")}
     assert {record["device"] for record in found.values()} == {"gpu"}
     assert all(record["equivalence"]["equivalent"] for record in found.values())
+    for record in found.values():
+        kinds, use, stability = record["machine"]["gpus"], record["gpus"], record["stability"]
+        assert all(kind["model"] and kind["driver"] and kind["cuda"] for kind in kinds)
+        assert use["peak_bytes"] > 0
+        unknown = {name for name, value in use.items() if value is None} - {"why_none"}
+        assert use["why_no"].keys() == unknown
+        unknown = {name for name, value in stability.items() if "gpu" in name and value is None}
+        assert stability["why_no_gpu"].keys() == unknown

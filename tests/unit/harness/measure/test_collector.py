@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from harness.measure.collector import MAX_LOSSES, Measurement, Meter, tcp_fields
 from harness.measure.made_steps import spread_indices
 from harness.measure.windows import WarmUp
+from harness.records.facts.circumstances import GpuFacts
 from harness.worker.counters.interface import Interface
 from harness.worker.counters.read import Counters, read_counters
 from harness.worker.counters.tcp import TcpConnection
@@ -26,6 +27,7 @@ class Workers(FakeProcesses):
         super().__init__(["127.0.0.1", "127.0.0.1"])
         self.calls: list[tuple[str, int]] = []
         self.machines: tuple[str | None, ...] = (None, None)
+        self.gpus: tuple[tuple[GpuFacts, ...] | None, ...] = (None, None)
         self._step_s = np.asarray(step_s)
         self._weights = weights
         self._counters = counters
@@ -61,7 +63,13 @@ class Workers(FakeProcesses):
         tcp = self._reading(worker) if self._counters or worker == 0 else None
         interface = Interface(kernel="k", namespace="n", index=1, sent_bytes=2100 * self._n_done)
         shown = interface if address == "127.0.0.1" else None
-        return Counters(machine=self.machines[worker], tcp=tcp, interface=shown)
+        return Counters(
+            machine=self.machines[worker],
+            tcp=tcp,
+            interface=shown,
+            gpus=self.gpus[worker],
+            lock=f"lock-{worker}",
+        )
 
     def _reading(self, worker: int) -> tuple[TcpConnection, ...]:
         ends = [("127.0.0.1", 1), ("127.0.0.1", 2)]
@@ -254,3 +262,13 @@ def test_spread_indices_include_both_ends(n: int) -> None:
     assert indices[-1] == n - 1
     assert len(indices) == min(n, MAX_LOSSES)
     assert indices == sorted(set(indices))
+
+
+def test_kinds_of_gpus_are_those_of_all_workers_each_once() -> None:
+    kinds = [GpuFacts(model=name) for name in ("H100", "H200")]
+    processes = Workers([0.1], [(0.5,), (0.5,)])
+    assert measured_by(processes, n_steps=2, warmup=1).gpus is None
+    processes = Workers([0.1], [(0.5,), (0.5,)])
+    processes.gpus = (kinds[0],), (kinds[0], kinds[1])
+    measured = measured_by(processes, n_steps=2, warmup=1)
+    assert (measured.gpus, measured.lock) == (tuple(kinds), "lock-0")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from harness.measure.consumption import consumption
@@ -22,6 +23,8 @@ from harness.worker.counters import gpus
 from harness.worker.counters.cores import CoreReading
 from harness.worker.counters.energy import EnergyReading
 from harness.worker.counters.gpus import GpuReading, GpuReadings, gpu_facts, read_gpus
+from harness.worker.jobs.training import Training, run_steps
+from harness.worker.process.job import JobState
 from harness.worker.process.os_process import RUN_FOLDER_VARIABLE
 
 SHORT, LONG, WHOLE = 1, 2, 3
@@ -536,6 +539,26 @@ def test_memory_that_no_listed_program_holds_is_of_another_one(driver: Driver) -
     found = disturbed((quiet, read_gpus(1.0)))
     assert (found.n_foreign_gpu, found.foreign_gpu, found.grade) == (1, None, "unsteady")
     assert "does not list here" in found.why_no_gpu["foreign_gpu"]
+
+
+def test_steps_are_read_around_and_strangers_count_from_their_begin(driver: Driver) -> None:
+    began_s: list[float] = []
+
+    def utilization(_: str, since_us: int) -> list[Any]:
+        assert began_s[0] - 60 < since_us / 1e6 <= time.time()
+        return [SimpleNamespace(pid=STRANGER, smUtil=30)]
+
+    sys.modules["pynvml"].nvmlDeviceGetProcessUtilization = utilization  # type: ignore[attr-defined]
+    session = SimpleNamespace(step=lambda _: [np.float64(1.0)], prepare=lambda feeds: feeds)
+    state = JobState()
+    state.put(Training(session=session, task=0, weights=(1.0,), feeds=[[np.zeros(1)]]))  # type: ignore[arg-type]
+    began_s.append(time.time())
+    cores = run_steps(state, 2, 0).cores
+    assert cores is not None
+    before, after = (reading.gpus for reading in cores)
+    assert before is not None
+    assert after is not None
+    assert (before.gpus[0].foreign, after.gpus[0].foreign) == (None, 0.3)
 
 
 @pytest.mark.parametrize(
