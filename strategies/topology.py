@@ -61,6 +61,7 @@ class Topology:
         micro_batches: k, in which a replica takes its examples, one after the other.
         global_statistics: layers that normalise by statistics of a batch take those of the whole one.
         merges_rows: updates take one row of a sparse gradient for each id, the sum of all rows with it.
+        shares_devices: some replicas are logical devices of one physical device.
     """
 
     replicas_per_task: tuple[int, ...]
@@ -69,6 +70,7 @@ class Topology:
     micro_batches: int = 1
     global_statistics: bool = False
     merges_rows: bool = False
+    shares_devices: bool = False
 
     def __post_init__(self) -> None:
         if not self.replicas_per_task or min(self.replicas_per_task) < 1:
@@ -102,6 +104,15 @@ class Topology:
     def n_shards(self) -> int:
         """N·k, the parts into which the global batch is split."""
         return self.n_replicas * self.micro_batches
+
+    @property
+    def nccl_mistake(self) -> tuple[str, str] | None:
+        """What NCCL needs to sum between these replicas, and what there is instead; None if it can."""
+        if self.device != "gpu":
+            return "GPUs", f"device {self.device}"
+        if self.shares_devices:
+            return "a GPU for each replica", "replicas that share one"
+        return None
 
     def replicas(self) -> tuple[Replica, ...]:
         """All replicas by rank; the first B mod N of them hold one example more."""

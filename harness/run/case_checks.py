@@ -143,4 +143,4 @@ def _on_cpus(plan: Plan) -> Plan:
         node.model_copy(update={"transport": "auto"}) if node.transport == "nccl" else node
         for node in plan.nodes
     )
-    return plan.model_copy(update={"device": "cpu", "nodes": nodes})
+    return plan.model_copy(update={"device": "cpu", "shares_devices": False, "nodes": nodes})

@@ -112,9 +112,10 @@ def _central_storage(plan: Plan, task: int, addresses: Sequence[str]) -> tf.dist
 
 
 def _multi_worker_mirrored(plan: Plan, task: int, addresses: Sequence[str]) -> tf.distribute.Strategy:
+    communication = "ring" if plan.shares_devices else str(plan.strategy_params["communication"])
     options = tf.distribute.experimental.CommunicationOptions(
         bytes_per_pack=plan.strategy_params["bytes_per_pack"],
-        implementation=_COMMUNICATION[str(plan.strategy_params["communication"]).upper()],
+        implementation=_COMMUNICATION[communication.upper()],
     )
     # Alone it must have no cluster: TensorFlow would start a server with nobody to talk to.
     cluster = tf.train.ClusterSpec({"worker": list(addresses)} if len(addresses) > 1 else {})

@@ -14,6 +14,7 @@ CHUNK_SIZE = Param(name="chunk_size", type=int, default=128, minimum=1, tunable=
 BUCKET_SIZES = tuple(kib << 10 for kib in (256, 1024, 4096, 16384, 65536))
 LARGE_ROWS_BYTES = 1 << 20
 _TRANSPORTS: Mapping[str, Transport] = {"auto": "auto", "tcp": "tcp", "ring": "ring", "nccl": "nccl"}
+_KNOBS_OF_SUMS = ("transport", "communication", "cross_device_ops")
 BUCKETS = (
     CHUNK_SIZE,
     Param(name="bucket_bytes", type=int, default=None, minimum=1, tunable=BUCKET_SIZES),
@@ -40,24 +41,43 @@ def hierarchical(step: StepSummary, topology: Topology, params: Params) -> list[
 def transport_of(topology: Topology, params: Params) -> Transport:
     """The transport asked for; by itself the workers' own ring between CPU hosts, and NCCL between GPUs.
 
-    Each is the fastest there. TensorFlow's own choice is its ring through the hosts' memory, on GPUs too.
+    Each is the fastest there. TensorFlow's own choice is its ring through the hosts' memory, on GPUs too; it
+    takes the place of NCCL where replicas share a GPU.
     """
     asked = _TRANSPORTS[str(params.get("transport", "auto"))]
     if asked == "auto" and topology.device == "gpu":
-        return "nccl"
+        return "ring" if topology.shares_devices else "nccl"
     return "tcp" if asked == "auto" and topology.n_tasks > 1 else asked
 
 
 def refuse_transport(topology: Topology, params: Params) -> str | None:
     """Why a transport cannot be had on a topology, if so."""
-    if params.get("transport") == "nccl" and topology.device != "gpu":
-        return f"transport=nccl needs GPUs, got device {topology.device}; use auto"
     if params.get("transport") == "tcp" and topology.n_tasks < 2:
         return "transport=tcp needs two workers, got one; use auto"
     compressor = params.get("compressor")
     if params.get("transport") == "tcp" and compressor is not None and not on_own_transport(str(compressor)):
         return f"transport=tcp does not add up half precision, got compressor={compressor}; use auto, or bf16"
     return None
+
+
+def refuse_nccl(topology: Topology, params: Params) -> str | None:
+    """Why a knob of any strategy cannot ask for NCCL on a topology, if one does."""
+    knob = next((knob for knob in _KNOBS_OF_SUMS if params.get(knob) == "nccl"), None)
+    if knob is None or topology.nccl_mistake is None:
+        return None
+    need, received = topology.nccl_mistake
+    return f"{knob}=nccl needs {need}, got {received}; use auto"
+
+
+def notes_on_sharing(nodes: Iterable[PlanNode], topology: Topology, params: Params) -> list[str]:
+    """The note that TensorFlow's ring sums between GPUs where nobody has asked for it."""
+    transports = {n.transport for n in nodes if n.synchronizer in ("all-reduce", "hierarchical-all-reduce")}
+    asked = {params.get(knob, "auto") for knob in _KNOBS_OF_SUMS}
+    if not topology.shares_devices or transports <= {"tcp"} or asked != {"auto"}:
+        return []
+    return [
+        "replicas share a GPU, and NCCL needs one for each: TensorFlow's ring sums through the host's memory"
+    ]
 
 
 def in_buckets(

@@ -41,19 +41,17 @@ def central(step: StepSummary, topology: Topology, params: Params) -> list[PlanN
     ]
 
 
-def refuse_more_workers(topology: Topology, params: Params) -> str | None:
+def refuse_more_workers(topology: Topology, params: Params) -> str | None:  # noqa: ARG001 - a Refusal
     """`MirroredStrategy` and `CentralStorageStrategy` keep their replicas in one process."""
     if topology.n_tasks > 1:
         return (
             f"keeps replicas within one process, got {topology.n_tasks} workers; use workers=1 with more "
             "replicas, or tf-multi-worker-mirrored"
         )
-    if params.get("cross_device_ops") == "nccl" and topology.device != "gpu":
-        return f"cross_device_ops=nccl needs GPUs, got device {topology.device}; use auto"
     return None
 
 
-def refuse_more_replicas(topology: Topology, params: Params) -> str | None:
+def refuse_more_replicas(topology: Topology, params: Params) -> str | None:  # noqa: ARG001 - a Refusal
     """`MultiWorkerMirroredStrategy` finds its devices itself, and takes all CPUs of a worker for one."""
     most = max(topology.replicas_per_task)
     if topology.device == "cpu" and most > 1:
@@ -63,8 +61,6 @@ def refuse_more_replicas(topology: Topology, params: Params) -> str | None:
         )
     if len(set(topology.replicas_per_task)) > 1:
         return f"needs as many replicas on each worker, got {topology.replicas_per_task}; make them equal"
-    if params.get("communication") == "nccl" and topology.device != "gpu":
-        return f"communication=nccl needs GPUs, got device {topology.device}; use auto or ring"
     return None
 
 

@@ -222,6 +222,7 @@ class Plan(Frozen):
         server_bytes: task → bytes of variables and slots it serves.
         worker_bytes: bytes that one replica owns, the one that owns the most.
         statistics: layers that normalise by statistics of the whole batch; their bytes are in the payload.
+        shares_devices: some replicas are logical devices of one physical device.
         faults: of its workers, which they are to have.
         warnings: why the plan is not what its strategy is chosen for, and what to choose instead.
     """
@@ -233,6 +234,7 @@ class Plan(Frozen):
     replicas_per_task: tuple[int, ...]
     batch_size: int
     device: Device
+    shares_devices: bool = False
     nodes: tuple[PlanNode, ...]
     payload_bytes_per_step: int
     payload_matrix: tuple[tuple[int, ...], ...]

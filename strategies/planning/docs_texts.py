@@ -260,8 +260,9 @@ KNOBS: Mapping[str, str] = {
     "tau": "of `centered-clipping`: the norm above which a difference is clipped; 1 if left out",
     "transport": "`tcp`: a ring of the workers' own, in which the gradients of a worker's replicas are "
     "summed first, and encodings that cannot be summed travel one by one; "
-    "`ring`, `nccl`: TensorFlow's collectives; `auto`: `tcp` between CPU hosts, `nccl` between GPUs, else "
-    "what TensorFlow chooses. What the chosen one does not carry takes `auto`: half precision by `tcp`, "
+    "`ring`, `nccl`: TensorFlow's collectives; `auto`: `tcp` between CPU hosts, `nccl` between GPUs "
+    "(`ring` where replicas share one), else what "
+    "TensorFlow chooses. What the chosen one does not carry takes `auto`: half precision by `tcp`, "
     "other encodings by `ring` or `nccl`, rows by these, averages of variables and statistics of batches "
     "by all. Not `nccl` for `sharded-update` and `fully-sharded`, whose owners begin sums in orders of "
     "their own",

@@ -124,8 +124,9 @@ def _transport(checked: NodeInPlan) -> None:
         checked.fail("transport of rows is tcp, or null for TensorFlow's", transport, "use one of these")
     if transport == "tcp" and checked.n_tasks < 2:
         checked.fail("transport tcp needs two workers", "one", "use auto")
-    if transport == "nccl" and checked.topology.device != "gpu":
-        checked.fail("transport nccl needs GPUs", f"device {checked.topology.device}", "use auto")
+    if transport == "nccl" and checked.topology.nccl_mistake is not None:
+        need, received = checked.topology.nccl_mistake
+        checked.fail(f"transport nccl needs {need}", received, "use auto")
     if transport == "nccl" and is_owned(checked.node):
         checked.fail("transport nccl takes sums that all begin in one order", "an owner", "use auto")
     if transport == "tcp" and "ps" in checked.synchronizers:

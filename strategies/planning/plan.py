@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from strategies.builders import local, partition_choices, robust, tpu
+from strategies.builders import all_reduce, local, partition_choices, robust, tpu
 from strategies.builders.equal_rows import merging_notes, with_sparse_duplicates
 from strategies.builders.waiting import check_apart
 from strategies.errors import StrategyError, UnsupportedError, suggestion
@@ -65,7 +65,7 @@ def plan_of(strategy: Strategy, values: Params, step: StepSummary, topology: Top
             f"strategy {strategy.name!r}: runs one replica, got {topology.n_replicas}; "
             "use workers=1 and replicas=1"
         )
-    reason = strategy.lacks(topology.device)
+    reason = strategy.lacks(topology.device) or all_reduce.refuse_nccl(topology, values)
     if reason is None and strategy.refuses is not None:
         reason = strategy.refuses(topology, values)
     if reason is not None:
@@ -84,6 +84,7 @@ def plan_of(strategy: Strategy, values: Params, step: StepSummary, topology: Top
         notes.append(f"{compression.name}: makes no gradient smaller here, all travel as they are")
     if topology.n_replicas > 1 and strategy.notes is not None:
         notes += strategy.notes(step, nodes, topology, values)
+    notes += all_reduce.notes_on_sharing(nodes, topology, values)
     if topology.n_replicas > 1 and not partition_choices.CUTTING.isdisjoint(p.name for p in strategy.params):
         is_cut = strategy.parts is None or any(node.partition for node in nodes)
         notes += partition_choices.kept_whole(step, nodes) if is_cut else []
@@ -168,6 +169,7 @@ def assembled(
         replicas_per_task=topology.replicas_per_task,
         batch_size=topology.batch_size,
         device=topology.device,
+        shares_devices=topology.shares_devices,
         nodes=tuple(nodes),
         payload_bytes_per_step=sum(map(sum, payload.sent)),
         payload_matrix=payload.sent,
@@ -192,7 +194,12 @@ def _warnings(
 
 def topology_of(plan: Plan) -> Topology:
     """The topology that a plan was made for."""
-    shape = Topology(replicas_per_task=plan.replicas_per_task, batch_size=plan.batch_size, device=plan.device)
+    shape = Topology(
+        replicas_per_task=plan.replicas_per_task,
+        batch_size=plan.batch_size,
+        device=plan.device,
+        shares_devices=plan.shares_devices,
+    )
     return asked_of(shape, plan.strategy_params)
 
 

@@ -25,6 +25,22 @@ def gpu_plan(case, strategy, replicas, **params):
 
 
 @pytest.mark.parametrize(
+    ("strategy", "replicas"), [("all-reduce", (1, 1)), ("hierarchical-all-reduce", (2, 1))]
+)
+def test_a_plan_for_replicas_that_share_a_gpu_computes_what_one_device_computes(cases, strategy, replicas):
+    case = cases.of("digits-mlp", "momentum")
+    topology = replace(case.topology(replicas), device="gpu", shares_devices=True)
+    plan = make_plan(strategy, {}, case.summary, topology)
+    programs = programs_of(case.step, plan)
+    for program in programs:
+        graph = tf.compat.v1.GraphDef.FromString(program.graph_def)
+        sums = [node for node in graph.node if node.op == COLLECTIVE]
+        assert {node.attr["communication_hint"].s for node in sums} <= {b"ring"}
+        assert sums
+    assert case.run(plan, programs).equivalent
+
+
+@pytest.mark.parametrize(
     ("strategy", "params"),
     [("all-reduce", {"chunk_size": 1}), ("ps", {}), ("sharded-update", {"min_bytes": 1})],
 )

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from planning import slot, state, step_of, trainable
 
@@ -9,6 +11,8 @@ STEP = step_of(trainable("a", 3), slot("a/m", "a", 3), state("mean", 2), trainab
 WORKERS = Topology(replicas_per_task=(1, 1), batch_size=4)
 REPLICAS = Topology(replicas_per_task=(2,), batch_size=4)
 ALONE = Topology(replicas_per_task=(1,), batch_size=4)
+SHARING = replace(WORKERS, device="gpu", shares_devices=True)
+SHARING_ONE = replace(REPLICAS, device="gpu", shares_devices=True)
 
 
 def test_gradients_are_summed_and_nothing_else_is_sent():
@@ -80,6 +84,18 @@ def test_alone_it_sends_nothing_and_claims_no_captured_graph(name):
         ("tf-multi-worker-mirrored", {}, REPLICAS, "one replica of all CPUs of a worker, got 2 replicas"),
         ("tf-multi-worker-mirrored", {"communication": "nccl"}, WORKERS, "needs GPUs, got device cpu"),
         (
+            "tf-mirrored",
+            {"cross_device_ops": "nccl"},
+            SHARING_ONE,
+            "cross_device_ops=nccl needs a GPU for each replica, got replicas that share one; use auto",
+        ),
+        (
+            "tf-multi-worker-mirrored",
+            {"communication": "nccl"},
+            SHARING,
+            "communication=nccl needs a GPU for each replica, got replicas that share one; use auto",
+        ),
+        (
             "tf-multi-worker-mirrored",
             {},
             Topology(replicas_per_task=(2, 1), batch_size=4, device="gpu"),
@@ -107,6 +123,15 @@ def test_what_tensorflow_cannot_run_is_refused_with_the_way_out(name, params, to
     assert message in str(raised.value)
     assert str(raised.value).startswith(f"strategy {name!r}: ")
     assert "\n" not in str(raised.value)
+
+
+def test_replicas_that_share_a_gpu_are_summed_by_tensorflows_ring():
+    for name, topology in {"tf-mirrored": SHARING_ONE, "tf-multi-worker-mirrored": SHARING}.items():
+        (note,) = make_plan(name, {}, STEP, topology).notes
+        assert note.endswith("NCCL needs one for each: TensorFlow's ring sums through the host's memory")
+    for ops in ("hierarchical-copy", "reduction-to-one-device"):
+        assert make_plan("tf-mirrored", {"cross_device_ops": ops}, STEP, SHARING_ONE).notes == ()
+    assert make_plan("tf-central-storage", {}, STEP, SHARING_ONE).notes == ()
 
 
 def test_options_have_their_words():

@@ -1,3 +1,6 @@
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from planning import slot, state, step_of, trainable
@@ -5,8 +8,11 @@ from planning import slot, state, step_of, trainable
 from strategies.builders.all_reduce import LARGE_ROWS_BYTES, bucketed
 from strategies.builders.local import independent
 from strategies.builders.parameter_server import load_balancing, one_server
+from strategies.errors import StrategyError, UnsupportedError
 from strategies.plan.payload import server_bytes, worker_bytes
 from strategies.planning.node_rules import check_nodes
+from strategies.planning.plan import topology_of
+from strategies.planning.registry import make_plan
 from strategies.topology import Topology
 
 THREE = Topology(replicas_per_task=(1, 1, 1), batch_size=6)
@@ -20,6 +26,10 @@ MODEL = step_of(
     state("seed", 2, rule="per-replica"),
     trainable("unused", 7, synced=False, readiness=None),
 )
+
+
+GPUS = Topology(replicas_per_task=(2, 1), batch_size=6, device="gpu")
+SHARED = replace(GPUS, shares_devices=True)
 
 
 def placed(nodes):
@@ -170,3 +180,37 @@ def test_every_gradient_is_in_one_bucket_of_at_most_the_limit(lengths, limit, ra
     assert sorted(name for bucket in made for name in bucket) == sorted(v.name for v in step.variables)
     sizes = {v.name: v.bytes for v in step.variables}
     assert all(len(b) == 1 or sum(sizes[v] for v in b) <= limit for b in made)
+
+
+def transports(plan):
+    return {node.transport for node in plan.nodes} - {None}
+
+
+@pytest.mark.parametrize(
+    "strategy", ["all-reduce", "hierarchical-all-reduce", "partitioned-all-reduce", "parallax"]
+)
+def test_between_replicas_that_share_a_gpu_tensorflows_ring_takes_the_place_of_nccl(strategy):
+    own, shared = (make_plan(strategy, {}, MODEL, topology) for topology in (GPUS, SHARED))
+    assert (transports(own), transports(shared)) == ({"nccl"}, {"ring"})
+    (note,) = set(shared.notes) - set(own.notes)
+    assert note.startswith("replicas share a GPU, and NCCL needs one for each")
+    assert topology_of(shared).shares_devices
+    assert not topology_of(own).shares_devices
+
+
+@pytest.mark.parametrize(
+    ("strategy", "params"),
+    [("all-reduce", {"transport": "ring"}), ("all-reduce", {"transport": "tcp"}), ("ps", {})],
+)
+def test_a_plan_that_has_the_transport_it_was_asked_for_says_nothing_of_sharing(strategy, params):
+    own, shared = (make_plan(strategy, params, MODEL, topology) for topology in (GPUS, SHARED))
+    assert (own.nodes, own.notes) == (shared.nodes, shared.notes)
+
+
+def test_nccl_between_replicas_that_share_a_gpu_is_refused():
+    need = "nccl needs a GPU for each replica"
+    with pytest.raises(UnsupportedError, match=f"transport={need}, got replicas that share one; use auto"):
+        make_plan("all-reduce", {"transport": "nccl"}, MODEL, SHARED)
+    nodes = make_plan("all-reduce", {"transport": "nccl"}, MODEL, GPUS).nodes
+    with pytest.raises(StrategyError, match=f"transport {need}, got replicas that share one; use auto"):
+        check_nodes(nodes, MODEL, SHARED, where="plan")
