@@ -36,8 +36,13 @@ from harness.run.terminal.status_line import StatusLine
 from harness.run_outcome import outcome_of
 from harness.study.answers import Planned, Verified
 from harness.study.last_batch import require_last_batch
-from harness.study.target import TargetStudy, study
-from harness.study.tf_strategies import is_baseline, refuse_what_needs_a_graph, verify_baseline
+from harness.study.on_workers import (
+    gpus_of_workers,
+    is_baseline,
+    refuse_what_workers_lack,
+    verify_on_workers,
+)
+from harness.study.target import TargetStudy, shape_of, study
 from harness.tuning.candidates import require_measured, tuner_of
 from harness.tuning.tuned import Tuned, require_writable
 from harness.worker.jobs.transform import Transformation, Wanted
@@ -121,9 +126,10 @@ def verify(request: VerifyRequest) -> Verified:
     Raises:
         UsageError: the target cannot be used. CaseError: the check could not be made.
     """
-    on_workers = is_baseline(request.target.strategy)
+    on_workers = is_baseline(request.target.strategy) or request.target.device == "gpu"
     if on_workers:
-        refuse_what_needs_a_graph(request)
+        refuse_what_workers_lack(request)
+        gpus_of_workers(shape_of(request.target))  # before anything is captured
     dtype = request.dtype or ("model" if on_workers else "float64")
     if request.restore is not None:
         require(request.restore)
@@ -139,7 +145,7 @@ def verify(request: VerifyRequest) -> Verified:
         compared = f"{n_steps} steps of {request.target.strategy} and of the single-device reference"
         with status.doing(f"running {compared} in {dtype}"):
             verification = (
-                verify_baseline(opened, n_steps) if on_workers else _verify_graph(opened, request, dtype)
+                verify_on_workers(opened, n_steps) if on_workers else _verify_graph(opened, request, dtype)
             )
         return Verified(
             plan=opened.plan,

@@ -26,6 +26,7 @@ from harness.run.recorder import RunRecorder
 from harness.run.repeats import SlotRunner
 from harness.run.terminal.progress import Progress
 from harness.run.terminal.ratio_so_far import ratio_so_far
+from harness.worker.jobs.gpus import require_gpus
 from harness.worker.process.job import Args, CallsJobs, Job, Result, job_name
 from strategies.plan.schema import Plan
 
@@ -158,7 +159,7 @@ class _Sites:
                 self.progress.note(note)
             with self.progress.doing("starting workers"):
                 cluster.wait_ready(1)
-            runner = self._runner(cluster)
+            runner = self._runner(cluster, _shape(work.cases))
             try:
                 runner.prepare(work.slots, deadline_s=self.deadline_s)
             except UsageError:
@@ -231,10 +232,10 @@ class _Sites:
             writes=(self.folder.cases,),
         )
 
-    def _runner(self, cluster: Cluster) -> SlotRunner:
+    def _runner(self, cluster: Cluster, shape: ClusterShape) -> SlotRunner:
         captures = Captures(
             cluster.scratch,
-            self._calls_in(cluster),
+            self._calls_in(cluster, shape),
             seed=self.spec.measure.seed,
             n_batches=n_staged(self.spec.measure),
             n_least=CHECK_STEPS,
@@ -255,12 +256,16 @@ class _Sites:
             timeouts=self.options.timeouts,
         )
 
-    def _calls_in(self, cluster: Cluster) -> CallsJobs:
-        """Jobs in fresh processes of the first worker."""
+    def _calls_in(self, cluster: Cluster, shape: ClusterShape) -> CallsJobs:
+        """Jobs in fresh processes of the first worker, on its devices."""
 
         def call(job: Job[*Args, Result], args: tuple[*Args], *, timeout_s: float, stage: str) -> Result:
             log = self.folder.path / "logs" / f"{job_name(job)}.log"
             with cluster.open_session([0], [log]) as processes:
+                if shape.hardware == "gpu":
+                    # Captures and references of large models take minutes, and would be made without one.
+                    own = (0, shape.replicas_per_worker)
+                    processes.call_one(0, require_gpus, own, timeout_s=timeout_s, stage=stage)
                 return processes.call_one(0, job, args, timeout_s=timeout_s, stage=stage)
 
         return call

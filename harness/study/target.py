@@ -61,6 +61,11 @@ class TargetStudy:
         )
 
 
+def shape_of(target: Target) -> ClusterShape:
+    """Workers of a target, on this host."""
+    return ClusterShape(workers=target.workers, replicas_per_worker=target.replicas, device=target.device)
+
+
 @contextmanager
 def study(
     target: Target,
@@ -85,7 +90,7 @@ def study(
         id="",
         workload=target.workload,
         strategy=target.strategy,
-        shape=ClusterShape(workers=target.workers, replicas_per_worker=target.replicas, device=target.device),
+        shape=shape_of(target),
         batch_size=asked if isinstance(asked, int) else None,
     )
     reap()

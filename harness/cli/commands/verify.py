@@ -39,6 +39,13 @@ class Precision(StrEnum):
     FLOAT64 = "float64"
 
 
+class Device(StrEnum):
+    """Devices of this host that a strategy can be verified on."""
+
+    CPU = "cpu"
+    GPU = "gpu"
+
+
 def verify(
     context: typer.Context,
     workload: options.WorkloadArgument,
@@ -47,6 +54,9 @@ def verify(
     plan: options.PlanOption = None,
     workers: options.Workers = 2,
     replicas: options.Replicas = 1,
+    device: Annotated[
+        Device, typer.Option("--device", help="What replicas run on: this host's cores, or its GPUs.")
+    ] = Device.CPU,
     steps: Annotated[
         int, typer.Option("--steps", metavar="K", min=1, help="Training steps to compare after.")
     ] = 4,
@@ -57,7 +67,9 @@ def verify(
     dtype: Annotated[
         Precision | None,
         typer.Option(
-            "--dtype", help="Numbers to compute in.", show_default="float64, model for TensorFlow's own"
+            "--dtype",
+            help="Numbers to compute in.",
+            show_default="float64, model on GPUs and for TensorFlow's own",
         ),
     ] = None,
     restore: options.Restore = None,
@@ -77,7 +89,7 @@ def verify(
     """
     exposure = isolate(context, no_isolation=no_isolation, require_isolation=require_isolation)
     request = VerifyRequest(
-        target=options.target(workload, strategy, plan, workers, replicas),
+        target=options.target(workload, strategy, plan, workers, replicas, options.Hardware(device.value)),
         steps=steps,
         last_batch=last_batch,
         dtype=None if dtype is None else dtype.value,

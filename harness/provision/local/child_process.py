@@ -18,6 +18,7 @@ from harness.provision.worker_environment import process_variables, temporary_fo
 from harness.worker.process import channel
 from harness.worker.process.job import Args, Job, Result, job_name
 from harness.worker.process.messages import Died, JobError, Silent, pack_job, unpack_answer
+from harness.worker.process.tensorflow_gpus import library_path
 
 _EXIT_S = 5.0
 
@@ -104,14 +105,19 @@ def _readable(descriptors: Sequence[int], within_s: float) -> bool:
 
 
 @contextmanager
-def child_process(folder: Path, log: Path | None = None) -> Iterator[ChildProcess]:
+def child_process(
+    folder: Path, log: Path | None = None, *, gpus: Sequence[str] = ()
+) -> Iterator[ChildProcess]:
     """A fresh process; it is dead when the context ends.
 
     Args:
         folder: private one of this command, for its log and its temporary files; see `reaper.run_folder`.
         log: for its output, `child.log` in the folder by default.
+        gpus: UUIDs of those that it sees.
     """
     log = log or folder / "child.log"
+    own = process_variables(folder, "gpu" if gpus else "cpu", temporary_folder(folder), gpus)
+    environment = {**os.environ, **own}
     with ExitStack() as stack:
         ours, theirs = socket.socketpair()
         stack.enter_context(ours)
@@ -122,7 +128,7 @@ def child_process(folder: Path, log: Path | None = None) -> Iterator[ChildProces
                 stdout=output,
                 stderr=output,
                 pass_fds=(theirs.fileno(),),
-                env={**os.environ, **process_variables(folder, "cpu", temporary_folder(folder))},
+                env=environment | library_path(environment),
             )
         stack.callback(process.wait)
         child = ChildProcess(process, ours, log)

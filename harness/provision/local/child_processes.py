@@ -14,16 +14,26 @@ from harness.worker.process.job import Args, Job, Result
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoloWorkers:
-    """Offers processes of their own; `folder` is the private one of this command."""
+    """Offers processes of their own.
+
+    Attributes:
+        folder: private one of this command.
+        gpus: UUIDs of those of each worker; none on CPUs.
+    """
 
     folder: Path
+    gpus: Sequence[Sequence[str]] = ()
 
     @contextmanager
     def open_session(self, workers: Sequence[int], log_paths: Sequence[Path]) -> Iterator["ChildProcessSet"]:
         """Start processes; all of them are dead when the context ends."""
         assert len(log_paths) == len(workers)
         with ExitStack() as stack:
-            processes = [stack.enter_context(child_process(self.folder, log)) for log in log_paths]
+            gpus = self.gpus or [()] * len(log_paths)
+            processes = [
+                stack.enter_context(child_process(self.folder, log, gpus=own))
+                for log, own in zip(log_paths, gpus, strict=True)
+            ]
             yield ChildProcessSet(processes)
 
 

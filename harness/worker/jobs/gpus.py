@@ -23,11 +23,22 @@ def start_on_gpus(
         server: the job that starts it.
         n_gpus: GPUs by task.
     Raises:
+        CaseError: as `require_gpus`.
+    """
+    require_gpus(state, task, n_gpus[task])
+    server(state, task, addresses, n_devices)
+
+
+def require_gpus(state: JobState, task: int, n_own: int) -> None:
+    """Require that TensorFlow sees exactly the GPUs of this process's worker.
+
+    Raises:
         CaseError: `no-device`, with the libraries that TensorFlow cannot open.
     """
+    del state
     import tensorflow as tf
 
-    n_seen, n_own = len(tf.config.list_physical_devices("GPU")), n_gpus[task]
+    n_seen = len(tf.config.list_physical_devices("GPU"))
     if n_seen != n_own:
         if n_seen < n_own:
             problem, way_out = tensorflow_gpus().why_fewer
@@ -41,4 +52,3 @@ def start_on_gpus(
             stage="provision",
             field="cluster.device",
         )
-    server(state, task, addresses, n_devices)
