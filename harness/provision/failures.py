@@ -70,6 +70,10 @@ class JobOutOfMemory(JobFailed):
     """A job asked for memory and was refused it."""
 
 
+class GpuOutOfMemory(JobOutOfMemory):
+    """A job asked for memory of a GPU, which other processes may hold, and was refused it."""
+
+
 class RayEndedError(ConnectionError):
     """A call of Ray's cannot be made any more."""
 
@@ -160,6 +164,8 @@ def job_failed(failed: JobError, awaited: Awaited) -> CaseError:
             f"in {awaited.what} for one before; repeat the case with --resume",
             stage=awaited.stage,
         )
+    elif failed.gpu is not None:
+        error = GpuOutOfMemory(OUT_OF_MEMORY, _refused_by_gpu(failed, awaited), stage=awaited.stage)
     elif failed.is_out_of_memory:
         error = JobOutOfMemory(
             OUT_OF_MEMORY,
@@ -177,6 +183,15 @@ def job_failed(failed: JobError, awaited: Awaited) -> CaseError:
         )
     error.add_note(f"traceback of worker {awaited.worker}:\n{failed.traceback.rstrip()}")
     return error
+
+
+def _refused_by_gpu(failed: JobError, awaited: Awaited) -> str:
+    asked = "" if failed.refused_bytes is None else f"{failed.refused_bytes / 1e9:.3g} GB of "
+    return (
+        f"worker {awaited.worker}: {awaited.what} was refused {asked}the memory of {failed.gpu} "
+        f"({_refusal(failed)}); lower batch_size, or set accumulate=2 for micro-batches where the "
+        "strategy has it"
+    )
 
 
 def _refusal(failed: JobError) -> str:

@@ -14,7 +14,7 @@ from harness.errors import NO_DEVICE, CaseError, HarnessError, first_line
 from harness.experiment.spec import Measure
 from harness.measure.rounds import balanced_orders
 from harness.measure.timeouts import Timeouts
-from harness.provision.failures import REFUSED_STEP, LinkDown, WorkerDied, WorkerUnresponsive
+from harness.provision.failures import REFUSED_STEP, GpuOutOfMemory, LinkDown, WorkerDied, WorkerUnresponsive
 from harness.provision.protocols import Cluster
 from harness.records.facts.rounds import Rounds
 from harness.run.case.case_run import CaseRun, Repeat
@@ -33,7 +33,7 @@ class BlockResults:
     """What became of the cases of a block, by the cases' ids.
 
     Attributes:
-        postponed: those that were not opened, since memory would not have held them too.
+        postponed: those that memory would not have held too, or a GPU did not hold beside others.
         wall_s: seconds spent on each.
     """
 
@@ -71,6 +71,7 @@ class Block:
     _wall_s: dict[str, float] = field(default_factory=dict)
     _baseline_first: int | None = None
     _has_lost: bool = False
+    _crowded_out: list[str] = field(default_factory=list)
     _stack: ExitStack = field(default_factory=ExitStack)
 
     def run(self, repeats: Sequence[Repeat], *, seed: str) -> BlockResults:
@@ -96,23 +97,38 @@ class Block:
             runs = self._finished()
         if self.beside is not None:
             self._errors.pop(_id(self.beside), None)
+        postponed = (*self._crowded_out, *postponed)
         return BlockResults(runs=runs, errors=self._errors, postponed=postponed, wall_s=self._wall_s)
 
     def _open_all(self, repeats: Sequence[Repeat]) -> tuple[str, ...]:
         """Open as many as memory holds; return the ids of the others."""
-        left_bytes: list[int] = []
+        left_bytes: dict[str, list[int]] = {}
         for index, repeat in enumerate(repeats):
-            if len(self._open) >= _LEAST_OPEN and not _has_room(left_bytes):
+            if len(self._open) >= _LEAST_OPEN and not all(map(_has_room, left_bytes.values())):
                 return tuple(map(_id, repeats[index:]))
             self.doing(f"opening {_title(repeat)}")
             name = _id(repeat)
             self._try(name, partial(self._opened, repeat))
             if name in self._open:
-                n_bytes = self._try(name, self._open[name].memory_left_bytes)
-                left_bytes += [] if n_bytes is None else [n_bytes]
+                left = self._try(name, self._open[name].memory_left_bytes) or {}
+                for place, n_bytes in left.items():
+                    left_bytes.setdefault(place, []).append(n_bytes)
+            self._leave_for_later(repeat)
             if name in self._open and name in self._errors:
                 self._close(name)
         return ()
+
+    def _leave_for_later(self, repeat: Repeat) -> None:
+        """Postpone a case that a GPU did not hold beside others which are recorded too."""
+        name = _id(repeat)
+        if isinstance(self._errors.get(name), GpuOutOfMemory) and self._recorded_beside(name):
+            del self._errors[name]
+            self._crowded_out.append(name)
+            self.tell(f"{_title(repeat)}: left for later, since a GPU did not hold it beside other cases")
+
+    def _recorded_beside(self, name: str) -> set[str]:
+        """Open cases apart from one, and from a baseline that is timed for ratios alone."""
+        return self._open.keys() - {name, None if self.beside is None else _id(self.beside)}
 
     def _opened(self, repeat: Repeat) -> None:
         case = OpenCase(self.cluster, repeat, self.measure, self.timeouts)
@@ -141,6 +157,8 @@ class Block:
         was_lost, self._has_lost = self._has_lost, self._has_lost or isinstance(error, _LOST)
         if name in self._notes or of_faults(error, faults) is not error or error.kind == NO_DEVICE:
             return None
+        if isinstance(error, GpuOutOfMemory):
+            return self._without_baseline_beside(name)
         if error.kind == REFUSED_STEP:
             return "since TensorFlow by chance took a step for one before"
         if name == self.baseline:
@@ -148,6 +166,14 @@ class Block:
         if was_lost and isinstance(error, _LOST):
             return f"after a worker was lost: {first_line(str(error))}"
         return None
+
+    def _without_baseline_beside(self, name: str) -> str | None:
+        """Close the baseline if it alone is open beside a case that a GPU did not hold; None if it is not."""
+        beside = None if self.beside is None else _id(self.beside)
+        if beside not in self._open or beside == name or self._recorded_beside(name):
+            return None
+        self._close(beside)
+        return "since a GPU did not hold it beside the baseline"
 
     def _take_rounds(self, seed: str) -> None:
         names = list(self._open)
@@ -185,6 +211,7 @@ class Block:
         self._close(name)
         why = self._why_again(case.repeat, error)
         if why is None:
+            self._leave_for_later(case.repeat)
             return
         del self._errors[name]
         self._try(name, partial(self._open_again, case.repeat, why))

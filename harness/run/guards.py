@@ -62,7 +62,7 @@ def of_batch(error: CaseError, workload: str, batch_size: int) -> CaseError:
     """
     if not isinstance(error, JobOutOfMemory) or error.field is not None:
         return error
-    named = JobOutOfMemory(
+    named = type(error)(
         error.kind,
         f"must be as many examples as memory holds, got {batch_size}: {error.message}",
         stage=error.stage,

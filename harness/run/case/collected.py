@@ -1,5 +1,6 @@
 """What is asked of a case's workers once its last window is timed."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from harness.equivalence.yardstick import Array
@@ -8,7 +9,7 @@ from harness.measure.timeouts import USUAL, Timeouts
 from harness.provision.protocols import ProcessSet
 from harness.records.facts.resharding import Resharding
 from harness.records.facts.robustness import Aggregated
-from harness.worker.counters.memory import memory_left_bytes
+from harness.worker.counters.memory import memory_left
 from harness.worker.jobs import training
 from harness.worker.jobs.afterwards import aggregation
 from harness.worker.jobs.afterwards.codec_time import codec_seconds
@@ -124,11 +125,13 @@ def last_values(processes: ProcessSet, step: StepSummary, timeouts: Timeouts) ->
     return {name: value for name, value in values_of(gathered).items() if name in shared}
 
 
-def least_memory_left_bytes(processes: ProcessSet, timeouts: Timeouts) -> int | None:
-    """Memory that the worker with the least of it can still give; None where none tells."""
+def memory_left_bytes(processes: ProcessSet, timeouts: Timeouts) -> Mapping[str, int]:
+    """Memory that can still be given: by the worker with the least of it, and by each GPU, by its UUID."""
     args = [()] * len(processes.pids)
-    left = processes.call(memory_left_bytes, args, timeout_s=timeouts.setup_s, stage="collect")
-    return min((n_bytes for n_bytes in left if n_bytes is not None), default=None)
+    left: dict[str, int] = {}
+    for known in processes.call(memory_left, args, timeout_s=timeouts.setup_s, stage="collect"):
+        left |= {place: min(n_bytes, left.get(place, n_bytes)) for place, n_bytes in known.items()}
+    return left
 
 
 def compiled_notes(processes: ProcessSet, period: int, timeouts: Timeouts) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """One case on fresh processes of its own: opened, checked, warmed up, timed in windows."""
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -21,7 +22,7 @@ from harness.run.case.collected import (
     aggregated,
     compiled_notes,
     last_values,
-    least_memory_left_bytes,
+    memory_left_bytes,
     resharding,
     slowest_codec_s,
     update_notes,
@@ -137,13 +138,13 @@ class OpenCase:
             resident_bytes=self._meter.resident_bytes,
         )
 
-    def memory_left_bytes(self) -> int | None:
-        """Memory that the worker with the least of it can still give; None where none tells.
+    def memory_left_bytes(self) -> Mapping[str, int]:
+        """Memory that its workers can still give; see `harness.run.case.collected.memory_left_bytes`.
 
         Raises:
             CaseError: it failed.
         """
-        return least_memory_left_bytes(self._processes, self._limits)
+        return memory_left_bytes(self._processes, self._limits)
 
     def finish(self) -> CaseRun:
         """Look at all that can be seen after the last window.

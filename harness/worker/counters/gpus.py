@@ -132,6 +132,22 @@ def gpu_facts() -> tuple[GpuFacts, ...] | None:
     )
 
 
+def gpu_memory_left_bytes() -> dict[str, int]:
+    """UUID of each GPU of this process → memory that nobody holds; nothing where the driver does not tell."""
+    visible = _visible()
+    if visible is None:
+        return {}
+    try:
+        import pynvml as nvml
+
+        return {
+            uuid: int(nvml.nvmlDeviceGetMemoryInfo(device, version=nvml.nvmlMemory_v2).free)
+            for _, uuid, device in _devices(visible)
+        }
+    except Exception:  # noqa: BLE001 - whatever a missing or broken binding raises, readings have the reason
+        return {}
+
+
 def _visible() -> str | None:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return None if visible in (None, "", "-1") else visible

@@ -1,7 +1,8 @@
-"""Memory that a worker could still take."""
+"""Memory that a worker could still take, of its host and of its GPUs."""
 
 from pathlib import Path
 
+from harness.worker.counters.gpus import gpu_memory_left_bytes
 from harness.worker.process.job import JobState
 from harness.worker.process.os_process import available_memory_bytes
 
@@ -21,6 +22,12 @@ def memory_left_bytes(state: JobState) -> int | None:
     del state
     known = (available_memory_bytes(), *(_left_in_group(*paths) for paths in _MEMORY_USE))
     return min((n_bytes for n_bytes in known if n_bytes is not None), default=None)
+
+
+def memory_left(state: JobState) -> dict[str, int]:
+    """Bytes that the host and each GPU of this process leave, by `host` and UUID; those that are known."""
+    host_bytes = memory_left_bytes(state)
+    return ({} if host_bytes is None else {"host": host_bytes}) | gpu_memory_left_bytes()
 
 
 def _left_in_group(limit: str, use: str, statistics: str) -> int | None:

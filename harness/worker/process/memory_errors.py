@@ -1,6 +1,7 @@
 """Errors of jobs that were refused memory, as Python, NumPy, the kernel and TensorFlow tell of it."""
 
 import errno
+import math
 import re
 
 from harness.errors import causes
@@ -8,6 +9,16 @@ from harness.errors import causes
 _OF_TENSORFLOW = "ResourceExhaustedError"
 # TensorFlow says the same of messages that are too long, and of files that are too many.
 _MEMORY = re.compile(r"\bOOM\b|out of memory|allocat|MemoryError", re.IGNORECASE)
+# TensorFlow's other errors for want of a GPU's memory: of the driver, of CUDA's libraries, of a copy there.
+_OF_CUDA = re.compile(
+    "CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|CU(?:BLAS|DNN|SOLVER|SPARSE|FFT)_STATUS_ALLOC_FAILED"
+    "|Dst tensor is not initialized"
+)
+_OF_XLA = re.compile(r"while trying to allocate ([\d.]+) ?(bytes|[KMGT]iB)")
+_ALLOCATOR = re.compile(r"by allocator (?:GPU_(\d+)_)?")
+_TENSOR = re.compile(r"tensor with shape ?\[([\d,]*)\] and type (\w+)")
+_GPU = re.compile(r"\bGPU:\d+")
+_TYPE_BYTES = {"half": 2, "bfloat16": 2, "float": 4, "double": 8, "complex64": 8, "complex128": 16, "bool": 1}
 
 
 def refused_memory(error: BaseException) -> BaseException | None:
@@ -15,9 +26,40 @@ def refused_memory(error: BaseException) -> BaseException | None:
     return next((cause for cause in causes(error) if _is_refusal(cause)), None)
 
 
+def refusing_gpu(message: str) -> str | None:
+    """The GPU whose memory a refusal of TensorFlow's was for, `GPU:0`; None where it was the host's.
+
+    Source:
+        messages of TensorFlow's op_kernel.cc (a tensor and its allocator), gpu_util.cc (a copy) and of XLA.
+    """
+    allocator = _ALLOCATOR.search(message)
+    if allocator is not None:
+        return None if allocator[1] is None else f"GPU:{allocator[1]}"
+    named = _GPU.search(message)
+    if named is not None:
+        return named[0]
+    return "a GPU" if _OF_CUDA.search(message) or _OF_XLA.search(message) else None
+
+
+def refused_bytes(message: str) -> int | None:
+    """Bytes that a refusal of TensorFlow's was for; None where it does not say."""
+    tensor, of_xla = _TENSOR.search(message), _OF_XLA.search(message)
+    if of_xla is not None:
+        return int(
+            float(of_xla[1]) * (1 if of_xla[2] == "bytes" else 1024 ** (1 + "KMGT".index(of_xla[2][0])))
+        )
+    if tensor is None:
+        return None
+    bits = re.search(r"\d+$", tensor[2])
+    of_type = _TYPE_BYTES.get(tensor[2]) or (int(bits[0]) // 8 if bits else None)
+    return None if of_type is None else of_type * math.prod(map(int, filter(None, tensor[1].split(","))))
+
+
 def _is_refusal(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
-    # By its name, since this process may not have imported TensorFlow.
-    of_tensorflow = any(kind.__name__ == _OF_TENSORFLOW for kind in type(error).__mro__)
-    return isinstance(error, MemoryError) or (of_tensorflow and bool(_MEMORY.search(str(error))))
+    # By their names, since this process may not have imported TensorFlow.
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    if isinstance(error, MemoryError) or (_OF_TENSORFLOW in kinds and _MEMORY.search(str(error))):
+        return True
+    return "OpError" in kinds and bool(_OF_CUDA.search(str(error)))

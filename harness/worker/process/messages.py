@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from harness.errors import CaseError, HarnessError, UsageError
 from harness.worker.process.job import Args, Job, Result
-from harness.worker.process.memory_errors import refused_memory
+from harness.worker.process.memory_errors import refused_bytes, refused_memory, refusing_gpu
 from harness.worker.process.network_errors import way_out_offline
 from strategies.user_errors import line_of_error
 
@@ -22,6 +22,7 @@ class JobError:
         type: the exception's class name. kind, stage: of a `CaseError`, None for any other exception.
         usage: whether it says that a user's file or option cannot be used; `field` names which.
         is_out_of_memory: the job asked for memory and was refused it; type and message are the refusal's.
+        gpu: whose memory it was, `GPU:0`; None where it was the host's. refused_bytes: None if unknown.
         line: of a user's file, such as `model.py:12`, that it came of; empty where there is none.
     """
 
@@ -33,6 +34,8 @@ class JobError:
     usage: bool = False
     field: str | None = None
     is_out_of_memory: bool = False
+    gpu: str | None = None
+    refused_bytes: int | None = None
     line: str = ""
 
     @staticmethod
@@ -57,6 +60,8 @@ class JobError:
             usage=usage,
             field=error.field if isinstance(error, HarnessError) else None,
             is_out_of_memory=refused is not None,
+            gpu=None if refused is None else refusing_gpu(str(refused)),
+            refused_bytes=None if refused is None else refused_bytes(str(refused)),
             line=line_of_error(error),
         )
 

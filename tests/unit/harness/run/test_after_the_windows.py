@@ -10,7 +10,7 @@ from harness.errors import CaseError
 from harness.experiment.spec import Measure
 from harness.measure.timeouts import USUAL
 from harness.provision.failures import WorkerDied
-from harness.run.case.collected import slowest_codec_s
+from harness.run.case.collected import memory_left_bytes, slowest_codec_s
 from harness.run.case.open_case import OpenCase
 from strategies.plan.faults import Fault
 
@@ -24,6 +24,13 @@ def test_an_encoding_that_cannot_be_timed_is_a_note() -> None:
     seconds, notes = slowest_codec_s(cast("Any", processes), cast("Any", plan), USUAL)
     assert seconds is None
     assert notes == ("encoding was not timed by itself: worker 1: process ended by SIGKILL",)
+
+
+def test_memory_that_is_left_is_the_hosts_with_the_least_and_each_gpus() -> None:
+    known = [{"host": 5, "GPU-0": 8}, {"host": 3, "GPU-1": 7}, {}]
+    processes = SimpleNamespace(pids=(1, 2, 3), call=lambda *_, **__: known)
+    left = memory_left_bytes(cast("Any", processes), USUAL)
+    assert left == {"host": 3, "GPU-0": 8, "GPU-1": 7}
 
 
 def opened_case(faults: Sequence[Fault] = ()) -> OpenCase:

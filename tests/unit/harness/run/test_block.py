@@ -20,6 +20,10 @@ SEEN_TWICE = (
     "From /job:worker/replica:0/task:0:\nThe same RunGraph (Worker) request was received twice. "
     "step_id: 71 request_id: 42"
 )
+OOM_ON_GPU = (
+    "OOM when allocating tensor with shape[8,8] and type float on "
+    "/job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc"
+)
 MEASURE = Measure(warmup_steps=0, steps=40, repeats=1, interleave=True, seed=0, batch="global", rounds=4)
 RUN = CaseRun(measurement=cast("Any", SimpleNamespace(n_steps=48)), opened=(), equivalence=None)
 
@@ -33,10 +37,19 @@ def died() -> CaseError:
     return WorkerDied("worker-died", "worker 1 died", stage="run")
 
 
+def crowded() -> CaseError:
+    failed = JobError.of(ResourceExhaustedError(OOM_ON_GPU))
+    return job_failed(failed, Awaited(worker=0, what="run_steps", waited_s=1.0, log=None, stage="run"))
+
+
+class ResourceExhaustedError(Exception):
+    """Named as TensorFlow's, of which no more is looked at."""
+
+
 class Cases:
     """Stands in for `OpenCase`: each call of a case takes the next thing that the test has for it."""
 
-    def __init__(self, left_bytes: Sequence[int] = ()) -> None:
+    def __init__(self, left_bytes: Sequence[dict[str, int]] = ()) -> None:
         self.windows: dict[str, list[float | Exception]] = {}
         self.opens: dict[str, list[Exception]] = {}
         self.log: list[tuple[str, str]] = []
@@ -52,7 +65,7 @@ class Cases:
             window=lambda: self._window(name),
             finish=lambda: RUN,
             discard_windows=lambda n_windows=None: self.log.append(("discard", name)),
-            memory_left_bytes=lambda: self.left_bytes.pop(0) if self.left_bytes else None,
+            memory_left_bytes=lambda: self.left_bytes.pop(0) if self.left_bytes else {},
             require_saved=lambda: None,
             close=lambda: self.alive.discard(name),
         )
@@ -210,13 +223,58 @@ def test_a_case_that_is_refused_twice_fails(cases: Cases) -> None:
     assert run("a", "b").errors["a"].kind == REFUSED_STEP
 
 
-def test_what_memory_does_not_hold_is_left_for_later(cases: Cases) -> None:
-    cases.left_bytes = [10_000, 6_000, 1_000]
+@pytest.mark.parametrize("place", ["host", "GPU-0"])
+def test_what_memory_does_not_hold_is_left_for_later(cases: Cases, place: str) -> None:
+    roomy = {"host": 10**9, "GPU-0": 10**9}
+    cases.left_bytes = [roomy | {place: n_bytes} for n_bytes in (10_000, 6_000, 1_000)]
     results = run("a", "b", "c", "d", baseline="c")
     assert list(results.runs) == ["c", "a"]
     assert results.postponed == ("b", "d")
-    cases.left_bytes = [100_000, 90_000, 80_000, 70_000]
+    cases.left_bytes = [roomy | {place: n_bytes} for n_bytes in (100_000, 90_000, 80_000, 70_000)]
     assert run("a", "b", "c", "d").postponed == ()
+
+
+def test_gpus_of_different_workers_are_looked_at_apart(cases: Cases) -> None:
+    """A case of one worker has another GPU than the next one."""
+    cases.left_bytes = [{"GPU-0": 9_000}, {"GPU-1": 1_000}, {"GPU-0": 8_000, "GPU-1": 1_000}]
+    assert run("a", "b", "c").postponed == ()
+
+
+@pytest.mark.parametrize("when", ["open", "window"])
+def test_what_a_gpu_does_not_hold_beside_others_is_left_for_later(cases: Cases, when: str) -> None:
+    (cases.opens if when == "open" else cases.windows)["b"] = [crowded()]  # type: ignore[index]
+    told: list[str] = []
+    results = run("a", "b", "c", baseline="a", tell=told.append)
+    assert (set(results.runs), results.errors, results.postponed) == ({"a", "c"}, {}, ("b",))
+    assert told == ["w b 2x1: left for later, since a GPU did not hold it beside other cases"]
+    assert len(rounds_of(results, "c").step_s) == MEASURE.rounds
+    assert cases.alive == set()
+
+
+@pytest.mark.parametrize("when", ["open", "window"])
+def test_what_a_gpu_does_not_hold_beside_the_baseline_is_measured_alone(cases: Cases, when: str) -> None:
+    (cases.opens if when == "open" else cases.windows)["b"] = [crowded()]  # type: ignore[index]
+    results = run("b", beside="s")
+    assert (set(results.runs), results.errors, results.postponed) == ({"b"}, {}, ())
+    (note,) = results.runs["b"].notes
+    assert note == "run again on fresh processes, since a GPU did not hold it beside the baseline"
+    rounds = rounds_of(results, "b")
+    assert (len(rounds.step_s), rounds.baseline_step_s) == (MEASURE.rounds, ())
+
+
+@pytest.mark.parametrize("beside", [None, "s"])
+def test_what_a_gpu_does_not_hold_alone_fails(cases: Cases, beside: str | None) -> None:
+    cases.opens["a"] = [crowded(), crowded()]
+    results = run("a", beside=beside)
+    assert {name: error.kind for name, error in results.errors.items()} == {"a": "out-of-memory"}
+    assert results.postponed == ()
+
+
+def test_a_case_that_a_gpu_does_not_hold_leaves_the_others(cases: Cases) -> None:
+    """The first of all has the GPU to itself, so that it fails for good."""
+    cases.opens["a"] = [crowded()]
+    results = run("a", "b", "c")
+    assert (set(results.errors), set(results.runs)) == ({"a"}, {"b", "c"})
 
 
 def test_a_baseline_beside_a_block_is_timed_and_has_no_result_there(cases: Cases) -> None:

@@ -19,7 +19,7 @@ from harness.measure.core_use import core_use, stability
 from harness.records.facts.circumstances import GpuFacts
 from harness.records.facts.costs import GpuUse
 from harness.records.facts.stability import Stability
-from harness.worker.counters import gpus
+from harness.worker.counters import gpus, memory
 from harness.worker.counters.cores import CoreReading
 from harness.worker.counters.energy import EnergyReading
 from harness.worker.counters.gpus import GpuReading, GpuReadings, gpu_facts, read_gpus
@@ -113,7 +113,9 @@ class Driver:
             nvmlDeviceGetCurrentClocksThrottleReasons=lambda _: self.answer("old reasons", self.bits),
             nvmlDeviceGetComputeRunningProcesses=lambda _: self.processes("computing", self.computing),
             nvmlDeviceGetGraphicsRunningProcesses=lambda _: self.processes("drawing", self.drawing),
-            nvmlDeviceGetMemoryInfo=lambda _, version: SimpleNamespace(used=self.used_bytes),
+            nvmlDeviceGetMemoryInfo=lambda _, version: self.answer(
+                "memory", SimpleNamespace(used=self.used_bytes, free=(80 << 30) - self.used_bytes)
+            ),
             nvmlDeviceGetProcessUtilization=lambda *_: self.answer("utilization", utilization()),
             nvmlDeviceGetFieldValues=self.field_values,
         )
@@ -589,3 +591,19 @@ def test_throttled_gpus_are_graded_as_throttled_cores(
     assert found.throttled_gpu == pytest.approx(share)
     assert (found.gpu_slowdowns, found.grade) == (slowdowns, grade)
     assert (found.gpu_sm_mhz, found.gpu_memory_mhz, found.why_no_gpu) == (1500.0, 2619.0, {})
+
+
+def test_memory_that_is_left_is_known_by_gpu_and_beside_the_hosts(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uuid = read_one().uuid
+    assert gpus.gpu_memory_left_bytes() == {uuid: 77 << 30}
+    monkeypatch.setattr(memory, "memory_left_bytes", lambda _: None)
+    assert memory.memory_left(JobState()) == {uuid: 77 << 30}
+    monkeypatch.setattr(memory, "memory_left_bytes", lambda _: 5)
+    assert memory.memory_left(JobState()) == {"host": 5, uuid: 77 << 30}
+    driver.is_lost = True
+    gpus._devices.cache_clear()
+    assert gpus.gpu_memory_left_bytes() == {}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert memory.memory_left(JobState()) == {"host": 5}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.errors import CaseError, UsageError
-from harness.provision.failures import Awaited, job_failed
+from harness.provision.failures import Awaited, GpuOutOfMemory, JobOutOfMemory, job_failed
 from harness.run.guards import naming_batch, of_batch
 from harness.worker.process.messages import JobError
 
@@ -106,3 +106,63 @@ def test_other_failures_keep_their_kind(error: Exception, kind: str) -> None:
     failed = job_failed(JobError.of(error), AWAITED)
     assert failed.kind == kind
     assert of_batch(failed, "w", 8) is failed
+
+
+class OpError(Exception):
+    """Named as the base of TensorFlow's errors."""
+
+
+class InternalError(OpError):
+    """Named as TensorFlow's."""
+
+
+ON_GPU = (
+    "Graph execution error:\n\nOOM when allocating tensor with shape[4096,64,112,112] and type {type} on "
+    "/job:worker/replica:0/task:0/device:GPU:1 by allocator GPU_1_bfc"
+)
+OF_XLA = "Out of memory while trying to allocate {}. [Op:__inference_step_12]"
+TO_GPU = (
+    "Failed copying input tensor from /job:localhost/replica:0/task:0/device:CPU:0 to "
+    "/job:localhost/replica:0/task:0/device:GPU:0 in order to run _EagerConst: Dst tensor is not initialized."
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "asked"),
+    [
+        (ResourceExhaustedError(ON_GPU.format(type="float")), "13.2 GB of the memory of GPU:1"),
+        (ResourceExhaustedError(ON_GPU.format(type="bfloat16")), "6.58 GB of the memory of GPU:1"),
+        (ResourceExhaustedError(ON_GPU.format(type="int64")), "26.3 GB of the memory of GPU:1"),
+        (ResourceExhaustedError(ON_GPU.format(type="variant")), "the memory of GPU:1"),
+        (ResourceExhaustedError(OF_XLA.format("33762398024 bytes")), "33.8 GB of the memory of a GPU"),
+        (ResourceExhaustedError(OF_XLA.format("8.00GiB")), "8.59 GB of the memory of a GPU"),
+        (InternalError(TO_GPU), "the memory of GPU:0"),
+        (InternalError("cudaSetDevice() failed: CUDA_ERROR_OUT_OF_MEMORY"), "the memory of a GPU"),
+        (InternalError("failed to create handle: CUBLAS_STATUS_ALLOC_FAILED"), "the memory of a GPU"),
+    ],
+)
+def test_a_gpu_that_refused_memory_is_named_with_what_was_asked_for(error: Exception, asked: str) -> None:
+    failed = of_batch(job_failed(JobError.of(error), AWAITED), "w", 4096)
+    assert (type(failed), failed.kind, failed.field) == (GpuOutOfMemory, "out-of-memory", "w.batch_size")
+    text = str(failed)
+    assert f"got 4096: worker 1: stage_batches was refused {asked} (" in text
+    assert text.endswith(
+        "; lower batch_size, or set accumulate=2 for micro-batches where the strategy has it"
+    )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ResourceExhaustedError(OOM.replace("allocator cpu", "allocator gpu_host_bfc")),
+        ResourceExhaustedError(OOM),
+        MemoryError("of NumPy"),
+    ],
+)
+def test_memory_of_the_host_is_no_gpus(error: Exception) -> None:
+    assert type(job_failed(JobError.of(error), AWAITED)) is JobOutOfMemory
+
+
+def test_an_error_of_cuda_that_is_about_something_else_is_no_refusal() -> None:
+    error = InternalError("CUDA_ERROR_ILLEGAL_ADDRESS on GPU:0")
+    assert job_failed(JobError.of(error), AWAITED).kind == "worker-error"
