@@ -48,13 +48,15 @@ def time_split_of(records: Sequence[Record]) -> TimeSplit | None:
         compute_s=_mean([fmean(step.compute_s) for step in steps]),
         transfer_s=_mean([fmean(step.transfer_s) for step in steps]),
         wait_s=_mean([fmean(step.wait_s) for step in steps]),
-        rest_s=_mean([fmean(map(_rest_s, s.step_s, s.compute_s, s.transfer_s, s.wait_s)) for s in steps]),
+        rest_s=_mean([_rest_s(step) for step in steps]),
         receiving_s=_mean([fmean(step.receiving_s) for step in steps]),
         hidden_share=mean_of([_hidden_share(step) for step in steps]),
         received_bytes=mean_of(received),
         n_transfers=mean_of([None if step.n_transfers is None else sum(step.n_transfers) for step in steps]),
         algorithm_bytes_per_s=mean_of([_bandwidth(r.gradient_bytes, step) for r, step in traced]),
         bus_bytes_per_s=mean_of([_bandwidth(_busiest_bytes(r), step) for r, step in traced]),
+        copy_s=mean_of([fmean(step.copy_s) for step in steps if step.copy_s]),
+        host_s=mean_of([fmean(step.host_s) for step in steps if step.host_s]),
     )
 
 
@@ -76,19 +78,21 @@ def _busiest_bytes(record: Record) -> float | None:
 
 
 def _hidden_share(step: TracedTimes) -> float | None:
-    """Share of all transfer that went on while the worker computed; None where nothing was transferred."""
+    """Share of transfer from others that went on while the worker computed; None where there was none."""
     in_all_s = sum(step.receiving_s)
-    return None if in_all_s <= 0 else 1.0 - sum(step.transfer_s) / in_all_s
+    return None if in_all_s <= 0 else 1.0 - (sum(step.transfer_s) - sum(step.copy_s or ())) / in_all_s
 
 
-def _rest_s(step_s: float, *parts_s: float) -> float:
-    return step_s - sum(parts_s)
+def _rest_s(step: TracedTimes) -> float:
+    """Mean over workers of what is none of a step's parts."""
+    parts = (step.compute_s, step.transfer_s, step.host_s or (), step.wait_s)
+    return (sum(step.step_s) - sum(map(sum, parts))) / len(step.step_s)
 
 
 def _is_whole(step: TracedTimes) -> bool:
     n_workers = len(step.step_s)
-    split = (step.compute_s, step.transfer_s, step.wait_s, step.receiving_s)
-    return n_workers > 0 and all(len(seconds) == n_workers for seconds in split)
+    split = (step.compute_s, step.transfer_s, step.wait_s, step.receiving_s, step.copy_s, step.host_s)
+    return n_workers > 0 and all(seconds is None or len(seconds) == n_workers for seconds in split)
 
 
 def _mean(values: Sequence[float]) -> Mean:

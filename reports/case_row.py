@@ -78,6 +78,7 @@ def case_row(
         input_s=mean_of([wait.mean for wait in waits]),
         input_share=mean_of([wait.share for wait in waits]),
         input_bound=any(wait.bound for wait in waits),
+        host_bound=any(r.traced_step.host_bound for r in usable if r.traced_step),
         time_split=time_split_of(usable),
         predicted_step_s=mean_of([predicted_step_s(r) for r in usable]),
         step_over_predicted=mean_of(

@@ -24,13 +24,14 @@ WORDS: dict[MarkKind, str] = {
 }
 
 INPUT_BOUND = "input-bound"
+HOST_BOUND = "host-bound"
 _N_NAMED = 3
 
 
 def mark_words(row: Row) -> str:
-    """The mark of a row in words, and whether its input hides how fast it is."""
-    words = WORDS[row.mark.kind]
-    return f"{words}, {INPUT_BOUND}" if row.input_bound else words
+    """The mark of a row in words, and whether its input or its GPUs' host hides how fast it is."""
+    bounds = ((INPUT_BOUND, row.input_bound), (HOST_BOUND, row.host_bound))
+    return ", ".join([WORDS[row.mark.kind], *(name for name, is_bound in bounds if is_bound)])
 
 
 def mark_of(records: Sequence[Record]) -> Mark:

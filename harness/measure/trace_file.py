@@ -17,6 +17,8 @@ def trace_document(title: str, traces: Sequence[WorkerTrace]) -> dict[str, JsonV
 
     Where there are more than `MAX_EVENTS` events the longest are kept, and the file says so.
 
+    Args:
+        traces: by task, as `together` leaves them.
     Source:
         Trace Event Format (the Catapult project), "complete" and "metadata" events.
     """
@@ -78,7 +80,7 @@ def _named(what: str, task: int, thread: int, name: str) -> JsonValue:
 
 
 def _complete(event: TraceEvent, task: int, thread: int, origin_s: float) -> JsonValue:
-    args: dict[str, JsonValue] = {"op": event.op}
+    args: dict[str, JsonValue] = {"op": event.op[:_NAME_LENGTH]}
     if event.n_bytes is not None:
         args["bytes"] = event.n_bytes
     return {

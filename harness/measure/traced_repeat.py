@@ -1,8 +1,7 @@
 """Traces one step of a case on all workers, after everything that is measured."""
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.canonical import JsonValue
 from harness.errors import NO_DEVICE, CaseError
@@ -12,9 +11,19 @@ from harness.measure.trace_file import trace_document
 from harness.provision.protocols import ProcessSet
 from harness.records.facts.costs import TracedTimes
 from harness.worker.jobs.profile_step import trace_step
-from harness.worker.tracing.step_trace import WorkerTrace, doubts, summary, together
+from harness.worker.tracing.step_trace import (
+    GPU_DEVICE,
+    WorkerTrace,
+    doubts,
+    sees_no_kernels,
+    summary,
+    together,
+)
 
-_GPU = re.compile(r"/job:(\w+)/replica:0/task:(\d+)/(device:GPU:\d+)$")
+_NO_KERNELS = (
+    "no traced step: TensorFlow traced operations on GPUs and none of their kernels; see that it can load "
+    "CUDA's libcupti and that no other profiler uses the GPU"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,7 +31,8 @@ class Traced:
     """A traced step.
 
     Attributes:
-        step: where its time went. document: for `trace.json`. Both None where there is no trace.
+        step: where its time went; None where that is not known.
+        document: for `trace.json`; None where there is no trace.
         note: what a record should say about the trace.
     """
 
@@ -71,11 +81,17 @@ def traced(
     if len(traces) < len(answers):
         return Traced(note="no traced step: updates passed it by before all workers had made it")
     _require_on_gpus(traces, gpus_per_worker)
-    return Traced(
-        step=summary(traces),
-        document=trace_document(title, traces),
-        note=doubts(traces),
+    document = trace_document(title, traces)
+    if sees_no_kernels(traces):
+        return Traced(document=document, note=_NO_KERNELS)
+    step = summary(traces)
+    step = replace(step, host_bound=step.is_host_bound(measured.step_s.p50))
+    bound = (
+        f"host-bound: kernels ran {100 * step.compute_share:.0f} % of the traced step; the host launches "
+        "them too slowly - raise batch_size or cluster.cores_per_worker, or try measure.xla"
     )
+    notes = (bound if step.host_bound else None, doubts(traces))
+    return Traced(step=step, document=document, note="; ".join(filter(None, notes)) or None)
 
 
 def _require_on_gpus(traces: Sequence[WorkerTrace], gpus_per_worker: Sequence[int]) -> None:
@@ -83,7 +99,7 @@ def _require_on_gpus(traces: Sequence[WorkerTrace], gpus_per_worker: Sequence[in
     seen = [
         (worker, *gpu.groups())
         for worker, trace in enumerate(traces)
-        for gpu in map(_GPU.match, trace.devices)
+        for gpu in map(GPU_DEVICE.match, trace.devices)
         if gpu is not None
     ]
     # A session on devices of its own is its job's only task.

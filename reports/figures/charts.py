@@ -83,7 +83,7 @@ def time_split(comparison: Comparison) -> BarChart | None:
 
 
 def traced_split(comparison: Comparison) -> BarChart | None:
-    """A traced step as computing, transfer, waiting and rest; None where no step was traced."""
+    """A traced step as computing, transfer, host, waiting and rest; None where no step was traced."""
     rows = [(row, row.time_split) for row in comparison.rows if row.time_split is not None]
     if not rows:
         return None
@@ -205,11 +205,14 @@ def _traced_lane(row: Row, split: TimeSplit) -> Lane:
     parts = (
         ("compute", "computing", split.compute_s),
         ("transfer", "transfer", split.transfer_s),
+        ("host", "host", split.host_s),
         ("wait", "waiting for workers", split.wait_s),
         ("rest", "rest", split.rest_s),
     )
     bars, start = [], 0.0
     for kind, name, mean in parts:
+        if mean is None:
+            continue
         tip = f"{row.strategy}: {name} {seconds(mean.value)}, {spread_of(mean, unit='seconds')}"
         bars.append(Bar(kind=kind, start=start, end=start + mean.value, tip=tip))
         start += mean.value

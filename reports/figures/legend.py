@@ -41,6 +41,7 @@ KINDS: dict[str, tuple[Literal["bar", "outline"], str, str]] = {
     "exposed": ("bar", "amber", "exposed communication: step time minus the control's"),
     "unsplit": ("bar", "grey", "not split"),
     "transfer": ("bar", "amber", "transfer"),
+    "host": ("bar", "vermilion", "host: launching kernels, and what it runs itself"),
     "wait": ("bar", "purple", "waiting for workers"),
     "rest": ("bar", "grey", "rest"),
     "resident": ("bar", "sky", "peak resident memory of the largest worker"),

@@ -139,6 +139,7 @@ _FIRST: Iterable[_Column] = (
     _mean("input_s", lambda row: row.input_s),
     _mean("input_share", lambda row: row.input_share),
     _row("input_bound", lambda row: row.input_bound),
+    _row("host_bound", lambda row: row.host_bound),
     *(_split(item.name) for item in dataclasses.fields(TimeSplit)),
     _mean("codec_s", lambda row: row.codec_s),
     _mean("rule_s", lambda row: row.rule.rule_s if row.rule else None),

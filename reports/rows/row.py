@@ -54,9 +54,10 @@ class StepSeries:
 class TimeSplit:
     """Where the time of a traced step went, mean over its workers; bytes of all workers together.
 
-    Every moment counts once, as the first of computing, transfer, waiting and rest that it is;
-    `receiving_s` is transfer beside computing too, and `hidden_share` the part of it that is. `n_transfers`
-    of all workers together. Bytes per second of the transfer, of the worker that is longest at it:
+    Every moment counts once, as the first of computing, transfer, host, waiting and rest that it is;
+    `receiving_s` is transfer from others beside computing too, and `hidden_share` the part of it that is.
+    `copy_s`, the part of the transfer within workers, and `host_s` are None without GPUs. `n_transfers` of
+    all workers together. Bytes per second of the transfer, of the worker that is longest at it:
     `algorithm_bytes_per_s` of one replica's gradients, `bus_bytes_per_s` of what its busiest link carries one
     way, as the NCCL tests define both.
     """
@@ -72,6 +73,8 @@ class TimeSplit:
     n_transfers: Mean | None
     algorithm_bytes_per_s: Mean | None
     bus_bytes_per_s: Mean | None
+    copy_s: Mean | None
+    host_s: Mean | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +120,8 @@ class Row:
     Rates are examples per second, times seconds, bytes per step summed over all workers. `rate` comes from
     the median step of each repeat, `window_rate` from the wall time of all timed windows. `notes` are
     what the records themselves say, each once. `input_s` is what a step waits for its batch of a pipeline,
-    `input_share` the part of the steps' time; `input_bound` where that hides what strategies differ in.
+    `input_share` the part of the steps' time; `input_bound` where that hides what strategies differ in, and
+    `host_bound` where GPUs wait for their host, which hides it too.
     `predicted_step_s` is what computing and the busiest link take, where links are limited and measured.
     `cpu_s` is the processor time of all workers in a step, `package_j` the energy of their
     hosts' sockets in it, `gpu_j` that of their GPUs, of which kernels ran for `gpu_busy` of the time;
@@ -152,6 +156,7 @@ class Row:
     input_s: Mean | None
     input_share: Mean | None
     input_bound: bool
+    host_bound: bool
     predicted_step_s: Mean | None
     step_over_predicted: Mean | None
     time_split: TimeSplit | None

@@ -57,16 +57,18 @@ def trace_table(comparison: Comparison) -> Table | None:
     rows = [(row, row.time_split) for row in comparison.rows if row.time_split is not None]
     if not rows:
         return None
+    on_gpu = any(split.host_s for _, split in rows)
     return table_of(
         "Where one traced step's time goes, mean over workers: each moment counts once, as the first of "
-        "computing, transfer, waiting and rest that it is; bandwidth is one replica's gradients, or what the "
-        "busiest link carries one way, ÷ transfer in all of the worker that takes longest; mean and range "
-        "over repeats",
+        f"computing, transfer, {'host, ' if on_gpu else ''}waiting and rest that it is; bandwidth is one "
+        "replica's gradients, or what the busiest link carries one way, ÷ transfer in all of the worker that "
+        "takes longest; mean and range over repeats",
         (
             "strategy",
             "traced step",
             "computing",
             "transfer",
+            *(("copies in it", "host") if on_gpu else ()),
             "waiting for workers",
             "rest",
             "transfer in all",
@@ -75,7 +77,7 @@ def trace_table(comparison: Comparison) -> Table | None:
             "algorithm bandwidth",
             "bus bandwidth",
         ),
-        [_trace_cells(row, split) for row, split in rows],
+        [_trace_cells(row, split, on_gpu=on_gpu) for row, split in rows],
     )
 
 
@@ -111,17 +113,20 @@ def _input_cell(row: Row) -> Cell:
     return Cell(text=cell.text, note=note, value=cell.value)
 
 
-def _trace_cells(row: Row, split: TimeSplit) -> tuple[Cell, ...]:
-    def part(mean: Mean) -> Cell:
+def _trace_cells(row: Row, split: TimeSplit, *, on_gpu: bool) -> tuple[Cell, ...]:
+    def part(mean: Mean | None) -> Cell:
+        if mean is None:
+            return Cell(text=MISSING)
         share = f"{100 * mean.value / split.step_s.value:.0f} %, " if split.step_s.value else ""
         note = share + spread_of(mean, unit="seconds")
         return Cell(text=seconds(mean.value), note=note, value=mean.value)
 
-    exclusive = (split.compute_s, split.transfer_s, split.wait_s, split.rest_s)
+    of_host = (split.copy_s, split.host_s) if on_gpu else ()
+    parts = (split.compute_s, split.transfer_s, *of_host, split.wait_s, split.rest_s, split.receiving_s)
     return (
         name_cell(row),
         mean_cell(split.step_s, unit="seconds"),
-        *(part(mean) for mean in (*exclusive, split.receiving_s)),
+        *map(part, parts),
         _share_cell(split.hidden_share),
         mean_cell(split.n_transfers, unit="count"),
         mean_cell(split.algorithm_bytes_per_s, unit="bandwidth"),

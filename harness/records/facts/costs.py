@@ -5,15 +5,25 @@ from dataclasses import dataclass, field
 
 INPUT_BOUND_SHARE = 0.10
 """Of steps' time that goes into waiting for input, from which on a case is bound by it."""
+HOST_BOUND_SHARE = 0.50
+"""Of a traced step on GPUs in which only its host is busy, above which a case is bound by that."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TracedTimes:
     """Where the time of one step went, which was traced after the timed windows; of each worker.
 
-    Every moment counts once: as `compute_s` while any operation computes, else as `transfer_s` while anything
-    is on its way, else as `wait_s` while the worker waits for others; what is left of `step_s` is none of
-    these. `receiving_s` is all the time in which anything was on its way, also beside computing.
+    Every moment counts once: as `compute_s` while any operation computes, else as `transfer_s` while
+    anything is on its way, else as `host_s` while the host of GPUs is busy, else as `wait_s` while the worker
+    waits for others; what is left of `step_s` is none of these. The host comes before waiting because it
+    hides no wait: an operation that waits, for others or for a GPU, does not keep it busy.
+
+    On GPUs, operations compute while their kernels run. `transfer_s` then includes copies from, to and
+    between a worker's GPUs; `copy_s` is the part of it in which nothing else was on its way. `host_s` is the
+    time in which the host runs operations itself or launches kernels. Both are None without GPUs.
+    `host_bound`: the host limits the step, not the GPUs.
+
+    `receiving_s` is all the time in which anything came from others, also beside computing.
     `received_bytes` are those that TensorFlow tells of, not those of the workers' own ring. `n_transfers`
     came from other workers, in a collective or through the workers' ring, one for each tensor or chunk.
     """
@@ -25,6 +35,29 @@ class TracedTimes:
     receiving_s: tuple[float, ...]
     received_bytes: tuple[int, ...] | None = None
     n_transfers: tuple[int, ...] | None = None
+    copy_s: tuple[float, ...] | None = None
+    host_s: tuple[float, ...] | None = None
+    host_bound: bool = False
+
+    @property
+    def compute_share(self) -> float:
+        """Share of the step in which anything computed, mean over workers."""
+        return sum(self.compute_s) / sum(self.step_s)
+
+    def is_host_bound(self, median_s: float | None) -> bool:
+        """Decide between host and GPUs.
+
+        Args:
+            median_s: of a step that is not traced. Tracing slows the host, which does not limit the case if
+                GPUs are busy for most of such a step.
+        """
+        if self.host_s is None or median_s is None:
+            return False
+        busy_s = (sum(self.compute_s) + sum(self.transfer_s)) / len(self.step_s)
+        return (
+            sum(self.host_s) > HOST_BOUND_SHARE * sum(self.step_s)
+            and busy_s < (1 - HOST_BOUND_SHARE) * median_s
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

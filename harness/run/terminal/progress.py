@@ -106,6 +106,8 @@ def _outcome(record: Record) -> str:
     text = f"{_digits(rate)} examples/s, median step {_digits(record.step_s.p50 * 1e3)} ms"
     if record.input_s is not None and record.input_s.bound:
         text += f", input-bound ({record.input_s.share:.0%} of its steps)"
+    if record.traced_step is not None and record.traced_step.host_bound:
+        text += f", host-bound (kernels ran {record.traced_step.compute_share:.0%} of a traced step)"
     if record.equivalence is not None and record.equivalence.checked_in_repeat == record.repeat:
         text += f", {_word(record)}"
         if record.control:

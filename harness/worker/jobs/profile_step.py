@@ -40,7 +40,7 @@ def trace(
         feeds: of two steps or more.
         faults: of this process.
     Returns:
-        the longest events; None where the step passed without this worker.
+        the longest events, those of the host last; None where the step passed without this worker.
     """
     from harness.worker.tracing import trace_events
 
@@ -51,21 +51,23 @@ def trace(
         for feed in before:
             step(feed)
         tracer.begin()
-        begun_s = time.time()
+        begun_ns = time.time_ns()
         step(last)
-    seen = trace_events.operations(tracer.seen, waits=session.waits, calls=session.calls)
-    events = [*trace_events.transfers(tracer.moved), *seen]
+    seen = trace_events.operations(tracer.seen, origin_ns=begun_ns, waits=session.waits, calls=session.calls)
+    events = [*trace_events.transfers(tracer.moved, origin_ns=begun_ns), *seen]
     if not tracer.seen or not events:
         return None
-    kept = heapq.nlargest(MAX_EVENTS, events, key=lambda event: event.end_s - event.start_s)
+    # A kernel is short, and its launch long.
+    kept = heapq.nlargest(MAX_EVENTS, events, key=lambda e: (e.kind != "host", e.end_s - e.start_s))
     # Tracing itself begins before the first operation and ends after the last.
     start_s = min(event.start_s for event in events)
     return WorkerTrace(
         clock=boot_id(),
-        start_s=min(start_s, begun_s) if faults.waited_s else start_s,
+        start_s=min(start_s, 0.0) if faults.waited_s else start_s,
         end_s=max(event.end_s for event in events),
         events=tuple(kept),
         n_left_out=len(events) - len(kept),
         n_transfers=n_transfers(events),
         devices=trace_events.devices(tracer.seen),
+        origin_s=begun_ns / 1e9,
     )

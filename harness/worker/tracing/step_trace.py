@@ -1,13 +1,17 @@
 """Time of one traced step: what each worker saw, put together and split."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.records.facts.costs import TracedTimes
 
-Kind = Literal["compute", "transfer", "wait", "part"]
-_ORDER: tuple[Kind, ...] = ("compute", "transfer", "wait")
+Kind = Literal["compute", "transfer", "copy", "host", "wait", "part"]
+_ORDER: tuple[Kind, ...] = ("compute", "transfer", "copy", "host", "wait")
+GPU_DEVICE = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)/(device:GPU:\d+)$")
+"""Name of a GPU as a device of a task: its job, task and device."""
+_TRACED_GPU = re.compile(r"/device:GPU:\d+$")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -16,9 +20,10 @@ class TraceEvent:
 
     Attributes:
         row: where it ran, such as a device of a task.
-        kind: `compute`; `transfer` from another worker; `wait` for another worker; `part` of another event,
-            or of which others are parts.
-        start_s, end_s: wall clock.
+        kind: `compute`; `transfer` from another worker; `copy` within a worker, from, to or between its GPUs;
+            `host`, of a step on GPUs: what its host runs or launches; `wait` for another worker; `part` of
+            another event, or of which others are parts.
+        start_s, end_s: from the origin of the worker's trace.
         ready_s: of a transfer, when what it fetches was there to be sent, so that the time before is a wait;
             None if that cannot be told.
         group: of a collective, what its members' events have in common; it begins when the last one has come.
@@ -43,7 +48,8 @@ class WorkerTrace:
 
     Attributes:
         clock: whose times these are; those of one machine can be compared.
-        start_s, end_s: of its first and last event, wall clock.
+        start_s, end_s: of its first and last event, from its origin.
+        origin_s: from which its times count, wall clock. Since 1970 there are no fractions of microseconds.
         n_left_out: events shorter than those kept.
         n_transfers: of all events; what a collective moves for several replicas of a worker is one.
         devices: those on which anything of the step ran, as TensorFlow names them.
@@ -56,13 +62,15 @@ class WorkerTrace:
     n_left_out: int = 0
     n_transfers: int = 0
     devices: tuple[str, ...] = ()
+    origin_s: float = 0.0
 
 
 def together(traces: Sequence[WorkerTrace]) -> list[WorkerTrace]:
     """Tell a collective's waiting from its transfer, which begins when the last worker has come to it.
 
-    Workers' clocks must agree, as those of one host do.
+    All times count from the first worker's origin then. Workers' clocks must agree, as those of one host do.
     """
+    traces = [_counted_from(trace, traces[0].origin_s) for trace in traces]
     begun_s: dict[str, float] = {}
     for event in (event for trace in traces for event in trace.events):
         if event.group is not None:
@@ -76,6 +84,25 @@ def together(traces: Sequence[WorkerTrace]) -> list[WorkerTrace]:
         )
         for trace in traces
     ]
+
+
+def _counted_from(trace: WorkerTrace, origin_s: float) -> WorkerTrace:
+    later_s = trace.origin_s - origin_s
+    return replace(
+        trace,
+        origin_s=origin_s,
+        start_s=trace.start_s + later_s,
+        end_s=trace.end_s + later_s,
+        events=tuple(
+            replace(
+                e,
+                start_s=e.start_s + later_s,
+                end_s=e.end_s + later_s,
+                ready_s=None if e.ready_s is None else e.ready_s + later_s,
+            )
+            for e in trace.events
+        ),
+    )
 
 
 def n_transfers(events: Iterable[TraceEvent]) -> int:
@@ -94,6 +121,14 @@ def doubts(traces: Sequence[WorkerTrace]) -> str | None:
     if n_left_out:
         notes.append(f"the {n_left_out} shortest of its events count as neither computing nor moving")
     return f"traced step: {', and '.join(notes)}" if notes else None
+
+
+def sees_no_kernels(traces: Sequence[WorkerTrace]) -> bool:
+    """Look for workers whose steps ran on GPUs of which nothing was traced."""
+    return any(
+        any(map(GPU_DEVICE.match, trace.devices)) and not any(map(_TRACED_GPU.match, trace.devices))
+        for trace in traces
+    )
 
 
 def in_pieces(event: TraceEvent) -> list[TraceEvent]:
@@ -116,11 +151,14 @@ def summary(traces: Sequence[WorkerTrace]) -> TracedTimes:
     for event in (event for trace in traces for event in trace.events):
         if event.receiver is not None and event.n_bytes is not None:
             received[event.receiver] = received.get(event.receiver, 0) + event.n_bytes
+    on_gpu = any(GPU_DEVICE.match(device) for trace in traces for device in trace.devices)
     return TracedTimes(
         step_s=tuple(trace.end_s - trace.start_s for trace in traces),
         compute_s=tuple(share["compute"] for share in shares),
-        transfer_s=tuple(share["transfer"] for share in shares),
+        transfer_s=tuple(share["transfer"] + share["copy"] for share in shares),
         wait_s=tuple(share["wait"] for share in shares),
+        copy_s=tuple(share["copy"] for share in shares) if on_gpu else None,
+        host_s=tuple(share["host"] for share in shares) if on_gpu else None,
         receiving_s=tuple(_covered_s(trace, ("transfer",)) for trace in traces),
         received_bytes=tuple(received.get(task, 0) for task in range(len(traces))) if received else None,
         n_transfers=tuple(trace.n_transfers for trace in traces),

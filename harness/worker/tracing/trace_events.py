@@ -1,14 +1,27 @@
-"""Events of a step, as TensorFlow's tracing and the workers' own transport tell them."""
+"""Events of a step, as TensorFlow's tracing and the workers' own transport tell them.
+
+TensorFlow lists a GPU's work in rows of its own, on the host's wall clock, start and length cut to whole
+microseconds: kernels as `/device:GPU:0/stream:13`, copies as `/device:GPU:0/stream:14<MemcpyH2D>`, memory
+that is set and the tracer's own work as `/device:GPU:0/stream:`, and threads that wait for the GPU as
+`/device:GPU:0/sync`. `stream:all` and `memcpy` list kernels and copies once more. Rows of the device itself,
+`/job:worker/replica:0/task:0/device:GPU:0`, are the time in which the host prepares and launches operations.
+
+Source:
+    TensorFlow 2.21, core/profiler/convert/xplane_to_step_stats.cc.
+"""
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import tensorflow as tf
 
 # A public proto that tf.compat.v1 does not export.
 from tensorflow.core.framework.step_stats_pb2 import NodeExecStats
 
-from harness.worker.tracing.step_trace import Kind, TraceEvent
+from harness.worker.tracing.step_trace import GPU_DEVICE, Kind, TraceEvent
 from harness.worker.transport.exchange import Moved
 
 _RING = "ring"
@@ -27,33 +40,64 @@ _OP = re.compile(r" = (\w+)\(")
 # As in `[48B] [0.48Mb/s] edge_29_dense/kernel/read from /job:worker/… to /job:worker/…`.
 _TRANSFER = re.compile(r"(?:edge_\d+_)?(\S+) from (\S+) to (\S+)$")
 _DEVICE = re.compile(r"/job:\w+/replica:\d+/(task:\d+)/(?:device:)?(.*)$")
-# A stream's kernels, a GPU's copies or waits for it, as in `/device:GPU:0/stream:13<MemcpyH2D>`.
-_GPU_ROW = re.compile(r"(?P<gpu>/device:GPU:\d+)/(?:stream:|memcpy$|sync$)")
+_GPU_ROW = re.compile(r"/device:(?P<gpu>GPU:\d+)/(?P<row>stream:(?P<id>\d*)(?:<(?P<copy>\w+)>)?|sync)$")
+# As in `ncclDevKernel_AllReduce_Sum_f32_RING_LL(…) regs:96 …`.
+_NCCL = re.compile(r"nccl\w*Kernel")
+_COPIED = re.compile(r"\bsize:(\d+)")
+# They end when what another device of the task computes has been copied, which has an event of its own.
+_RECEIVING_OPS = frozenset(("_Recv", "_HostRecv"))
 _RANK = re.compile(r"\breplica_\d+\b")
 
 
+class _Row(NamedTuple):
+    """An operation, kernel or transfer as TensorFlow lists it, its times counted from an origin."""
+
+    device: str
+    node: NodeExecStats
+    start_s: float
+    end_s: float
+
+
 def operations(
-    metadata: Sequence[tf.compat.v1.RunMetadata], *, waits: Collection[str], calls: Collection[str]
+    metadata: Sequence[tf.compat.v1.RunMetadata],
+    *,
+    origin_ns: int,
+    waits: Collection[str],
+    calls: Collection[str],
 ) -> Iterator[TraceEvent]:
     """Operations and transfers of the runs of one step.
 
     Args:
         metadata: of each run.
+        origin_ns: wall clock from which times of events count.
         waits: nodes that wait for another worker by themselves.
         calls: nodes of which others are a part: operations of the functions that they call.
     """
-    node_stats = [
-        (device.device, node)
+    rows = [
+        _row(device.device, node, origin_ns)
         for run in metadata
         for device in run.step_stats.dev_stats
         for node in device.node_stats
     ]
-    made_s = {node.node_name: _end_s(node) for _, node in node_stats}
-    for device, node in node_stats:
-        if node.node_name in ("RecvTensor", "RecvBuf"):
-            yield _transfer(node, device, made_s)
+    made_s = {row.node.node_name: row.end_s for row in rows}
+    launched = list(_on_gpus(rows))
+    for event in launched:
+        made = event.name.partition(":")[0]
+        if made in made_s:
+            made_s[made] = max(made_s[made], event.end_s)
+    yield from launched
+    on_gpu = any(GPU_DEVICE.match(row.device) for row in rows)
+    blocked = [event for event in launched if event.row.endswith("sync")]
+    summed = any(event.group for event in launched)
+    for row in rows:
+        if row.device.startswith("/device:GPU:"):
+            continue
+        if row.node.node_name in ("RecvTensor", "RecvBuf"):
+            yield _transfer(row, made_s)
         else:
-            yield _operation(node, device, waits, calls)
+            event = _operation(row, waits, calls)
+            in_kernels = summed and GPU_DEVICE.match(row.device) is not None
+            yield from _by_host(event, blocked, in_kernels=in_kernels) if on_gpu else [event]
 
 
 def devices(metadata: Sequence[tf.compat.v1.RunMetadata]) -> tuple[str, ...]:
@@ -63,78 +107,136 @@ def devices(metadata: Sequence[tf.compat.v1.RunMetadata]) -> tuple[str, ...]:
     kernels or copies of it were traced.
     """
     names = {device.device for run in metadata for device in run.step_stats.dev_stats if device.node_stats}
-    matched = {name: _GPU_ROW.match(name) for name in names}
-    return tuple(sorted({row["gpu"] if row else name for name, row in matched.items()}))
+    return tuple(sorted({re.sub(r"^(/device:GPU:\d+)/.*", r"\1", name) for name in names}))
 
 
-def transfers(moved: Sequence[Moved]) -> Iterator[TraceEvent]:
-    """What a transport moved."""
+def transfers(moved: Sequence[Moved], *, origin_ns: int) -> Iterator[TraceEvent]:
+    """What a transport moved; see `operations`."""
+    origin_s = origin_ns / 1e9
     for m in moved:
         yield TraceEvent(
             row=_RING,
             name=m.name,
             op=m.kind,
             kind="transfer",
-            start_s=m.start_s,
-            end_s=m.end_s,
-            ready_s=m.came_s,
+            start_s=m.start_s - origin_s,
+            end_s=m.end_s - origin_s,
+            ready_s=m.came_s - origin_s,
             n_bytes=m.n_bytes,
         )
 
 
-def _operation(
-    node: NodeExecStats, device: str, waits: Collection[str], calls: Collection[str]
-) -> TraceEvent:
-    matched = _OP.search(node.timeline_label)
-    op = matched[1] if matched else node.node_name
+def _row(device: str, node: NodeExecStats, origin_ns: int) -> _Row:
+    # GPUs' work and transfers are told in microseconds alone; since 1970 float64 has no fractions of them.
+    start_ns = (node.all_start_nanos or 1000 * node.all_start_micros) - origin_ns
+    length_ns = node.all_end_rel_nanos or 1000 * node.all_end_rel_micros
+    return _Row(device, node, start_ns / 1e9, (start_ns + length_ns) / 1e9)
+
+
+def _operation(row: _Row, waits: Collection[str], calls: Collection[str]) -> TraceEvent:
+    name = row.node.node_name
+    matched = _OP.search(row.node.timeline_label)
+    op = matched[1] if matched else name
     collective = op.startswith("Collective")
     kind: Kind = "transfer" if collective else "compute"
-    if op in _WAITING_OPS or node.node_name in waits:
+    if op in _WAITING_OPS or name in waits:
         kind = "wait"
-    elif node.node_name in calls:
+    elif name in calls:
         kind = "part"
     return TraceEvent(
-        row=_row(device)[0],
-        name=node.node_name,
+        row=_in_words(row.device)[0] + (" launches" if GPU_DEVICE.match(row.device) else ""),
+        name=name,
         op=op,
         kind=kind,
-        start_s=_start_s(node),
-        end_s=_end_s(node),
-        group=_RANK.sub("replica", node.node_name) if collective else None,
+        start_s=row.start_s,
+        end_s=row.end_s,
+        group=_RANK.sub("replica", name) if collective else None,
     )
 
 
-def _transfer(node: NodeExecStats, device: str, made_s: Mapping[str, float]) -> TraceEvent:
+def _by_host(event: TraceEvent, blocked: Sequence[TraceEvent], *, in_kernels: bool) -> Iterator[TraceEvent]:
+    """An operation that the host of GPUs runs or launches, without the time in which it waits for a GPU.
+
+    Args:
+        blocked: all times in which a thread waits for a GPU.
+        in_kernels: what a collective moves is told by kernels, and it lasts from its launch to their end.
+    """
+    if event.group is not None and in_kernels:
+        yield replace(event, kind="wait", group=None)
+    elif event.op in _RECEIVING_OPS:
+        yield replace(event, kind="part")
+    elif event.kind != "compute":
+        yield event
+    else:
+        busy = replace(event, kind="host")
+        for wait in blocked:
+            if busy.start_s <= wait.start_s and wait.end_s <= busy.end_s:
+                yield replace(busy, end_s=wait.start_s)
+                busy = replace(busy, start_s=wait.end_s)
+        yield busy
+
+
+def _on_gpus(rows: Iterable[_Row]) -> Iterator[TraceEvent]:
+    """Kernels, copies and other rows of GPUs, in the order of their starts.
+
+    Kernels of NCCL belong together by how many of their name came before on the same GPU.
+    """
+    n_before: Counter[tuple[str, str]] = Counter()
+    for row in sorted(rows, key=lambda row: row.start_s):
+        gpu = _GPU_ROW.match(row.device)
+        if gpu is None:
+            continue
+        kind, group, label = _kind_on_gpu(gpu, row.node), None, row.node.timeline_label
+        op = gpu["copy"] or label.partition(" regs:")[0] or row.node.node_name
+        if kind == "transfer":
+            group = f"{op} {n_before[gpu['gpu'], op]}"
+            n_before[gpu["gpu"], op] += 1
+        copied = _COPIED.search(label) if gpu["copy"] else None
+        yield TraceEvent(
+            row=f"{gpu['gpu']} {gpu['row'].replace(':', ' ').strip()}",
+            name=row.node.node_name,
+            op=op,
+            kind=kind,
+            start_s=row.start_s,
+            end_s=row.end_s,
+            group=group,
+            n_bytes=int(copied[1]) if copied else None,
+        )
+
+
+def _kind_on_gpu(gpu: re.Match[str], node: NodeExecStats) -> Kind:
+    if gpu["copy"]:
+        return "copy"
+    if gpu["id"]:
+        return "transfer" if _NCCL.match(node.timeline_label) else "compute"
+    # The tracer's own work has no operation's name.
+    is_set = ":" in node.node_name or node.node_name.startswith(("Memset", "CudaGraph"))
+    return "compute" if is_set and gpu["row"] != "sync" else "part"
+
+
+def _transfer(row: _Row, made_s: Mapping[str, float]) -> TraceEvent:
+    node = row.node
     matched = _TRANSFER.search(node.timeline_label)
     name = matched[1] if matched else node.timeline_label
-    row, task = _row(device)
+    device, task = _in_words(row.device)
     return TraceEvent(
-        row=f"{row} receives",
+        row=f"{device} receives",
         name=name,
         op=node.node_name,
         # A buffer is a piece of what a collective moves.
         kind="transfer" if node.node_name == "RecvTensor" else "part",
-        start_s=_start_s(node),
-        end_s=_end_s(node),
+        start_s=row.start_s,
+        end_s=row.end_s,
         ready_s=made_s.get(name),
         receiver=task,
         n_bytes=sum(o.tensor_description.allocation_description.requested_bytes for o in node.output),
     )
 
 
-def _row(device: str) -> tuple[str, int | None]:
+def _in_words(device: str) -> tuple[str, int | None]:
     """A device in words, and its task."""
     matched = _DEVICE.search(device)
     if matched is None:
         return device, None
     task = matched[1]
     return f"{task} {matched[2]}", int(task.partition(":")[2])
-
-
-def _start_s(node: NodeExecStats) -> float:
-    # Transfers are told in microseconds alone.
-    return float(node.all_start_nanos / 1e9 or node.all_start_micros / 1e6)
-
-
-def _end_s(node: NodeExecStats) -> float:
-    return _start_s(node) + float(node.all_end_rel_nanos / 1e9 or node.all_end_rel_micros / 1e6)

@@ -28,7 +28,7 @@ const FILLS = {
   statistical: "purple", undecidable: "grey", "not-checked": "grey",
   payload: "grey", tcp: "blue", interface: "sky",
   compute: "blue", exposed: "amber", unsplit: "grey",
-  transfer: "amber", wait: "purple", rest: "grey",
+  transfer: "amber", host: "vermilion", wait: "purple", rest: "grey",
   resident: "sky", variables: "blue",
 };
 

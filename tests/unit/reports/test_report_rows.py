@@ -22,7 +22,7 @@ from reports.load import MAX_SHOWN_REPEATS, Run, load, read_steps
 from reports.marks import mark_of
 from reports.notes.doubts import capture_notes, record_notes, separability_notes
 from reports.origins import origin_of
-from reports.quantities import plain
+from reports.quantities import plain, seconds
 from reports.rows import Comparison, LeftOut, Report, Row, StepSeries
 from reports.tables.checks import check_table
 from reports.tables.cost import byte_table, cost_table
@@ -568,6 +568,27 @@ def test_only_strategies_with_a_traced_step_are_in_its_table(compare: Compare) -
         "333 MB/s",
     ]
     assert cells[2].note == "45 %, n=3, all 4.50 ms"
+
+
+def test_a_traced_step_on_gpus_has_columns_for_copies_and_the_host(compare: Compare) -> None:
+    comparison = compare([PS, REDUCE])
+    on_cpu, on_gpu = comparison.rows
+    split = on_gpu.time_split
+    assert split is not None
+    of_host = dataclasses.replace(split, copy_s=split.wait_s, host_s=split.rest_s)
+    rows = (on_cpu, dataclasses.replace(on_gpu, time_split=of_host))
+    table = trace_table(dataclasses.replace(comparison, rows=rows))
+    assert table is not None
+    assert [column.name for column in table.columns][3:7] == [
+        "transfer",
+        "copies in it",
+        "host",
+        "waiting for workers",
+    ]
+    assert "transfer, host, waiting and rest" in table.caption
+    without, with_host = ([cell.text for cell in line[3:7]] for line in table.rows)
+    assert without[1:3] == ["–", "–"]
+    assert with_host[1:3] == [seconds(split.wait_s.value), seconds(split.rest_s.value)]
 
 
 def test_without_any_traced_step_there_is_no_table(compare: Compare) -> None:

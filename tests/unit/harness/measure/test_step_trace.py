@@ -72,6 +72,15 @@ def test_a_collective_begins_when_its_last_member_has_come():
     assert found.transfer_s == (3.0, 2.0)
 
 
+def test_workers_times_count_from_origins_of_their_own():
+    early, late = event("transfer", 1.0, 6.0, group="a"), event("transfer", 0.0, 2.0, group="a")
+    traces = together([worker(early), replace(worker(late, until_s=2.0), origin_s=4.0)])
+    found = summary(traces)
+    assert (found.wait_s, found.transfer_s) == ((3.0, 0.0), (2.0, 2.0))
+    spans = [(e["pid"], e["ts"], e["dur"]) for e in complete(trace_document("t", traces))]
+    assert spans == [(0, 0.0, 10e6), (0, 1e6, 3e6), (0, 4e6, 2e6), (1, 4e6, 2e6), (1, 4e6, 2e6)]
+
+
 def test_bytes_count_where_they_arrive_whichever_worker_tells_of_them():
     push = event("transfer", 0.0, 1.0, receiver=0, n_bytes=30)
     pull = event("transfer", 0.0, 1.0, receiver=1, n_bytes=5)
@@ -201,7 +210,8 @@ OWN, SERVED = "/job:localhost/replica:0/task:0", "/job:worker/replica:0/task:1"
     ],
 )
 def test_a_step_runs_on_every_gpu(devices, idle):
-    traces = [replace(worker(event("compute", 0.0, 1.0)), devices=tuple(of_worker)) for of_worker in devices]
+    step = worker(event("compute", 0.0, 1.0))
+    traces = [replace(step, devices=("/device:GPU:0", *of_worker)) for of_worker in devices]
     if idle is None:
         assert (
             traced(Processes(traces), measured(5), title="t", period=1, gpus_per_worker=(1, 2)).step
@@ -211,6 +221,35 @@ def test_a_step_runs_on_every_gpu(devices, idle):
     with pytest.raises(CaseError, match=f"ran on {idle};") as failed:
         traced(Processes(traces), measured(5), title="t", period=1, gpus_per_worker=(1, 2))
     assert failed.value.kind == "no-device"
+
+
+GPU = ("/device:GPU:0", "/job:worker/replica:0/task:0/device:GPU:0")
+
+
+@pytest.mark.parametrize(
+    ("host_end_s", "median_s", "bound"),
+    [(6.0, 8.0, True), (5.0, 8.0, False), (6.0, 1.2, False), (6.0, None, False)],
+)
+def test_a_case_is_bound_by_the_host_of_its_gpus(host_end_s, median_s, bound):
+    """That is not so where GPUs are busy for most of a step that no tracing slows down."""
+    kernels, host = event("compute", 0.0, 0.7), event("host", 0.0, host_end_s)
+    trace = replace(worker(kernels, host), devices=GPU)
+    steps = replace(measured(5), step_s=StepSeconds(n=5, p50=median_s))
+    found = traced(Processes([trace, trace]), steps, title="t", period=1)
+    assert found.step is not None
+    assert found.step.host_bound is bound
+    if bound:
+        assert found.note.startswith("host-bound: kernels ran 7 % of the traced step; the host launches them")
+    else:
+        assert found.note is None
+
+
+def test_where_no_kernel_was_traced_nothing_is_known_of_the_step():
+    trace = replace(worker(event("host", 0.0, 9.0)), devices=GPU[1:])
+    found = traced(Processes([trace, trace]), measured(5), title="t", period=1)
+    assert found.step is None
+    assert found.document is not None
+    assert "none of their kernels" in found.note
 
 
 @pytest.mark.parametrize(("n_done", "n_before"), [(16, 8), (14, 2), (15, 1), (13, 3)])

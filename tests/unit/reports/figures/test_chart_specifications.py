@@ -70,6 +70,20 @@ def test_parts_of_a_step_follow_one_another_without_gap(report: Report, draw: ob
             assert after.start == pytest.approx(before.end)
 
 
+def test_the_host_of_gpus_has_a_bar_before_waiting(report: Report) -> None:
+    comparison = of(report, "wide-mlp")
+    (row,) = [row for row in comparison.rows if row.strategy == "all-reduce"]
+    split = row.time_split
+    assert split is not None
+    on_gpu = replace(row, time_split=replace(split, host_s=split.rest_s, rest_s=split.wait_s))
+    chart = charts.traced_split(replace(comparison, rows=(on_gpu,)))
+    assert chart is not None
+    (lane,) = chart.lanes
+    assert [bar.kind for bar in lane.bars] == ["compute", "transfer", "host", "wait", "rest"]
+    assert lane.bars[2].end == pytest.approx(lane.bars[2].start + split.rest_s.value)
+    assert "vermilion" in {entry.color for entry in legend_of(chart)}
+
+
 @pytest.mark.parametrize(
     ("name", "transform_s", "has_control", "why"),
     [
