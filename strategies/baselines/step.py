@@ -30,6 +30,7 @@ class DistributedStep:
         replicas: this worker's.
         batch_size: of all replicas together.
         weight_dtype: of their shares of it.
+        on_host: batches for GPUs lie on the host until a step takes them.
     """
 
     def __init__(
@@ -41,6 +42,8 @@ class DistributedStep:
         replicas: Sequence[Replica],
         batch_size: int,
         weight_dtype: tf.DType = tf.float64,
+        *,
+        on_host: bool = False,
     ) -> None:
         self._body, self._boundary = body, boundary
         self._distribution = distribution
@@ -50,6 +53,7 @@ class DistributedStep:
         self.weight = distribution.experimental_distribute_values_from_function(
             lambda context: tf.constant(self._replica(context).examples / batch_size, weight_dtype)
         )
+        self._on_host = on_host
         self.parts_on_gpus: set[bool] = set()
         self._train = tf.function(self._on_all)
 
@@ -75,7 +79,7 @@ class DistributedStep:
         def share(context: tf.distribute.experimental.ValueContext) -> object:
             replica = self._replica(context)
             rows = slice(replica.start - self._start, replica.stop - self._start)
-            with _on_gpu_of(replica):
+            with self._memory_for(replica):
                 flat = [tf.constant(part[rows]) for part in batch]
             return tf.nest.pack_sequence_as(self._structure, flat)
 
@@ -94,6 +98,13 @@ class DistributedStep:
         with in_replica(weight, sum_over_replicas):
             return self._boundary.loss_of(self._body, batch)
 
+    def _memory_for(self, replica: Replica) -> contextlib.AbstractContextManager[object]:
+        """Memory that a replica on a GPU takes values from; others take them from where TensorFlow has them."""
+        device = tf.DeviceSpec.from_string(replica.device)
+        if device.device_type != "GPU":
+            return contextlib.nullcontext()
+        return tf.device("/CPU:0" if self._on_host else f"/GPU:{device.device_index}")  # type: ignore[no-any-return]
+
     def _replica(self, context: tf.distribute.experimental.ValueContext) -> Replica:
         return self._replicas[context.replica_id_in_sync_group]
 
@@ -102,11 +113,3 @@ def sum_over_replicas(gradients: Sequence[Gradient]) -> Sequence[Gradient]:
     """The sums of all replicas' gradients, by whatever way the strategy in scope has; called in a replica."""
     context = tf.distribute.get_replica_context()
     return context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)  # type: ignore[no-any-return]
-
-
-def _on_gpu_of(replica: Replica) -> contextlib.AbstractContextManager[object]:
-    """Put values on the GPU of a replica; on other devices TensorFlow has them where it makes them."""
-    device = tf.DeviceSpec.from_string(replica.device)
-    if device.device_type != "GPU":
-        return contextlib.nullcontext()
-    return tf.device(f"/GPU:{device.device_index}")  # type: ignore[no-any-return]

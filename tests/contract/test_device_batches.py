@@ -4,7 +4,6 @@ TensorFlow puts what names a GPU on the CPU of the same task where there is none
 """
 
 from dataclasses import replace
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import numpy as np
@@ -16,7 +15,7 @@ tf = pytest.importorskip("tensorflow")
 from harness.worker.jobs import profile_step, training
 from harness.worker.jobs.batches import stage_batches
 from harness.worker.process.job import JobState
-from harness.worker.session import tensorflow_settings
+from harness.worker.session import device_batches, tensorflow_settings
 from harness.worker.session.device_batches import (
     MAX_SHARE,
     NUMBER,
@@ -132,8 +131,8 @@ def test_the_jobs_of_a_worker_lay_batches_on_its_gpus(cases, tmp_path, monkeypat
     for number, part in enumerate(zip(*case.batches, strict=True)):
         np.save(tmp_path / f"{number}.{part[0].dtype.name}.npy", np.stack(part))
     n_bytes = sum(file.stat().st_size for file in tmp_path.iterdir()) - n_more_bytes
-    gpu = SimpleNamespace(name="/device:GPU:0", device_type="GPU", memory_limit_bytes=n_bytes / MAX_SHARE)
-    monkeypatch.setattr(tensorflow_settings, "listed_devices", lambda *_: [gpu])
+    monkeypatch.setattr(device_batches, "gpu_memory_bytes", lambda _: {"GPU-0": int(n_bytes / MAX_SHARE)})
+    monkeypatch.setattr(tensorflow_settings, "listed_devices", lambda *_: ["/device:GPU:0"])
     state = JobState()
     folder, document = str(cases.folder / "digits-mlp+momentum"), plan.model_dump_json()
     opened = training.open_program(state, folder, document, 0, float64=True, batches=str(tmp_path))
@@ -191,12 +190,16 @@ def test_a_record_says_what_lies_on_gpus(parts, devices, expected):
     assert placement(on_gpus(parts, devices)) == expected
 
 
-def test_batches_too_large_for_a_gpu_stay_on_the_host():
-    gpu = SimpleNamespace(device_type="GPU", memory_limit_bytes=80_000_000)
-    cpu = SimpleNamespace(device_type="CPU", memory_limit_bytes=1_000)
-    assert too_large(10_000_000, [cpu, gpu]) is None
-    assert too_large(10_000_001, [cpu]) is None
-    assert "more than 12% of the 0.08 GB of a GPU" in too_large(10_000_001, [cpu, gpu])
+def test_batches_too_large_for_a_gpu_stay_on_the_host(tmp_path, monkeypatch):
+    (tmp_path / "0.float32.npy").write_bytes(bytes(2_000_000))
+    (tmp_path / "1.int32.npy").write_bytes(bytes(2_000_000))
+    assert too_large(tmp_path, 1.0) is None  # of a GPU that is not known
+    memory = {"GPU-0": 80_000_000, "GPU-1": 16_000_000}
+    monkeypatch.setattr(device_batches, "gpu_memory_bytes", lambda _: memory)
+    assert too_large(tmp_path, 0.5) is None
+    assert too_large(tmp_path, 0.75).startswith(
+        "staged batches take 0.003 GB, more than 12% of the 0.016 GB of a GPU: they lie on the host"
+    )
 
 
 def test_nothing_waits_for_what_is_not_fed():
@@ -216,11 +219,15 @@ def test_nothing_waits_for_what_is_not_fed():
     assert session.graph.get_tensor_by_name(f"{part.taken}:0").shape.as_list() == [None, 2]
 
 
-@pytest.mark.parametrize(("device", "scopes"), [("cpu", []), ("gpu", ["/GPU:0"])])
-def test_rivals_lay_batches_on_their_gpus_too(monkeypatch, device, scopes):
+@pytest.mark.parametrize(
+    ("device", "on_host", "scopes"),
+    [("cpu", False, []), ("gpu", False, ["/GPU:0"]), ("gpu", True, ["/CPU:0"])],
+)
+def test_rivals_lay_batches_on_their_gpus_too(monkeypatch, device, on_host, scopes):
     replicas = Topology(replicas_per_task=(1,), batch_size=2, device=device).replicas()
     spec = (tf.TensorSpec((3,), tf.float32),)
-    step = DistributedStep(None, None, tf.distribute.OneDeviceStrategy("/cpu:0"), spec, replicas, 2)
+    one = tf.distribute.OneDeviceStrategy("/cpu:0")
+    step = DistributedStep(None, None, one, spec, replicas, 2, on_host=on_host)
     with monkeypatch.context() as patch:
         seen = Mock(wraps=tf.device)
         patch.setattr(tf, "device", seen)

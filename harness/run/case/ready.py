@@ -66,6 +66,8 @@ class _Runner:
 def _runner_of(prepared: PreparedCase) -> _Runner:
     plan, case, seed = prepared.plan, prepared.case, prepared.seed
     document = plan.model_dump_json()
+    # What a pipeline makes comes from the host.
+    staged = str(prepared.batches) if prepared.input == "staged" else None
     match case.chosen.strategy.runner_on(case.shape.hardware):
         case "graph":
             return _Runner(
@@ -73,14 +75,13 @@ def _runner_of(prepared: PreparedCase) -> _Runner:
                 opens=partial(
                     training.open_program,
                     xla=case.computation.xla,
-                    # What a pipeline makes is fed.
-                    batches=str(prepared.batches) if prepared.input == "staged" else None,
+                    batches=staged,
                 ),
             )
         case "baseline":
             return _Runner(
                 server=partial(distribution.start_distribution, plan=document),
-                opens=partial(synchronous.open_baseline, case=case, seed=seed),
+                opens=partial(synchronous.open_baseline, case=case, seed=seed, batches=staged),
                 stops=distribution.stop_distribution if plan.device == "tpu" else None,
             )
         case "replicas":

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from harness.errors import first_line
 from harness.records.facts.circumstances import GpuFacts
@@ -132,8 +132,8 @@ def gpu_facts() -> tuple[GpuFacts, ...] | None:
     )
 
 
-def gpu_memory_left_bytes() -> dict[str, int]:
-    """UUID of each GPU of this process → memory that nobody holds; nothing where the driver does not tell."""
+def gpu_memory_bytes(which: Literal["free", "total"]) -> dict[str, int]:
+    """UUID of each GPU of this process → its memory, or what nobody holds of it; none that are not known."""
     visible = _visible()
     if visible is None:
         return {}
@@ -141,7 +141,7 @@ def gpu_memory_left_bytes() -> dict[str, int]:
         import pynvml as nvml
 
         return {
-            uuid: int(nvml.nvmlDeviceGetMemoryInfo(device, version=nvml.nvmlMemory_v2).free)
+            uuid: int(getattr(nvml.nvmlDeviceGetMemoryInfo(device, version=nvml.nvmlMemory_v2), which))
             for _, uuid, device in _devices(visible)
         }
     except Exception:  # noqa: BLE001 - whatever a missing or broken binding raises, readings have the reason

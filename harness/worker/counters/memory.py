@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from harness.worker.counters.gpus import gpu_memory_left_bytes
+from harness.worker.counters.gpus import gpu_memory_bytes
 from harness.worker.process.job import JobState
 from harness.worker.process.os_process import available_memory_bytes
 
@@ -27,7 +27,7 @@ def memory_left_bytes(state: JobState) -> int | None:
 def memory_left(state: JobState) -> dict[str, int]:
     """Bytes that the host and each GPU of this process leave, by `host` and UUID; those that are known."""
     host_bytes = memory_left_bytes(state)
-    return ({} if host_bytes is None else {"host": host_bytes}) | gpu_memory_left_bytes()
+    return ({} if host_bytes is None else {"host": host_bytes}) | gpu_memory_bytes("free")
 
 
 def _left_in_group(limit: str, use: str, statistics: str) -> int | None:

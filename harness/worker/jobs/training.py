@@ -38,7 +38,6 @@ from strategies.plan.aggregation import TOO_FEW_FINITE
 
 if TYPE_CHECKING:
     from harness.records.facts.resharding import ReplicaResharding
-    from harness.worker.session.device_batches import Device
     from harness.worker.session.session import WorkerSession
     from harness.worker.session.variable_memory import Holdings
     from strategies.plan.schema import Plan
@@ -222,8 +221,8 @@ def open_program(
     transport = state.get(InRing).ring if program.transfers else None
     # Without a server TensorFlow does not tell what is in the functions that XLA compiles.
     target = OWN_DEVICES if program.self_contained and not xla else state.get(Served).target
-    own = _BatchesOnDevices.of(parsed, program, target, batches)
-    session = WorkerSession(program, target, initial, transport, staged_on=own.staged_on)
+    staged_on, too_large = _gpu_of_batches(parsed, program, batches)
+    session = WorkerSession(program, target, initial, transport, staged_on=staged_on)
     import_s = time.monotonic() - started_s
     weights = tuple(loss.weight for loss in program.losses)
     looped = None if program.steps_per_run is None else session
@@ -246,52 +245,32 @@ def open_program(
         passes=tuple(PassCost(name=t.name, seconds=t.seconds, nodes=t.nodes) for t in compiled.timings),
         start=program.start,
         stop=program.stop,
-        input_placement=own.placement(session),
-        notes=(*own.notes, *left_out(program.variables, initial, {v.name for v in step.variables})),
+        input_placement=_placement(session, target) if parsed.device == "gpu" else None,
+        notes=(*too_large, *left_out(program.variables, initial, {v.name for v in step.variables})),
     )
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
-class _BatchesOnDevices:
-    """Where staged batches of a plan lie, by the devices of its worker's sessions.
+def _gpu_of_batches(
+    plan: "Plan", program: "Program", batches: str | None
+) -> tuple[str | None, tuple[str, ...]]:
+    """The first GPU that staged batches lie on; None, with a note on why, where they are fed."""
+    from harness.worker.session.device_batches import too_large
+    from strategies.planning.plan import topology_of
 
-    Attributes:
-        devices: none where replicas have no GPUs.
-        staged_on: as of a `WorkerSession`.
-    """
+    if plan.device != "gpu" or batches is None:
+        return None, ()
+    note = too_large(Path(batches), (program.stop - program.start) / plan.batch_size)
+    if note is not None:
+        return None, (note,)
+    return topology_of(plan).local_replicas(program.task)[0].device, ()
 
-    devices: Sequence["Device"] = ()
-    on_gpus: bool = False
-    staged_on: str | None = None
-    notes: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, plan: "Plan", program: "Program", target: str, batches: str | None) -> "_BatchesOnDevices":
-        """The devices for batches in a folder; the host where there is none or GPUs have no room."""
-        from harness.worker.session.device_batches import too_large
-        from harness.worker.session.tensorflow_settings import listed_devices
-        from strategies.planning.plan import topology_of
+def _placement(session: "WorkerSession", target: str) -> Placement:
+    """Memory that a session's staged batches lie in."""
+    from harness.worker.session.device_batches import on_gpus, placement
+    from harness.worker.session.tensorflow_settings import listed_devices
 
-        if plan.device != "gpu":
-            return cls()
-        devices = listed_devices(program, target)
-        if batches is None:
-            return cls(on_gpus=True, devices=devices)
-        share = (program.stop - program.start) / plan.batch_size
-        n_bytes = share * sum(file.stat().st_size for file in Path(batches).glob("*.npy"))
-        note = too_large(int(n_bytes), devices)
-        if note is not None:
-            return cls(on_gpus=True, devices=devices, notes=(note,))
-        first = topology_of(plan).local_replicas(program.task)[0]
-        return cls(on_gpus=True, devices=devices, staged_on=first.device)
-
-    def placement(self, session: "WorkerSession") -> Placement | None:
-        """The memory that a session's staged batches lie in; None where replicas have no GPUs."""
-        from harness.worker.session.device_batches import on_gpus, placement
-
-        if not self.on_gpus:
-            return None
-        return placement(on_gpus(session.staged, [device.name for device in self.devices]))
+    return placement(on_gpus(session.staged, listed_devices(session.program, target)))
 
 
 def load(state: JobState) -> None:

@@ -2,11 +2,12 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
 
 import tensorflow as tf
 
 from harness.records.facts.circumstances import Placement
+from harness.worker.counters.gpus import gpu_memory_bytes
 from strategies.ir.graph import producer
 from strategies.ir.train_graph import BatchInput
 from strategies.passes.replicate.split_batch import split_node
@@ -20,22 +21,6 @@ NUMBER = f"{STAGED}number"
 MAX_SHARE = 0.125
 """Share of a GPU's memory that staged batches may take."""
 _ON_HOST = ("int32", "string")
-
-
-class Device(Protocol):
-    """A device as a session lists it."""
-
-    @property
-    def name(self) -> str:
-        """With its job and task."""
-
-    @property
-    def device_type(self) -> str:
-        """`CPU` or `GPU`."""
-
-    @property
-    def memory_limit_bytes(self) -> int:
-        """Memory that TensorFlow may take of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,19 +101,19 @@ def on_gpus(parts: Sequence[StagedPart], devices: Sequence[str]) -> set[bool]:
     return {place[0] == "GPU" and place in there and dtype not in _ON_HOST for place, dtype in places}
 
 
-def too_large(n_bytes: int, devices: Sequence[Device]) -> str | None:
-    """Say why staged batches stay on the host; None where GPUs have room for them, or there are none.
+def too_large(folder: Path, share: float) -> str | None:
+    """Say why staged batches stay on the host; None where GPUs have room for them, as far as is known.
 
     Args:
-        n_bytes: of a worker's examples of all batches.
-        devices: all that its session has.
+        folder: of the global batches. share: of their examples that this worker takes.
     """
-    least = min((d.memory_limit_bytes for d in devices if d.device_type == "GPU"), default=None)
+    n_bytes = share * sum(file.stat().st_size for file in folder.glob("*.npy"))
+    least = min(gpu_memory_bytes("total").values(), default=None)
     if least is None or n_bytes <= least * MAX_SHARE:
         return None
     return (
         f"staged batches take {n_bytes / 1e9:.3g} GB, more than {MAX_SHARE:.0%} of the {least / 1e9:.3g} GB "
-        "of a GPU: they lie on the host, and each step copies its own; lower batch_size to have them there"
+        "of a GPU: they lie on the host, and a step copies its own; lower batch_size to have them on the GPU"
     )
 
 

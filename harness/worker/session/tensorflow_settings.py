@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
@@ -98,8 +97,8 @@ def session_config(program: Program, use: Use, target: str) -> tf.compat.v1.Conf
     return config
 
 
-def listed_devices(program: Program, target: str) -> list[Any]:
-    """All devices of a session for a program, as `tf.compat.v1.Session.list_devices` has them."""
+def listed_devices(program: Program, target: str) -> list[str]:
+    """Names of all devices of a session for a program."""
     config = session_config(program, Use.PARTS_OF_STEPS, target)
     with v1.Session(target, graph=tf.Graph(), config=config) as session:
-        return session.list_devices()  # type: ignore[no-any-return]
+        return [device.name for device in session.list_devices()]

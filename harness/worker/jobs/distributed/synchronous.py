@@ -41,26 +41,35 @@ _UNMERGED_STATE = (
 )
 
 
-def open_baseline(state: JobState, capture: str, plan: str, task: int, *, case: Case, seed: int) -> Opened:
+def open_baseline(
+    state: JobState, capture: str, plan: str, task: int, *, case: Case, seed: int, batches: str | None = None
+) -> Opened:
     """Build the workload's step in the scope of this process's strategy and trace it.
 
     Args:
         capture: folder of the capture, whose initial values and names are taken.
         plan: JSON of the plan.
         case, seed: to build the workload from.
+        batches: folder of the global batches that are staged; None where none are.
     Raises:
         CaseError: `unsupported`, when TensorFlow's strategy cannot run this workload.
     """
     from harness.worker.session.capture_store import InitialValues, load_step
+    from harness.worker.session.device_batches import too_large
     from harness.worker.session.restored_state import left_out
 
     folder, parsed = Path(capture), Plan.model_validate_json(plan)
     captured, topology, initial = load_step(folder), topology_of(parsed), InitialValues(folder)
     local = topology.local_replicas(task)
+    note = None
+    if parsed.device == "gpu" and batches is not None:
+        note = too_large(Path(batches), sum(r.examples for r in local) / parsed.batch_size)
     with refusals_as(lambda line: unsupported(f"{parsed.strategy}: {line}")):
         if topology.n_replicas > 1:
             require_seeds_of_variables(captured.graph)
-        session = _session(state, case, seed, captured, initial, local, parsed.batch_size)
+        session = _session(
+            state, case, seed, captured, initial, local, parsed.batch_size, on_host=note is not None
+        )
     is_sum = captured.losses[0].reduction == "sum"
     weights = tuple(1.0 if is_sum else replica.examples / parsed.batch_size for replica in local)
     state.put(Training(session=session, task=task, weights=weights))
@@ -71,6 +80,7 @@ def open_baseline(state: JobState, capture: str, plan: str, task: int, *, case: 
         input_placement=session.placement if parsed.device == "gpu" else None,
         notes=(
             *state.get(Distributed).distribution.notes,
+            *(() if note is None else (note,)),
             *((_UNMERGED_STATE,) if merges else ()),
             *left_out((), initial, {v.name for v in captured.variables}),
         ),
@@ -164,6 +174,8 @@ def _session(
     initial: "InitialValues",
     replicas: Sequence["Replica"],
     batch_size: int,
+    *,
+    on_host: bool,
 ) -> BaselineSession:
     from harness.worker.jobs.distributed.variable_copies import DistributedCopies
     from strategies.baselines.step import DistributedStep
@@ -179,6 +191,7 @@ def _session(
         replicas,
         batch_size,
         weight_dtype=found.weight_dtype,
+        on_host=on_host,
     )
     distributed.trace()
     variables = workload.variables(captured.variables)

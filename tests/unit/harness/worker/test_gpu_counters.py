@@ -114,7 +114,8 @@ class Driver:
             nvmlDeviceGetComputeRunningProcesses=lambda _: self.processes("computing", self.computing),
             nvmlDeviceGetGraphicsRunningProcesses=lambda _: self.processes("drawing", self.drawing),
             nvmlDeviceGetMemoryInfo=lambda _, version: self.answer(
-                "memory", SimpleNamespace(used=self.used_bytes, free=(80 << 30) - self.used_bytes)
+                "memory",
+                SimpleNamespace(total=80 << 30, used=self.used_bytes, free=(80 << 30) - self.used_bytes),
             ),
             nvmlDeviceGetProcessUtilization=lambda *_: self.answer("utilization", utilization()),
             nvmlDeviceGetFieldValues=self.field_values,
@@ -597,13 +598,14 @@ def test_memory_that_is_left_is_known_by_gpu_and_beside_the_hosts(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uuid = read_one().uuid
-    assert gpus.gpu_memory_left_bytes() == {uuid: 77 << 30}
+    assert gpus.gpu_memory_bytes("free") == {uuid: 77 << 30}
+    assert gpus.gpu_memory_bytes("total") == {uuid: 80 << 30}
     monkeypatch.setattr(memory, "memory_left_bytes", lambda _: None)
     assert memory.memory_left(JobState()) == {uuid: 77 << 30}
     monkeypatch.setattr(memory, "memory_left_bytes", lambda _: 5)
     assert memory.memory_left(JobState()) == {"host": 5, uuid: 77 << 30}
     driver.is_lost = True
     gpus._devices.cache_clear()
-    assert gpus.gpu_memory_left_bytes() == {}
+    assert gpus.gpu_memory_bytes("free") == {}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert memory.memory_left(JobState()) == {"host": 5}
