@@ -99,7 +99,7 @@ class DistributedStep:
             return self._boundary.loss_of(self._body, batch)
 
     def _memory_for(self, replica: Replica) -> contextlib.AbstractContextManager[object]:
-        """Memory that a replica on a GPU takes values from; others take them from where TensorFlow has them."""
+        """Memory that a replica on a GPU takes values from; for others TensorFlow chooses it."""
         device = tf.DeviceSpec.from_string(replica.device)
         if device.device_type != "GPU":
             return contextlib.nullcontext()
