@@ -185,6 +185,7 @@ def _compared(
         ),
         precision=shape.precision or AS_WRITTEN,
         xla=shape.xla,
+        tf32=None if not shape.tf32 else shape.tf32 == "TF32",
         scenario=shape.scenario,
         faults=faults,
         baseline=baseline,

@@ -24,6 +24,7 @@ class ComparedShape:
     Attributes:
         precision: empty where steps compute as written, so that these come first.
         xla: whether XLA compiled them.
+        tf32: `TF32` or `TF32 off`, empty on devices that have none.
         scenario: what the experiment calls the faults of its workers, empty where there are none.
         cores, memory_bytes: of each worker, 0 where it is not known.
         image: digest of the workers' image where the experiment has several, otherwise empty.
@@ -39,6 +40,7 @@ class ComparedShape:
     link_mbit: float
     precision: str
     xla: bool
+    tf32: str = ""
     scenario: str = ""
     cores: float = 0.0
     memory_bytes: int = 0
@@ -81,6 +83,7 @@ def shape_of(record: Record, *, with_image: bool = False) -> ComparedShape:
         link_mbit=(record.link.requested_mbit if record.link else None) or 0.0,
         precision=_mixed(record),
         xla=bool(method and method.xla),
+        tf32=_tf32(record),
         scenario=method.scenario if method else "",
         cores=(method.cores_per_worker if method else None) or 0.0,
         memory_bytes=(method.memory_per_worker_bytes if method else None) or 0,
@@ -91,6 +94,13 @@ def shape_of(record: Record, *, with_image: bool = False) -> ComparedShape:
 def _mixed(record: Record) -> str:
     precision = record.method.precision if record.method else AS_WRITTEN
     return "" if precision == AS_WRITTEN else precision
+
+
+def _tf32(record: Record) -> str:
+    """As `ComparedShape.tf32`; records of GPUs that say nothing are of TensorFlow's choice, which is on."""
+    if record.device != "gpu":
+        return ""
+    return "TF32 off" if record.method and record.method.tf32 is False else "TF32"
 
 
 def shapes_of(run: Run) -> dict[ComparedShape, dict[str, list[Record]]]:
@@ -194,6 +204,7 @@ def shared_with_single(shape: ComparedShape) -> tuple[str | float, ...]:
         shape.device,
         shape.precision,
         shape.xla,
+        shape.tf32,
         shape.cores,
         shape.memory_bytes,
         shape.image,
@@ -247,6 +258,8 @@ def circumstances_text(shape: ComparedShape) -> str:
         pieces.append(f"mixed {shape.precision}")
     if shape.xla:
         pieces.append("XLA")
+    if shape.tf32:
+        pieces.append(shape.tf32)
     if shape.scenario:
         pieces.append(f"faults: {shape.scenario}")
     return ", ".join(pieces)

@@ -65,6 +65,7 @@ class Case:
     link_mbit: tuple[float, ...] = ()
     precision: str = AS_WRITTEN
     xla: bool = False
+    tf32: bool | None = None
     sparse_duplicates: str | None = None
     resharding: Resharding | None = None
     scenario: str = ""
@@ -242,6 +243,7 @@ def _append(
     computed = f"{case.precision}-{case.xla}" if case.precision != AS_WRITTEN or case.xla else ""
     label = f"{case.workload}-{case.strategy}-{sorted(case.params.items())}-{case.workers}{computed}"
     label += case.scenario
+    label += "" if case.tf32 is None else f"tf32-{case.tf32}"
     # What most runs have one of, so that names of their cases stay.
     if case.link_mbit or case.replicas != 1 or case.batch_size != 64:
         label += f"{case.link_mbit}-{case.replicas}-{case.batch_size}"
@@ -282,6 +284,7 @@ def _append(
             memory_per_worker_bytes=case.memory_bytes,
             precision=case.precision,
             xla=case.xla,
+            tf32=case.tf32,
             sparse_duplicates=case.sparse_duplicates,
             scenario=case.scenario,
             faults=case.faults,

@@ -24,9 +24,7 @@ def single_case(spec: ExperimentSpec, case: Case) -> ExperimentSpec:
         strategies=tuple(dict.fromkeys((spec.baseline, case.strategy))),
         cluster=ClusterSpec(**shape),
         measure=replace(
-            spec.measure,
-            precision=(case.computation.precision,),
-            xla=(case.computation.xla,),
+            spec.measure.of_one(case.computation),
             trace=False,
             aa=False,
             observer=False,

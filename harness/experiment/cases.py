@@ -197,7 +197,7 @@ def _case(
         shape=shape.of_one_replica() if alone else shape,
         batch_rule=batch_rule,
         batch_size=batch_size if isinstance(batch_size, int) else None,
-        computation=computation,
+        computation=computation if shape.hardware == "gpu" else dataclasses.replace(computation, tf32=None),
         # Nobody hears of the faults of a worker that is alone.
         scenario=NO_FAULTS if alone else scenario,
     )
@@ -256,6 +256,7 @@ def _case_id(case: Case) -> str:
         **({} if shape.image is None else {"image": shape.image}),
         **({} if computation.precision == AS_WRITTEN else {"precision": computation.precision}),
         **({"xla": True} if computation.xla else {}),
+        **({"tf32": False} if computation.tf32 is False else {}),
         **({"faults": [dict(f.document()) for f in case.scenario.faults]} if case.scenario.faults else {}),
         **{f"link_{key}": value for key, value in other_keys(shape.burst_kb, shape.worker_links).items()},
     }

@@ -67,6 +67,7 @@ def spec_document(spec: ExperimentSpec) -> dict[str, JsonValue]:
                 else {"precision": _sweep_document(measure.precision)}
             ),
             **({} if measure.xla == (False,) else {"xla": _sweep_document(measure.xla)}),
+            **({} if measure.tf32 == (True,) else {"tf32": _sweep_document(measure.tf32)}),
             **({} if measure.input == "staged" else {"input": measure.input}),
         },
         "matrix": {

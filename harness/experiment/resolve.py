@@ -156,6 +156,9 @@ def resolve(document: Mapping[str, object], *, strategies_replaced: bool = False
         )
     )
     baseline, notes = _baseline(model, strategies, replaced=strategies_replaced)
+    cluster, measure = cluster_from(model.cluster), _measure(model.measure)
+    if False in measure.tf32 and "gpu" not in cluster.device:
+        notes += ("measure.tf32 changes nothing here: TF32 is of GPUs, and cluster.device names none",)
     workloads = tuple(dict.fromkeys(_workloads(model.workloads)))
     connection = connection_from(model.cluster)
     if connection.address is not None:
@@ -164,8 +167,8 @@ def resolve(document: Mapping[str, object], *, strategies_replaced: bool = False
         name=model.name,
         workloads=workloads,
         strategies=strategies,
-        cluster=cluster_from(model.cluster),
-        measure=_measure(model.measure),
+        cluster=cluster,
+        measure=measure,
         include=_filters(model.matrix.include, "matrix.include"),
         exclude=_filters(model.matrix.exclude, "matrix.exclude"),
         baseline=baseline,
@@ -219,6 +222,7 @@ def _measure(section: MeasureSection) -> Measure:
         evaluate=section.evaluate,
         precision=tuple(section.precision),
         xla=tuple(section.xla),
+        tf32=tuple(section.tf32),
         input=section.input,
         until=None if until is None else Until(ratio_ci=until.ratio_ci, at_most_s=until.at_most),
     )

@@ -122,6 +122,7 @@ class MeasureSection(_Section):
     evaluate: bool = False
     precision: Sweep[PrecisionName] = [AS_WRITTEN]
     xla: Sweep[bool] = [False]
+    tf32: Sweep[bool] = [True]
     input: Literal["staged", "pipeline"] = "staged"
     merge_rows: bool = False
 

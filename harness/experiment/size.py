@@ -61,5 +61,6 @@ def _counts(spec: ExperimentSpec) -> Mapping[str, int]:
         "cluster.link.rate_mbit": len(cluster.rate_mbit),
         "measure.precision": len(spec.measure.precision),
         "measure.xla": len(spec.measure.xla),
+        "measure.tf32": len(spec.measure.tf32),
         "faults": len(spec.scenarios),
     }

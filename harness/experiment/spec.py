@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -28,14 +28,18 @@ class Computation:
 
     Args:
         xla: whether XLA compiles what each worker computes.
+        tf32: whether timed steps may round products of float32 to TensorFloat-32; None beside GPUs, which
+            alone have it.
     """
 
     precision: Precision = AS_WRITTEN
     xla: bool = False
+    tf32: bool | None = None
 
     def __str__(self) -> str:
         """What is not as usual of it, in a word or two; empty where all is."""
-        return " ".join([*([] if self.precision == AS_WRITTEN else [self.precision]), *["XLA"] * self.xla])
+        precision = [] if self.precision == AS_WRITTEN else [self.precision]
+        return " ".join([*precision, *["XLA"] * self.xla, *["TF32 off"] * (self.tf32 is False)])
 
 
 AS_USUAL = Computation()
@@ -118,6 +122,8 @@ class Measure:
         evaluate: whether the workload is asked how good the model is after the last step.
         precision: types that steps compute in; a sweep of one or more.
         xla: whether XLA compiles them; a sweep.
+        tf32: whether those on GPUs may round products to TensorFloat-32, as TensorFlow does by default; a
+            sweep.
         input: where timed steps take their batches from: memory, or the dataset's own pipeline as it runs.
     """
 
@@ -137,6 +143,7 @@ class Measure:
     evaluate: bool = False
     precision: tuple[Precision, ...] = (AS_WRITTEN,)
     xla: tuple[bool, ...] = (False,)
+    tf32: tuple[bool, ...] = (True,)
     input: InputRule = "staged"
 
     @property
@@ -148,9 +155,14 @@ class Measure:
     def computations(self) -> Sequence[Computation]:
         """Every combination of the sweeps of how steps compute."""
         return [
-            Computation(precision=precision, xla=xla)
-            for precision, xla in itertools.product(self.precision, self.xla)
+            Computation(precision=precision, xla=xla, tf32=tf32)
+            for precision, xla, tf32 in itertools.product(self.precision, self.xla, self.tf32)
         ]
+
+    def of_one(self, computation: Computation) -> Measure:
+        """The same for cases of one computation alone."""
+        tf32 = self.tf32 if computation.tf32 is None else (computation.tf32,)
+        return replace(self, precision=(computation.precision,), xla=(computation.xla,), tf32=tf32)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

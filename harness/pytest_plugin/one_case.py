@@ -140,13 +140,7 @@ def _titles(cases: Sequence[Case]) -> str:
 
 def _with_one_case(spec: ExperimentSpec, case: Case) -> ExperimentSpec:
     """The experiment without its other cases."""
-    measure = dataclasses.replace(
-        spec.measure,
-        precision=(case.computation.precision,),
-        xla=(case.computation.xla,),
-        aa=False,
-        until=None,
-    )
+    measure = dataclasses.replace(spec.measure.of_one(case.computation), aa=False, until=None)
     narrow = dataclasses.replace(
         spec,
         workloads=(case.workload,),

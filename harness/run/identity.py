@@ -102,6 +102,7 @@ def identity(
             until_ci=None if measure.until is None else measure.until.ratio_ci,
             precision=case.computation.precision,
             xla=case.computation.xla,
+            tf32=case.computation.tf32,
             input=measure.input,
             freed_memory="kept",
             sparse_duplicates=None,

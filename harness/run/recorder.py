@@ -281,6 +281,6 @@ def _alike(record: Record) -> tuple[object, ...]:
         record.strategy_params.get("merge_rows") is True,
         record.repeat,
         method and (method.cores_per_worker, method.memory_per_worker_bytes),
-        method and (method.precision, method.xla),
+        method and (method.precision, method.xla, method.tf32),
         link and link.asked,
     )

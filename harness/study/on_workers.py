@@ -70,7 +70,7 @@ def verify_on_workers(opened: TargetStudy, n_steps: int) -> Verification:
         batches=opened.batches,
         logs=[opened.folder / f"worker-{k}.log" for k in range(shape.workers)],
     )
-    with ready_processes(workers, prepared, opened.timeouts) as (processes, programs):
+    with ready_processes(workers, prepared, opened.timeouts, are_checked=True) as (processes, programs):
         checked = check(
             processes,
             reference,

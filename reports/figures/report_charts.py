@@ -88,6 +88,8 @@ def _distinction(comparison: Comparison) -> str:
         parts.append(comparison.precision)
     if comparison.xla:
         parts.append("xla")
+    if comparison.tf32 is False:
+        parts.append("tf32-off")
     if comparison.scenario:
         parts.append(comparison.scenario)
     return "-".join(parts)

@@ -64,6 +64,10 @@ def computation_notes(cases: Mapping[str, list[Record]]) -> list[str]:
         for precision in sorted({method.precision for method in methods} - {AS_WRITTEN})
     ]
     compiled = "XLA compiles what each worker computes; what workers send, and calls of Python, stay outside."
+    rounded = (
+        "Matrix products and convolutions of float32 may round to TF32 in timed steps, as TensorFlow does on "
+        "GPUs by default; the check against one device is made without."
+    )
     emulated = (
         "Cores of TPUs are emulated: what is computed, resharded and sent is real, but rates are those of "
         "this machine and rank nothing for TPUs."
@@ -73,6 +77,7 @@ def computation_notes(cases: Mapping[str, list[Record]]) -> list[str]:
         *([emulated] if "tpu-emulated" in devices else []),
         *mixed,
         *([compiled] if any(method.xla for method in methods) else []),
+        *([rounded] if any(method.tf32 for method in methods) else []),
         *_row_notes(cases),
     ]
 

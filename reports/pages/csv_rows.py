@@ -187,6 +187,7 @@ _LATER: Iterable[_Column] = (
     _mean("reshard_sent_bytes", lambda row: row.resharding.sent_bytes if row.resharding else None),
     ("shape", lambda each, _: each.shape),
     _row("gpu_peak_bytes", lambda row: row.gpu_peak_bytes),
+    ("tf32", lambda each, _: each.tf32),
 )
 _COLUMNS: tuple[_Column, ...] = (*_FIRST, *_LATER)
 COLUMN_NAMES = tuple(name for name, _ in _COLUMNS)

@@ -46,6 +46,7 @@ class Comparison:
     link_measured_mbit: Mean | None
     precision: str
     xla: bool
+    tf32: bool | None
     scenario: str
     faults: tuple[str, ...]
     baseline: str | None

@@ -7,6 +7,26 @@ from harness.worker.process.job import JobState
 MOST_MIB = 4096
 
 
+def rounding(state: JobState) -> dict[str, float]:
+    """How far a product and a convolution of float32 are from float64's, beside the largest value."""
+    import numpy as np
+    import tensorflow as tf
+
+    rng = np.random.default_rng(0)
+    left, right = rng.normal(size=(2, 256, 256))
+    images, filters = rng.normal(size=(8, 16, 16, 32)), rng.normal(size=(3, 3, 32, 32))
+    errors = {}
+    for name, operation, operands in (
+        ("product", tf.linalg.matmul, (left, right)),
+        ("convolution", lambda x, f: tf.nn.conv2d(x, f, 1, "SAME"), (images, filters)),
+    ):
+        narrow, wide = (
+            operation(*(tf.constant(x, dtype) for x in operands)) for dtype in ("float32", "float64")
+        )
+        errors[name] = float(np.abs(narrow.numpy() - wide.numpy()).max() / np.abs(wide.numpy()).max())
+    return errors
+
+
 def multiply(state: JobState) -> dict[str, object]:
     """Use a GPU; tell which this process sees, and what it computed on."""
     import tensorflow as tf

@@ -1,6 +1,8 @@
 """Workers with GPUs, where there are some: what they see, what they take of it, and that a run is right."""
 
 import subprocess
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import gpu_jobs
@@ -10,6 +12,8 @@ from watched_run import records, watched
 from harness.cluster.shape import ClusterShape
 from harness.provision.accelerators import host_devices
 from harness.provision.local.provider import LocalProvider
+from harness.worker.jobs.arithmetic import check_exactly, set_tf32
+from harness.worker.process.job import JobState
 
 pytestmark = [pytest.mark.gpu, pytest.mark.ray]
 
@@ -46,6 +50,23 @@ def test_a_worker_sees_its_own_gpu_and_takes_what_it_needs_of_it(
     assert taken_mib < gpu_jobs.MOST_MIB
 
 
+@pytest.mark.parametrize("arithmetic", [check_exactly, partial(set_tf32, tf32=False)])
+def test_products_and_convolutions_round_as_float32_without_tf32(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arithmetic: Callable[[JobState], None]
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    with (
+        LocalProvider().start(
+            ClusterShape(workers=1, device="gpu"), "test-gpu", tmp_path / "logs"
+        ) as cluster,
+        cluster.open_session(range(1), [tmp_path / "worker-0.log"]) as processes,
+    ):
+        processes.call_one(0, arithmetic, (), timeout_s=120)
+        errors = processes.call_one(0, gpu_jobs.rounding, (), timeout_s=120)
+    # TF32 rounds each factor to 11 bits, float32 to 24.
+    assert max(errors.values()) < 1e-5
+
+
 @pytest.mark.parametrize(("workers", "replicas"), [(1, 1), (1, 2), (2, 1)])
 def test_a_run_computes_what_one_device_computes(tmp_path: Path, workers: int, replicas: int) -> None:
     n_gpus = len(host_devices().gpus)
@@ -66,3 +87,5 @@ def test_a_run_computes_what_one_device_computes(tmp_path: Path, workers: int, r
         assert use["why_no"].keys() == unknown
         unknown = {name for name, value in stability.items() if "gpu" in name and value is None}
         assert stability["why_no_gpu"].keys() == unknown
+    assert {record["equivalence"]["dtype"] for record in found.values()} == {"model"}
+    assert {record["method"]["tf32"] for record in found.values()} == {True}

@@ -56,6 +56,7 @@ def test_a_run_fails_with_the_reason(
     assert {(record["status"], record["error"]["type"]) for record in failed.values()} == {
         ("failed", "no-device")
     }
+    assert {record["method"]["tf32"] for record in failed.values()} == {True}
     for strategy, reason in reasons.items():
         assert reason in failed[strategy]["error"]["message"]
 

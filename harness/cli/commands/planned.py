@@ -81,6 +81,7 @@ _IF_SWEPT: tuple[tuple[str, Callable[[Case], str]], ...] = (
 _IF_UNUSUAL: tuple[tuple[tuple[str, Callable[[Case], str]], str], ...] = (
     (("precision", lambda case: case.computation.precision), "float32"),
     (("XLA", lambda case: "yes" if case.computation.xla else "no"), "no"),
+    (("TF32", lambda case: "off" if case.computation.tf32 is False else "-"), "-"),
     (("faults", lambda case: case.scenario.name or "-"), "-"),
 )
 """Column → what is not worth one where all cases have it."""

@@ -14,6 +14,7 @@ _LATER = (
     "window_s",
     "precision",
     "xla",
+    "tf32",
     "input",
     "input_placement",
     "freed_memory",
@@ -63,6 +64,9 @@ def comparable_facts(record: Record) -> dict[str, object]:
 def _measured(method: Method) -> dict[str, object]:
     """What of a method bears on what is measured."""
     values = {item.name: (getattr(method, item.name), item.default) for item in dataclasses.fields(method)}
+    if method.tf32:
+        # TensorFlow's own choice, which GPUs had before it was recorded.
+        del values["tf32"]
     return {
         name: value
         for name, (value, default) in values.items()

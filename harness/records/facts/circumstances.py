@@ -17,14 +17,15 @@ class Method:
 
     `until_ci` is how closely ratios were to be known before there were repeats enough; None where their
     number was fixed. What is measured does not depend on it. `precision` is the type that steps computed in,
-    `xla` whether XLA compiled them, `input` where timed steps took their batches from: memory, or the
-    dataset's own pipeline, `input_placement` the memory that these lay in before a step, None where replicas
-    had no GPUs, `freed_memory` whether workers kept the memory of tensors that were gone, or
-    returned it and had new pages for the next ones. `sparse_duplicates` says what
-    became of rows of sparse gradients that have the same id: `kept`, `merged` or `merged (linear)`, None
-    without such gradients or without a plan. `faults` are those put into workers, each as `worker 2:
-    sign-flip scale=10`, and `scenario` what the experiment calls them. Defaults are how records are read from
-    before a field could be chosen.
+    `xla` whether XLA compiled them, `tf32` whether products of float32 on GPUs could round to TensorFloat-32,
+    None on other devices and before that was recorded, `input` where timed steps took their batches from:
+    memory, or the dataset's own pipeline, `input_placement` the memory that these lay in before a step, None
+    where replicas had no GPUs, `freed_memory` whether workers kept the memory of tensors that were gone, or
+    returned it and had new pages for the next ones. `sparse_duplicates` says what became of rows of sparse
+    gradients that have the same id: `kept`, `merged` or `merged (linear)`, None without such gradients or
+    without a plan. `faults` are those put into workers, each as `worker 2: sign-flip scale=10`, and
+    `scenario` what the experiment calls them. Defaults are how records are read from before a field could be
+    chosen.
     """
 
     seed: int
@@ -41,6 +42,7 @@ class Method:
     until_ci: float | None = None
     precision: str = AS_WRITTEN
     xla: bool = False
+    tf32: bool | None = None
     input: Literal["staged", "pipeline"] = "staged"
     input_placement: Placement | None = None
     freed_memory: Literal["returned", "kept"] = "returned"

@@ -13,8 +13,9 @@ from harness.measure.observer_effect import observer_effect
 from harness.measure.rounds import lead_steps, window_steps
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.measure.traced_repeat import Traced, traced
-from harness.provision.protocols import Cluster
+from harness.provision.protocols import Cluster, ProcessSet
 from harness.records.facts.costs import ObserverEffect
+from harness.records.facts.outcome import Equivalence
 from harness.run import checkpoints
 from harness.run.case.case_run import CaseRun, Repeat
 from harness.run.case.check import checked
@@ -54,6 +55,7 @@ class OpenCase:
         self._n_lead = lead_steps(self._cycle)
         self._n_steps = 0
         self._n_windows = 0
+        self._equivalence: Equivalence | None = None
         self._stack = ExitStack()
 
     def open(self) -> None:
@@ -63,21 +65,16 @@ class OpenCase:
             CaseError: it failed.
         """
         prepared, measure = self.repeat.prepared, self._measure
+        if prepared.case.shape.hardware == "gpu" and self.repeat.reference is not None:
+            # Kernels keep the arithmetic of their first step; see `arithmetic.compute_exactly`.
+            with ready_processes(self._cluster, prepared, self._limits, are_checked=True) as (processes, _):
+                self._check(processes)
         self._processes, self._opened = self._stack.enter_context(
             ready_processes(self._cluster, prepared, self._limits)
         )
         self._links = measured_links(self._processes, prepared.case.shape.links, self._limits)
-        self._equivalence = (
-            None
-            if self.repeat.reference is None
-            else checked(
-                self._processes,
-                self.repeat.reference,
-                self.repeat.number,
-                self._limits,
-                steps_per_loop=prepared.plan.execution.steps_per_loop,
-            )
-        )
+        if self._equivalence is None:
+            self._check(self._processes)
         if measure.input == "pipeline":
             self._open_pipelines()
         self._meter = Meter(
@@ -202,6 +199,17 @@ class OpenCase:
         """
         if self.repeat.checkpoint is not None:
             checkpoints.require_saved(self.repeat.checkpoint)
+
+    def _check(self, processes: ProcessSet) -> None:
+        """Compare what processes compute with the reference, if this repeat has one."""
+        if self.repeat.reference is not None:
+            self._equivalence = checked(
+                processes,
+                self.repeat.reference,
+                self.repeat.number,
+                self._limits,
+                steps_per_loop=self.repeat.prepared.plan.execution.steps_per_loop,
+            )
 
     def _open_pipelines(self) -> None:
         """Have steps from now on take batches as workers' own pipelines make them."""

@@ -14,6 +14,7 @@ from harness.provision.protocols import Forks, ProcessSet
 from harness.provision.servers import join_ring, serving_processes
 from harness.run.captures import Capture
 from harness.worker.jobs import rendezvous, training
+from harness.worker.jobs.arithmetic import check_exactly, set_tf32
 from harness.worker.jobs.batches import stage_batches
 from harness.worker.jobs.distributed import distribution, parameter_server, synchronous
 from harness.worker.jobs.distributed.compiled_replicas import open_replicas
@@ -113,9 +114,14 @@ def _stopped(processes: ProcessSet, runner: _Runner, timeouts: Timeouts) -> Iter
 
 @contextmanager
 def ready_processes(
-    cluster: Forks, prepared: PreparedCase, timeouts: Timeouts
+    cluster: Forks, prepared: PreparedCase, timeouts: Timeouts, *, are_checked: bool = False
 ) -> Iterator[tuple[ProcessSet, tuple[Opened, ...]]]:
-    """Fresh processes with a plan's step, its initial values and its batches; all are dead when it ends."""
+    """Fresh processes with a plan's step, its initial values and its batches; all are dead when it ends.
+
+    Args:
+        are_checked: their steps are compared with the reference and not timed; see
+            `harness.worker.jobs.arithmetic`.
+    """
     plan, folder = prepared.plan, str(prepared.capture.folder)
     n_devices = [count if plan.device == "cpu" else 1 for count in plan.replicas_per_task]
     runner = _runner_of(prepared)
@@ -140,6 +146,10 @@ def ready_processes(
             join_ring(processes, timeout_s=timeouts.setup_s)
         args = [(folder, plan.model_dump_json(), task) for task in range(len(prepared.logs))]
         opened = processes.call(runner.opens, args, timeout_s=timeouts.setup_s, stage="transform")
+        if prepared.case.shape.hardware == "gpu":
+            # Now that the workload's own code has run, which may have a setting of its own.
+            job = check_exactly if are_checked else partial(set_tf32, tf32=prepared.case.computation.tf32)
+            processes.call(job, [()] * len(opened), timeout_s=timeouts.setup_s, stage="load")
         for job in (training.load, training.setup):
             processes.call(job, [()] * len(opened), timeout_s=timeouts.setup_s, stage="load")
         shares = [(str(prepared.batches), each.start, each.stop) for each in opened]

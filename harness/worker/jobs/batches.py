@@ -10,6 +10,7 @@ import numpy as np
 
 from harness.errors import OUT_OF_MEMORY, CaseError, UsageError
 from harness.experiment.cases import Case, global_batch
+from harness.worker.jobs.arithmetic import set_tf32
 from harness.worker.jobs.training import Batch as FedBatch
 from harness.worker.jobs.training import StepSession, Training, stage
 from harness.worker.jobs.workload import users_mistakes, workload_of
@@ -111,6 +112,8 @@ def open_pipeline(state: JobState, case: Case, seed: int, share: "WorkerShare") 
         examples = examples_of(workload, seed=seed)
         rows = worker_batches(examples, share, seed=seed, n_threads=case.shape.cores_per_worker)
         first = next(rows)
+    # The workload's code has run once more, and may have a setting of its own.
+    set_tf32(state, case.computation.tf32)
     training.pipeline = _prepared(training.session, itertools.chain([first], rows), share.worker)
 
 

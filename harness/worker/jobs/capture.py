@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from harness.equivalence.capture_verdict import CaptureVerdict, not_comparable
 from harness.errors import HarnessError, UsageError
 from harness.experiment.cases import Case, global_batch
+from harness.worker.jobs.arithmetic import allows_tf32, compute_exactly, own_choice_notes
 from harness.worker.jobs.batches import Batch, first_batches
 from harness.worker.jobs.precision import precision_notes, step_in_precision
 from harness.worker.jobs.workload import users_mistakes, workload_of
@@ -79,6 +80,7 @@ def capture(
     from workloads.steps.precision import forget_models, policy_of
 
     forget_models()
+    allowed_tf32 = allows_tf32()
     workload = workload_of(case)
     with users_mistakes(workload, "dataset() must return examples"):
         examples = examples_of(workload, seed=seed)
@@ -91,7 +93,11 @@ def capture(
             captured = capture_step(built.step, structure, replica_batch=share, compiled_rules=compiled_rules)
         except CaptureError as error:
             raise UsageError(str(error), field=case.workload_name) from error
-    notes = (*built.notes, *precision_notes(captured, case.computation.precision, case.workload_name))
+    notes = (
+        *built.notes,
+        *own_choice_notes(case.shape.hardware, allowed_before=allowed_tf32),
+        *precision_notes(captured, case.computation.precision, case.workload_name),
+    )
     captured_step = replace(captured.step, notes=(*notes, *captured.step.notes))
     summary = summarise(captured_step, case.workload_name, captured.rows_per_example)
     save(Path(folder), captured_step, captured.initial)
@@ -167,6 +173,7 @@ def _verdict(
     from harness.worker.session.capture_store import InitialValues
     from workloads.steps.precision import policy_of
 
+    compute_exactly(case.shape.hardware)
     with policy_of(case.computation.precision):
         return check_capture(users, step, InitialValues(folder), batches)
 

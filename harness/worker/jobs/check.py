@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.equivalence.separability import Separability
+from harness.worker.jobs.arithmetic import compute_exactly
 from harness.worker.jobs.batches import Batch, read_batches
 from harness.worker.process.job import JobState
 
@@ -30,6 +31,7 @@ def reference(
     from harness.worker.jobs.step_failures import naming_users_line
     from harness.worker.verify.check import make_reference
 
+    compute_exactly(topology.device)
     step, initial, batches = captured_step(capture_folder, batch_folder, n_steps, float64=float64)
     with naming_users_line(capture_folder, topology, partial(read_batches, Path(batch_folder), n=n_steps)):
         return make_reference(step, initial, topology, batches)
@@ -45,6 +47,7 @@ def verdict_in_float64(
     """
     from harness.worker.verify.check import check
 
+    compute_exactly(plan.device)
     n_steps = reference.yardstick.n_steps
     step, initial, batches = captured_step(capture_folder, batch_folder, n_steps, float64=True)
     return check(step, initial, plan, batches, lambda: reference).verdict
@@ -62,6 +65,7 @@ def separability(
     from harness.worker.session.capture_store import InitialValues, load_step
     from harness.worker.verify.whole_batch import separability_of
 
+    compute_exactly(topology.device)
     folder = Path(capture_folder)
     (batch,) = read_batches(Path(batch_folder), n=1)
     with naming_users_line(capture_folder, topology, partial(read_batches, Path(batch_folder), n=1)):
@@ -79,6 +83,7 @@ def bounds(
     from harness.worker.verify.check import check_bounds
     from strategies.planning.plan import topology_of
 
+    compute_exactly(plan.device)
     step, initial, batches = captured_step(capture_folder, batch_folder, n_steps, float64=float64)
     with naming_users_line(
         capture_folder, topology_of(plan), partial(read_batches, Path(batch_folder), n=n_steps)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.equivalence.step_results import compared
 from harness.equivalence.verification import Verification, comparable
+from harness.worker.jobs.arithmetic import compute_exactly
 from harness.worker.jobs.batches import Batch, read_batches
 from harness.worker.jobs.check import captured_step
 from harness.worker.jobs.refusals import dtype_error, refusals_as, strategy_error
@@ -42,6 +43,7 @@ def verify(
     from harness.worker.verify.whole_batch import separability_of
     from strategies.planning.plan import topology_of
 
+    compute_exactly(plan.device)
     with refusals_as(dtype_error):
         step, initial, batches = captured_step(capture_folder, batch_folder, n_steps, float64=float64)
     batches = [*batches[:-1], [part[:last_batch] for part in batches[-1]]]

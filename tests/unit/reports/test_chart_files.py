@@ -176,11 +176,13 @@ def test_a_file_s_name_tells_links_and_computations_apart(tmp_path: Path) -> Non
     cases = [
         plain,
         dataclasses.replace(plain, xla=True),
+        dataclasses.replace(plain, device="gpu", tf32=False),
         dataclasses.replace(plain, link_mbit=(100.0, 100.0)),
     ]
     run = write_run(tmp_path / "run", cases)
     names = {file.name for file in reports.charts_of([run], "svg")}
-    assert {"w-2x1-ranking.svg", "w-2x1-xla-ranking.svg", "w-2x1-100mbit-ranking.svg"} <= names
+    distinct = {f"w-2x1{by}-ranking.svg" for by in ("", "-xla", "-tf32-off", "-100mbit")}
+    assert distinct <= names
 
 
 def test_several_runs_are_named_in_their_pictures(tmp_path: Path) -> None:

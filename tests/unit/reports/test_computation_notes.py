@@ -1,11 +1,14 @@
 """What a report says of how steps compute: a comparison for each way, and what it means."""
 
+import csv
+import io
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from synthetic_run import SINGLE, Case, write_run
 
+import reports
 from reports.compare import build
 from reports.load import load
 
@@ -37,6 +40,31 @@ def test_what_xla_compiles_is_compared_by_itself(tmp_path: Path) -> None:
         False,
         True,
     ]
+
+
+def test_steps_on_gpus_without_tf32_are_compared_by_themselves(tmp_path: Path) -> None:
+    usual = [replace(case, device="gpu", tf32=True) for case in (ALONE, REDUCE)]
+    without = [replace(case, tf32=False) for case in usual]
+    run = write_run(tmp_path / "run", [*without, *usual])
+    on, off = build([load(run)]).comparisons
+    assert (on.tf32, off.tf32) == (True, False)
+    assert off.shape == on.shape.replace("TF32", "TF32 off") != on.shape
+    assert [any("may round to TF32" in note for note in each.notes) for each in (on, off)] == [True, False]
+    rows = list(csv.DictReader(io.StringIO(reports.render([run], "csv"))))
+    assert [row["tf32"] for row in rows] == ["True", "True", "False", "False"]
+
+
+def test_reports_of_other_devices_say_nothing_of_tf32(tmp_path: Path) -> None:
+    (comparison,) = build([load(write_run(tmp_path / "run", [ALONE, REDUCE]))]).comparisons
+    assert comparison.tf32 is None
+    assert "TF32" not in " ".join([comparison.shape, *comparison.notes])
+
+
+def test_records_of_gpus_from_before_tf32_was_recorded_are_compared_with_the_usual(tmp_path: Path) -> None:
+    old, new = ([replace(case, device="gpu", tf32=tf32) for case in (ALONE, REDUCE)] for tf32 in (None, True))
+    runs = [load(write_run(tmp_path / name, cases)) for name, cases in (("old", old), ("new", new))]
+    before, after = build(runs).comparisons
+    assert (before.shape, before.tf32) == (after.shape, after.tf32)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from open_folders import made_record
 
+from harness.bisection.single_case import single_case
 from harness.cli.commands.planned import planned_table
 from harness.experiment.cases import Case, expand
 from harness.experiment.references import StrategyRef
@@ -59,6 +60,51 @@ def test_both_axes_combine() -> None:
     assert planned_table(swept, n_repeats=1).columns[-3:] == ("precision", "XLA", "repeats")
 
 
+def of_device(device: str | list[str], **measure: object) -> tuple[Case, ...]:
+    document = {"name": "x", "workloads": ["digits-mlp"], "strategies": ["single", "ps"]}
+    return expand(resolve(document | {"cluster": {"device": device}, "measure": measure}))
+
+
+def test_gpus_have_cases_with_tf32_and_without() -> None:
+    usual, swept = of_device("gpu"), of_device("gpu", tf32=[True, False])
+    assert [case.computation.tf32 for case in swept] == [True, True, False, False]
+    assert swept[:2] == usual, "TF32 is TensorFlow's choice, and so the usual one"
+    assert len({case.id for case in swept}) == len(swept)
+    assert len(blocks_of(swept)) == 2
+    assert (swept[1].title, swept[3].title) == ("digits-mlp ps 2x1", "digits-mlp ps 2x1 TF32 off")
+    assert baseline_of(swept[3], swept, StrategyRef(name="single")) is swept[2]
+    table = planned_table(swept, n_repeats=1)
+    assert table.columns[-2:] == ("TF32", "repeats")
+    assert "TF32" not in planned_table(usual, n_repeats=1).columns
+
+
+def test_other_devices_have_the_same_cases_whatever_is_asked_of_tf32() -> None:
+    for device in ("cpu", "tpu", "tpu-emulated"):
+        assert of_device(device, tf32=False) == of_device(device, tf32=[True, False]) == of_device(device)
+        assert {case.computation.tf32 for case in of_device(device)} == {None}
+    mixed = of_device(["cpu", "gpu"], tf32=[True, False])
+    assert [(case.shape.device, case.computation.tf32) for case in mixed[::2]] == [
+        ("cpu", None),
+        ("gpu", True),
+        ("gpu", False),
+    ]
+
+
+@pytest.mark.parametrize(("device", "tf32", "is_noted"), [("cpu", False, True), ("cpu", True, False)])
+def test_a_setting_that_changes_nothing_is_named(device: str, tf32: bool, is_noted: bool) -> None:
+    document = {"name": "x", "workloads": ["digits-mlp"], "strategies": ["single"]}
+    notes = resolve(document | {"cluster": {"device": device}, "measure": {"tf32": tf32}}).notes
+    assert any(note.startswith("measure.tf32 changes nothing here") for note in notes) is is_noted
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_an_experiment_of_one_case_keeps_its_tf32(device: str) -> None:
+    document = {"name": "x", "workloads": ["digits-mlp"], "strategies": ["single", "ps"]}
+    spec = resolve(document | {"cluster": {"device": device}, "measure": {"tf32": [True, False]}})
+    for case in expand(spec):
+        assert case in expand(single_case(spec, case))
+
+
 @pytest.mark.parametrize(("precision", "shown"), [(None, False), ("float32", False), ("bfloat16", True)])
 def test_a_dry_run_shows_what_is_not_usual(precision: str | None, shown: bool) -> None:
     table = planned_table(cases(*([precision] if precision else [])), n_repeats=1)
@@ -72,13 +118,22 @@ def test_records_are_compared_with_those_of_their_precision() -> None:
     assert len({key("float32"), key("bfloat16"), key("float16"), key("float32", xla=True)}) == 4
 
 
+def test_records_without_tf32_are_not_compared_with_others() -> None:
+    def key(tf32: bool | None) -> str:
+        return comparison_key(made_record(method=replace(METHOD, tf32=tf32)))
+
+    assert key(True) == key(None), "GPUs had it before records said so"
+    assert key(False) != key(True)
+
+
 def test_a_record_from_before_computes_as_written() -> None:
     record = made_record(schema=1, method=METHOD)
     document = to_document(record)
     assert isinstance(document["method"], dict)
-    for name in ("precision", "xla", "input"):
+    for name in ("precision", "xla", "tf32", "input"):
         del document["method"][name]
     old = from_json(json.dumps(document))
     assert old.method is not None
     assert (old.method.precision, old.method.xla, old.method.input) == ("float32", False, "staged")
+    assert old.method.tf32 is None
     assert comparison_key(old) == comparison_key(record)

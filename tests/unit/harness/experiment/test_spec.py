@@ -88,6 +88,7 @@ def test_names_and_lists_may_be_written_in_several_ways() -> None:
         {"measure": {"warmup_steps": 7, "batch": "per-replica", "interleave": False}},
         {"measure": {"precision": "float16", "xla": True}},
         {"measure": {"xla": [False, True]}},
+        {"measure": {"tf32": [True, False]}},
         {"measure": {"precision": ["float32", "bfloat16"]}},
         {"matrix": {"exclude": [{"strategy": "ps:sync=false", "workers": 4, "memory_per_worker": "1GiB"}]}},
         {"compare": {"baseline": "ps"}},
@@ -122,6 +123,7 @@ def test_the_hash_does_not_depend_on_the_order_of_keys(keys: list[str]) -> None:
         "measure.seed=1",
         "measure.precision=bfloat16",
         "measure.xla=true",
+        "measure.tf32=false",
         "measure.precision=[float32, bfloat16]",
         "cluster.workers=3",
         "strategies=[single, ps]",
@@ -250,7 +252,9 @@ def test_a_run_with_traces_is_described_as_before_there_were_any() -> None:
 
 
 def test_a_run_as_written_is_described_as_before_there_were_other_computations() -> None:
-    written = resolve(_MINIMAL | {"measure": {"precision": ["float32", "float32"], "xla": False}})
+    written = resolve(
+        _MINIMAL | {"measure": {"precision": ["float32", "float32"], "xla": False, "tf32": True}}
+    )
     assert (written.measure.precision, spec_hash(written)) == (("float32",), spec_hash(resolve(_MINIMAL)))
 
 
@@ -372,6 +376,7 @@ def test_a_checkpoint_is_the_same_file_wherever_the_run_goes_on() -> None:
             {"measure": {"precision": ["float16", 16]}},
             "measure.precision[1]: must be 'float32' or 'bfloat16'",
         ),
+        ({"measure": {"tf32": "no"}}, "measure.tf32: must be a valid boolean, got 'no' (str)"),
         ({"measure": {"xla": "yes"}}, "measure.xla: must be a valid boolean, got 'yes' (str)"),
         (
             {"cluster": {"device": "npu"}},
