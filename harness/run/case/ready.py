@@ -146,7 +146,7 @@ def ready_processes(
             join_ring(processes, timeout_s=timeouts.setup_s)
         args = [(folder, plan.model_dump_json(), task) for task in range(len(prepared.logs))]
         opened = processes.call(runner.opens, args, timeout_s=timeouts.setup_s, stage="transform")
-        if prepared.case.shape.hardware == "gpu":
+        if plan.device == "gpu":
             # Now that the workload's own code has run, which may have a setting of its own.
             job = check_exactly if are_checked else partial(set_tf32, tf32=prepared.case.computation.tf32)
             processes.call(job, [()] * len(opened), timeout_s=timeouts.setup_s, stage="load")
