@@ -92,7 +92,8 @@ def test_a_setting_of_one_run_alone_is_a_difference_and_an_unknown_fact_is_none(
 
 
 def test_what_makes_a_case_is_no_difference(tmp_path: Path) -> None:
-    mixed = [*CASES, Case(workload="w", strategy="ps", precision="float64", xla=True, tf32=False)]
+    of_gpus = Case(workload="w", strategy="ps", precision="float64", xla=True, tf32=False)
+    mixed = [*CASES, of_gpus, replace(of_gpus, tf32=True)]
     assert cells_of(write_run(tmp_path / "run", mixed)) == []
 
 

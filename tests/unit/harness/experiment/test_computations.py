@@ -102,7 +102,9 @@ def test_an_experiment_of_one_case_keeps_its_tf32(device: str) -> None:
     document = {"name": "x", "workloads": ["digits-mlp"], "strategies": ["single", "ps"]}
     spec = resolve(document | {"cluster": {"device": device}, "measure": {"tf32": [True, False]}})
     for case in expand(spec):
-        assert case in expand(single_case(spec, case))
+        alone = expand(single_case(spec, case))
+        assert case in alone
+        assert {each.computation for each in alone} == {case.computation}
 
 
 @pytest.mark.parametrize(("precision", "shown"), [(None, False), ("float32", False), ("bfloat16", True)])
