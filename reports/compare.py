@@ -34,6 +34,7 @@ from reports.notes.measuring import (
     computation_notes,
     input_notes,
     observer_notes,
+    preparation_notes,
     setting_notes,
     stability_notes,
     twin_notes,
@@ -156,6 +157,7 @@ def _compared(
     notes.extend(batch_notes(shape, cases))
     notes.extend(link_notes(cases))
     notes.extend(computation_notes(cases))
+    notes.extend(preparation_notes(cases))
     notes.extend(twin_notes(rows, cases))
     notes.extend(input_notes(rows, cases))
     notes.extend(observer_notes(cases))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 FIRST_STEP_S = 180.0
 CAPTURE_S = 300.0
 STUDY_S = 900.0
+PREPARE_S = 1800.0
 SETUP_S = 120.0
 SERVER_S = 60.0
 SAVE_S = 600.0
@@ -82,6 +83,11 @@ class Timeouts:
     def study_s(self) -> float:
         """For a reference, a check or a transformation in one process."""
         return self.factor * (STUDY_S + self.model_s)
+
+    @property
+    def prepare_s(self) -> float:
+        """For a workload's capture, references and checks altogether, before workers begin."""
+        return self.factor * (PREPARE_S + self.model_s)
 
     @property
     def setup_s(self) -> float:

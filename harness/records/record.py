@@ -8,7 +8,15 @@ from typing import Literal
 
 from harness.errors import NON_FINITE_GRADIENTS, NON_FINITE_LOSS
 from harness.records.facts.circumstances import Machine, Method, ModelSize, Provenance
-from harness.records.facts.costs import Energy, GpuUse, InputWait, ObserverEffect, PassCost, TracedTimes
+from harness.records.facts.costs import (
+    Energy,
+    GpuUse,
+    InputWait,
+    ObserverEffect,
+    PassCost,
+    Preparation,
+    TracedTimes,
+)
 from harness.records.facts.links import Link
 from harness.records.facts.outcome import Equivalence, Failure, SavedCheckpoint, StepSeconds
 from harness.records.facts.resharding import Resharding
@@ -47,6 +55,7 @@ class Record:
     `observer`: what measuring takes, by further windows; None where nobody asked.
     `price_per_hour`: of all its workers together, in whatever currency the experiment's prices are.
     `warnings`: why the case is not what its strategy is chosen for, and what to choose instead.
+    `preparation`: what passed before the first timed step.
     `passes`: over the graph of the first worker, in order; None where no graph is rewritten, and in records
     from before they were kept.
     `file_checksums`: name of a file in the repeat's folder → hash of its bytes.
@@ -110,6 +119,7 @@ class Record:
     transform_s: float | None = None
     import_s: float | None = None
     provision_s: float | None = None
+    preparation: Preparation | None = None
     nodes_before: int | None = None
     nodes_after: int | None = None
     passes: tuple[PassCost, ...] | None = None

@@ -1,5 +1,7 @@
 """Captures of a run: each workload is captured once, however many cases, strategies and repeats use it."""
 
+import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -88,6 +90,8 @@ class Captures:
         self._n_check_steps = n_check_steps
         self._seed = seed
         self.n_batches, self._n_least = n_batches, n_least
+        self._capture_s: dict[Path, float] = {}
+        self._check_s: dict[Path, float] = defaultdict(float)
         self._captures = MadeOnce[Capture]()
         self._tried_with: dict[object, object] = {}
         self._batches = MadeOnce[Path]()
@@ -220,20 +224,33 @@ class Captures:
     def _checked(
         self, job: Job[*Args, Result], args: tuple[*Args], capture: Capture, n_replicas: int
     ) -> Result:
-        """Run a job that checks something of a capture."""
+        """Run a job that checks something of a capture, within the limit of all its preparation."""
         limits = self._timeouts.for_model(capture.summary, n_replicas)
-        return self._call(job, args, timeout_s=limits.study_s, stage="check")
+        capture_s, check_s = self.seconds(capture)
+        left_s = limits.prepare_s - capture_s - check_s
+        started_s = time.monotonic()
+        try:
+            return self._call(job, args, timeout_s=max(1.0, min(limits.study_s, left_s)), stage="check")
+        finally:
+            self._check_s[capture.folder] += time.monotonic() - started_s
+
+    def seconds(self, capture: Capture) -> tuple[float, float]:
+        """Seconds that a capture with its batches, and everything that is checked beside workers, took."""
+        return self._capture_s[capture.folder], self._check_s[capture.folder]
 
     def _capture(self, case: Case, *, compiled_rules: Mapping[str, Rule] | None = None) -> Capture:
         folder = self._folder / f"capture-{self._captures.n_made}"
         check_s = self._timeouts.study_s if self._n_check_steps else 0.0
+        started_s = time.monotonic()
         facts = self._call(
             capture_workload,
             (case, self._seed, str(folder), _n_shards(case), self._n_check_steps, compiled_rules),
             timeout_s=self._timeouts.capture_s + check_s,
             stage="capture",
         )
-        return Capture(folder=folder, facts=facts, restored=self._restored(folder))
+        restored = self._restored(folder)
+        self._capture_s[folder] = time.monotonic() - started_s
+        return Capture(folder=folder, facts=facts, restored=restored)
 
     def _restored(self, folder: Path) -> Restored | None:
         if self._restore is None:

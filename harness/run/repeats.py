@@ -15,6 +15,7 @@ from harness.measure.live import Onlooker
 from harness.measure.timeouts import Timeouts
 from harness.provision.failures import USER_ERROR
 from harness.provision.protocols import Cluster
+from harness.records.facts.costs import Preparation
 from harness.records.facts.outcome import Equivalence
 from harness.records.facts.robustness import Evaluation
 from harness.records.record import Record
@@ -82,7 +83,7 @@ class SlotRunner:
             if time.monotonic() >= deadline_s:
                 return
             try:
-                with self.progress.doing(f"capturing {case.workload_name}"), own_mistakes():
+                with self.progress.preparing(case.workload_name, self.timeouts.prepare_s), own_mistakes():
                     self._prepare(case, warned)
             except CaseError as error:
                 errors.append(error)
@@ -265,6 +266,17 @@ class SlotRunner:
             if ran.traced is not None and ran.traced.document is not None:
                 self.folder.write_trace(case.id, slot.repeat, ran.traced.document)
         record = self.recorder.ended(slot, self._site(), prepared.capture, prepared.plan, ran, wall_s)
+        capture_s, reference_s = self.captures.seconds(prepared.capture)
+        limits = self.timeouts.for_model(prepared.capture.summary, case.shape.n_replicas)
+        preparation = Preparation(
+            capture_s=capture_s,
+            reference_s=reference_s,
+            limit_s=limits.prepare_s,
+            start_s=ran.start_s,
+            check_s=ran.check_s,
+            warmup_s=ran.warmup_s,
+        )
+        record = replace(record, preparation=preparation)
         return Ended(record=record, steps=ran.measurement.steps)
 
     def _site(self) -> SiteFacts:

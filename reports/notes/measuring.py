@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.records.comparing.common_rounds import PairedRatios, trimmed_mean
 from harness.records.facts.circumstances import AS_WRITTEN, Placement
-from harness.records.facts.costs import ObserverEffect
+from harness.records.facts.costs import LONG_PREPARATION_S, ObserverEffect
 from harness.records.facts.stability import UNSTEADY_DRIFT, UNSTEADY_SHARE, Stability
 from harness.records.record import Record
 from reports.paired_statistics import paired_ratio
@@ -52,6 +52,28 @@ def twin_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[s
         if row.ratio.interval is not None and not row.ratio.interval.contains(1.0):
             notes.append("These repeats tell it from itself: doubt other differences that are no larger.")
     return notes
+
+
+def preparation_notes(cases: Mapping[str, list[Record]]) -> list[str]:
+    """Where the time before the first timed step went, of the case that took longest."""
+    longest = max(
+        (r for records in cases.values() for r in records if r.preparation is not None),
+        key=lambda r: r.preparation.total_s if r.preparation is not None else 0.0,
+        default=None,
+    )
+    took = None if longest is None else longest.preparation
+    if longest is None or took is None or took.total_s < LONG_PREPARATION_S:
+        return []
+    stages = {
+        "capture": took.capture_s,
+        "references": took.reference_s,
+        "start": took.start_s,
+        "check": took.check_s,
+        "warm-up": took.warmup_s,
+    }
+    parts = ", ".join(f"{name} {digits(s)} s" for name, s in stages.items() if s is not None)
+    once = f"capture and references are made once for all repeats, within {digits(took.limit_s)} s"
+    return [f"First timed step after {digits(took.total_s)} s at most ({longest.strategy}: {parts}); {once}."]
 
 
 def computation_notes(cases: Mapping[str, list[Record]]) -> list[str]:

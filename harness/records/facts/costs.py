@@ -116,6 +116,36 @@ class ObserverEffect:
     failed: bool = False
 
 
+LONG_PREPARATION_S = 30.0
+"""Preparation from which on a person wants to know what took so long."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preparation:
+    """Seconds before the first timed step of a repeat.
+
+    Attributes:
+        capture_s: capture of the workload and its check, once for all repeats that share it.
+        reference_s: references and other checks beside workers, once for all repeats too.
+        limit_s: for these two together.
+        start_s: processes, programs, variables and batches of this repeat.
+        check_s: check of its workers; None if an earlier repeat was checked.
+        warmup_s: steps until their times settle.
+    """
+
+    capture_s: float
+    reference_s: float
+    limit_s: float
+    start_s: float
+    check_s: float | None
+    warmup_s: float
+
+    @property
+    def total_s(self) -> float:
+        """Seconds from the beginning of the capture to the first timed step, without other cases' repeats."""
+        return self.capture_s + self.reference_s + self.start_s + (self.check_s or 0.0) + self.warmup_s
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputWait:
     """How long counted steps wait until they have their batch of a pipeline, in seconds.

@@ -37,6 +37,7 @@ class CaseRun:
         aggregation: of gradients by a rule; None where they are added up.
         values: of variables after the last step, by name; None where nobody asked how good the model is.
         evaluation: what that came to.
+        start_s, check_s, warmup_s: see `Preparation`.
     """
 
     measurement: Measurement
@@ -54,6 +55,9 @@ class CaseRun:
     aggregation: Aggregated | None = None
     values: Mapping[str, Array] | None = None
     evaluation: Evaluation | None = None
+    start_s: float = 0.0
+    check_s: float | None = None
+    warmup_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 """One case on fresh processes of its own: opened, checked, warmed up, timed in windows."""
 
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -56,6 +57,7 @@ class OpenCase:
         self._n_steps = 0
         self._n_windows = 0
         self._equivalence: Equivalence | None = None
+        self._check_s: float | None = None
         self._stack = ExitStack()
 
     def open(self) -> None:
@@ -65,6 +67,7 @@ class OpenCase:
             CaseError: it failed.
         """
         prepared, measure = self.repeat.prepared, self._measure
+        begun_s = time.monotonic()
         if prepared.case.shape.hardware == "gpu" and self.repeat.reference is not None:
             # Kernels keep the arithmetic of their first step; see `arithmetic.compute_exactly`.
             with ready_processes(self._cluster, prepared, self._limits, are_checked=True) as (processes, _):
@@ -75,6 +78,7 @@ class OpenCase:
         self._links = measured_links(self._processes, prepared.case.shape.links, self._limits)
         if self._equivalence is None:
             self._check(self._processes)
+        warming_s = time.monotonic()
         if measure.input == "pipeline":
             self._open_pipelines()
         self._meter = Meter(
@@ -87,6 +91,8 @@ class OpenCase:
             timeouts=self._limits,
         )
         self._meter.warm_up("auto" if measure.warmup_steps is None else measure.warmup_steps)
+        self._start_s = warming_s - begun_s - (self._check_s or 0.0)
+        self._warmup_s = time.monotonic() - warming_s
 
     def window(self) -> float:
         """Make the steps of one window; return the median of those that are counted, in seconds.
@@ -176,6 +182,9 @@ class OpenCase:
             resharding=reshardings,
             aggregation=by_rule,
             values=values,
+            start_s=self._start_s,
+            check_s=self._check_s,
+            warmup_s=self._warmup_s,
         )
 
     def discard_windows(self, n_windows: int | None = None) -> None:
@@ -203,6 +212,7 @@ class OpenCase:
     def _check(self, processes: ProcessSet) -> None:
         """Compare what processes compute with the reference, if this repeat has one."""
         if self.repeat.reference is not None:
+            begun_s = time.monotonic()
             self._equivalence = checked(
                 processes,
                 self.repeat.reference,
@@ -210,6 +220,7 @@ class OpenCase:
                 self._limits,
                 steps_per_loop=self.repeat.prepared.plan.execution.steps_per_loop,
             )
+            self._check_s = time.monotonic() - begun_s
 
     def _open_pipelines(self) -> None:
         """Have steps from now on take batches as workers' own pipelines make them."""

@@ -2,14 +2,15 @@
 
 import sys
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 from rich.console import Console
 from rich.text import Text
 
 from harness.experiment.schedule import Slot
 from harness.measure.live import Left, Moment
+from harness.records.facts.costs import LONG_PREPARATION_S
 from harness.records.record import Record
 from harness.run.terminal.ratio_so_far import RatioSoFar
 from harness.run.terminal.status_line import StatusLine
@@ -39,6 +40,17 @@ class Progress:
     def doing(self, what: str) -> AbstractContextManager[None]:
         """Say what is going on until the context ends."""
         return self._status.doing(what)
+
+    @contextmanager
+    def preparing(self, workload: str, limit_s: float) -> Iterator[None]:
+        """Say that a workload is captured and its references are made, and if it took long, how long."""
+        limit = f"limit {_span(limit_s)}"
+        started_s = time.monotonic()
+        with self.doing(f"capturing {workload} and making its references ({limit})"):
+            yield
+        taken_s = time.monotonic() - started_s
+        if taken_s > LONG_PREPARATION_S and not self._quiet:
+            self.note(f"{self._clock()} {workload}: captured, references made in {_span(taken_s)} ({limit})")
 
     def changing(self) -> AbstractContextManager[Callable[[str], None]]:
         """Let the context say what is going on as that changes."""
@@ -106,6 +118,8 @@ def _outcome(record: Record) -> str:
     text = f"{_digits(rate)} examples/s, median step {_digits(record.step_s.p50 * 1e3)} ms"
     if record.input_s is not None and record.input_s.bound:
         text += f", input-bound ({record.input_s.share:.0%} of its steps)"
+    if record.preparation is not None and record.preparation.total_s > LONG_PREPARATION_S:
+        text += f", first timed step after {_span(record.preparation.total_s)}"
     if record.traced_step is not None and record.traced_step.host_bound:
         text += f", host-bound (kernels ran {record.traced_step.compute_share:.0%} of a traced step)"
     if record.equivalence is not None and record.equivalence.checked_in_repeat == record.repeat:

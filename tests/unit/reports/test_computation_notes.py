@@ -9,8 +9,10 @@ import pytest
 from synthetic_run import SINGLE, Case, write_run
 
 import reports
+from harness.records.facts.costs import Preparation
 from reports.compare import build
 from reports.load import load
+from reports.notes.measuring import preparation_notes
 
 ALONE = Case(workload="w", p50_s=0.020, **SINGLE)
 REDUCE = Case(workload="w", strategy="all-reduce", p50_s=0.010)
@@ -78,3 +80,15 @@ def test_rows_that_some_sum_and_others_keep_are_named(
     (comparison,) = build([load(write_run(tmp_path / "run", [*merged, rival]))]).comparisons
     notes = [note for note in comparison.notes if note.startswith("Rows of sparse gradients")]
     assert [" and not in tf-mirrored: " in note for note in notes] == [True] * is_noted
+
+
+def test_a_long_way_to_the_first_timed_step_is_told(tmp_path: Path) -> None:
+    run = load(write_run(tmp_path / "run", [ALONE, REDUCE]))
+    took = Preparation(
+        capture_s=40.0, reference_s=85.0, limit_s=1800.0, start_s=9.0, check_s=None, warmup_s=4.0
+    )
+    records = [replace(record, preparation=took) for record in run.records]
+    (note,) = preparation_notes({"single": records})
+    stages = "capture 40.0 s, references 85.0 s, start 9.00 s, warm-up 4.00 s"
+    assert note.startswith(f"First timed step after 138 s at most (single: {stages}); ")
+    assert preparation_notes({"single": run.records}) == []

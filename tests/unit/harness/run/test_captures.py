@@ -231,3 +231,21 @@ def test_cores_that_are_emulated_are_those_of_processors(tmp_path: Path) -> None
     shape = ClusterShape(workers=1, replicas_per_worker=4, device="tpu-emulated")
     made, one = captures(tmp_path, Jobs()), replace(case(strategy="tpu-replicate"), shape=shape)
     assert planned_to_run(made, one)[1].device == "cpu"
+
+
+def test_all_checks_of_a_capture_share_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, jobs = [0.0], Jobs()
+
+    def slow(job: Any, args: tuple[Any, ...], *, timeout_s: float, stage: str) -> Any:
+        now_s[0] += 700.0
+        return jobs(job, args, timeout_s=timeout_s, stage=stage)
+
+    monkeypatch.setattr("harness.run.captures.time.monotonic", lambda: now_s[0])
+    captures = Captures(Path("c"), slow, seed=0, n_batches=4, n_least=4)
+    made, limit_s = captures.of(case()), USUAL.prepare_s
+    captures.separability(case(), made, topology_of_case(case(), made))
+    captures.separability(case(workers=4), made, topology_of_case(case(workers=4), made))
+    assert captures.seconds(made) == (700.0, 1400.0)
+    *_, first_s, second_s = jobs.limits_s
+    assert first_s == pytest.approx(USUAL.study_s, abs=1)
+    assert second_s == pytest.approx(limit_s - 1400.0, abs=1)

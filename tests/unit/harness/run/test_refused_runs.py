@@ -13,6 +13,7 @@ from harness.experiment.cases import Case, expand
 from harness.experiment.resolve import load_experiment, resolve
 from harness.experiment.schedule import schedule
 from harness.measure.live import Nobody
+from harness.measure.timeouts import USUAL
 from harness.provision.failures import USER_ERROR
 from harness.requests import RunOptions
 from harness.run import repeats
@@ -61,7 +62,7 @@ def prepare(monkeypatch: pytest.MonkeyPatch, *outcomes: CaseError | None, n_more
         captures=nothing,
         progress=Progress(4, live=False, quiet=False),
         onlooker=Nobody(),
-        timeouts=cast("Any", None),
+        timeouts=USUAL,
     )
     slots = schedule(
         cases[: len(outcomes)], repeats=2, seed=0, interleave=True, is_control=lambda case: False
