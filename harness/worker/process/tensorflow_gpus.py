@@ -57,9 +57,11 @@ class TensorFlowGpus:
             problem = "it was built without CUDA"
         else:
             problem = self.error or "it gives no reason"
-        if any(name.startswith("libcuda.") for name in self.missing):
-            return problem, "install NVIDIA's driver, or start this container with it"
-        return problem, "run `make setup DEVICE=gpu` with a fresh .venv"
+        of_driver = [name for name in self.missing if name.startswith("libcuda.")]
+        ways = ["install NVIDIA's driver, or start this container with it"] if of_driver else []
+        if not of_driver or len(self.missing) > len(of_driver):
+            ways.append("run `make setup DEVICE=gpu` with a fresh .venv")
+        return problem, ", and ".join(ways)
 
 
 def library_path(environment: Mapping[str, str]) -> dict[str, str]:

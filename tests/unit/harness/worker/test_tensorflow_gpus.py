@@ -55,6 +55,7 @@ def test_libraries_that_are_not_found_are_named(ask: Ask) -> None:
     problem, way_out = seen.why_fewer
     assert problem == "it cannot open libcusolver.so.99, libcuda.so.99"
     assert "driver" in way_out
+    assert "make setup" in way_out
 
 
 def test_a_library_that_cannot_be_loaded_is_named(
