@@ -25,6 +25,7 @@ class ClusterShape:
         rate_mbit, burst_kb: limit of each worker's link, None for no limit and for a burst that suits it.
         worker_links: links with a limit of their own.
         connection: to a Ray cluster that is there already.
+        share_gpus: whether replicas may share GPUs where there are too few for all.
     """
 
     provider: str = "local"
@@ -38,6 +39,7 @@ class ClusterShape:
     burst_kb: int | None = None
     worker_links: WorkerLinks = ()
     connection: Connection = NO_CLUSTER
+    share_gpus: bool = False
 
     @property
     def n_replicas(self) -> int:

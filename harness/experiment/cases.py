@@ -254,6 +254,7 @@ def _case_id(case: Case) -> str:
         "rate_mbit": shape.rate_mbit,
         "batch_rule": case.batch_rule,
         **({} if shape.image is None else {"image": shape.image}),
+        **({"share_gpus": True} if shape.share_gpus else {}),
         **({} if computation.precision == AS_WRITTEN else {"precision": computation.precision}),
         **({"xla": True} if computation.xla else {}),
         **({"tf32": False} if computation.tf32 is False else {}),

@@ -39,8 +39,11 @@ def cluster_from(section: ClusterSection) -> ClusterSpec:
                 for worker, link in sorted(section.link.workers.items())
             ),
         ),
+        share_gpus=(section.share_gpus,),
     )
     _refuse_devices(cluster)
+    if section.share_gpus:
+        _refuse_sharing(cluster)
     _refuse_links(cluster)
     return cluster
 
@@ -59,6 +62,26 @@ def _refuse_devices(cluster: ClusterSpec) -> None:
                 f"must be {' or '.join(map(repr, able))} with the provider {name}, got {unable[0]!r}",
                 field="cluster.device",
             )
+
+
+def _refuse_sharing(cluster: ClusterSpec) -> None:
+    """Refuse to share what are no GPUs, or GPUs that Ray gives to workers.
+
+    Raises:
+        UsageError: for either.
+    """
+    others = [device for device in cluster.device if device != "gpu"]
+    if others:
+        raise UsageError(
+            f"is for cluster.device=gpu, got it with {others[0]}; drop it, or run {others[0]} by itself",
+            field="cluster.share_gpus",
+        )
+    if "cluster" in cluster.provider:
+        raise UsageError(
+            "must be false with the provider cluster, where Ray gives each worker its own GPUs; lower "
+            "cluster.workers or cluster.replicas_per_worker, or take --provider local on one of its hosts",
+            field="cluster.share_gpus",
+        )
 
 
 def _refuse_links(cluster: ClusterSpec) -> None:

@@ -89,6 +89,7 @@ def _cluster_document(cluster: ClusterSpec) -> dict[str, JsonValue]:
         del sweeps["image"]
     return {
         **{key: _sweep_document([_value(key, value) for value in values]) for key, values in sweeps.items()},
+        **({"share_gpus": True} if cluster.share_gpus == (True,) else {}),
         "link": {
             "rate_mbit": _sweep_document(cluster.rate_mbit),
             **link_limits.other_keys(cluster.burst_kb[0], cluster.worker_links[0]),

@@ -87,6 +87,7 @@ class ClusterSection(_Section):
     cores_per_worker: Sweep[Count] = [1]
     memory_per_worker: Sweep[Memory] = [4 * 2**30]
     image: Sweep[Text | None] = [None]
+    share_gpus: bool = False
     address: Address | None = None
     token_file: Text | None = None
     data_network: Network | None = None

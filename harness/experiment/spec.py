@@ -66,7 +66,8 @@ SHAPE_KEYS: Mapping[str, str] = {
     "memory_bytes": "memory_per_worker",
     "image": "image",
 }
-"""Field of a `ClusterShape` → its key in the file's `cluster` section; links have a section of their own."""
+"""Field of a `ClusterShape` → its key in the file's `cluster` section; links have a section of their own,
+and `share_gpus` is the same for all cases."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,6 +84,7 @@ class ClusterSpec:
     rate_mbit: tuple[float | None, ...]
     burst_kb: tuple[int | None, ...] = (None,)
     worker_links: tuple[WorkerLinks, ...] = ((),)
+    share_gpus: tuple[bool, ...] = (False,)
 
     @property
     def shapes_links(self) -> bool:

@@ -6,8 +6,10 @@
 import os
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -16,9 +18,11 @@ from harness.cluster.shape import ClusterShape
 from harness.provision.failures import ProvisionError
 
 _NVIDIA_TRACES = ("dev/nvidiactl", "proc/driver/nvidia/version", "dev/dxg")
-_LIST_GPUS = ("--query-gpu=uuid,name,driver_version", "--format=csv,noheader")
+_LIST_GPUS = ("--query-gpu=uuid,name,driver_version,memory.total", "--format=csv,noheader,nounits")
 _LIST_S = 30.0
 _DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu")
+# The rest is left to CUDA itself, of which each process that uses a GPU has some.
+_SHARED_MEMORY = 0.9
 _GOOGLE = "0x1ae0"  # of PCI vendors
 _MEND = "mend the driver's installation"
 _NAME_UUIDS = "name UUIDs of whole GPUs there, as `nvidia-smi -L` lists them"
@@ -26,10 +30,11 @@ _NAME_UUIDS = "name UUIDs of whole GPUs there, as `nvidia-smi -L` lists them"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu:
-    """A GPU by what never changes: its UUID, and its model's name."""
+    """A GPU by what never changes: its UUID, its model's name, and its memory if the driver names it."""
 
     uuid: str
     name: str
+    memory_mib: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,7 +97,7 @@ def host_devices(
         )
     lines = [line for line in listed.stdout.splitlines() if line.startswith("GPU-")]
     rows = [list(map(str.strip, line.split(","))) for line in lines]
-    gpus = [Gpu(uuid=row[0], name=row[1]) for row in rows if len(row) > 1]
+    gpus = [Gpu(uuid=row[0], name=row[1], memory_mib=_number(row[3:])) for row in rows if len(row) > 1]
     driver = next((row[2] for row in rows if len(row) > 2), None)
     mask = os.environ.get("CUDA_VISIBLE_DEVICES") if mask is None else mask
     order = os.environ.get("CUDA_DEVICE_ORDER") if order is None else order
@@ -143,7 +148,7 @@ def devices_of_workers(shape: ClusterShape) -> tuple[tuple[str, ...], ...]:
 
 
 def shared_out(found: HostDevices, shape: ClusterShape) -> tuple[tuple[str, ...], ...]:
-    """Which devices each worker gets, as many as it has replicas; no two workers share one.
+    """Which devices each worker gets, as many as it has replicas; GPUs are shared if the shape allows it.
 
     Returns:
         UUIDs of GPUs, or indices of TPU chips as libtpu counts them, by worker.
@@ -154,16 +159,84 @@ def shared_out(found: HostDevices, shape: ClusterShape) -> tuple[tuple[str, ...]
     if lacking is not None:
         raise lacking
     held = [gpu.uuid for gpu in found.gpus] if shape.hardware == "gpu" else _indices(found.tpus)
+    if shape.n_replicas > len(held):
+        if not shape.share_gpus:
+            raise _too_few(found, shape, len(held))
+        silent = [gpu.name for gpu in found.gpus if gpu.memory_mib is None]
+        if silent:
+            raise ProvisionError(
+                f"parts of a GPU's memory go to replicas, got no size of it from nvidia-smi for {silent[0]}",
+                way_out="lower cluster.workers or cluster.replicas_per_worker to the GPUs there are",
+                field="cluster.share_gpus",
+            )
+    by_worker = _device_of_each_replica(shape, len(held))
+    return tuple(tuple(held[number] for number in dict.fromkeys(own)) for own in by_worker)
+
+
+def replicas_on_gpus(shape: ClusterShape) -> tuple[int, ...]:
+    """Replicas on each GPU of this host where some share one; empty where each has its own.
+
+    A host without GPUs, on which plans are made for others, stands for one with a single GPU.
+    """
+    n_gpus = max(1, len(_gpus_here())) if shape.share_gpus else shape.n_replicas
+    if shape.n_replicas <= n_gpus:
+        return ()
+    numbers = [number for own in _device_of_each_replica(shape, n_gpus) for number in own]
+    return tuple(Counter(sorted(numbers)).values())
+
+
+def shared_memory_mib(shape: ClusterShape, first: int = 0) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    """Memory of each replica that shares GPUs with others, by worker and GPU; empty if none does.
+
+    Args:
+        first: number of the first of the workers that the case runs on.
+    """
+    if not replicas_on_gpus(shape):
+        return ()
+    gpus = _gpus_here()
+    by_worker = _device_of_each_replica(shape, len(gpus), first)
+    n_on = Counter(number for own in by_worker for number in own)
+    limits = {k: int((gpus[k].memory_mib or 0) * _SHARED_MEMORY) // n for k, n in n_on.items()}
+    return tuple(
+        tuple((limits[number],) * n_own for number, n_own in Counter(own).items()) for own in by_worker
+    )
+
+
+@cache
+def _gpus_here() -> tuple[Gpu, ...]:
+    return host_devices().gpus
+
+
+def _device_of_each_replica(shape: ClusterShape, n_devices: int, first: int = 0) -> list[list[int]]:
+    """Numbers of devices by worker and replica, which go round."""
     each = shape.replicas_per_worker
-    if shape.workers * each > len(held):
-        hidden = f", and {found.n_hidden} that CUDA_VISIBLE_DEVICES hides" if found.n_hidden else ""
-        raise ProvisionError(
-            f"{shape.workers} workers of {each} replicas need {shape.workers * each} "
-            f"{shape.hardware.upper()}s, got {len(held)} on this host{hidden}",
-            way_out="lower it, or cluster.replicas_per_worker",
-            field="cluster.workers",
-        )
-    return tuple(tuple(held[worker * each : (worker + 1) * each]) for worker in range(shape.workers))
+    workers = range(first, first + shape.workers)
+    return [[(worker * each + k) % n_devices for k in range(each)] for worker in workers]
+
+
+def _too_few(found: HostDevices, shape: ClusterShape, n_held: int) -> ProvisionError:
+    workers, each, kind = shape.workers, shape.replicas_per_worker, shape.hardware.upper()
+    hidden = f", and {found.n_hidden} that CUDA_VISIBLE_DEVICES hides" if found.n_hidden else ""
+    way_out = "lower it"
+    if each <= n_held and each > 1:
+        way_out += ", or cluster.replicas_per_worker"
+    if shape.hardware == "gpu":
+        way_out += ", or try the plan on fewer GPUs by --set cluster.share_gpus=true"
+    return ProvisionError(
+        f"{_counted(workers, 'worker')} of {_counted(each, 'replica')} need{'s' * (workers == 1)} "
+        f"{workers * each} {kind}s, got {n_held} on this host{hidden}",
+        way_out=way_out,
+        field="cluster.replicas_per_worker" if each > n_held else "cluster.workers",
+    )
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
+def _number(cells: Sequence[str]) -> int | None:
+    """The first cell as a number; None where there is none, as of a GPU that shares the host's memory."""
+    return int(cells[0]) if cells and cells[0].isdecimal() else None
 
 
 def _is_installed(distribution: str) -> bool:

@@ -14,6 +14,7 @@ from harness.errors import UNSUPPORTED, CaseError, UsageError
 from harness.experiment.cases import Case, global_batch
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.normalised_path import normalised
+from harness.provision.accelerators import replicas_on_gpus
 from harness.provision.failures import USER_ERROR
 from harness.run.checkpoints import Restored
 from harness.run.made_once import MadeOnce
@@ -363,6 +364,7 @@ def topology_of_case(case: Case, capture: Capture) -> Topology:
         replicas_per_task=(case.shape.replicas_per_worker,) * case.shape.workers,
         batch_size=global_batch(case, capture.facts.batch_size),
         device=case.shape.hardware,
+        shares_devices=bool(replicas_on_gpus(case.shape)),
     )
     return asked_of(shape, case.chosen.params)
 

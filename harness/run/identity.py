@@ -11,6 +11,7 @@ from harness.experiment.document import spec_hash
 from harness.experiment.schedule import Slot
 from harness.experiment.spec import ExperimentSpec
 from harness.host_facts import machine, provenance, repository_of
+from harness.provision.accelerators import replicas_on_gpus
 from harness.records.facts.circumstances import Machine, Method, Provenance, Repository
 from harness.records.facts.links import Link
 from harness.records.record import Record, StrategyClass
@@ -107,6 +108,7 @@ def identity(
             freed_memory="kept",
             sparse_duplicates=None,
             scenario=case.scenario.name,
+            replicas_on_gpus=replicas_on_gpus(case.shape),
             faults=tuple(f"worker {fault.worker}: {fault}" for fault in case.scenario.faults),
         ),
         machine=site.machine or origin.machine,

@@ -82,6 +82,7 @@ _IF_UNUSUAL: tuple[tuple[tuple[str, Callable[[Case], str]], str], ...] = (
     (("precision", lambda case: case.computation.precision), "float32"),
     (("XLA", lambda case: "yes" if case.computation.xla else "no"), "no"),
     (("TF32", lambda case: "off" if case.computation.tf32 is False else "-"), "-"),
+    (("may share GPUs", lambda case: "yes" if case.shape.share_gpus else "no"), "no"),
     (("faults", lambda case: case.scenario.name or "-"), "-"),
 )
 """Column → what is not worth one where all cases have it."""

@@ -20,6 +20,7 @@ _LATER = (
     "freed_memory",
     "scenario",
     "faults",
+    "replicas_on_gpus",
 )
 """Of a method: fields that are part of the key only where they are not as in records from before them."""
 _SETTINGS = ("governor", "turbo", "hyper_threads", "gpus")

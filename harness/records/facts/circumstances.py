@@ -21,7 +21,8 @@ class Method:
     None on other devices and before that was recorded, `input` where timed steps took their batches from:
     memory, or the dataset's own pipeline, `input_placement` the memory that these lay in before a step, None
     where replicas had no GPUs, `freed_memory` whether workers kept the memory of tensors that were gone, or
-    returned it and had new pages for the next ones. `sparse_duplicates` says what became of rows of sparse
+    returned it and had new pages for the next ones. `replicas_on_gpus` counts those on each GPU where some
+    shared one, and is empty where each had its own. `sparse_duplicates` says what became of rows of sparse
     gradients that have the same id: `kept`, `merged` or `merged (linear)`, None without such gradients or
     without a plan. `faults` are those put into workers, each as `worker 2: sign-flip scale=10`, and
     `scenario` what the experiment calls them. Defaults are how records are read from before a field could be
@@ -48,6 +49,7 @@ class Method:
     freed_memory: Literal["returned", "kept"] = "returned"
     scenario: str = ""
     faults: tuple[str, ...] = ()
+    replicas_on_gpus: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,6 +10,7 @@ from harness.errors import CaseError
 from harness.experiment.cases import Case
 from harness.experiment.spec import InputRule
 from harness.measure.timeouts import Timeouts
+from harness.provision.accelerators import shared_memory_mib
 from harness.provision.protocols import Forks, ProcessSet
 from harness.provision.servers import join_ring, serving_processes
 from harness.run.captures import Capture
@@ -129,7 +130,9 @@ def ready_processes(
     if prepared.case.computation.xla:
         server = partial(start_compiling, server=server)
     if plan.device == "gpu":
-        server = partial(start_on_gpus, server=server, n_gpus=plan.replicas_per_task)
+        shared_mib = shared_memory_mib(prepared.case.shape, prepared.first)
+        n_gpus = [len(own) for own in shared_mib] or plan.replicas_per_task
+        server = partial(start_on_gpus, server=server, n_gpus=n_gpus, shared_mib=shared_mib)
     with (
         serving_processes(
             cluster,

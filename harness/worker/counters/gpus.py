@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 from harness.errors import first_line
 from harness.records.facts.circumstances import GpuFacts
 from harness.worker.process.os_process import is_of_this_run
+from harness.worker.process.tensorflow_gpus import logical_devices
 
 Value = TypeVar("Value")
 
@@ -337,17 +338,31 @@ def _allocators() -> Any:  # noqa: ANN401 - TensorFlow has no types
     """
     from tensorflow.python.eager.context import Context
 
-    return Context()
+    context = Context()
+    for gpu, devices in logical_devices().items():
+        context.set_logical_device_configuration(gpu, devices)
+    return context
+
+
+def _device_numbers(number: int) -> Sequence[int]:
+    """Numbers of the devices that TensorFlow makes of a GPU: its own, or those of its logical devices."""
+    parts = [len(devices) for devices in logical_devices().values()]
+    first = sum(parts[:number])
+    return range(first, first + parts[number]) if parts else (number,)
 
 
 def _peak_bytes(number: int) -> int:
-    """Most that the allocator of a GPU has given out since this was asked last."""
+    """Most that the allocators of a GPU have given out since this was asked last.
+
+    Those of several logical devices may have been at their most at different moments.
+    """
     if "tensorflow" not in sys.modules:
         raise _UnknownError("this process runs no TensorFlow")
-    name = f"GPU:{number}"
+    peak_bytes = 0
     try:
-        peak_bytes = int(_allocators().get_memory_info(name)["peak"])
-        _allocators().reset_memory_stats(name)
+        for name in (f"GPU:{each}" for each in _device_numbers(number)):
+            peak_bytes += int(_allocators().get_memory_info(name)["peak"])
+            _allocators().reset_memory_stats(name)
     except Exception as error:
         why = first_line(str(error)) or type(error).__name__
         raise _UnknownError(f"TensorFlow's allocator does not answer: {why}") from error

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from harness.errors import NO_DEVICE, CaseError
 from harness.worker.process.job import Job, JobState
-from harness.worker.process.tensorflow_gpus import tensorflow_gpus
+from harness.worker.process.tensorflow_gpus import make_logical_devices, tensorflow_gpus
 
 
 def start_on_gpus(
@@ -16,16 +16,22 @@ def start_on_gpus(
     *,
     server: Job[int, Sequence[str], int, None],
     n_gpus: Sequence[int],
+    shared_mib: Sequence[Sequence[Sequence[int]]] = (),
 ) -> None:
     """Start a server in a process in which TensorFlow sees exactly the GPUs of its worker.
+
+    Where replicas share GPUs, each gets a logical device of its own.
 
     Args:
         server: the job that starts it.
         n_gpus: GPUs by task.
+        shared_mib: memory of each logical device by task and GPU; empty where each GPU is one device.
     Raises:
         CaseError: as `require_gpus`.
     """
     require_gpus(state, task, n_gpus[task])
+    if shared_mib:
+        make_logical_devices(shared_mib[task])
     server(state, task, addresses, n_devices)
 
 

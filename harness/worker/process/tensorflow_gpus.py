@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,6 +122,28 @@ def _answer(output: str) -> dict[str, Any] | None:
     except (ValueError, IndexError):
         return None
     return answer if isinstance(answer, dict) else None
+
+
+def make_logical_devices(memory_mib: Sequence[Sequence[int]]) -> None:
+    """Divide the GPUs of this process, before TensorFlow uses any.
+
+    Args:
+        memory_mib: of each logical device by GPU.
+    """
+    import tensorflow as tf
+
+    for gpu, parts in zip(tf.config.list_physical_devices("GPU"), memory_mib, strict=True):
+        devices = [tf.config.LogicalDeviceConfiguration(memory_limit=n) for n in parts]
+        tf.config.set_logical_device_configuration(gpu, devices)
+
+
+def logical_devices() -> dict[Any, list[Any]]:
+    """The GPUs of this process that are divided → their logical devices; TensorFlow numbers these in turn."""
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    divided = {gpu: tf.config.get_logical_device_configuration(gpu) for gpu in gpus}
+    return {gpu: list(devices) for gpu, devices in divided.items() if devices}
 
 
 def _missing(log: str) -> tuple[str, ...]:

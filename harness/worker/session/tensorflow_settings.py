@@ -7,6 +7,7 @@ from enum import Enum
 import tensorflow as tf
 from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
+from harness.worker.process.tensorflow_gpus import logical_devices
 from strategies.program import Program
 from strategies.topology import task_device
 
@@ -42,6 +43,9 @@ def n_threads_beside(n_waiting: int) -> int:
 def _with_devices(config: tf.compat.v1.ConfigProto, n_devices: int) -> tf.compat.v1.ConfigProto:
     config.device_count["CPU"] = n_devices
     config.gpu_options.allow_growth = True
+    for parts in logical_devices().values():
+        limits_mib = [part.memory_limit for part in parts]
+        config.gpu_options.experimental.virtual_devices.add(memory_limit_mb=limits_mib)
     return config
 
 

@@ -26,6 +26,7 @@ def without_library(tensorflow: Any) -> None:
     if "SEEN" in os.environ:
         listed = tensorflow.config.list_physical_devices
         tensorflow.config.list_physical_devices = lambda kind=None: ["GPU"] if kind == "GPU" else listed(kind)
+        tensorflow.config.get_logical_device_configuration = lambda device: None
 
 
 ChangedModules({"harness.provision.accelerators": with_gpu, "tensorflow": without_library}).install()

@@ -346,6 +346,7 @@ def test_without_tensorflow_or_its_gpu_a_peak_has_its_reason(monkeypatch: pytest
         gpus._peak_bytes(0)
     monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace())  # type: ignore[arg-type]
     monkeypatch.setattr(gpus, "_allocators", lambda: SimpleNamespace(get_memory_info=refuse))
+    monkeypatch.setattr(gpus, "logical_devices", dict)
     with pytest.raises(gpus._UnknownError, match="does not answer: No matching devices found for 'GPU:3'"):
         gpus._peak_bytes(3)
 
@@ -358,6 +359,7 @@ def test_a_peak_begins_anew_with_each_reading(monkeypatch: pytest.MonkeyPatch) -
     )
     monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace())  # type: ignore[arg-type]
     monkeypatch.setattr(gpus, "_allocators", lambda: fake)
+    monkeypatch.setattr(gpus, "logical_devices", dict)
     assert (gpus._peak_bytes(1), gpus._peak_bytes(1)) == (9, 5)
 
 
