@@ -189,6 +189,7 @@ def _compared(
         xla=shape.xla,
         tf32=None if not shape.tf32 else shape.tf32 == "TF32",
         scenario=shape.scenario,
+        replicas_on_gpus=shape.replicas_on_gpus,
         faults=faults,
         baseline=baseline,
         rows=tuple(rows),

@@ -13,7 +13,9 @@ from reports.origins import leaves, shown_name
 from reports.rows import FactDifference, FactValue
 
 # What a case is: comparisons are made of it, so that it differs as it should.
-_OF_CASES = ("method.scenario", "method.faults", "method.precision", "method.xla", "method.tf32")
+_OF_CASES = tuple(
+    f"method.{name}" for name in ("scenario", "faults", "precision", "xla", "tf32", "replicas_on_gpus")
+)
 # Where these are not there, they are not set or not installed, which is a difference, too.
 _ABSENCE_TELLS = ("environ.", "provenance.versions.")
 _OF_RECORDS = ("machine", "provenance", "method")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from harness.records.facts.circumstances import AS_WRITTEN
+from harness.records.facts.circumstances import AS_WRITTEN, sharing_text
 from harness.records.record import Record
 from reports.load import Run
 from reports.quantities import byte_count, count, link_rate
@@ -26,6 +26,7 @@ class ComparedShape:
         xla: whether XLA compiled them.
         tf32: `TF32` or `TF32 off`, empty on devices that have none.
         scenario: what the experiment calls the faults of its workers, empty where there are none.
+        replicas_on_gpus: replicas on each GPU where some share one, otherwise empty.
         cores, memory_bytes: of each worker, 0 where it is not known.
         image: digest of the workers' image where the experiment has several, otherwise empty.
         swept: those of the last three that differ within the run, so that the shape's text names them.
@@ -42,6 +43,7 @@ class ComparedShape:
     xla: bool
     tf32: str = ""
     scenario: str = ""
+    replicas_on_gpus: tuple[int, ...] = ()
     cores: float = 0.0
     memory_bytes: int = 0
     image: str = ""
@@ -85,6 +87,7 @@ def shape_of(record: Record, *, with_image: bool = False) -> ComparedShape:
         xla=bool(method and method.xla),
         tf32=_tf32(record),
         scenario=method.scenario if method else "",
+        replicas_on_gpus=method.replicas_on_gpus if method else (),
         cores=(method.cores_per_worker if method else None) or 0.0,
         memory_bytes=(method.memory_per_worker_bytes if method else None) or 0,
         image=(image or "") if with_image else "",
@@ -262,6 +265,8 @@ def circumstances_text(shape: ComparedShape) -> str:
         pieces.append(shape.tf32)
     if shape.scenario:
         pieces.append(f"faults: {shape.scenario}")
+    if shape.replicas_on_gpus:
+        pieces.append(sharing_text(shape.replicas_on_gpus))
     return ", ".join(pieces)
 
 

@@ -69,6 +69,7 @@ class Case:
     sparse_duplicates: str | None = None
     resharding: Resharding | None = None
     scenario: str = ""
+    replicas_on_gpus: tuple[int, ...] = ()
     faults: tuple[str, ...] = ()
     aggregation: Aggregated | None = None
     evaluation: Evaluation | None = None
@@ -287,6 +288,7 @@ def _append(
             tf32=case.tf32,
             sparse_duplicates=case.sparse_duplicates,
             scenario=case.scenario,
+            replicas_on_gpus=case.replicas_on_gpus,
             faults=case.faults,
         ),
         machine=Machine(

@@ -57,7 +57,7 @@ def traced(
 
     Args:
         title: of the trace.
-        gpus_per_worker: GPUs on each of which a part of the step must run.
+        gpus_per_worker: GPUs, or logical devices of shared ones, on each of which a part of the step runs.
         period: steps after which what a step does begins anew; the first step of one is traced.
         compiles: whether steps that build graphs compile them too, each kind of a period at its first.
     Raises:

@@ -14,7 +14,7 @@ from harness.measure.collector import Measurement, tcp_fields
 from harness.measure.link import link_of_record
 from harness.records.comparing.common_rounds import differences_s
 from harness.records.comparing.comparison_key import comparison_key
-from harness.records.facts.circumstances import AS_WRITTEN, Method, ModelSize, Placement
+from harness.records.facts.circumstances import AS_WRITTEN, Method, ModelSize, Placement, sharing_text
 from harness.records.facts.costs import GpuUse
 from harness.records.facts.links import Link
 from harness.records.facts.outcome import Equivalence, Failure, SavedCheckpoint
@@ -147,6 +147,7 @@ class RunRecorder:
                 *run.opened[0].notes,
                 *run.notes,
                 *(() if run.traced is None or run.traced.note is None else (run.traced.note,)),
+                *_sharing(asked.method),
                 *_notes(measured),
             ),
         )
@@ -246,6 +247,12 @@ def _checkpoint(slot: Slot, capture: Capture, run: CaseRun) -> SavedCheckpoint |
         restored=None if restored is None else str(restored.path),
         restored_step=None if restored is None else restored.step,
     )
+
+
+def _sharing(method: Method) -> Iterator[str]:
+    if method.replicas_on_gpus:
+        sharing = sharing_text(method.replicas_on_gpus)
+        yield f"{sharing}: times and bytes between GPUs are not those of GPUs of their own"
 
 
 def _notes(measured: Measurement) -> Iterator[str]:

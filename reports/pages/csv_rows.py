@@ -115,6 +115,7 @@ _FIRST: Iterable[_Column] = (
     ("precision", lambda each, _: each.precision),
     ("xla", lambda each, _: each.xla),
     ("scenario", lambda each, _: each.scenario or None),
+    ("replicas_on_gpus", lambda each, _: "+".join(map(str, each.replicas_on_gpus)) or None),
     _row("strategy", lambda row: row.strategy),
     _row("class", lambda row: row.class_),
     _row("status", lambda row: row.status),

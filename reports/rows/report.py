@@ -31,6 +31,7 @@ class Comparison:
     """All strategies on one workload and cluster shape; `rows` are ranked, the unranked last.
 
     `other_baselines`: strategy → ratios of the others to it, for those that a reader may choose instead.
+    `replicas_on_gpus`: replicas on each GPU where some share one, otherwise empty.
     """
 
     run: str
@@ -53,6 +54,7 @@ class Comparison:
     rows: tuple[Row, ...]
     verdict: Advice
     notes: tuple[str, ...]
+    replicas_on_gpus: tuple[int, ...] = ()
     other_baselines: Mapping[str, Mapping[str, Ratio]] = field(default_factory=dict)
     curves: Curves = NO_CURVES
 

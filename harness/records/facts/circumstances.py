@@ -1,6 +1,6 @@
 """Under what circumstances a repeat was measured: method, machine and code."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
@@ -50,6 +50,14 @@ class Method:
     scenario: str = ""
     faults: tuple[str, ...] = ()
     replicas_on_gpus: tuple[int, ...] = ()
+
+
+def sharing_text(replicas_on_gpus: Sequence[int]) -> str:
+    """How replicas share GPUs, as in `3 replicas share 2 GPUs`; empty where each has its own."""
+    if not replicas_on_gpus:
+        return ""
+    n_gpus = len(replicas_on_gpus)
+    return f"{sum(replicas_on_gpus)} replicas share {n_gpus} GPU{'s' * (n_gpus > 1)}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

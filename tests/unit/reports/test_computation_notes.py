@@ -69,6 +69,16 @@ def test_records_of_gpus_from_before_tf32_was_recorded_are_compared_with_the_usu
     assert (before.shape, before.tf32) == (after.shape, after.tf32)
 
 
+def test_a_comparison_on_shared_gpus_says_so_in_every_medium(tmp_path: Path) -> None:
+    shared = replace(REDUCE, device="gpu", replicas_on_gpus=(2, 1))
+    run = write_run(tmp_path / "run", [replace(ALONE, device="gpu"), shared])
+    (comparison,) = build([load(run)]).comparisons
+    assert ", 3 replicas share 2 GPUs" in comparison.shape
+    assert comparison.replicas_on_gpus == (2, 1)
+    rows = list(csv.DictReader(io.StringIO(reports.render([run], "csv"))))
+    assert {row["replicas_on_gpus"] for row in rows} == {"2+1"}
+
+
 @pytest.mark.parametrize(
     ("of_rival", "is_noted"), [("kept", True), ("merged (linear)", False), ("merged", False), (None, False)]
 )

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from open_folders import made_record
@@ -114,10 +115,11 @@ def test_a_dry_run_shows_what_is_not_usual(precision: str | None, shown: bool) -
 
 
 def test_records_are_compared_with_those_of_their_precision() -> None:
-    def key(precision: str, *, xla: bool = False) -> str:
-        return comparison_key(made_record(method=replace(METHOD, precision=precision, xla=xla)))
+    def key(**how: Any) -> str:
+        return comparison_key(made_record(method=replace(METHOD, **how)))
 
-    assert len({key("float32"), key("bfloat16"), key("float16"), key("float32", xla=True)}) == 4
+    keys = [key(), key(precision="bfloat16"), key(precision="float16"), key(xla=True)]
+    assert len({*keys, key(replicas_on_gpus=(2,)), key(replicas_on_gpus=(2, 1))}) == 6
 
 
 def test_records_without_tf32_are_not_compared_with_others() -> None:
@@ -132,7 +134,7 @@ def test_a_record_from_before_computes_as_written() -> None:
     record = made_record(schema=1, method=METHOD)
     document = to_document(record)
     assert isinstance(document["method"], dict)
-    for name in ("precision", "xla", "tf32", "input"):
+    for name in ("precision", "xla", "tf32", "input", "replicas_on_gpus"):
         del document["method"][name]
     old = from_json(json.dumps(document))
     assert old.method is not None

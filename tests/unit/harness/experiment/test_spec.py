@@ -7,9 +7,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.cli.commands.planned import planned_table
 from harness.cluster.connection import NO_CLUSTER, Connection, Slice
 from harness.cluster.providers import PROVIDERS
 from harness.errors import UsageError
+from harness.experiment.cases import expand
 from harness.experiment.document import spec_document, spec_hash
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.experiment.resolve import load_experiment, resolve
@@ -96,6 +98,7 @@ def test_names_and_lists_may_be_written_in_several_ways() -> None:
         {"checkpoint": {"save": True, "restore": "a/b"}},
         _linked(rate_mbit=[100, 2.5, None], burst_kb=32, workers={1: {"rate_mbit": 10, "burst_kb": 8}}),
         _linked(workers={0: {"rate_mbit": None}, 1: {"rate_mbit": 10}}),
+        {"cluster": {"device": "gpu", "share_gpus": True}},
         {"cluster": {"price_per_hour": 0.35}},
         {"cluster": {"price_per_hour": {"cpu": 2}}},
         {"cluster": {"provider": "cluster", "address": "head:10001"}},
@@ -281,6 +284,16 @@ def test_a_run_without_other_limits_of_links_is_described_as_before_there_were_a
     assert cluster["link"] == {"rate_mbit": None}
 
 
+def test_a_run_that_shares_no_gpus_is_described_as_before_it_could() -> None:
+    on_gpus = {"cluster": {"device": "gpu"}}
+    spec = resolve(_MINIMAL | on_gpus)
+    assert "share_gpus" not in spec_document(spec)["cluster"]  # type: ignore[operator]
+    shared = resolve(_MINIMAL | {"cluster": {"device": "gpu", "share_gpus": True}})
+    assert spec_hash(shared) != spec_hash(spec)
+    assert {case.id for case in expand(shared)}.isdisjoint(case.id for case in expand(spec))
+    assert "may share GPUs" in planned_table(expand(shared), n_repeats=1).columns
+
+
 def test_links_are_set_by_options_too() -> None:
     settings = [
         "cluster.provider=docker",
@@ -377,6 +390,14 @@ def test_a_checkpoint_is_the_same_file_wherever_the_run_goes_on() -> None:
             "measure.precision[1]: must be 'float32' or 'bfloat16'",
         ),
         ({"measure": {"tf32": "no"}}, "measure.tf32: must be a valid boolean, got 'no' (str)"),
+        (
+            {"cluster": {"share_gpus": True}},
+            "cluster.share_gpus: is for cluster.device=gpu, got it with cpu; drop it, or run cpu by itself",
+        ),
+        (
+            {"cluster": {"provider": "cluster", **_CLUSTER, "device": "gpu", "share_gpus": True}},
+            "cluster.share_gpus: must be false with the provider cluster, where Ray gives each worker its",
+        ),
         ({"measure": {"xla": "yes"}}, "measure.xla: must be a valid boolean, got 'yes' (str)"),
         (
             {"cluster": {"device": "npu"}},

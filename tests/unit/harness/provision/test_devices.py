@@ -9,7 +9,15 @@ import pytest
 from harness.cluster.providers import Device
 from harness.cluster.shape import ClusterShape
 from harness.provision import accelerators
-from harness.provision.accelerators import Gpu, HostDevices, devices_of_workers, host_devices, shared_out
+from harness.provision.accelerators import (
+    Gpu,
+    HostDevices,
+    devices_of_workers,
+    host_devices,
+    replicas_on_gpus,
+    shared_memory_mib,
+    shared_out,
+)
 from harness.provision.docker.gpus import (
     Toolkit,
     device_arguments,
@@ -155,9 +163,28 @@ class TestPreflight:
         with pytest.raises(ProvisionError, match="device tpu needs TPU chips, got a host with neither"):
             shared_out(FOUR, shape(1, 1, "tpu"))
 
-    def test_fewer_than_asked(self) -> None:
-        with pytest.raises(ProvisionError, match="2 workers of 3 replicas need 6 GPUs, got 4 on this"):
-            shared_out(FOUR, shape(2, 3))
+    @pytest.mark.parametrize(
+        ("workers", "replicas", "told"),
+        [
+            (1, 5, "cluster.replicas_per_worker: 1 worker of 5 replicas needs 5 GPUs, got 4 on this host; "),
+            (2, 6, "cluster.replicas_per_worker: 2 workers of 6 replicas need 12 GPUs, got 4 on this host; "),
+            (
+                5,
+                1,
+                "cluster.workers: 5 workers of 1 replica need 5 GPUs, got 4 on this host; lower it, or try ",
+            ),
+            (2, 3, "need 6 GPUs, got 4 on this host; lower it, or cluster.replicas_per_worker, or try the "),
+        ],
+    )
+    def test_fewer_than_asked(self, workers: int, replicas: int, told: str) -> None:
+        with pytest.raises(ProvisionError) as caught:
+            shared_out(FOUR, shape(workers, replicas))
+        assert told in str(caught.value)
+        assert str(caught.value).endswith("or try the plan on fewer GPUs by --set cluster.share_gpus=true")
+
+    def test_fewer_chips_than_asked_and_hidden_gpus(self) -> None:
+        with pytest.raises(ProvisionError, match="need 2 TPUs, got 1 on this host; lower it"):
+            shared_out(HostDevices(tpus=("/dev/accel0",)), shape(2, 1, "tpu"))
         hidden = replace(FOUR, gpus=FOUR.gpus[:1], n_hidden=3)
         with pytest.raises(ProvisionError, match="got 1 on this host, and 3 that CUDA_VIS"):
             shared_out(hidden, shape(2, 1))
@@ -300,3 +327,72 @@ class TestContainers:
 
     def test_containers_without_gpus_are_given_nothing(self) -> None:
         assert device_arguments((), Toolkit(has_runtime=True)) == {}
+
+
+class TestSharing:
+    """Replicas that may share GPUs go round them."""
+
+    @pytest.fixture(autouse=True)
+    def on_gpus(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], HostDevices]:
+        def on_gpus(n: int) -> HostDevices:
+            gpus = tuple(replace(gpu, memory_mib=10_000) for gpu in FOUR.gpus[:n])
+            monkeypatch.setattr(accelerators, "_gpus_here", lambda: gpus)
+            return replace(FOUR, gpus=gpus)
+
+        return on_gpus
+
+    @pytest.mark.parametrize(
+        ("n_gpus", "workers", "replicas", "numbers", "on_gpus_", "memory_mib"),
+        [
+            (1, 1, 2, ["0"], (2,), [[[4500, 4500]]]),
+            (1, 2, 1, ["0", "0"], (2,), [[[4500]], [[4500]]]),
+            (1, 2, 2, ["0", "0"], (4,), [[[2250] * 2]] * 2),
+            (2, 1, 3, ["01"], (2, 1), [[[4500, 4500], [9000]]]),
+            (2, 3, 1, ["0", "1", "0"], (2, 1), [[[4500]], [[9000]], [[4500]]]),
+            (3, 2, 2, ["01", "20"], (2, 1, 1), [[[4500], [9000]], [[9000], [4500]]]),
+            (4, 2, 2, ["01", "23"], (), []),
+            (2, 1, 1, ["0"], (), []),
+        ],
+    )
+    def test_nobody_shares_where_there_are_enough(
+        self,
+        on_gpus: Callable[[int], HostDevices],
+        n_gpus: int,
+        workers: int,
+        replicas: int,
+        numbers: list[str],
+        on_gpus_: tuple[int, ...],
+        memory_mib: list[list[list[int]]],
+    ) -> None:
+        found = on_gpus(n_gpus)
+        sharing = replace(shape(workers, replicas), share_gpus=True)
+        assert shared_out(found, sharing) == tuple(tuple(UUIDS[int(k)] for k in own) for own in numbers)
+        assert replicas_on_gpus(sharing) == on_gpus_
+        assert [[list(parts) for parts in own] for own in shared_memory_mib(sharing)] == memory_mib
+        assert replicas_on_gpus(shape(workers, replicas)) == ()
+        assert shared_memory_mib(shape(workers, replicas)) == ()
+
+    def test_a_case_has_the_gpus_of_the_workers_that_it_runs_on(
+        self, on_gpus: Callable[[int], HostDevices]
+    ) -> None:
+        found = on_gpus(3)
+        site, case = (replace(shape(workers, 2), share_gpus=True) for workers in (3, 2))
+        assert shared_out(found, site)[1:] == ((UUIDS[2], UUIDS[0]), (UUIDS[1], UUIDS[2]))
+        assert shared_memory_mib(case, first=1) == (((4500,), (9000,)), ((9000,), (4500,)))
+
+    def test_a_host_without_gpus_plans_for_one(self, on_gpus: Callable[[int], HostDevices]) -> None:
+        on_gpus(0)
+        assert replicas_on_gpus(replace(shape(2, 1), share_gpus=True)) == (2,)
+        assert replicas_on_gpus(replace(shape(1, 1), share_gpus=True)) == ()
+
+    def test_a_gpu_of_unknown_memory_is_not_shared(self) -> None:
+        sharing = replace(shape(5, 1), share_gpus=True)
+        with pytest.raises(ProvisionError, match="got no size of it from nvidia-smi for NVIDIA T; lower"):
+            shared_out(FOUR, sharing)
+
+    @pytest.mark.parametrize(("size", "memory_mib"), [("81559", 81559), ("[N/A]", None)])
+    def test_the_driver_says_how_much_memory_there_is(
+        self, host: Host, size: str, memory_mib: int | None
+    ) -> None:
+        found = host.file("dev/nvidiactl").found(f"echo '{UUIDS[0]}, NVIDIA T, 570.1, {size}'", mask=UUIDS[0])
+        assert found.gpus == (Gpu(uuid=UUIDS[0], name="NVIDIA T", memory_mib=memory_mib),)

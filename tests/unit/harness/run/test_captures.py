@@ -13,6 +13,8 @@ from harness.experiment.cases import Case
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.experiment.spec import Computation
 from harness.measure.timeouts import CAPTURE_S, USUAL, Timeouts
+from harness.provision import accelerators
+from harness.provision.accelerators import Gpu
 from harness.provision.failures import USER_ERROR
 from harness.run.captures import Captures, planned, planned_to_run, topology_of_case
 from harness.worker.jobs.capture import CapturedWorkload, capture
@@ -249,3 +251,16 @@ def test_all_checks_of_a_capture_share_one_limit(monkeypatch: pytest.MonkeyPatch
     *_, first_s, second_s = jobs.limits_s
     assert first_s == pytest.approx(USUAL.study_s, abs=1)
     assert second_s == pytest.approx(limit_s - 1400.0, abs=1)
+
+
+@pytest.mark.parametrize(("n_gpus", "shares"), [(1, True), (2, False)])
+def test_a_plan_for_gpus_that_replicas_share_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_gpus: int, shares: bool
+) -> None:
+    gpus = tuple(Gpu(uuid=f"GPU-{k}", name="g") for k in range(n_gpus))
+    monkeypatch.setattr(accelerators, "_gpus_here", lambda: gpus)
+    sharing = ClusterShape(workers=2, device="gpu", share_gpus=True)
+    made, asked = captures(tmp_path, Jobs()), replace(case(strategy="all-reduce"), shape=sharing)
+    assert planned_to_run(made, asked)[1].shares_devices is shares
+    by_themselves = replace(asked, shape=replace(sharing, share_gpus=False))
+    assert not planned_to_run(made, by_themselves)[1].shares_devices

@@ -15,6 +15,7 @@ from harness.experiment.schedule import Slot
 from harness.experiment.spec import ExperimentSpec, InputRule
 from harness.measure.collector import Measurement
 from harness.measure.consumption import Consumption
+from harness.provision import accelerators
 from harness.records.facts import circumstances
 from harness.records.facts.circumstances import Machine, ModelSize, Placement
 from harness.records.facts.costs import Energy, PassCost
@@ -423,6 +424,24 @@ def test_a_record_says_where_batches_lay(
     method = recorder.ended(slot, SITE, CAPTURE, plan(PS), run, 1.0).method
     assert method is not None
     assert method.input_placement == expected
+
+
+def test_a_record_counts_the_replicas_that_share_gpus(
+    recorder: RunRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accelerators, "_gpus_here", lambda: ())
+    shared = replace(PS, shape=replace(PS.shape, device="gpu", share_gpus=True))
+    record = ended(recorder, shared, measurement(0.5))
+    assert record.method is not None
+    assert record.method.replicas_on_gpus == (2,)
+    assert "2 replicas share 1 GPU: times and bytes between GPUs are not those of GPUs of their own" in (
+        record.notes
+    )
+    assert from_json(to_json(record)) == record
+    own = ended(recorder, PS, measurement(0.5))
+    assert own.method is not None
+    assert own.method.replicas_on_gpus == ()
+    assert not any("share" in note for note in own.notes)
 
 
 def test_without_a_price_nothing_has_a_cost(recorder: RunRecorder) -> None:

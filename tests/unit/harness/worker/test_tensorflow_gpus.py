@@ -5,10 +5,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from harness.errors import NO_DEVICE, CaseError
+from harness.worker.counters import gpus as counters
 from harness.worker.jobs import gpus
 from harness.worker.jobs.gpus import start_on_gpus
 from harness.worker.process.job import JobState
@@ -146,3 +148,67 @@ def test_a_worker_that_sees_gpus_of_others_fails(
         CaseError, match="sees 2 GPUs where the worker has 1: CUDA_VISIBLE_DEVICES=GPU-1,GPU-2"
     ):
         started(1)
+
+
+class DividedGpus:
+    """TensorFlow's settings of two GPUs."""
+
+    LogicalDeviceConfiguration = SimpleNamespace
+
+    def __init__(self) -> None:
+        self.of: dict[str, list[SimpleNamespace]] = {}
+
+    def list_physical_devices(self, kind: str) -> list[str]:
+        return [f"{kind}:0", f"{kind}:1"]
+
+    def set_logical_device_configuration(self, gpu: str, devices: list[SimpleNamespace]) -> None:
+        self.of[gpu] = devices
+
+    def get_logical_device_configuration(self, gpu: str) -> list[SimpleNamespace] | None:
+        return self.of.get(gpu)
+
+
+@pytest.fixture
+def divided(monkeypatch: pytest.MonkeyPatch) -> DividedGpus:
+    config = DividedGpus()
+    monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace(config=config))
+    return config
+
+
+def test_replicas_that_share_gpus_get_logical_devices_before_their_server(divided: DividedGpus) -> None:
+    seen: list[dict[str, list[int]]] = []
+
+    def server(state: JobState, task: int, addresses: Sequence[str], n_devices: int) -> None:
+        seen.append({gpu: [each.memory_limit for each in own] for gpu, own in divided.of.items()})
+
+    shared_mib = [[[1]], [[4500, 4500], [9000]]]
+    start_on_gpus(JobState(), 1, ["a:1", "b:1"], 1, server=server, n_gpus=[1, 2], shared_mib=shared_mib)
+    assert seen == [{"GPU:0": [4500, 4500], "GPU:1": [9000]}]
+    assert [list(counters._device_numbers(k)) for k in range(2)] == [[0, 1], [2]]
+
+
+def test_a_gpu_that_nobody_shares_is_one_device(divided: DividedGpus) -> None:
+    start_on_gpus(JobState(), 0, ["a:1"], 1, server=lambda *_: None, n_gpus=[2])
+    assert divided.of == {}
+    assert [list(counters._device_numbers(k)) for k in range(2)] == [[0], [1]]
+
+
+@pytest.mark.tensorflow
+def test_servers_and_sessions_have_the_logical_devices_of_their_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("tensorflow")
+    from harness.worker.session import tensorflow_settings
+    from harness.worker.session.tensorflow_settings import OWN_DEVICES, Use, session_config
+
+    program: Any = SimpleNamespace(n_devices=1, n_waiting=0, steps_per_run=None, group_leader=None)
+
+    def limits() -> list[list[int]]:
+        options = session_config(program, Use.MANY_STEPS, OWN_DEVICES).gpu_options
+        assert options.allow_growth
+        return [list(own.memory_limit_mb) for own in options.experimental.virtual_devices]
+
+    assert limits() == []
+    parts = {gpu: [SimpleNamespace(memory_limit=n) for n in own] for gpu, own in ((0, [4, 4]), (1, [9]))}
+    monkeypatch.setattr(tensorflow_settings, "logical_devices", lambda: parts)
+    assert limits() == [[4, 4], [9]]
