@@ -120,6 +120,7 @@ class Target:
     workers: int = 2
     replicas: int = 1
     device: Hardware = "cpu"
+    share_gpus: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

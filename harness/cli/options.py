@@ -53,6 +53,10 @@ Device = Annotated[
     typer.Option("--device", help="What replicas are on; none of it need be here.", case_sensitive=False),
 ]
 
+ShareGpus = Annotated[
+    bool, typer.Option("--share-gpus", help="Let replicas share GPUs where there are too few.")
+]
+
 Restore = Annotated[
     Path | None, typer.Option("--restore", metavar="PATH", help="Begin with the state of a checkpoint.")
 ]
@@ -83,13 +87,19 @@ def target(
     workers: int,
     replicas: int,
     device: Hardware = Hardware.CPU,
+    *,
+    share_gpus: bool = False,
 ) -> Target:
     """Read the workload and the strategy, or plan in its place, of one command; check that both are known.
 
     Raises:
-        UsageError: when one is not, or a list is given.
+        UsageError: when one is not, or a list is given, or other devices are to be shared than GPUs.
     """
-    parsed = replace(parsed_target(workload, strategy, plan, workers, replicas), device=device.value)
+    if share_gpus and device is not Hardware.GPU:
+        raise UsageError(f"is for --device gpu, got it with {device}; drop it", field="share-gpus")
+    parsed = replace(
+        parsed_target(workload, strategy, plan, workers, replicas), device=device.value, share_gpus=share_gpus
+    )
     # The registries are not needed for --help.
     from harness.preflight import check_target
 

@@ -173,6 +173,12 @@ def shared_out(found: HostDevices, shape: ClusterShape) -> tuple[tuple[str, ...]
     return tuple(tuple(held[number] for number in dict.fromkeys(own)) for own in by_worker)
 
 
+def gpus_per_worker(shape: ClusterShape) -> int:
+    """GPUs that each worker sees; several of its replicas may be on one."""
+    each = shape.replicas_per_worker
+    return min(each, len(_gpus_here())) if shape.share_gpus else each
+
+
 def replicas_on_gpus(shape: ClusterShape) -> tuple[int, ...]:
     """Replicas on each GPU of this host where some share one; empty where each has its own.
 
@@ -221,7 +227,7 @@ def _too_few(found: HostDevices, shape: ClusterShape, n_held: int) -> ProvisionE
     if each <= n_held and each > 1:
         way_out += ", or cluster.replicas_per_worker"
     if shape.hardware == "gpu":
-        way_out += ", or try the plan on fewer GPUs by --set cluster.share_gpus=true"
+        way_out += ", or share GPUs to try a plan: --set cluster.share_gpus=true, or verify --share-gpus"
     return ProvisionError(
         f"{_counted(workers, 'worker')} of {_counted(each, 'replica')} need{'s' * (workers == 1)} "
         f"{workers * each} {kind}s, got {n_held} on this host{hidden}",

@@ -14,6 +14,7 @@ from harness.experiment.schedule import Slot
 from harness.experiment.spec import ExperimentSpec
 from harness.experiment.user_files import folders_of_users
 from harness.measure.live import Harmless, Onlooker
+from harness.provision.accelerators import gpus_per_worker
 from harness.provision.protocols import Cluster, Provider
 from harness.provision.registry import MAKERS
 from harness.records.run_folder import RunFolder
@@ -264,7 +265,7 @@ class _Sites:
             with cluster.open_session([0], [log]) as processes:
                 if shape.hardware == "gpu":
                     # Captures and references of large models take minutes, and would be made without one.
-                    own = (0, shape.replicas_per_worker)
+                    own = (0, gpus_per_worker(shape))
                     processes.call_one(0, require_gpus, own, timeout_s=timeout_s, stage=stage)
                 return processes.call_one(0, job, args, timeout_s=timeout_s, stage=stage)
 

@@ -63,7 +63,12 @@ class TargetStudy:
 
 def shape_of(target: Target) -> ClusterShape:
     """Workers of a target, on this host."""
-    return ClusterShape(workers=target.workers, replicas_per_worker=target.replicas, device=target.device)
+    return ClusterShape(
+        workers=target.workers,
+        replicas_per_worker=target.replicas,
+        device=target.device,
+        share_gpus=target.share_gpus,
+    )
 
 
 @contextmanager

@@ -43,6 +43,7 @@ def plan(
     workers: options.Workers = 2,
     replicas: options.Replicas = 1,
     device: options.Device = options.Hardware.CPU,
+    share_gpus: options.ShareGpus = False,
     on_slice: SliceOption = None,
     timeout_factor: options.TimeoutFactor = 1.0,
     json: options.Json = False,
@@ -50,7 +51,7 @@ def plan(
 ) -> Answer:
     """Show a strategy's plan: partition, synchroniser and place of each variable, predicted bytes."""
     request = PlanRequest(
-        target=options.target(workload, strategy, edited, workers, replicas, device),
+        target=options.target(workload, strategy, edited, workers, replicas, device, share_gpus=share_gpus),
         slice=None if on_slice is None else _slice(on_slice, n_replicas=workers * replicas),
         live=options.is_watched(json=json),
         timeouts=timeouts(timeout_factor),
@@ -120,6 +121,8 @@ def _show(answer: Planned) -> None:
     served = (f"{task}: {output.n_bytes(held)}" for task, held in enumerate(planned.server_bytes))
     output.say(f"held by servers: {', '.join(served) or 'nothing'}")
     output.say(f"held by a replica, at most: {output.n_bytes(planned.worker_bytes)}")
+    if planned.shares_devices:
+        output.say("replicas share GPUs: times and bytes between them are not those of GPUs of their own")
     if answer.slice_cost is not None:
         _show_slice(answer.slice_cost)
     for note in planned.notes:

@@ -57,6 +57,7 @@ def verify(
     device: Annotated[
         Device, typer.Option("--device", help="What replicas run on: this host's cores, or its GPUs.")
     ] = Device.CPU,
+    share_gpus: options.ShareGpus = False,
     steps: Annotated[
         int, typer.Option("--steps", metavar="K", min=1, help="Training steps to compare after.")
     ] = 4,
@@ -89,7 +90,15 @@ def verify(
     """
     exposure = isolate(context, no_isolation=no_isolation, require_isolation=require_isolation)
     request = VerifyRequest(
-        target=options.target(workload, strategy, plan, workers, replicas, options.Hardware(device.value)),
+        target=options.target(
+            workload,
+            strategy,
+            plan,
+            workers,
+            replicas,
+            options.Hardware(device.value),
+            share_gpus=share_gpus,
+        ),
         steps=steps,
         last_batch=last_batch,
         dtype=None if dtype is None else dtype.value,

@@ -163,7 +163,7 @@ class Pipeline(ModuleType):
     def plan(self, request: PlanRequest) -> Planned:
         self._note(request)
         if request.slice is None:
-            return Planned(plan=PLAN)
+            return Planned(plan=PLAN.model_copy(update={"shares_devices": request.target.share_gpus}))
         return Planned(plan=PLAN, slice_cost=SliceCost(slice=request.slice, collectives=self.collectives))
 
     def transform(self, request: TransformRequest) -> Transformation:

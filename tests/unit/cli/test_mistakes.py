@@ -61,6 +61,13 @@ from strategies.errors import StrategyError
                 ["tune", "wide-mlp", "-s", "ps"],
             )
         ),
+        *(
+            (
+                [command, "wide-mlp", "-s", "ps", "--share-gpus"],
+                "stratbench: share-gpus: is for --device gpu, got it with cpu; drop it",
+            )
+            for command in ("verify", "plan")
+        ),
         (["tune", "wide-mlp"], "stratbench: Missing option '--strategy' / '-s'"),
         (["tune", "wide-mlp", "-s", "pss"], "stratbench: strategy: strategy 'pss' is not known"),
         (["tune", "wide-mlp", "-s", "ps,all-reduce"], "stratbench: strategy: must be one strategy, got"),

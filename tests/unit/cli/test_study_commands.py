@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from called import Pipeline, call, document, verified
 
+from harness.cluster.shape import ClusterShape
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.requests import Target, VerifyRequest
 from harness.study.answers import Verified
+from harness.study.target import shape_of
 from strategies.plan.collective_bytes import CollectiveBytes
 from strategies.plan.schema import StrategyClass
 
@@ -211,6 +213,17 @@ def test_plan_without_a_slice_says_nothing_of_one(
     status, captured = call(capsys, "plan", "wide-mlp", "-s", "ps", "--json")
     assert (status, "slice" in document(captured)) == (0, False)
     assert pipeline.asked[0].slice is None
+
+
+def test_gpus_are_shared_where_that_is_asked_for(
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline
+) -> None:
+    for command in ("plan", "verify"):
+        for given, shares in ((("--share-gpus",), True), ((), False)):
+            said = call(capsys, command, "wide-mlp", "-s", "ps", "--device", "gpu", *given)[1].out
+            assert ("replicas share GPUs: times" in said) is (shares and command == "plan")
+            target = pipeline.asked.pop().target
+            assert shape_of(target) == ClusterShape(workers=2, device="gpu", share_gpus=shares)
 
 
 def test_transform_shows_passes_or_text(capsys: pytest.CaptureFixture[str], pipeline: Pipeline) -> None:

@@ -13,6 +13,7 @@ from harness.provision.accelerators import (
     Gpu,
     HostDevices,
     devices_of_workers,
+    gpus_per_worker,
     host_devices,
     replicas_on_gpus,
     shared_memory_mib,
@@ -171,16 +172,18 @@ class TestPreflight:
             (
                 5,
                 1,
-                "cluster.workers: 5 workers of 1 replica need 5 GPUs, got 4 on this host; lower it, or try ",
+                "cluster.workers: 5 workers of 1 replica need 5 GPUs, got 4 on this host; lower it, or share",
             ),
-            (2, 3, "need 6 GPUs, got 4 on this host; lower it, or cluster.replicas_per_worker, or try the "),
+            (2, 3, "need 6 GPUs, got 4 on this host; lower it, or cluster.replicas_per_worker, or share"),
         ],
     )
     def test_fewer_than_asked(self, workers: int, replicas: int, told: str) -> None:
         with pytest.raises(ProvisionError) as caught:
             shared_out(FOUR, shape(workers, replicas))
         assert told in str(caught.value)
-        assert str(caught.value).endswith("or try the plan on fewer GPUs by --set cluster.share_gpus=true")
+        assert str(caught.value).endswith(
+            "or share GPUs to try a plan: --set cluster.share_gpus=true, or verify --share-gpus"
+        )
 
     def test_fewer_chips_than_asked_and_hidden_gpus(self) -> None:
         with pytest.raises(ProvisionError, match="need 2 TPUs, got 1 on this host; lower it"):
@@ -367,6 +370,7 @@ class TestSharing:
         found = on_gpus(n_gpus)
         sharing = replace(shape(workers, replicas), share_gpus=True)
         assert shared_out(found, sharing) == tuple(tuple(UUIDS[int(k)] for k in own) for own in numbers)
+        assert {gpus_per_worker(sharing)} == {len(own) for own in numbers}
         assert replicas_on_gpus(sharing) == on_gpus_
         assert [[list(parts) for parts in own] for own in shared_memory_mib(sharing)] == memory_mib
         assert replicas_on_gpus(shape(workers, replicas)) == ()
