@@ -14,7 +14,7 @@ from harness.experiment.cases import Case, expand
 from harness.experiment.references import StrategyRef
 from harness.experiment.resolve import resolve
 from harness.experiment.schedule import baseline_of, blocks_of
-from harness.records.comparing.comparison_key import comparison_key
+from harness.records.comparing.comparison_key import comparable_facts, comparison_key
 from harness.records.facts.circumstances import Method
 from harness.records.record_json import from_json, to_document
 
@@ -120,6 +120,8 @@ def test_records_are_compared_with_those_of_their_precision() -> None:
 
     keys = [key(), key(precision="bfloat16"), key(precision="float16"), key(xla=True)]
     assert len({*keys, key(replicas_on_gpus=(2,)), key(replicas_on_gpus=(2, 1))}) == 6
+    # A field of the key that came later would part records from before it from all others.
+    assert "replicas_on_gpus" not in str(comparable_facts(made_record(method=METHOD)))
 
 
 def test_records_without_tf32_are_not_compared_with_others() -> None:
