@@ -9,6 +9,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(600)]
 tf = pytest.importorskip("tensorflow")
 
 from harness.worker.verify.in_process import programs_of
+from strategies.baselines import distribution
 from strategies.errors import StrategyError
 from strategies.ir.traversal import ancestors
 from strategies.passes.collectives import buckets
@@ -56,6 +57,18 @@ def test_a_plan_for_gpus_computes_what_one_device_computes(cases, strategy, para
         assert of_replica == {f"{own}GPU:0"}
         others = {n.device.rpartition("/device:")[2] for n in graph.node} - {"GPU:0"}
         assert others <= {"CPU:0", ""}
+
+
+@pytest.mark.parametrize(("shares", "implementation"), [(True, "RING"), (False, "AUTO")])
+def test_tensorflows_own_strategy_is_given_its_ring_where_replicas_share_a_gpu(
+    cases, monkeypatch, shares, implementation
+):
+    case = cases.of("digits-mlp", "momentum")
+    topology = replace(case.topology((1, 1)), device="gpu", shares_devices=shares)
+    plan = make_plan("tf-multi-worker-mirrored", {}, case.summary, topology)
+    monkeypatch.setattr(distribution, "_MultiWorkerMirrored", lambda resolver, options: options)
+    options = distribution.distribution_of(plan, 0, ["a:1"], 1).strategy
+    assert options.implementation.name == implementation
 
 
 def test_sums_by_nccl_begin_in_the_same_order_on_every_replica(cases):
