@@ -1,19 +1,22 @@
 """Rounding in references that differ by nothing else: in sums over shards, and inside of shards."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import ml_dtypes
 import numpy as np
 
 from harness.equivalence.yardstick import Array, is_inexact, widened
+from harness.host_facts import n_usable_cores
 from strategies.ir.boundary import Boundary
 from strategies.ir.graph import DType
 from strategies.ir.train_graph import Reduction
 from strategies.ir.variable import Rule
 from strategies.topology import Shard
 
+Value = TypeVar("Value")
 Crossed: TypeAlias = tuple[Array, Array | None]
 """What crosses a boundary: values, and row ids if they are sparse."""
 
@@ -72,12 +75,26 @@ def weights_of(shards: Sequence[Shard], rule: Rule) -> list[float]:
     return shares(shards) if rule == "mean" else [1.0] * len(shards)
 
 
-class RoundedSums:
-    """Sums over shards in float64, rounded in one way."""
+def in_threads(function: Callable[..., Value], *arguments: Sequence[Any]) -> list[Value]:
+    """Call a function for each of some arguments on all cores, in order; NumPy lets go of Python's lock."""
+    with ThreadPoolExecutor(n_usable_cores()) as pool:
+        return list(pool.map(function, *arguments))
 
-    def __init__(self, rounding: Rounding) -> None:
+
+class RoundedSums:
+    """Sums over shards in float64, rounded in one way.
+
+    Args:
+        random: of the jitter; None begins that of the rounding.
+    """
+
+    def __init__(self, rounding: Rounding, random: np.random.Generator | None = None) -> None:
         self.rounding = rounding
-        self._random = np.random.default_rng(rounding.jitter)
+        self._random = np.random.default_rng(rounding.jitter) if random is None else random
+
+    def apart(self, n: int) -> "list[RoundedSums]":
+        """Sums for n threads, each with a jitter of its own that follows from this one's."""
+        return [RoundedSums(self.rounding, random) for random in self._random.spawn(n)]
 
     def order(self, n_shards: int) -> Sequence[int]:
         """Positions of shards, as they are taken and added."""
@@ -160,9 +177,16 @@ class RoundedReads:
 
     def of(self, value: Array) -> Array:
         """The value × (1 + eps·u) in its type, fresh u for each element; what is not floating as it is."""
+        return self._of(value, self._random)
+
+    def of_each(self, values: Sequence[Array]) -> list[Array]:
+        """As `of`, of several values on all cores."""
+        return in_threads(self._of, values, self._random.spawn(len(values)))
+
+    def _of(self, value: Array, random: np.random.Generator) -> Array:
         if self.exact or not is_inexact(value):
             return value
-        factors = 1 + self._eps * self._random.uniform(-1, 1, value.shape)
+        factors = 1 + self._eps * random.uniform(-1, 1, value.shape)
         return np.asarray(widened(value) * factors).astype(value.dtype)
 
     def of_examples(self, value: Array) -> Array:

@@ -22,6 +22,7 @@ from harness.worker.verify.rounding import (
     RoundedReads,
     RoundedSums,
     Rounding,
+    in_threads,
     merged_rows,
     shares,
 )
@@ -158,7 +159,7 @@ class ShardSteps:
             return
         names = [v.name for v in self._step.variables if v.kind == "trainable"]
         stored = {copy: value for copy, value in self.snapshot().items() if copy[0] in names}
-        self._sessions.assign({copy: self._reads.of(value) for copy, value in stored.items()})
+        self._sessions.assign(dict(zip(stored, self._reads.of_each([*stored.values()]), strict=True)))
         yield
         self._sessions.assign(stored)
 
@@ -174,14 +175,14 @@ class ShardSteps:
         combined: dict[str, Crossed] = {}
         before = self._sessions.shared() if self._turns.n_turns > 1 else {}
         for turn in range(1, self._turns.n_turns + 1):
-            crossing = self._turns.fed(combined)
+            fed = self._turns.fed(combined)
             order = self._sums.order(len(shards))
             drawn = [{ref: own[ref] for ref in self._turns.draws if ref in own} for own in fetched]
             passes = [
                 _Pass(
                     shard=shards[i],
                     examples=_examples(shards[i], batch),
-                    fed={**self._joint.of_shard(weights[i], joint), **crossing, **drawn[i]},
+                    fed={**self._joint.of_shard(weights[i], joint), **fed, **drawn[i]},
                 )
                 for i in order
             ]
@@ -195,11 +196,11 @@ class ShardSteps:
             for i, own in zip(order, outputs, strict=True):
                 fetched[i] |= own
                 self._require_shapes(turn, own)
-            combined |= {
-                b.values: self._crossed(b, [self._turns.brought(b, own) for own in fetched], shards)
-                for b in self._step.boundaries
-                if b.level == turn
-            }
+            crossing = [b for b in self._step.boundaries if b.level == turn]
+            brought = [[self._turns.brought(b, own) for own in fetched] for b in crossing]
+            sums = self._sums.apart(len(crossing))
+            crossed = in_threads(partial(self._crossed, shards), sums, crossing, brought)
+            combined |= {b.values: of_boundary for b, of_boundary in zip(crossing, crossed, strict=True)}
         self.results = returned(
             (replace(result, rank=shards[i].rank, weight=weights[i]), fetched[i][result.tensor])
             for i in self._sums.order(len(shards))
@@ -212,9 +213,11 @@ class ShardSteps:
         self.losses = [float(own[loss.tensor]) for own in fetched]
         return self._sums.of_losses(self.losses, shards, loss.reduction), combined
 
-    def _crossed(self, b: Boundary, brought: Sequence[Crossed], shards: Sequence[Shard]) -> Crossed:
+    def _crossed(
+        self, shards: Sequence[Shard], sums: RoundedSums, b: Boundary, brought: Sequence[Crossed]
+    ) -> Crossed:
         """Sum of what all shards send across a boundary, as the update takes it."""
-        crossed = self._sums.of_boundary(b, brought, shards)
+        crossed = sums.of_boundary(b, brought, shards)
         return merged_rows(*crossed) if self._topology.merges_rows else crossed
 
     def _require_shapes(self, turn: int, own: Mapping[str, Array]) -> None:

@@ -94,3 +94,14 @@ def test_complex_contributions_keep_both_parts(dtype: type) -> None:
         total = RoundedSums(rounding).of_all(made, SHARDS, "mean")
         assert total.dtype == dtype
         np.testing.assert_allclose(total, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_threads_draw_apart_and_the_same_each_time() -> None:
+    values = [np.ones(1000, np.float32)] * 8
+    first, again = (RoundedReads(JITTERED, 2.0**-23).of_each(values) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    assert len({value.tobytes() for value in first}) == len(values)
+    sums = RoundedSums(JITTERED)
+    made = [np.full(1000, 1 / 3)] * len(SHARDS)
+    drawn = {each.of_all(made, SHARDS, "mean").tobytes() for each in (*sums.apart(4), *sums.apart(4))}
+    assert len(drawn) == 8
