@@ -66,19 +66,3 @@ def test_a_verification_fails_with_the_library(tmp_path: Path) -> None:
     failed = ended(tmp_path, verify)
     assert failed.returncode == 1
     assert "TensorFlow sees 0 GPUs where the worker has 1: it cannot open libcusolver.so.99" in failed.stderr
-
-
-@pytest.mark.parametrize(
-    ("options", "refusal"),
-    [
-        (["--strategy", "single", "--workers", "2"], "2 GPUs, got 1"),
-        (["--strategy", "all-reduce:compressor=topk", "--workers", "1"], "are verified on CPUs"),
-        (["--strategy", "single", "--workers", "1", "--shrink"], "names a pass"),
-    ],
-)
-def test_what_cannot_be_verified_is_refused_before_anything_starts(
-    tmp_path: Path, options: list[str], refusal: str
-) -> None:
-    refused = ended(tmp_path, ["verify", "digits-mlp", "--device", "gpu", *options])
-    assert refused.returncode in (2, 3)
-    assert refusal in refused.stderr
