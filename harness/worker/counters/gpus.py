@@ -5,7 +5,7 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
@@ -220,7 +220,7 @@ class _Reader:
             has_unlisted=self._optional(lambda: self._has_unlisted(held)) is True,
             foreign=None
             if since_s is None
-            else self._known("foreign", lambda: self._foreign(self._told_apart(others), since_s)),
+            else self._known("foreign", lambda: self._foreign(held or {}, self._told_apart(others), since_s)),
             held_down_s=self._known("held_down_s", self._held_down_s),
             reasons=reasons,
             sm_mhz=sm_mhz,
@@ -285,19 +285,23 @@ class _Reader:
 
     def _has_unlisted(self, held: Mapping[int, int | None] | None) -> bool:
         nvml = self._nvml
-        if held is None or os.getpid() not in held or None in held.values():
+        # In containers some drivers list each process with 0 bytes.
+        if held is None or os.getpid() not in held or not all(held.values()):
             return False
         used_bytes = nvml.nvmlDeviceGetMemoryInfo(self._device, version=nvml.nvmlMemory_v2).used
         return bool(used_bytes - sum(n or 0 for n in held.values()) > _UNLISTED_BYTES)
 
-    def _foreign(self, others: Sequence[int], since_s: float) -> float:
-        try:
-            samples = self._nvml.nvmlDeviceGetProcessUtilization(self._device, int(since_s * 1e6))
-        except (self._nvml.NVMLError, AttributeError):
-            if others:
-                raise
+    def _foreign(self, held: Mapping[int, int | None], others: Collection[int], since_s: float) -> float:
+        """Share of the time that other programs used.
+
+        In containers some drivers name processes by the host's ids here, and by the container's elsewhere.
+        """
+        if not others:
             return 0.0
-        return sum(int(each.smUtil) for each in samples if not is_of_this_run(each.pid)) / 100
+        samples = self._nvml.nvmlDeviceGetProcessUtilization(self._device, int(since_s * 1e6))
+        if held.keys().isdisjoint(each.pid for each in samples):
+            raise _UnknownError("NVIDIA's driver does not say how much of the GPU each process used")
+        return sum(int(each.smUtil) for each in samples if each.pid in others) / 100
 
     def _held_down_s(self) -> dict[str, float]:
         return {what: self._counter(name) / 1e9 for what, name in _HELD_DOWN.items()}
@@ -316,7 +320,7 @@ def _bytes_of_process(held: Mapping[int, int | None]) -> int:
     if os.getpid() not in held:
         raise _UnknownError(_NOT_LISTED)
     n_bytes = held[os.getpid()]
-    if n_bytes is None:
+    if not n_bytes:
         raise _UnknownError("NVIDIA's driver does not say how much memory a process holds")
     return n_bytes
 

@@ -319,6 +319,19 @@ def test_programs_of_another_namespace_are_not_told_apart(driver: Driver) -> Non
     assert all("does not list this process" in found.why_no[name] for name in ("own_bytes", "n_foreign"))
 
 
+@pytest.mark.parametrize(("listed", "n_foreign", "foreign"), [([], 0, 0.0), ([STRANGER + 1], 1, None)])
+def test_a_container_whose_driver_counts_use_by_ids_of_the_host_disturbs_nobody(
+    driver: Driver, listed: list[int], n_foreign: int, foreign: float | None
+) -> None:
+    """Seen with driver 560: processes have the container's ids and no bytes, their use the host's ids."""
+    driver.computing = [(pid, 0) for pid in (os.getpid(), *listed)]
+    driver.utilization = [(STRANGER, 60)]
+    found = read_one(1.0)
+    assert (found.n_foreign, found.foreign, found.has_unlisted) == (n_foreign, foreign, False)
+    assert found.own_bytes is None
+    assert "how much memory" in found.why_no["own_bytes"]
+
+
 @pytest.mark.parametrize(
     ("bits", "reasons"),
     [
@@ -553,6 +566,7 @@ def test_steps_are_read_around_and_strangers_count_from_their_begin(driver: Driv
         assert began_s[0] - 60 < since_us / 1e6 <= time.time()
         return [SimpleNamespace(pid=STRANGER, smUtil=30)]
 
+    driver.computing.append((STRANGER, 1 << 30))
     sys.modules["pynvml"].nvmlDeviceGetProcessUtilization = utilization  # type: ignore[attr-defined]
     session = SimpleNamespace(step=lambda _: [np.float64(1.0)], prepare=lambda feeds: feeds)
     state = JobState()
