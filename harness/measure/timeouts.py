@@ -86,7 +86,7 @@ class Timeouts:
 
     @property
     def prepare_s(self) -> float:
-        """For a workload's capture, references and checks altogether, before workers begin."""
+        """For a case's capture, reference and checks altogether, before workers begin."""
         return self.factor * (PREPARE_S + self.model_s)
 
     @property

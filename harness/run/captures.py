@@ -92,7 +92,7 @@ class Captures:
         self._seed = seed
         self.n_batches, self._n_least = n_batches, n_least
         self._capture_s: dict[Path, float] = {}
-        self._check_s: dict[Path, float] = defaultdict(float)
+        self._check_s: dict[tuple[Path, Topology | str, bool], float] = defaultdict(float)
         self._captures = MadeOnce[Capture]()
         self._tried_with: dict[object, object] = {}
         self._batches = MadeOnce[Path]()
@@ -164,7 +164,8 @@ class Captures:
             topology = replace(topology_of_case(case, capture), device=plan.device)
             reference = self._reference(case, capture, topology, n_steps, float64=True)
             args = (str(capture.folder), str(batches), plan, reference)
-            return self._checked(check.verdict_in_float64, args, capture, case.shape.n_replicas)
+            of = (capture.folder, case.id, True)
+            return self._checked(check.verdict_in_float64, args, of, capture, case.shape.n_replicas)
 
         return self._verdicts.get((capture.folder, batches, plan.model_dump_json(), n_steps), make)
 
@@ -180,7 +181,8 @@ class Captures:
 
         def make() -> Separability:
             args = (str(free.folder), str(batches), topology)
-            return self._checked(check.separability, args, free, topology.n_replicas)
+            of = (free.folder, topology, False)
+            return self._checked(check.separability, args, of, free, topology.n_replicas)
 
         return self._separabilities.get((free.folder, batches, topology), make)
 
@@ -197,7 +199,8 @@ class Captures:
         def make() -> BoundVerdict:
             args = (str(capture.folder), str(batches), plan, n_steps, float64)
             # All workers share the process.
-            return self._checked(check.bounds, args, capture, case.shape.n_replicas)
+            of = (capture.folder, case.id, False)
+            return self._checked(check.bounds, args, of, capture, case.shape.n_replicas)
 
         return self._bounds.get((capture.folder, batches, plan.model_dump_json(), n_steps, float64), make)
 
@@ -218,26 +221,39 @@ class Captures:
 
         def make() -> Reference:
             args = (str(capture.folder), str(batches), topology, n_steps, float64)
-            return self._checked(check.reference, args, capture, topology.n_replicas)
+            of = (capture.folder, topology, float64)
+            return self._checked(check.reference, args, of, capture, topology.n_replicas)
 
         return self._references.get((capture.folder, batches, topology, n_steps, float64), make)
 
     def _checked(
-        self, job: Job[*Args, Result], args: tuple[*Args], capture: Capture, n_replicas: int
+        self,
+        job: Job[*Args, Result],
+        args: tuple[*Args],
+        of: tuple[Path, Topology | str, bool],
+        capture: Capture,
+        n_replicas: int,
     ) -> Result:
-        """Run a job that checks something of a capture, within the limit of all its preparation."""
+        """Run a job that checks something of a capture, within the limit of its preparation.
+
+        Args:
+            of: checks that share the limit: folder of the capture, topology or case, and whether they are
+                made once workers have ended.
+        """
         limits = self._timeouts.for_model(capture.summary, n_replicas)
-        capture_s, check_s = self.seconds(capture)
-        left_s = limits.prepare_s - capture_s - check_s
+        left_s = limits.prepare_s - self._capture_s[capture.folder] - self._check_s[of]
         started_s = time.monotonic()
         try:
             return self._call(job, args, timeout_s=max(1.0, min(limits.study_s, left_s)), stage="check")
         finally:
-            self._check_s[capture.folder] += time.monotonic() - started_s
+            self._check_s[of] += time.monotonic() - started_s
 
-    def seconds(self, capture: Capture) -> tuple[float, float]:
-        """Seconds that a capture with its batches, and everything that is checked beside workers, took."""
-        return self._capture_s[capture.folder], self._check_s[capture.folder]
+    def seconds(self, case: Case, capture: Capture) -> tuple[float, float]:
+        """Seconds that the capture of a case, and its checks before workers begin, took."""
+        folders = {capture.folder, self._for_sessions(case).folder}
+        checks = (topology_of_case(case, capture), case.id)
+        check_s = sum(self._check_s[folder, of, False] for folder in folders for of in checks)
+        return sum(self._capture_s[folder] for folder in folders), check_s
 
     def _capture(self, case: Case, *, compiled_rules: Mapping[str, Rule] | None = None) -> Capture:
         folder = self._folder / f"capture-{self._captures.n_made}"

@@ -266,7 +266,7 @@ class SlotRunner:
             if ran.traced is not None and ran.traced.document is not None:
                 self.folder.write_trace(case.id, slot.repeat, ran.traced.document)
         record = self.recorder.ended(slot, self._site(), prepared.capture, prepared.plan, ran, wall_s)
-        capture_s, reference_s = self.captures.seconds(prepared.capture)
+        capture_s, reference_s = self.captures.seconds(case, prepared.capture)
         limits = self.timeouts.for_model(prepared.capture.summary, case.shape.n_replicas)
         preparation = Preparation(
             capture_s=capture_s,

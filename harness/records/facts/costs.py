@@ -126,7 +126,7 @@ class Preparation:
 
     Attributes:
         capture_s: capture of the workload and its check, once for all repeats that share it.
-        reference_s: references and other checks beside workers, once for all repeats too.
+        reference_s: reference and other checks before workers begin, once for all repeats too.
         limit_s: for these two together.
         start_s: processes, programs, variables and batches of this repeat.
         check_s: check of its workers; None if an earlier repeat was checked.

@@ -235,7 +235,7 @@ def test_cores_that_are_emulated_are_those_of_processors(tmp_path: Path) -> None
     assert planned_to_run(made, one)[1].device == "cpu"
 
 
-def test_all_checks_of_a_capture_share_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_comes_before_workers_shares_one_limit_by_topology(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s, jobs = [0.0], Jobs()
 
     def slow(job: Any, args: tuple[Any, ...], *, timeout_s: float, stage: str) -> Any:
@@ -245,12 +245,32 @@ def test_all_checks_of_a_capture_share_one_limit(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("harness.run.captures.time.monotonic", lambda: now_s[0])
     captures = Captures(Path("c"), slow, seed=0, n_batches=4, n_least=4)
     made, limit_s = captures.of(case()), USUAL.prepare_s
-    captures.separability(case(), made, topology_of_case(case(), made))
-    captures.separability(case(workers=4), made, topology_of_case(case(workers=4), made))
-    assert captures.seconds(made) == (700.0, 1400.0)
-    *_, first_s, second_s = jobs.limits_s
-    assert first_s == pytest.approx(USUAL.study_s, abs=1)
-    assert second_s == pytest.approx(limit_s - 1400.0, abs=1)
+    for n_workers in (2, 4):
+        one = case(workers=n_workers)
+        topology = topology_of_case(one, made)
+        captures.separability(one, made, topology)
+        captures._reference(one, made, topology, 4, float64=False)
+        *_, first_s, second_s = jobs.limits_s
+        assert first_s == pytest.approx(USUAL.study_s, abs=1)
+        assert second_s == pytest.approx(limit_s - 1400.0, abs=1)
+        assert captures.seconds(one, made) == (700.0, 1400.0)
+
+
+def test_checks_of_other_strategies_shorten_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep of many strategies over one workload takes hours of checks in float64."""
+    now_s, jobs = [0.0], Jobs()
+
+    def slow(job: Any, args: tuple[Any, ...], *, timeout_s: float, stage: str) -> Any:
+        now_s[0] += 300.0
+        return jobs(job, args, timeout_s=timeout_s, stage=stage)
+
+    monkeypatch.setattr("harness.run.captures.time.monotonic", lambda: now_s[0])
+    captures = Captures(Path("c"), slow, seed=0, n_batches=4, n_least=4)
+    for strategy in ("ps", "all-reduce", "ps-load-balancing", "local-sgd", "sharded-ps", "parallax"):
+        made, plan = planned(captures, case(strategy=strategy))
+        captures.verdict_in_float64(case(strategy=strategy), made, plan, 4)
+        assert jobs.limits_s[-1] == pytest.approx(USUAL.study_s, abs=1)
+    assert captures.seconds(case(), made) == (300.0, 0.0)
 
 
 @pytest.mark.parametrize(("n_gpus", "shares"), [(1, True), (2, False)])
