@@ -3,6 +3,7 @@
 TensorFlow puts what names a GPU on the CPU of the same task where there is none.
 """
 
+from contextlib import nullcontext
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -12,8 +13,10 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(600)]
 tf = pytest.importorskip("tensorflow")
 
+from harness.errors import CaseError
 from harness.worker.jobs import profile_step, training
 from harness.worker.jobs.batches import stage_batches
+from harness.worker.jobs.gpus import require_devices
 from harness.worker.process.job import JobState
 from harness.worker.session import device_batches, tensorflow_settings
 from harness.worker.session.device_batches import (
@@ -150,6 +153,33 @@ def test_the_jobs_of_a_worker_lay_batches_on_its_gpus(cases, tmp_path, monkeypat
         assert (opened.input_placement, opened.notes) == ("mixed", ())
         assert fed_bytes == {4}
     assert np.isfinite(steps.losses).all()
+
+
+def test_a_session_that_has_not_made_a_device_of_its_gpu_is_refused(cases):
+    plan = make_plan(
+        "single",
+        {},
+        cases.model("digits-mlp+momentum").summary,
+        Topology(replicas_per_task=(1,), batch_size=6, device="gpu"),
+    )
+    folder = str(cases.folder / "digits-mlp+momentum")
+    with pytest.raises(CaseError, match="worker 0: TensorFlow must make a device of each of 1 GPUs, got 0"):
+        training.open_program(JobState(), folder, plan.model_dump_json(), 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_own"),
+    [
+        ("/device:GPU:0", True),
+        ("/job:localhost/replica:0/task:0/device:GPU:0", True),
+        ("/job:worker/replica:0/task:1/device:GPU:0", True),
+        ("/job:worker/replica:0/task:0/device:GPU:0", False),
+        ("/job:worker/replica:0/task:1/device:CPU:0", False),
+    ],
+)
+def test_gpus_of_other_workers_are_not_counted(name, is_own):
+    with nullcontext() if is_own else pytest.raises(CaseError, match="got 0"):
+        require_devices(1, [name], 1)
 
 
 def test_what_no_gpu_takes_is_fed(cases):

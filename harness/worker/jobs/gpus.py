@@ -1,7 +1,7 @@
 """Jobs that hold a case on GPUs to the GPUs that its workers were given."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from harness.errors import NO_DEVICE, CaseError
 from harness.worker.process.job import Job, JobState
@@ -55,6 +55,29 @@ def require_gpus(state: JobState, task: int, n_own: int) -> None:
             NO_DEVICE,
             f"worker {task}: TensorFlow sees {n_seen} GPUs where the worker has {n_own}: {problem}; "
             f"{way_out} (`stratbench doctor` shows more)",
+            stage="provision",
+            field="cluster.device",
+        )
+
+
+def require_devices(task: int, names: Iterable[str], n_own: int) -> None:
+    """Require that TensorFlow made a device of each GPU of this worker, and does not use the host's instead.
+
+    Args:
+        names: of all devices that the worker's steps can use.
+        n_own: GPUs, or logical devices of shared ones.
+    Raises:
+        CaseError: `no-device`.
+    """
+    import tensorflow as tf
+
+    gpus = [spec for spec in map(tf.DeviceSpec.from_string, names) if spec.device_type == "GPU"]
+    n_made = sum(gpu.job in (None, "localhost") or gpu.task == task for gpu in gpus)
+    if n_made < n_own:
+        raise CaseError(
+            NO_DEVICE,
+            f"worker {task}: TensorFlow must make a device of each of {n_own} GPUs, got {n_made}; see "
+            "its log and `stratbench doctor`",
             stage="provision",
             field="cluster.device",
         )

@@ -20,6 +20,7 @@ from harness.errors import NON_FINITE_GRADIENTS, NON_FINITE_LOSS, CaseError
 from harness.records.facts.circumstances import Placement
 from harness.records.facts.costs import PassCost
 from harness.worker.counters.cores import CoreReading, read_cores
+from harness.worker.jobs.gpus import require_devices
 from harness.worker.jobs.refusals import refusals_as, unsupported
 from harness.worker.jobs.rendezvous import InRing, Served
 from harness.worker.process.job import JobState
@@ -194,7 +195,8 @@ def open_program(
         batches: folder of the global batches that steps will take, so that those of replicas on GPUs lie
             there; None feeds each step.
     Raises:
-        CaseError: `unsupported`, when the strategy is not for this step.
+        CaseError: `unsupported`, when the strategy is not for this step; `no-device`, when TensorFlow has
+            made no devices of this worker's GPUs.
     """
     from harness.worker.session.capture_store import InitialValues, load_step
     from harness.worker.session.compiled_clusters import with_same_random_numbers
@@ -245,7 +247,7 @@ def open_program(
         passes=tuple(PassCost(name=t.name, seconds=t.seconds, nodes=t.nodes) for t in compiled.timings),
         start=program.start,
         stop=program.stop,
-        input_placement=_placement(session, target) if parsed.device == "gpu" else None,
+        input_placement=_placement(session, target, parsed) if parsed.device == "gpu" else None,
         notes=(*too_large, *left_out(program.variables, initial, {v.name for v in step.variables})),
     )
 
@@ -265,12 +267,15 @@ def _gpu_of_batches(
     return topology_of(plan).local_replicas(program.task)[0].device, ()
 
 
-def _placement(session: "WorkerSession", target: str) -> Placement:
-    """Memory that a session's staged batches lie in."""
+def _placement(session: "WorkerSession", target: str, plan: "Plan") -> Placement:
+    """Memory that a session's staged batches lie in; the session must have its worker's GPUs."""
     from harness.worker.session.device_batches import on_gpus, placement
     from harness.worker.session.tensorflow_settings import listed_devices
 
-    return placement(on_gpus(session.staged, listed_devices(session.program, target)))
+    program = session.program
+    names = listed_devices(program, target)
+    require_devices(program.task, names, plan.replicas_per_task[program.task])
+    return placement(on_gpus(session.staged, names))
 
 
 def load(state: JobState) -> None:

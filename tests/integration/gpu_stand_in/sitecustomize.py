@@ -1,6 +1,6 @@
 """A host whose driver shows a GPU that TensorFlow cannot use, in every process that has this on its path.
 
-With SEEN set, TensorFlow lists the GPU and makes no device of it.
+With SEEN set, TensorFlow lists the GPU and makes no device of it, and sessions say that they have one.
 """
 
 from __future__ import annotations
@@ -29,4 +29,15 @@ def without_library(tensorflow: Any) -> None:
         tensorflow.config.get_logical_device_configuration = lambda device: None
 
 
-ChangedModules({"harness.provision.accelerators": with_gpu, "tensorflow": without_library}).install()
+def with_device(settings: Any) -> None:
+    if "SEEN" in os.environ:
+        settings.listed_devices = lambda *_: ["/device:GPU:0"]
+
+
+ChangedModules(
+    {
+        "harness.provision.accelerators": with_gpu,
+        "harness.worker.session.tensorflow_settings": with_device,
+        "tensorflow": without_library,
+    }
+).install()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.errors import NO_DEVICE, CaseError
+from harness.worker.jobs.gpus import require_devices
 from harness.worker.jobs.rendezvous import on_reserved_port
 from harness.worker.process.job import JobState
 from strategies.errors import StrategyError
@@ -39,23 +40,11 @@ def start_distribution(
     except StrategyError as error:
         raise CaseError(NO_DEVICE, str(error), stage="provision") from error
     use_distribution(state, distribution)
-    _require_gpus(task, n_gpus=parsed.replicas_per_task[task] if parsed.device == "gpu" else 0)
+    if parsed.device == "gpu":
+        import tensorflow as tf
 
-
-def _require_gpus(task: int, *, n_gpus: int) -> None:
-    """Refuse devices that TensorFlow did not make, which it replaces by the host's without an error."""
-    import tensorflow as tf
-
-    named = [tf.DeviceSpec.from_string(device.name) for device in tf.config.list_logical_devices("GPU")]
-    n_own = sum(device.task in (None, task) for device in named)
-    if n_own < n_gpus:
-        raise CaseError(
-            NO_DEVICE,
-            f"worker {task}: TensorFlow must make a device of each of {n_gpus} GPUs, got {n_own}; see "
-            "its log and `stratbench doctor`",
-            stage="provision",
-            field="cluster.device",
-        )
+        names = [device.name for device in tf.config.list_logical_devices("GPU")]
+        require_devices(task, names, parsed.replicas_per_task[task])
 
 
 def use_distribution(state: JobState, distribution: "Distribution") -> None:
