@@ -2,6 +2,7 @@
 
 import errno
 import math
+import os
 import re
 
 from harness.errors import causes
@@ -15,7 +16,7 @@ _OF_CUDA = re.compile(
     "|Dst tensor is not initialized"
 )
 _OF_XLA = re.compile(r"while trying to allocate ([\d.]+) ?(bytes|[KMGT]iB)")
-_ALLOCATOR = re.compile(r"by allocator (?:GPU_(\d+)_)?")
+_ALLOCATOR = re.compile(r"by allocator (?:(?:GPU|gpu_async)_(\d+))?")
 _TENSOR = re.compile(r"tensor with shape ?\[([\d,]*)\] and type (\w+)")
 _GPU = re.compile(r"\bGPU:\d+")
 _TYPE_BYTES = {"half": 2, "bfloat16": 2, "float": 4, "double": 8, "complex64": 8, "complex128": 16, "bool": 1}
@@ -30,8 +31,11 @@ def refusing_gpu(message: str) -> str | None:
     """The GPU whose memory a refusal of TensorFlow's was for, `GPU:0`; None where it was the host's.
 
     Source:
-        messages of TensorFlow's op_kernel.cc (a tensor and its allocator), gpu_util.cc (a copy) and of XLA.
+        messages of TensorFlow's op_kernel.cc (a tensor and its allocator), gpu_util.cc (a copy) and of XLA;
+        names of allocators in gpu_process_state.cc and gpu_cudamallocasync_allocator.cc.
     """
+    if os.environ.get("CUDA_VISIBLE_DEVICES") == "-1":
+        return None  # XLA's words are the same on processors
     allocator = _ALLOCATOR.search(message)
     if allocator is not None:
         return None if allocator[1] is None else f"GPU:{allocator[1]}"

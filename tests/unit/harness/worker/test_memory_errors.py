@@ -134,6 +134,10 @@ TO_GPU = (
         (ResourceExhaustedError(ON_GPU.format(type="bfloat16")), "6.58 GB of the memory of GPU:1"),
         (ResourceExhaustedError(ON_GPU.format(type="int64")), "26.3 GB of the memory of GPU:1"),
         (ResourceExhaustedError(ON_GPU.format(type="variant")), "the memory of GPU:1"),
+        (
+            ResourceExhaustedError(ON_GPU.format(type="float").replace("GPU_1_bfc", "gpu_async_1")),
+            "13.2 GB of the memory of GPU:1",
+        ),
         (ResourceExhaustedError(OF_XLA.format("33762398024 bytes")), "33.8 GB of the memory of a GPU"),
         (ResourceExhaustedError(OF_XLA.format("8.00GiB")), "8.59 GB of the memory of a GPU"),
         (InternalError(TO_GPU), "the memory of GPU:0"),
@@ -141,7 +145,10 @@ TO_GPU = (
         (InternalError("failed to create handle: CUBLAS_STATUS_ALLOC_FAILED"), "the memory of a GPU"),
     ],
 )
-def test_a_gpu_that_refused_memory_is_named_with_what_was_asked_for(error: Exception, asked: str) -> None:
+def test_a_gpu_that_refused_memory_is_named_with_what_was_asked_for(
+    error: Exception, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-0,GPU-1")
     failed = of_batch(job_failed(JobError.of(error), AWAITED), "w", 4096)
     assert (type(failed), failed.kind, failed.field) == (GpuOutOfMemory, "out-of-memory", "w.batch_size")
     text = str(failed)
@@ -160,6 +167,12 @@ def test_a_gpu_that_refused_memory_is_named_with_what_was_asked_for(error: Excep
     ],
 )
 def test_memory_of_the_host_is_no_gpus(error: Exception) -> None:
+    assert type(job_failed(JobError.of(error), AWAITED)) is JobOutOfMemory
+
+
+def test_a_process_without_gpus_is_refused_memory_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    error = ResourceExhaustedError(OF_XLA.format("8.00GiB"))
     assert type(job_failed(JobError.of(error), AWAITED)) is JobOutOfMemory
 
 
