@@ -103,6 +103,7 @@ def _value(mean: Mean | None) -> float | None:
     return None if mean is None else mean.value
 
 
+_LATER_OF_SPLIT = ("copy_s", "host_s")
 _FIRST: Iterable[_Column] = (
     ("run", lambda each, _: each.run),
     ("workload", lambda each, _: each.workload),
@@ -115,7 +116,6 @@ _FIRST: Iterable[_Column] = (
     ("precision", lambda each, _: each.precision),
     ("xla", lambda each, _: each.xla),
     ("scenario", lambda each, _: each.scenario or None),
-    ("replicas_on_gpus", lambda each, _: "+".join(map(str, each.replicas_on_gpus)) or None),
     _row("strategy", lambda row: row.strategy),
     _row("class", lambda row: row.class_),
     _row("status", lambda row: row.status),
@@ -140,8 +140,7 @@ _FIRST: Iterable[_Column] = (
     _mean("input_s", lambda row: row.input_s),
     _mean("input_share", lambda row: row.input_share),
     _row("input_bound", lambda row: row.input_bound),
-    _row("host_bound", lambda row: row.host_bound),
-    *(_split(item.name) for item in dataclasses.fields(TimeSplit)),
+    *(_split(item.name) for item in dataclasses.fields(TimeSplit) if item.name not in _LATER_OF_SPLIT),
     _mean("codec_s", lambda row: row.codec_s),
     _mean("rule_s", lambda row: row.rule.rule_s if row.rule else None),
     _row("n_faulty", lambda row: row.rule.n_faulty if row.rule else None),
@@ -189,6 +188,9 @@ _LATER: Iterable[_Column] = (
     ("shape", lambda each, _: each.shape),
     _row("gpu_peak_bytes", lambda row: row.gpu_peak_bytes),
     ("tf32", lambda each, _: each.tf32),
+    _row("host_bound", lambda row: row.host_bound),
+    *map(_split, _LATER_OF_SPLIT),
+    ("replicas_on_gpus", lambda each, _: "+".join(map(str, each.replicas_on_gpus)) or None),
 )
 _COLUMNS: tuple[_Column, ...] = (*_FIRST, *_LATER)
 COLUMN_NAMES = tuple(name for name, _ in _COLUMNS)

@@ -130,6 +130,11 @@ def test_csv_has_the_same_columns_whatever_ran(full_run: Path, tmp_path: Path) -
     assert len(set(COLUMN_NAMES)) == len(COLUMN_NAMES)
 
 
+@pytest.mark.parametrize(("column", "place"), [("codec_s", 58), ("notes", 83), ("shape", 104)])
+def test_columns_of_csv_keep_their_places(column: str, place: int) -> None:
+    assert COLUMN_NAMES.index(column) == place
+
+
 def test_csv_holds_every_figure_of_rankings_and_costs(full_run: Path) -> None:
     lines = csv.DictReader(io.StringIO(reports.render([full_run], "csv")))
     numbers = {
