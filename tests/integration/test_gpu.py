@@ -37,7 +37,7 @@ def used_mib(uuid: str) -> int:
 def test_a_worker_sees_its_own_gpu_and_takes_what_it_needs_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(HERE), *sys.path)))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(HERE), *filter(None, sys.path))))
     first = host_devices().gpus[0].uuid
     before_mib = used_mib(first)
     shape = ClusterShape(workers=1, device="gpu")
@@ -56,7 +56,7 @@ def test_a_worker_sees_its_own_gpu_and_takes_what_it_needs_of_it(
 def test_products_and_convolutions_round_as_float32_without_tf32(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arithmetic: Callable[[JobState], None]
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(HERE), *sys.path)))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(HERE), *filter(None, sys.path))))
     with (
         LocalProvider().start(
             ClusterShape(workers=1, device="gpu"), "test-gpu", tmp_path / "logs"
