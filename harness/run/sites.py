@@ -27,7 +27,7 @@ from harness.run.recorder import RunRecorder
 from harness.run.repeats import SlotRunner
 from harness.run.terminal.progress import Progress
 from harness.run.terminal.ratio_so_far import ratio_so_far
-from harness.worker.jobs.gpus import require_gpus
+from harness.worker.jobs.gpus import require_usable_gpus
 from harness.worker.process.job import Args, CallsJobs, Job, Result, job_name
 from strategies.plan.schema import Plan
 
@@ -266,7 +266,7 @@ class _Sites:
                 if shape.hardware == "gpu":
                     # Captures and references of large models take minutes, and would be made without one.
                     own = (0, gpus_per_worker(shape))
-                    processes.call_one(0, require_gpus, own, timeout_s=timeout_s, stage=stage)
+                    processes.call_one(0, require_usable_gpus, own, timeout_s=timeout_s, stage=stage)
                 return processes.call_one(0, job, args, timeout_s=timeout_s, stage=stage)
 
         return call

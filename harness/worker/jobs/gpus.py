@@ -1,11 +1,13 @@
 """Jobs that hold a case on GPUs to the GPUs that its workers were given."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
-from harness.errors import NO_DEVICE, CaseError
+from harness.errors import NO_DEVICE, CaseError, first_line
 from harness.worker.process.job import Job, JobState
-from harness.worker.process.tensorflow_gpus import make_logical_devices, tensorflow_gpus
+from harness.worker.process.memory_errors import refused_memory
+from harness.worker.process.tensorflow_gpus import make_devices, make_logical_devices, tensorflow_gpus
 
 
 def start_on_gpus(
@@ -32,7 +34,19 @@ def start_on_gpus(
     require_gpus(state, task, n_gpus[task])
     if shared_mib:
         make_logical_devices(shared_mib[task])
-    server(state, task, addresses, n_devices)
+    with _making_devices(task):
+        server(state, task, addresses, n_devices)
+
+
+def require_usable_gpus(state: JobState, task: int, n_own: int) -> None:
+    """Require that TensorFlow can make devices of exactly the GPUs of this process's worker.
+
+    Raises:
+        CaseError: as `require_gpus`, or with TensorFlow's reason.
+    """
+    require_gpus(state, task, n_own)
+    with _making_devices(task):
+        make_devices()
 
 
 def require_gpus(state: JobState, task: int, n_own: int) -> None:
@@ -81,3 +95,22 @@ def require_devices(task: int, names: Iterable[str], n_own: int) -> None:
             stage="provision",
             field="cluster.device",
         )
+
+
+@contextmanager
+def _making_devices(task: int) -> Iterator[None]:
+    """Turn a refusal to use a GPU that TensorFlow sees into one line, unless it is for want of memory."""
+    import tensorflow as tf
+
+    try:
+        yield
+    except tf.errors.InternalError as error:
+        if refused_memory(error) is not None:
+            raise
+        raise CaseError(
+            NO_DEVICE,
+            f"worker {task}: TensorFlow cannot use a GPU that it sees: {first_line(error.message)}; see that "
+            "NVIDIA's driver works and is new enough (`stratbench doctor` shows more)",
+            stage="provision",
+            field="cluster.device",
+        ) from error

@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.errors import first_line
 from harness.module_command import module_command
 
 _PATH_VARIABLE = "LD_LIBRARY_PATH"
@@ -24,22 +26,30 @@ _TIMEOUT_S = 120.0
 _SEARCHED = re.compile(r"find library=(\S+) \[")
 _LOADED = re.compile(r"calling init: \S*/(\S+)")
 # As in `E0000 00:00:1795805814.533330   17075 cuda_platform.cc:52] failed call to cuInit: …`.
-_ERROR = re.compile(r"^E\d{4} \S+ +\d+ \S+\] (.*)$", re.MULTILINE)
+# TensorFlow calls it no error that a GPU is too old.
+_ERROR = re.compile(
+    r"^(?:E\d{4} \S+ +\d+ \S+\] |\w\d{4} \S+ +\d+ \S+\] (?=Ignoring visible gpu device))(.*)$", re.MULTILINE
+)
+# Those that come with NVIDIA's driver, not from pip.
+_OF_DRIVER = ("libcuda.", "libnvidia-")
 # Opens all CUDA libraries; by itself TensorFlow does so only once the driver has shown it a GPU. Source:
 # DsoLoader::MaybeTryDlopenGPULibraries, xla/tsl/platform/default/dlopen_checker.cc.
 _OPEN_ALL = "_ZN3tsl8internal9DsoLoader26MaybeTryDlopenGPULibrariesEv"
 _STATUS_BYTES = 64
+# It logs all, and takes of a GPU's memory what it needs.
+_TENSORFLOW = {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorFlowGpus:
-    """GPUs that TensorFlow sees.
+    """GPUs that TensorFlow sees and can make devices of.
 
     Attributes:
         names: models, in TensorFlow's order.
         cuda, cudnn: versions that TensorFlow was built for; None for a build without CUDA.
         missing: libraries that it looked for and could not open.
-        error: TensorFlow's own last error line; None if there was none.
+        error: TensorFlow's own last error line, or the reason for which it did not answer; None if there was
+            none.
     """
 
     names: tuple[str, ...] = ()
@@ -51,17 +61,22 @@ class TensorFlowGpus:
     @property
     def why_fewer(self) -> tuple[str, str]:
         """Reason for which TensorFlow sees fewer GPUs than the driver has, and the way out."""
+        install = "run `make setup DEVICE=gpu` with a fresh .venv"
         if self.missing:
-            problem = f"it cannot open {', '.join(self.missing)}"
-        elif self.cuda is None:
-            problem = "it was built without CUDA"
-        else:
-            problem = self.error or "it gives no reason"
-        of_driver = [name for name in self.missing if name.startswith("libcuda.")]
-        ways = ["install NVIDIA's driver, or start this container with it"] if of_driver else []
-        if not of_driver or len(self.missing) > len(of_driver):
-            ways.append("run `make setup DEVICE=gpu` with a fresh .venv")
-        return problem, ", and ".join(ways)
+            of_driver = [name for name in self.missing if name.startswith(_OF_DRIVER)]
+            ways = ["install NVIDIA's driver, or start this container with it"] if of_driver else []
+            if len(self.missing) > len(of_driver):
+                ways.append(install)
+            return f"it cannot open {', '.join(self.missing)}", ", and ".join(ways)
+        if self.cuda is None and self.error is None:
+            return "it was built without CUDA", install
+        problem = self.error or "NVIDIA's driver shows it none"
+        if self.cuda is None:
+            return problem, f"see that `python -c 'import tensorflow'` works here, or {install}"
+        return (
+            problem,
+            f"see that NVIDIA's driver works and the GPU and it are new enough for CUDA {self.cuda}",
+        )
 
 
 def library_path(environment: Mapping[str, str]) -> dict[str, str]:
@@ -91,7 +106,7 @@ def tensorflow_gpus(environment: Mapping[str, str] = os.environ) -> TensorFlowGp
         try:
             asked = subprocess.run(
                 module_command("harness.worker.process.tensorflow_gpus"),
-                env={**environment, "LD_DEBUG": "libs", "LD_DEBUG_OUTPUT": str(log)},
+                env={**environment, "LD_DEBUG": "libs", "LD_DEBUG_OUTPUT": str(log), **_TENSORFLOW},
                 capture_output=True,
                 text=True,
                 errors="replace",
@@ -102,8 +117,7 @@ def tensorflow_gpus(environment: Mapping[str, str] = os.environ) -> TensorFlowGp
             return TensorFlowGpus(error=f"it gave no answer within {_TIMEOUT_S:.0f} s")
         answer = _answer(asked.stdout)
         if answer is None:
-            lines = asked.stderr.strip().splitlines() or ["no output"]
-            return TensorFlowGpus(error=f"its process ended with status {asked.returncode}: {lines[-1]}")
+            return TensorFlowGpus(error=_end(asked.returncode, asked.stderr))
         opened = Path(f"{log}.{answer['pid']}")
         loaded = opened.read_text(errors="replace") if opened.exists() else ""
     errors = _ERROR.findall(asked.stderr)
@@ -112,8 +126,17 @@ def tensorflow_gpus(environment: Mapping[str, str] = os.environ) -> TensorFlowGp
         cuda=answer["cuda"],
         cudnn=answer["cudnn"],
         missing=_missing(loaded),
-        error=errors[-1] if errors else None,
+        error=answer["error"] or (errors[-1] if errors else None),
     )
+
+
+def _end(status: int, output: str) -> str:
+    """A process that gave no answer, in words."""
+    if status < 0:
+        # What it printed last need not be of that.
+        return f"its process was killed by signal {-status} ({signal.strsignal(-status)})"
+    lines = output.strip().splitlines() or ["no output"]
+    return f"its process ended with status {status}: {lines[-1]}"
 
 
 def _answer(output: str) -> dict[str, Any] | None:
@@ -147,9 +170,27 @@ def logical_devices() -> dict[Any, list[Any]]:
 
 
 def _missing(log: str) -> tuple[str, ...]:
-    """Libraries that the loader looked for and never initialised."""
+    """Libraries that the loader looked for and never initialised, by a longer or shorter version either.
+
+    cuDNN looks for `libcudnn_graph.so.9.28.0` before `libcudnn_graph.so.9`.
+    """
     loaded = set(_LOADED.findall(log))
-    return tuple(name for name in dict.fromkeys(_SEARCHED.findall(log)) if name not in loaded)
+
+    def is_there(name: str) -> bool:
+        return any(other.startswith(f"{name}.") or f"{name}.".startswith(f"{other}.") for other in loaded)
+
+    return tuple(name for name in dict.fromkeys(_SEARCHED.findall(log)) if not is_there(name))
+
+
+def make_devices() -> None:
+    """Make TensorFlow's devices, without the context of eager operations: a workload's code may set that up.
+
+    Raises:
+        tf.errors.OpError: it cannot make one of a GPU that it sees.
+    """
+    import tensorflow as tf
+
+    tf.compat.v1.Session(graph=tf.Graph()).close()
 
 
 def _print_gpus() -> None:
@@ -159,13 +200,18 @@ def _print_gpus() -> None:
     built = tf.sysconfig.get_build_info()
     if built["is_cuda_build"]:
         _open_all(Path(tf.__file__).parent)
+    details = [tf.config.experimental.get_device_details(device) for device in devices]
+    try:
+        make_devices()
+        error = None
+    except tf.errors.OpError as refusal:
+        error = first_line(refusal.message)
     answer = {
         "pid": os.getpid(),
-        "names": [
-            str(tf.config.experimental.get_device_details(d).get("device_name", d.name)) for d in devices
-        ],
+        "names": [] if error else [str(each.get("device_name", "unknown")) for each in details],
         "cuda": built.get("cuda_version"),
         "cudnn": built.get("cudnn_version"),
+        "error": error,
     }
     sys.stdout.write(json.dumps(answer) + "\n")
 

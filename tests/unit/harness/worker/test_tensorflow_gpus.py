@@ -20,7 +20,7 @@ STAND_IN = """
 import ctypes, sys
 from types import SimpleNamespace
 
-names, libraries = {names!r}, {libraries!r}
+names, libraries, refusal = {names!r}, {libraries!r}, {refusal!r}
 for library in libraries:
     try:
         ctypes.CDLL(library)
@@ -30,6 +30,19 @@ config = SimpleNamespace(
     list_physical_devices=lambda kind: [SimpleNamespace(name=name) for name in names],
     experimental=SimpleNamespace(get_device_details=lambda device: {{"device_name": device.name}}),
 )
+class OpError(Exception):
+    message = refusal
+
+
+def session(graph):
+    if refusal:
+        raise OpError
+    return SimpleNamespace(close=lambda: None)
+
+
+sys.stderr.write({said!r})
+Graph, errors = object, SimpleNamespace(OpError=OpError)
+compat = SimpleNamespace(v1=SimpleNamespace(Session=session))
 built = {{"is_cuda_build": False, "cuda_version": "12.5", "cudnn_version": "9"}}
 sysconfig = SimpleNamespace(get_build_info=lambda: built)
 """
@@ -39,8 +52,11 @@ Ask = Callable[..., TensorFlowGpus]
 
 @pytest.fixture
 def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
-    def ask(*, names: tuple[str, ...] = (), libraries: tuple[str, ...] = ()) -> TensorFlowGpus:
-        (tmp_path / "tensorflow.py").write_text(STAND_IN.format(names=names, libraries=libraries))
+    def ask(
+        *, names: tuple[str, ...] = (), libraries: tuple[str, ...] = (), refusal: str = "", said: str = ""
+    ) -> TensorFlowGpus:
+        stand_in = STAND_IN.format(names=names, libraries=libraries, refusal=refusal, said=said)
+        (tmp_path / "tensorflow.py").write_text(stand_in)
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
         return tensorflow_gpus()
 
@@ -60,6 +76,39 @@ def test_libraries_that_are_not_found_are_named(ask: Ask) -> None:
     assert "make setup" in way_out
 
 
+def test_a_library_of_which_another_spelling_is_loaded_is_not_missing(ask: Ask) -> None:
+    assert ask(libraries=("libm.so.6.28.0", "libm.so.6")).missing == ()
+
+
+@pytest.mark.parametrize(
+    ("library", "way_out"), [("libnvidia-ml.so.99", "driver"), ("libcufft.so.99", "make setup")]
+)
+def test_the_way_out_is_to_install_what_a_library_comes_with(ask: Ask, library: str, way_out: str) -> None:
+    others = {"driver", "make setup"} - {way_out}
+    _, said = ask(libraries=(library,)).why_fewer
+    assert way_out in said
+    assert not any(other in said for other in others)
+
+
+def test_a_gpu_that_tensorflow_makes_no_device_of_is_not_seen(ask: Ask) -> None:
+    seen = ask(names=("NVIDIA T",), refusal="cudaGetDevice() failed. Status: driver too old\nmore")
+    problem, way_out = seen.why_fewer
+    assert (seen.names, problem) == ((), "cudaGetDevice() failed. Status: driver too old")
+    assert "driver" in way_out
+
+
+def test_a_gpu_that_is_too_old_is_the_reason(ask: Ask) -> None:
+    line = "Ignoring visible gpu device (device: 0) with Cuda compute capability 2.0."
+    said = f"I0000 00:00:1.2 7 gpu_device.cc:2412] {line}\nI0000 00:00:1.3 7 port.cc:1] another\n"
+    assert ask(said=said).why_fewer[0] == line
+
+
+def test_a_driver_that_shows_no_gpu_is_the_reason(ask: Ask) -> None:
+    problem, way_out = ask().why_fewer
+    assert problem == "NVIDIA's driver shows it none"
+    assert "make setup" not in way_out
+
+
 def test_a_library_that_cannot_be_loaded_is_named(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,11 +117,19 @@ def test_a_library_that_cannot_be_loaded_is_named(
     assert ask(libraries=("libcufft.so.11",)).missing == ("libcufft.so.11",)
 
 
-def test_a_process_that_fails_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "tensorflow.py").write_text("raise ImportError('no such wheel')")
+@pytest.mark.parametrize(
+    ("code", "end"),
+    [
+        ("raise ImportError('no such wheel')", "ended with status 1: ImportError: no such wheel"),
+        ("import os; print('hello'); os.abort()", "was killed by signal 6 (Aborted)"),
+    ],
+)
+def test_a_process_that_fails_is_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, end: str
+) -> None:
+    (tmp_path / "tensorflow.py").write_text(code)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    problem, _ = TensorFlowGpus(cuda="12.5", error=tensorflow_gpus().error).why_fewer
-    assert problem == "its process ended with status 1: ImportError: no such wheel"
+    assert tensorflow_gpus().why_fewer[0] == f"its process {end}"
 
 
 def test_the_last_error_of_tensorflow_is_kept(ask: Ask) -> None:
@@ -102,11 +159,18 @@ def test_without_cuda_libraries_of_pip_nothing_is_set(monkeypatch: pytest.Monkey
     assert library_path({"LD_LIBRARY_PATH": "/own"}) == {}
 
 
+class InternalError(Exception):
+    @property
+    def message(self) -> str:
+        return str(self)
+
+
 @pytest.fixture
 def sees(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     def sees(n_gpus: int) -> None:
         config = SimpleNamespace(list_physical_devices=lambda kind: [kind] * n_gpus)
-        monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace(config=config))
+        stand_in = SimpleNamespace(config=config, errors=SimpleNamespace(InternalError=InternalError))
+        monkeypatch.setitem(sys.modules, "tensorflow", stand_in)
 
     return sees
 
@@ -212,3 +276,16 @@ def test_servers_and_sessions_have_the_logical_devices_of_their_process(
     parts = {gpu: [SimpleNamespace(memory_limit=n) for n in own] for gpu, own in ((0, [4, 4]), (1, [9]))}
     monkeypatch.setattr(tensorflow_settings, "logical_devices", lambda: parts)
     assert limits() == [[4, 4], [9]]
+
+
+def test_a_gpu_that_no_server_can_use_is_no_device(sees: Callable[[int], None]) -> None:
+    sees(1)
+
+    def refuse(state: JobState, task: int, addresses: Sequence[str], n_devices: int) -> None:
+        raise InternalError("cudaGetDevice() failed")
+
+    with pytest.raises(
+        CaseError, match=r"worker 0: TensorFlow cannot use a GPU .*: cudaGetDevice\(\) failed;"
+    ) as failed:
+        start_on_gpus(JobState(), 0, ["a:1"], 1, server=refuse, n_gpus=[1])
+    assert (failed.value.kind, failed.value.stage) == (NO_DEVICE, "provision")
