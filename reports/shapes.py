@@ -100,7 +100,7 @@ def _mixed(record: Record) -> str:
 
 
 def _tf32(record: Record) -> str:
-    """As `ComparedShape.tf32`; records of GPUs that say nothing are of TensorFlow's choice, which is on."""
+    """Value of `ComparedShape.tf32`; GPUs of records without it had TensorFlow's choice, which is on."""
     if record.device != "gpu":
         return ""
     return "TF32 off" if record.method and record.method.tf32 is False else "TF32"

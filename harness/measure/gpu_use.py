@@ -1,4 +1,4 @@
-"""What GPUs did in the windows of a repeat, and what disturbed them, from readings on both sides of each."""
+"""Use and disturbance of GPUs in the windows of a repeat, from readings on both sides of each."""
 
 import itertools
 import statistics
@@ -12,7 +12,7 @@ from harness.worker.counters.gpus import GpuReading
 
 Number = TypeVar("Number", int, float)
 GpuPair: TypeAlias = tuple[GpuReading, GpuReading]
-"""Of one GPU, before a window and after it."""
+"""Readings of one GPU before a window and after it."""
 
 # The driver's samples are 1/6 to 1 s long; what lies further apart has others between that nobody read.
 _LONGEST_SAMPLE_S = 1.25
@@ -123,7 +123,7 @@ def _reason(pairs: Iterable[GpuPair], counter: str) -> str:
 
 
 def _growth(pairs: Sequence[GpuPair], counter: str) -> float | None:
-    """How much further a counter went in all windows; None where one of them lacks, or has gone back."""
+    """Growth of a counter in all windows; None where one of them lacks, or has gone back."""
     total = 0.0
     for before, after in pairs:
         first, last = getattr(before, counter), getattr(after, counter)
@@ -159,7 +159,7 @@ def _n_foreign(pair: GpuPair) -> int | None:
 
 
 def _foreign_share(windows: Sequence[GpuPair]) -> float | None:
-    """Of one GPU's time, by how long each window was; None where the driver does not tell of one.
+    """Share of one GPU's time, by how long each window was; None if the driver does not know it of a window.
 
     A program that is not listed has no share: what it took is not known.
     """

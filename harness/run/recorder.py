@@ -223,7 +223,7 @@ def _model_size(capture: Capture) -> ModelSize:
 
 
 def _input_placement(run: CaseRun, method: Method) -> Placement | None:
-    """Where batches lay before a step of any worker; those of a pipeline come from the host."""
+    """Memory that batches lay in before a step of any worker; those of a pipeline come from the host."""
     known = {each.input_placement for each in run.opened} - {None}
     if not known:
         return None

@@ -55,7 +55,7 @@ def twin_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[s
 
 
 def preparation_notes(cases: Mapping[str, list[Record]]) -> list[str]:
-    """Where the time before the first timed step went, of the case that took longest."""
+    """Stages of the time before the first timed step, of the case that took longest."""
     longest = max(
         (r for records in cases.values() for r in records if r.preparation is not None),
         key=lambda r: r.preparation.total_s if r.preparation is not None else 0.0,
@@ -228,7 +228,7 @@ def stability_notes(cases: Mapping[str, list[Record]]) -> list[str]:
 
 
 def _gpu_notes(known: Sequence[tuple[str, Stability]]) -> list[str]:
-    """What disturbed the workers' GPUs."""
+    """Notes on disturbances of the workers' GPUs."""
     notes = [
         _taken_note(
             what, [(name, share) for name, found in known if (share := getattr(found, field))], "a GPU's time"
@@ -259,8 +259,8 @@ def unknown_gpu_notes(cases: Mapping[str, list[Record]]) -> list[str]:
             figure = _FIGURES_OF_GPUS.get(name, name)
             if figure not in reasons.setdefault(reason, []):
                 reasons[reason].append(figure)
-    told = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
-    return [f"Not known of GPUs in all repeats: {told}."] if told else []
+    text = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
+    return [f"Not known of GPUs in all repeats: {text}."] if text else []
 
 
 def setting_notes(cases: Mapping[str, list[Record]]) -> list[str]:

@@ -8,7 +8,7 @@ MOST_MIB = 4096
 
 
 def rounding(state: JobState) -> dict[str, float]:
-    """How far a product and a convolution of float32 are from float64's, beside the largest value."""
+    """Errors of a product and a convolution of float32 against float64, ÷ the largest value."""
     import numpy as np
     import tensorflow as tf
 

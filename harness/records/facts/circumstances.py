@@ -53,7 +53,7 @@ class Method:
 
 
 def sharing_text(replicas_on_gpus: Sequence[int]) -> str:
-    """How replicas share GPUs, as in `3 replicas share 2 GPUs`; empty where each has its own."""
+    """Text on replicas that share GPUs, as in `3 replicas share 2 GPUs`; empty where each has its own."""
     if not replicas_on_gpus:
         return ""
     n_gpus = len(replicas_on_gpus)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 INPUT_BOUND_SHARE = 0.10
 """Of steps' time that goes into waiting for input, from which on a case is bound by it."""
 HOST_BOUND_SHARE = 0.50
-"""Of a traced step on GPUs in which only its host is busy, above which a case is bound by that."""
+"""Share of a traced step on GPUs in which only its host is busy, above which a case is bound by that."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""What the GPUs of a worker are and do, as NVIDIA's driver (NVML) and TensorFlow's allocator count it."""
+"""Facts and counters of a worker's GPUs, from NVIDIA's driver (NVML) and TensorFlow's allocator."""
 
 import ctypes
 import functools
@@ -22,7 +22,7 @@ _KIB = 1024
 _SAMPLES_S = 10.0
 # Less than that of a GPU's memory may be the driver's own.
 _UNLISTED_BYTES = 512 * 2**20
-# By the type that the driver gives a counter; all other types have 32 bits.
+# By the type that the driver gives a counter; those of other types have 32 bits.
 _WHOLE = MappingProxyType({2: "ulVal", 3: "ullVal"})
 # Seconds in which clocks were held down, by what: counters of nanoseconds.
 _HELD_DOWN = MappingProxyType(
@@ -33,7 +33,7 @@ _REASONS = MappingProxyType(
     {0x04: "power limit", 0x08: "hardware slowdown", 0x20: "heat", 0x40: "heat", 0x80: "power brake"}
 )
 _SM, _MEMORY = 1, 2  # of the driver's clocks
-_NOT_LISTED = "NVIDIA's driver does not list this process, so that programs cannot be told from each other"
+_NOT_LISTED = "NVIDIA's driver does not list this process, so that programs cannot be distinguished"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,7 +173,7 @@ def _devices(visible: str) -> Sequence[tuple[int, str, object]]:
 
 
 class _Reader:
-    """Reads one GPU, and keeps why it does not tell something.
+    """Reader of one GPU, which keeps why something is not known.
 
     Args:
         number: of the device, as TensorFlow counts it.
@@ -216,11 +216,13 @@ class _Reader:
             peak_bytes=self._known("peak_bytes", lambda: _peak_bytes(self._number)),
             link_bytes=self._known("link_bytes", self._link_bytes),
             pcie_bytes=self._known("pcie_bytes", lambda: self._counter("NVML_FI_DEV_PCIE_COUNT_TX_BYTES")),
-            n_foreign=self._known("n_foreign", lambda: len(self._told_apart(others))),
+            n_foreign=self._known("n_foreign", lambda: len(self._distinguished(others))),
             has_unlisted=self._optional(lambda: self._has_unlisted(held)) is True,
             foreign=None
             if since_s is None
-            else self._known("foreign", lambda: self._foreign(held or {}, self._told_apart(others), since_s)),
+            else self._known(
+                "foreign", lambda: self._foreign(held or {}, self._distinguished(others), since_s)
+            ),
             held_down_s=self._known("held_down_s", self._held_down_s),
             reasons=reasons,
             sm_mhz=sm_mhz,
@@ -229,7 +231,7 @@ class _Reader:
         )
 
     def _known(self, name: str, read: Callable[[], Value]) -> Value | None:
-        """What a reader gives; None where it is not known, with the reason kept under the field's name."""
+        """Value that a reader gives; None if it is not known, with the reason kept under the field's name."""
         try:
             return read()
         except _UnknownError as error:
@@ -241,7 +243,7 @@ class _Reader:
         return None
 
     def _optional(self, read: Callable[[], Value]) -> Value | None:
-        """What a reader gives; None where it is not known, whose reason no field has."""
+        """Value that a reader gives; None if it is not known, for which no field has the reason."""
         value = self._known("", read)
         self._why_no.pop("", None)
         return value
@@ -276,7 +278,7 @@ class _Reader:
         computing = nvml.nvmlDeviceGetComputeRunningProcesses(device)
         return {each.pid: each.usedGpuMemory for each in (*drawing, *computing)}
 
-    def _told_apart(self, others: Sequence[int] | None) -> Sequence[int]:
+    def _distinguished(self, others: Sequence[int] | None) -> Sequence[int]:
         if others is None:
             raise _UnknownError(self._why_no["own_bytes"])
         if self._why_no.get("own_bytes") == _NOT_LISTED:
@@ -392,7 +394,7 @@ def _major(version: object) -> str:
 
 
 def _cuda_version(library: str) -> str | None:
-    """Of the runtime: 1000 × major + 10 × minor."""
+    """Version of the runtime, which counts 1000 × major + 10 × minor."""
     number = ctypes.c_int()
     try:
         failed = ctypes.CDLL(library).cudaRuntimeGetVersion(ctypes.byref(number))
@@ -402,7 +404,7 @@ def _cuda_version(library: str) -> str | None:
 
 
 def _cudnn_version(library: str) -> str | None:
-    """Of cuDNN: major × 10000 (before version 9: × 1000) + minor × 100 + patch."""
+    """Version of cuDNN, which counts major × 10000 (before version 9: × 1000) + minor × 100 + patch."""
     try:
         version = ctypes.CDLL(library).cudnnGetVersion
     except (OSError, AttributeError):

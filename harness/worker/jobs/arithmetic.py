@@ -59,7 +59,7 @@ def check_exactly(state: JobState) -> None:
 
 
 def allows_tf32() -> bool:
-    """Whether TensorFlow lets kernels of this process use TensorFloat-32."""
+    """True if TensorFlow lets kernels of this process use TensorFloat-32."""
     import tensorflow as tf
 
     return bool(tf.config.experimental.tensor_float_32_execution_enabled())

@@ -76,7 +76,7 @@ def _parents() -> dict[int, int]:
 
 
 def is_of_this_run(pid: int) -> bool:
-    """Whether a process was started for the same run as this one, or is this one."""
+    """True if a process was started for the same run as this one, or is this one."""
     folder = os.environ.get(RUN_FOLDER_VARIABLE)
     if pid == os.getpid() or folder is None:
         return pid == os.getpid()

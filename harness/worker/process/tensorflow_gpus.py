@@ -8,6 +8,7 @@ import ctypes
 import importlib.util
 import json
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -217,7 +218,10 @@ def _print_gpus() -> None:
 
 
 def _open_all(tensorflow: Path) -> None:
-    (library,) = tensorflow.glob("libtensorflow_framework.so.*")
+    library = next(tensorflow.glob("libtensorflow_framework.so.*"), None)
+    # Other processors return a status in another way.
+    if library is None or platform.machine() != "x86_64":
+        return
     open_all = getattr(ctypes.CDLL(str(library)), _OPEN_ALL, None)
     if open_all is not None:
         open_all.argtypes, open_all.restype = [ctypes.c_void_p], None

@@ -91,7 +91,7 @@ def placement(on_gpus: Collection[bool]) -> Placement:
 
 
 def on_gpus(parts: Sequence[StagedPart], devices: Sequence[str]) -> set[bool]:
-    """Whether staged parts lie on GPUs; TensorFlow keeps integers of 32 bits and text in host memory.
+    """Memory of each staged part, true for a GPU's; TensorFlow keeps 32-bit integers and text on the host.
 
     Args:
         devices: names of all that the session has.

@@ -1,4 +1,4 @@
-"""Events of a step, as TensorFlow's tracing and the workers' own transport tell them.
+"""Events of a step, from TensorFlow's tracing and the workers' own transport.
 
 TensorFlow lists a GPU's work in rows of its own, on the host's wall clock, start and length cut to whole
 microseconds: kernels as `/device:GPU:0/stream:13`, copies as `/device:GPU:0/stream:14<MemcpyH2D>`, memory
@@ -127,7 +127,7 @@ def transfers(moved: Sequence[Moved], *, origin_ns: int) -> Iterator[TraceEvent]
 
 
 def _row(device: str, node: NodeExecStats, origin_ns: int) -> _Row:
-    # GPUs' work and transfers are told in microseconds alone; since 1970 float64 has no fractions of them.
+    # GPUs' work and transfers are in microseconds alone; since 1970 float64 has no fractions of them.
     start_ns = (node.all_start_nanos or 1000 * node.all_start_micros) - origin_ns
     length_ns = node.all_end_rel_nanos or 1000 * node.all_end_rel_micros
     return _Row(device, node, start_ns / 1e9, (start_ns + length_ns) / 1e9)
@@ -159,7 +159,7 @@ def _by_host(event: TraceEvent, blocked: Sequence[TraceEvent], *, in_kernels: bo
 
     Args:
         blocked: all times in which a thread waits for a GPU.
-        in_kernels: what a collective moves is told by kernels, and it lasts from its launch to their end.
+        in_kernels: kernels show what a collective moves, and it lasts from its launch to their end.
     """
     if event.group is not None and in_kernels:
         yield replace(event, kind="wait", group=None)

@@ -1,4 +1,4 @@
-"""What reports, the terminal and records say of the host of GPUs in a traced step."""
+"""Host of GPUs in a traced step, in reports, at the terminal and in records."""
 
 import json
 from dataclasses import replace

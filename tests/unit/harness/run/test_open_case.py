@@ -18,7 +18,7 @@ MEASURE = Measure(warmup_steps=2, steps=4, repeats=1, interleave=True, seed=0, b
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is done with which processes."""
+    """Log of what is done with processes."""
     log: list[str] = []
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""What processes of a case are told of their arithmetic, and when."""
+"""Arithmetic of a case's processes, and when it is set."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -39,7 +39,7 @@ class NVMLError(Exception):
 
 @dataclass(kw_only=True)
 class Driver:
-    """What a fake driver answers; `lacking` are functions that it does not support, `lost` makes all fail."""
+    """Answers of a fake driver; `lacking` are functions that it does not support, `lost` makes all fail."""
 
     starts: int = 0
     fields: dict[int, tuple[int, int]] = field(
@@ -423,7 +423,7 @@ def used(*workers: Worker, n_steps: int = 4) -> GpuUse | None:
 
 
 def disturbed(*windows: Worker) -> Stability:
-    """What disturbed a worker's windows, each before and after."""
+    """Disturbance of a worker's windows, each before and after."""
     uses = [core_use([(core_reading(0.0, before), core_reading(1.0, after))]) for before, after in windows]
     return stability(uses, [1.0] * len(uses))
 

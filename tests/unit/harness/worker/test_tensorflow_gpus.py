@@ -1,4 +1,4 @@
-"""What TensorFlow sees of GPUs, asked of a stand-in for TensorFlow in a process of its own."""
+"""GPUs that TensorFlow sees, asked of a stand-in for TensorFlow in a process of its own."""
 
 import importlib.util
 import sys
@@ -14,7 +14,7 @@ from harness.worker.counters import gpus as counters
 from harness.worker.jobs import gpus
 from harness.worker.jobs.gpus import start_on_gpus
 from harness.worker.process.job import JobState
-from harness.worker.process.tensorflow_gpus import TensorFlowGpus, library_path, tensorflow_gpus
+from harness.worker.process.tensorflow_gpus import TensorFlowGpus, _open_all, library_path, tensorflow_gpus
 
 STAND_IN = """
 import ctypes, sys
@@ -134,6 +134,19 @@ def test_a_process_that_fails_is_the_reason(
 
 def test_the_last_error_of_tensorflow_is_kept(ask: Ask) -> None:
     assert ask(libraries=("libcuda.so.99",)).error == "failed call to cuInit: 303"
+
+
+@pytest.mark.parametrize(
+    ("machine", "files"), [("aarch64", ["libtensorflow_framework.so.2"]), ("x86_64", [])]
+)
+def test_libraries_are_opened_only_as_this_processor_calls_the_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, files: list[str]
+) -> None:
+    for name in files:
+        (tmp_path / name).touch()
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    monkeypatch.setattr("ctypes.CDLL", pytest.fail)
+    _open_all(tmp_path)
 
 
 def test_a_build_without_cuda_is_the_reason() -> None:

@@ -27,7 +27,7 @@ COPY_DETAILS = "kind_src:pageable kind_dst:device size:4096 dest:0 async:1"
 
 
 class Step:
-    """What TensorFlow writes of a step, times in microseconds from its start.
+    """Metadata of a step as TensorFlow writes it, times in microseconds from its start.
 
     Rows were compared with those that TensorFlow 2.21's `ConvertGpuXSpaceToStepStats` makes of kernels,
     copies, memory that is set, the tracer's own work and waits for a GPU.
@@ -49,7 +49,7 @@ class Step:
         )
 
     def host(self, start, length, op="MatMul", name=None, device=HOST_GPU):
-        """What an executor does or launches, in nanoseconds too."""
+        """Operation that an executor runs or launches, in nanoseconds too."""
         name = name or f"node_{start}"
         node = self._add(device, name, f"[CUDA_Host 4B 4B] {name} = {op}(a, b)", start, length)
         node.all_start_nanos, node.all_end_rel_nanos = 1000 * (ORIGIN_US + start), 1000 * length
@@ -128,7 +128,7 @@ def test_a_step_ran_on_the_devices_of_its_operations_and_kernels():
 
 
 def test_launches_of_short_kernels_are_the_host_s_time():
-    """Of 200 operations each is launched in 20 µs and computes for 2 while the next is launched."""
+    """Each of 200 operations is launched in 20 µs and computes for 2 while the next is launched."""
     step = Step()
     launches = [(25 * k, 20) for k in range(200)]
     kernels = [(25 * k + 21, 2) for k in range(200)]
