@@ -92,12 +92,7 @@ def open_coordinated(state: JobState, capture: str, plan: str, task: int, *, cas
         session = _session(state, case, seed, captured, initial, parsed)
     state.put(Training(session=session, task=task, weights=(1.0,), loop=session.steps))
     dropped = left_out((), initial, {v.name for v in captured.variables})
-    return Opened(
-        start=0,
-        stop=parsed.batch_size,
-        input_placement="host" if parsed.device == "gpu" else None,
-        notes=(*_settings(parsed), *dropped),
-    )
+    return Opened(start=0, stop=parsed.batch_size, notes=(*_settings(parsed), *dropped))
 
 
 class CoordinatorSession:
