@@ -147,13 +147,14 @@ def ready_processes(
     ):
         if n_waiting(plan):
             join_ring(processes, timeout_s=timeouts.setup_s)
+        arithmetic = check_exactly if are_checked else partial(set_tf32, tf32=prepared.case.computation.tf32)
+        on_gpus = [arithmetic] if plan.device == "gpu" else []
+        for job in on_gpus:
+            processes.call(job, [()] * len(prepared.logs), timeout_s=timeouts.setup_s, stage="load")
         args = [(folder, plan.model_dump_json(), task) for task in range(len(prepared.logs))]
         opened = processes.call(runner.opens, args, timeout_s=timeouts.setup_s, stage="transform")
-        if plan.device == "gpu":
-            # Now that the workload's own code has run, which may have a setting of its own.
-            job = check_exactly if are_checked else partial(set_tf32, tf32=prepared.case.computation.tf32)
-            processes.call(job, [()] * len(opened), timeout_s=timeouts.setup_s, stage="load")
-        for job in (training.load, training.setup):
+        # The workload's own code has run, which may have called kernels, and have a setting of its own.
+        for job in (*on_gpus, training.load, training.setup):
             processes.call(job, [()] * len(opened), timeout_s=timeouts.setup_s, stage="load")
         shares = [(str(prepared.batches), each.start, each.stop) for each in opened]
         processes.call(stage_batches, shares, timeout_s=timeouts.setup_s, stage="load")

@@ -73,11 +73,12 @@ def jobs_of(
 def test_processes_with_gpus_are_told_before_their_first_step(
     monkeypatch: pytest.MonkeyPatch, strategy: str, opens: str, tf32: bool
 ) -> None:
+    """And before the workload's own code runs, whose kernels would keep what they were first called with."""
     timed = jobs_of(monkeypatch, "gpu", strategy, tf32, are_checked=False)
-    assert [name for name, _ in timed][:3] == [opens, "set_tf32", "load"]
-    assert timed[1][1] == {"tf32": tf32}
+    assert [name for name, _ in timed][:4] == ["set_tf32", opens, "set_tf32", "load"]
+    assert timed[0][1] == timed[2][1] == {"tf32": tf32}
     checked = jobs_of(monkeypatch, "gpu", strategy, tf32, are_checked=True)
-    assert [name for name, _ in checked][:3] == [opens, "check_exactly", "load"]
+    assert [name for name, _ in checked][:4] == ["check_exactly", opens, "check_exactly", "load"]
 
 
 @pytest.mark.parametrize("are_checked", [True, False])
