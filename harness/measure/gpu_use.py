@@ -8,7 +8,7 @@ from typing import TypeAlias, TypeVar
 
 from harness.records.facts.costs import GpuUse
 from harness.records.facts.stability import Stability
-from harness.worker.counters.gpus import GpuReading
+from harness.worker.counters.gpus import POWER_LIMIT, GpuReading
 
 Number = TypeVar("Number", int, float)
 GpuPair: TypeAlias = tuple[GpuReading, GpuReading]
@@ -180,17 +180,19 @@ def _seconds(pair: GpuPair) -> float:
 
 
 def _throttled(pair: GpuPair) -> float | None:
-    """Share of a window in which clocks were held down.
+    """Share of a window in which something held clocks down that a busy GPU does not meet by itself.
 
-    Power and heat are counted. The hardware's own reasons are not, nor are those of drivers without counters:
-    one that holds at the end of a window stands for all of it.
+    The power limit is no disturbance: a GPU that is used to the full runs at it. Heat is counted. The
+    hardware's own reasons are not, nor are those of drivers without counters: one that holds at the end of a
+    window stands for all of it.
     """
     counted, reasons = _held_down(pair), pair[1].reasons
     if counted is None and reasons is None:
         return None
-    if set(reasons or ()) - set(counted or ()):
+    if set(reasons or ()) - {POWER_LIMIT, *(counted or ())}:
         return 1.0
-    return min(max((counted or {}).values(), default=0.0) / _seconds(pair), 1.0)
+    held_s = (s for what, s in (counted or {}).items() if what != POWER_LIMIT)
+    return min(max(held_s, default=0.0) / _seconds(pair), 1.0)
 
 
 def _held_down(pair: GpuPair) -> Mapping[str, float] | None:

@@ -224,11 +224,12 @@ def test_batches_too_large_for_a_gpu_stay_on_the_host(tmp_path, monkeypatch):
     (tmp_path / "0.float32.npy").write_bytes(bytes(2_000_000))
     (tmp_path / "1.int32.npy").write_bytes(bytes(2_000_000))
     assert too_large(tmp_path, 1.0) is None  # of a GPU that is not known
-    memory = {"GPU-0": 80_000_000, "GPU-1": 16_000_000}
+    # Each GPU of a worker has its part of them.
+    memory = {"GPU-0": 80_000_000, "GPU-1": 12_000_000}
     monkeypatch.setattr(device_batches, "gpu_memory_bytes", lambda _: memory)
-    assert too_large(tmp_path, 0.5) is None
-    assert too_large(tmp_path, 0.75).startswith(
-        "staged batches take 0.003 GB, more than 12% of the 0.016 GB of a GPU: they lie on the host"
+    assert too_large(tmp_path, 0.75) is None
+    assert too_large(tmp_path, 1.0).startswith(
+        "staged batches take 0.002 GB, more than 12% of the 0.012 GB of a GPU: they lie on the host"
     )
 
 

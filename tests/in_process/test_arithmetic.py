@@ -125,6 +125,19 @@ def test_jobs_that_check_compute_exactly_on_gpus_alone(
     assert seen == [expected]
 
 
+@pytest.mark.parametrize(("device", "expected"), [("gpu", "1"), ("cpu", "")])
+def test_a_model_is_built_with_kernels_that_sum_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, expected: str
+) -> None:
+    def look(*_: object) -> Any:
+        raise LookedError
+
+    monkeypatch.setattr("harness.worker.jobs.capture.workload_of", look)
+    with pytest.raises(LookedError):
+        capture(JobState(), switching_case(tmp_path, device), 0, str(tmp_path / "c"), 1, 0, None)
+    assert os.environ["TF_CUDNN_DETERMINISTIC"] == expected
+
+
 @pytest.mark.parametrize(("device", "expected"), [("gpu", (False, "1")), ("cpu", (True, ""))])
 def test_a_users_step_is_compared_exactly_whatever_its_code_switches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, expected: tuple[bool, str]

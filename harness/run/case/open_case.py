@@ -177,7 +177,7 @@ class OpenCase:
             notes=(*notes, *compiled, *not_timed),
             saved_step=saved_step,
             observer=observer,
-            traced=last if self._measure.trace else None,
+            traced=last if self._measure.trace or last is None else Traced(note=last.note),
             links=self._links,
             resharding=reshardings,
             aggregation=by_rule,

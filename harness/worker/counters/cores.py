@@ -57,6 +57,8 @@ def read_cores(since_s: float | None = None) -> CoreReading | None:
     Args:
         since_s: see `read_gpus`.
     """
+    # Those of GPUs take long: before a window they come first, after it last.
+    gpus = read_gpus() if since_s is None else None
     try:
         cores = tuple(sorted(os.sched_getaffinity(0)))
         ticks = _ticks(_STAT.read_text(), cores)
@@ -77,7 +79,7 @@ def read_cores(since_s: float | None = None) -> CoreReading | None:
         throttled_s=_throttled_s(),
         n_hot=_n_hot(cores),
         energy=read_energy(),
-        gpus=read_gpus(since_s),
+        gpus=gpus if since_s is None else read_gpus(since_s),
     )
 
 

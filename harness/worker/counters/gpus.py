@@ -24,13 +24,14 @@ _SAMPLES_S = 10.0
 _UNLISTED_BYTES = 512 * 2**20
 # By the type that the driver gives a counter; those of other types have 32 bits.
 _WHOLE = MappingProxyType({2: "ulVal", 3: "ullVal"})
+POWER_LIMIT = "power limit"
 # Seconds in which clocks were held down, by what: counters of nanoseconds.
 _HELD_DOWN = MappingProxyType(
-    {"power limit": "NVML_FI_DEV_PERF_POLICY_POWER", "heat": "NVML_FI_DEV_PERF_POLICY_THERMAL"}
+    {POWER_LIMIT: "NVML_FI_DEV_PERF_POLICY_POWER", "heat": "NVML_FI_DEV_PERF_POLICY_THERMAL"}
 )
 # What holds clocks down at a moment, by its bit.
 _REASONS = MappingProxyType(
-    {0x04: "power limit", 0x08: "hardware slowdown", 0x20: "heat", 0x40: "heat", 0x80: "power brake"}
+    {0x04: POWER_LIMIT, 0x08: "hardware slowdown", 0x20: "heat", 0x40: "heat", 0x80: "power brake"}
 )
 _SM, _MEMORY = 1, 2  # of the driver's clocks
 _NOT_LISTED = "NVIDIA's driver does not list this process, so that programs cannot be distinguished"
@@ -109,7 +110,16 @@ def read_gpus(since_s: float | None = None) -> GpuReadings | None:
         devices = _devices(visible)
     except (pynvml.NVMLError, AttributeError, ValueError) as error:
         return GpuReadings(missing=f"NVIDIA's driver tells nothing of {visible}: {error}")
-    return GpuReadings(gpus=tuple(_Reader(*device).reading(since_s) for device in devices))
+    readers = [_Reader(*device) for device in devices]
+    if since_s is None:
+        # What takes long comes before what belongs to the edge of the window that follows.
+        beside = [reader.beside(since_s) for reader in readers]
+        at_edge = [reader.at_edge() for reader in readers]
+    else:
+        at_edge = [reader.at_edge() for reader in readers]
+        beside = [reader.beside(since_s) for reader in readers]
+    fields = [{**one, **other} for one, other in zip(beside, at_edge, strict=True)]
+    return GpuReadings(gpus=tuple(r.reading(own) for r, own in zip(readers, fields, strict=True)))
 
 
 @functools.cache
@@ -195,40 +205,46 @@ class _Reader:
             power_limit_w=None if limit_mw is None else limit_mw / 1e3,
         )
 
-    def reading(self, since_s: float | None) -> GpuReading:
-        """All counters; clocks first, because they change soon after the last kernel.
+    def at_edge(self) -> dict[str, Any]:
+        """Fields that are to be read at the very edge of a window: time, energy and clocks."""
+        nvml, device = self._nvml, self._device
+        return {
+            "at_s": time.time(),
+            "joules": self._known("joules", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(device) / 1e3),
+            "reasons": self._known("reasons", self._reasons),
+            "sm_mhz": self._known("sm_mhz", lambda: int(nvml.nvmlDeviceGetClockInfo(device, _SM))),
+            "memory_mhz": self._known(
+                "memory_mhz", lambda: int(nvml.nvmlDeviceGetClockInfo(device, _MEMORY))
+            ),
+            "held_down_s": self._known("held_down_s", self._held_down_s),
+        }
+
+    def beside(self, since_s: float | None) -> dict[str, Any]:
+        """All other fields.
 
         Args:
             since_s: see `read_gpus`.
         """
-        nvml, device, at_s = self._nvml, self._device, time.time()
-        reasons = self._known("reasons", self._reasons)
-        sm_mhz = self._known("sm_mhz", lambda: int(nvml.nvmlDeviceGetClockInfo(device, _SM)))
-        memory_mhz = self._known("memory_mhz", lambda: int(nvml.nvmlDeviceGetClockInfo(device, _MEMORY)))
+        at_s = time.time()
         held = self._known("own_bytes", self._held_bytes)
         others = None if held is None else [pid for pid in held if not is_of_this_run(pid)]
-        return GpuReading(
-            uuid=self._uuid,
-            at_s=at_s,
-            joules=self._known("joules", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(device) / 1e3),
-            busy=self._known("busy", lambda: self._busy(at_s)),
-            own_bytes=None if held is None else self._known("own_bytes", lambda: _bytes_of_process(held)),
-            peak_bytes=self._known("peak_bytes", lambda: _peak_bytes(self._number)),
-            link_bytes=self._known("link_bytes", self._link_bytes),
-            pcie_bytes=self._known("pcie_bytes", lambda: self._counter("NVML_FI_DEV_PCIE_COUNT_TX_BYTES")),
-            n_foreign=self._known("n_foreign", lambda: len(self._distinguished(others))),
-            has_unlisted=self._optional(lambda: self._has_unlisted(held)) is True,
-            foreign=None
-            if since_s is None
-            else self._known(
-                "foreign", lambda: self._foreign(held or {}, self._distinguished(others), since_s)
-            ),
-            held_down_s=self._known("held_down_s", self._held_down_s),
-            reasons=reasons,
-            sm_mhz=sm_mhz,
-            memory_mhz=memory_mhz,
-            why_no=self._why_no,
-        )
+        readers: dict[str, Callable[[], object]] = {
+            "busy": lambda: self._busy(at_s),
+            "peak_bytes": lambda: _peak_bytes(self._number),
+            "link_bytes": self._link_bytes,
+            "pcie_bytes": lambda: self._counter("NVML_FI_DEV_PCIE_COUNT_TX_BYTES"),
+        }
+        if held is not None:
+            readers["own_bytes"] = lambda: _bytes_of_process(held)
+        readers["n_foreign"] = lambda: len(self._distinguished(others))
+        if since_s is not None:
+            readers["foreign"] = lambda: self._foreign(held or {}, self._distinguished(others), since_s)
+        fields = {name: self._known(name, read) for name, read in readers.items()}
+        return {**fields, "has_unlisted": self._optional(lambda: self._has_unlisted(held)) is True}
+
+    def reading(self, fields: Mapping[str, Any]) -> GpuReading:
+        """Reading with these fields, and why some are not known."""
+        return GpuReading(uuid=self._uuid, why_no=self._why_no, **fields)
 
     def _known(self, name: str, read: Callable[[], Value]) -> Value | None:
         """Value that a reader gives; None if it is not known, with the reason kept under the field's name."""

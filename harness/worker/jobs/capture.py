@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from harness.equivalence.capture_verdict import CaptureVerdict, not_comparable
 from harness.errors import HarnessError, UsageError
 from harness.experiment.cases import Case, global_batch
-from harness.worker.jobs.arithmetic import allows_tf32, compute_exactly, own_choice_notes
+from harness.worker.jobs.arithmetic import allows_tf32, compute_exactly, own_choice_notes, sum_alike
 from harness.worker.jobs.batches import Batch, first_batches
 from harness.worker.jobs.precision import precision_notes, step_in_precision
 from harness.worker.jobs.workload import users_mistakes, workload_of
@@ -80,6 +80,8 @@ def capture(
     from workloads.steps.precision import forget_models, policy_of
 
     forget_models()
+    # A model may run kernels while it is built.
+    sum_alike(case.shape.hardware)
     allowed_tf32 = allows_tf32()
     workload = workload_of(case)
     with users_mistakes(workload, "dataset() must return examples"):

@@ -23,7 +23,8 @@ from harness.errors import first_line
 from harness.module_command import module_command
 
 _PATH_VARIABLE = "LD_LIBRARY_PATH"
-_TIMEOUT_S = 120.0
+# Less than a server may take to start, within which it is asked.
+_TIMEOUT_S = 45.0
 _SEARCHED = re.compile(r"find library=(\S+) \[")
 _LOADED = re.compile(r"calling init: \S*/(\S+)")
 # As in `E0000 00:00:1795805814.533330   17075 cuda_platform.cc:52] failed call to cuInit: …`.

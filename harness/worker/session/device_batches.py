@@ -107,9 +107,12 @@ def too_large(folder: Path, share: float) -> str | None:
     Args:
         folder: of the global batches. share: of their examples that this worker takes.
     """
-    n_bytes = share * sum(file.stat().st_size for file in folder.glob("*.npy"))
-    least = min(gpu_memory_bytes("total").values(), default=None)
-    if least is None or n_bytes <= least * MAX_SHARE:
+    memory_bytes = gpu_memory_bytes("total").values()
+    least = min(memory_bytes, default=None)
+    if least is None:
+        return None
+    n_bytes = share / len(memory_bytes) * sum(file.stat().st_size for file in folder.glob("*.npy"))
+    if n_bytes <= least * MAX_SHARE:
         return None
     return (
         f"staged batches take {n_bytes / 1e9:.3g} GB, more than {MAX_SHARE:.0%} of the {least / 1e9:.3g} GB "

@@ -239,8 +239,9 @@ def test_workers_see_their_own_devices_and_no_others(tmp_path: Path) -> None:
         variables = process_variables(tmp_path, device, tmp_path, own)
         return {name: value for name, value in variables.items() if name.startswith(("CUDA_", "TPU_"))}
 
-    assert seen("gpu", *UUIDS[:2]) == {"CUDA_VISIBLE_DEVICES": f"{UUIDS[0]},{UUIDS[1]}"}
-    assert seen("gpu") == {}
+    by_bus = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert seen("gpu", *UUIDS[:2]) == by_bus | {"CUDA_VISIBLE_DEVICES": f"{UUIDS[0]},{UUIDS[1]}"}
+    assert seen("gpu") == by_bus
     assert seen("cpu") == {"CUDA_VISIBLE_DEVICES": "-1"}
     assert seen("tpu", "3") == {
         "CUDA_VISIBLE_DEVICES": "-1",

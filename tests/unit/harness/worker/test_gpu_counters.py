@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -584,11 +584,12 @@ def test_steps_are_read_around_and_strangers_count_from_their_begin(driver: Driv
     ("held_down_s", "reasons", "share", "slowdowns", "grade"),
     [
         ({"power limit": 0.0, "heat": 0.0}, (), 0.0, (), "steady"),
-        ({"power limit": 0.2, "heat": 0.0}, ("power limit",), 0.1, ("power limit",), "unsteady"),
+        ({"power limit": 0.2, "heat": 0.2}, ("power limit",), 0.1, ("power limit", "heat"), "unsteady"),
         ({"power limit": 0.1, "heat": 0.8}, (), 0.4, ("power limit", "heat"), "disturbed"),
-        ({"power limit": 9.9, "heat": 0.0}, (), 1.0, ("power limit",), "disturbed"),
+        ({"power limit": 9.9, "heat": 0.0}, (), 0.0, ("power limit",), "steady"),
+        ({"power limit": 0.0, "heat": 9.9}, (), 1.0, ("heat",), "disturbed"),
         ({"power limit": 0.0, "heat": 0.0}, ("power brake",), 1.0, ("power brake",), "disturbed"),
-        (None, ("power limit",), 1.0, ("power limit",), "disturbed"),
+        (None, ("power limit",), 0.0, ("power limit",), "steady"),
         (None, (), 0.0, (), "steady"),
     ],
 )
@@ -625,3 +626,23 @@ def test_memory_that_is_left_is_known_by_gpu_and_beside_the_hosts(
     assert gpus.gpu_memory_bytes("free") == {}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert memory.memory_left(JobState()) == {"host": 5}
+
+
+def test_energy_and_clocks_are_read_at_the_edges_of_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def called(name: str) -> Callable[..., dict[str, object]]:
+        def call(*_: object) -> dict[str, object]:
+            calls.append(name)
+            return {}
+
+        return call
+
+    for name in ("at_edge", "beside"):
+        monkeypatch.setattr(gpus._Reader, name, called(name))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setattr(gpus, "_devices", lambda visible: [(0, "GPU-0", None), (1, "GPU-1", None)])
+    monkeypatch.setitem(sys.modules, "pynvml", SimpleNamespace(NVMLError=OSError))
+    gpus.read_gpus()
+    gpus.read_gpus(0.0)
+    assert calls == ["beside", "beside", "at_edge", "at_edge", "at_edge", "at_edge", "beside", "beside"]
