@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ _PATH_VARIABLE = "LD_LIBRARY_PATH"
 _TIMEOUT_S = 45.0
 _SEARCHED = re.compile(r"find library=(\S+) \[")
 _LOADED = re.compile(r"calling init: \S*/(\S+)")
+_TRIED = re.compile(r"trying file=(\S*/(\S+))")
 # As in `E0000 00:00:1795805814.533330   17075 cuda_platform.cc:52] failed call to cuInit: …`.
 # TensorFlow calls it no error that a GPU is too old.
 _ERROR = re.compile(
@@ -49,7 +50,8 @@ class TensorFlowGpus:
     Attributes:
         names: models, in TensorFlow's order.
         cuda, cudnn: versions that TensorFlow was built for; None for a build without CUDA.
-        missing: libraries that it looked for and could not open.
+        missing: libraries that it looked for and could not open. unloadable: those of them that are there, or
+            one that they need is missing; library → file.
         error: TensorFlow's own last error line, or the reason for which it did not answer; None if there was
             none.
     """
@@ -58,6 +60,7 @@ class TensorFlowGpus:
     cuda: str | None = None
     cudnn: str | None = None
     missing: tuple[str, ...] = ()
+    unloadable: Mapping[str, str] = field(default_factory=dict)
     error: str | None = None
 
     @property
@@ -69,12 +72,15 @@ class TensorFlowGpus:
             ways = ["install NVIDIA's driver, or start this container with it"] if of_driver else []
             if len(self.missing) > len(of_driver):
                 ways.append(install)
-            return f"it cannot open {', '.join(self.missing)}", ", and ".join(ways)
+            if self.unloadable:
+                ways.append(f"see that {_PATH_VARIABLE} names no folder with other libraries of CUDA")
+            files = [self.unloadable.get(name, name) for name in self.missing]
+            return f"it cannot open {', '.join(files)}", ", and ".join(ways)
         if self.cuda is None and self.error is None:
             return "it was built without CUDA", install
         problem = self.error or "NVIDIA's driver shows it none"
         if self.cuda is None:
-            return problem, f"see that `python -c 'import tensorflow'` works here, or {install}"
+            return problem, f"see that TensorFlow lists GPUs in a Python of this environment, or {install}"
         return (
             problem,
             f"see that NVIDIA's driver works and the GPU and it are new enough for CUDA {self.cuda}",
@@ -123,11 +129,15 @@ def tensorflow_gpus(environment: Mapping[str, str] = os.environ) -> TensorFlowGp
         opened = Path(f"{log}.{answer['pid']}")
         loaded = opened.read_text(errors="replace") if opened.exists() else ""
     errors = _ERROR.findall(asked.stderr)
+    missing = _missing(loaded)
     return TensorFlowGpus(
         names=tuple(answer["names"]),
         cuda=answer["cuda"],
         cudnn=answer["cudnn"],
-        missing=_missing(loaded),
+        missing=missing,
+        unloadable={
+            name: file for file, name in _TRIED.findall(loaded) if name in missing and Path(file).is_file()
+        },
         error=answer["error"] or (errors[-1] if errors else None),
     )
 

@@ -112,9 +112,14 @@ def test_a_driver_that_shows_no_gpu_is_the_reason(ask: Ask) -> None:
 def test_a_library_that_cannot_be_loaded_is_named(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "libcufft.so.11").write_bytes(b"no library")
+    damaged = tmp_path / "libcufft.so.11"
+    damaged.write_bytes(b"no library")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
-    assert ask(libraries=("libcufft.so.11",)).missing == ("libcufft.so.11",)
+    seen = ask(libraries=("libcufft.so.11", "libcublas.so.99"))
+    assert seen.missing == ("libcufft.so.11", "libcublas.so.99")
+    problem, way_out = seen.why_fewer
+    assert problem == f"it cannot open {damaged}, libcublas.so.99"
+    assert "LD_LIBRARY_PATH" in way_out
 
 
 @pytest.mark.parametrize(
