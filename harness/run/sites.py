@@ -265,8 +265,8 @@ class _Sites:
             with cluster.open_session([0], [log]) as processes:
                 if shape.hardware == "gpu":
                     # Captures and references of large models take minutes, and would be made without one.
-                    own = (0, gpus_per_worker(shape))
-                    processes.call_one(0, require_usable_gpus, own, timeout_s=timeout_s, stage=stage)
+                    own, limit_s = (0, gpus_per_worker(shape)), self.options.timeouts.server_s
+                    processes.call_one(0, require_usable_gpus, own, timeout_s=limit_s, stage="provision")
                 return processes.call_one(0, job, args, timeout_s=timeout_s, stage=stage)
 
         return call
