@@ -352,18 +352,11 @@ def _text(value: str | bytes) -> str:
 def _allocators() -> Any:  # noqa: ANN401 - TensorFlow has no types
     """A context of TensorFlow's that shows the allocators of this process's GPUs.
 
-    Each GPU has one allocator in a process, which sessions, servers and eager contexts share. The context
-    that eager operations use is left alone: it may be without GPUs, see `harness.worker.jobs.batches`.
-
-    Source:
-        GPUProcessState::GetGPUAllocator in TensorFlow's gpu_process_state.cc; TFE_GetMemoryInfo.
+    The one that eager operations use may be without GPUs, see `harness.worker.jobs.batches`.
     """
-    from tensorflow.python.eager.context import Context
+    from strategies.tf_bridge.devices import context_of_all_gpus
 
-    context = Context()
-    for gpu, devices in logical_devices().items():
-        context.set_logical_device_configuration(gpu, devices)
-    return context
+    return context_of_all_gpus(logical_devices())
 
 
 def _device_numbers(number: int) -> Sequence[int]:
