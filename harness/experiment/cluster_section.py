@@ -73,7 +73,7 @@ def _refuse_sharing(cluster: ClusterSpec) -> None:
     others = [device for device in cluster.device if device != "gpu"]
     if others:
         raise UsageError(
-            f"is for cluster.device=gpu, got it with {others[0]}; drop it, or run {others[0]} by itself",
+            f"is for cluster.device=gpu, got it with {others[0]}; drop it, or set cluster.device=gpu",
             field="cluster.share_gpus",
         )
     if "cluster" in cluster.provider:

@@ -392,7 +392,7 @@ def test_a_checkpoint_is_the_same_file_wherever_the_run_goes_on() -> None:
         ({"measure": {"tf32": "no"}}, "measure.tf32: must be a valid boolean, got 'no' (str)"),
         (
             {"cluster": {"share_gpus": True}},
-            "cluster.share_gpus: is for cluster.device=gpu, got it with cpu; drop it, or run cpu by itself",
+            "cluster.share_gpus: is for cluster.device=gpu, got it with cpu; drop it, or set cluster.device",
         ),
         (
             {"cluster": {"provider": "cluster", **_CLUSTER, "device": "gpu", "share_gpus": True}},
