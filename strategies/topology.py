@@ -107,7 +107,7 @@ class Topology:
 
     @property
     def nccl_mistake(self) -> tuple[str, str] | None:
-        """What NCCL needs to sum between these replicas, and what there is instead; None if it can."""
+        """Return what NCCL needs and these replicas lack, and what they have; None if it can sum."""
         if self.device != "gpu":
             return "GPUs", f"device {self.device}"
         if self.shares_devices:

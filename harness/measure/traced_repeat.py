@@ -57,7 +57,7 @@ def traced(
 
     Args:
         title: of the trace.
-        gpus_per_worker: GPUs, or logical devices of shared ones, on each of which a part of the step runs.
+        gpus_per_worker: GPUs, or logical devices of shared ones; the step must run on each.
         period: steps after which what a step does begins anew; the first step of one is traced.
         compiles: whether steps that build graphs compile them too, each kind of a period at its first.
     Raises:
@@ -109,7 +109,7 @@ def _require_on_gpus(traces: Sequence[WorkerTrace], gpus_per_worker: Sequence[in
     if idle:
         raise CaseError(
             NO_DEVICE,
-            "every replica must compute on its GPU, got a traced step of which no operation ran on "
+            "every replica must compute on its GPU, and in the traced step no operation ran on "
             f"{', '.join(idle)}; see the log of the worker for TensorFlow's reason, and `stratbench doctor`",
             stage="collect",
             field="cluster.device",

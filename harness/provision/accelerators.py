@@ -21,7 +21,7 @@ _NVIDIA_TRACES = ("dev/nvidiactl", "proc/driver/nvidia/version", "dev/dxg")
 _LIST_GPUS = ("--query-gpu=uuid,name,driver_version,memory.total", "--format=csv,noheader,nounits")
 _LIST_S = 30.0
 _DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu")
-# The rest is left to CUDA itself, of which each process that uses a GPU has some.
+# The rest is for CUDA itself: each process that uses a GPU needs some.
 _SHARED_MEMORY = 0.9
 _GOOGLE = "0x1ae0"  # of PCI vendors
 _MEND = "mend the driver's installation"
@@ -148,7 +148,7 @@ def devices_of_workers(shape: ClusterShape) -> tuple[tuple[str, ...], ...]:
 
 
 def shared_out(found: HostDevices, shape: ClusterShape) -> tuple[tuple[str, ...], ...]:
-    """Which devices each worker gets, as many as it has replicas; GPUs are shared if the shape allows it.
+    """Give each worker as many devices as it has replicas; GPUs are shared if the shape allows it.
 
     Returns:
         UUIDs of GPUs, or indices of TPU chips as libtpu counts them, by worker.

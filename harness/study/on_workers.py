@@ -15,7 +15,7 @@ from strategies.plan.schema import HELD_TO_THE_REFERENCE
 
 
 def is_baseline(strategy: StrategyRef) -> bool:
-    """Whether a strategy is TensorFlow's own."""
+    """Return True if a strategy is TensorFlow's own."""
     return choose(strategy).strategy.runner != "graph"
 
 

@@ -85,8 +85,8 @@ class Energy:
 class GpuUse:
     """What the GPUs of all workers did in the windows, whoever had them do it; None for what is not counted.
 
-    `busy`: share of the time in which any kernel ran, by the driver's samples at least half of which lie
-    within windows. Of a GPU's memory, `own_bytes` are the most that a worker's process held at the end of a
+    `busy`: share of the time in which any kernel ran, by the driver's samples that lie at least half within
+    windows. Of a GPU's memory, `own_bytes` are the most that a worker's process held at the end of a
     window, and `peak_bytes` the most that TensorFlow's allocator gave out at any moment of the windows; the
     check and the warm-up are not in it. Other bytes were sent. `why_none` where nothing is known of them,
     `why_no`: field that is None → reason.

@@ -1,4 +1,4 @@
-"""How quiet the workers' cores and GPUs were while a repeat was timed."""
+"""Disturbance of the workers' cores and GPUs while a repeat was timed."""
 
 from __future__ import annotations
 

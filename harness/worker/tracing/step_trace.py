@@ -22,7 +22,7 @@ class TraceEvent:
         row: where it ran, such as a device of a task.
         kind: `compute`; `transfer` from another worker; `copy` within a worker, from, to or between its GPUs;
             `host`, of a step on GPUs: what its host runs or launches; `wait` for another worker; `part` of
-            another event, or of which others are parts.
+            another event, or one that has parts itself.
         start_s, end_s: from the origin of the worker's trace.
         ready_s: of a transfer, when what it fetches was there to be sent, so that the time before is a wait;
             None if that cannot be told.
@@ -124,7 +124,7 @@ def doubts(traces: Sequence[WorkerTrace]) -> str | None:
 
 
 def sees_no_kernels(traces: Sequence[WorkerTrace]) -> bool:
-    """Look for workers whose steps ran on GPUs of which nothing was traced."""
+    """Return True if a worker's step ran on GPUs and no kernel of theirs was traced."""
     return any(
         any(map(GPU_DEVICE.match, trace.devices)) and not any(map(_TRACED_GPU.match, trace.devices))
         for trace in traces

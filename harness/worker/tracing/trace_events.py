@@ -111,7 +111,7 @@ def devices(metadata: Sequence[tf.compat.v1.RunMetadata]) -> tuple[str, ...]:
 
 
 def transfers(moved: Sequence[Moved], *, origin_ns: int) -> Iterator[TraceEvent]:
-    """What a transport moved; see `operations`."""
+    """Events of what a transport moved; see `operations`."""
     origin_s = origin_ns / 1e9
     for m in moved:
         yield TraceEvent(

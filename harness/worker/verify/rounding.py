@@ -180,7 +180,7 @@ class RoundedReads:
         return self._of(value, self._random)
 
     def of_each(self, values: Sequence[Array]) -> list[Array]:
-        """As `of`, of several values on all cores."""
+        """Round several values as `of` does, on all cores."""
         return in_threads(self._of, values, self._random.spawn(len(values)))
 
     def _of(self, value: Array, random: np.random.Generator) -> Array:

@@ -231,7 +231,7 @@ GPU = ("/device:GPU:0", "/job:worker/replica:0/task:0/device:GPU:0")
     [(6.0, 8.0, True), (5.0, 8.0, False), (6.0, 1.2, False), (6.0, None, False)],
 )
 def test_a_case_is_bound_by_the_host_of_its_gpus(host_end_s, median_s, bound):
-    """That is not so where GPUs are busy for most of a step that no tracing slows down."""
+    """A case is not bound if its GPUs are busy for most of an untraced step."""
     kernels, host = event("compute", 0.0, 0.7), event("host", 0.0, host_end_s)
     trace = replace(worker(kernels, host), devices=GPU)
     steps = replace(measured(5), step_s=StepSeconds(n=5, p50=median_s))

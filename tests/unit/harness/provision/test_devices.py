@@ -165,7 +165,7 @@ class TestPreflight:
             shared_out(FOUR, shape(1, 1, "tpu"))
 
     @pytest.mark.parametrize(
-        ("workers", "replicas", "told"),
+        ("workers", "replicas", "expected"),
         [
             (1, 5, "cluster.replicas_per_worker: 1 worker of 5 replicas needs 5 GPUs, got 4 on this host; "),
             (2, 6, "cluster.replicas_per_worker: 2 workers of 6 replicas need 12 GPUs, got 4 on this host; "),
@@ -177,10 +177,10 @@ class TestPreflight:
             (2, 3, "need 6 GPUs, got 4 on this host; lower it, or cluster.replicas_per_worker, or share"),
         ],
     )
-    def test_fewer_than_asked(self, workers: int, replicas: int, told: str) -> None:
+    def test_fewer_than_asked(self, workers: int, replicas: int, expected: str) -> None:
         with pytest.raises(ProvisionError) as caught:
             shared_out(FOUR, shape(workers, replicas))
-        assert told in str(caught.value)
+        assert expected in str(caught.value)
         assert str(caught.value).endswith(
             "or share GPUs to try a plan: --set cluster.share_gpus=true, or verify --share-gpus"
         )

@@ -43,7 +43,7 @@ def crowded() -> CaseError:
 
 
 class ResourceExhaustedError(Exception):
-    """Named as TensorFlow's, of which no more is looked at."""
+    """Error with the name of TensorFlow's, by which it is recognised."""
 
 
 class Cases:
@@ -243,10 +243,10 @@ def test_gpus_of_different_workers_are_looked_at_apart(cases: Cases) -> None:
 @pytest.mark.parametrize("when", ["open", "window"])
 def test_what_a_gpu_does_not_hold_beside_others_is_left_for_later(cases: Cases, when: str) -> None:
     (cases.opens if when == "open" else cases.windows)["b"] = [crowded()]  # type: ignore[index]
-    told: list[str] = []
-    results = run("a", "b", "c", baseline="a", tell=told.append)
+    notes: list[str] = []
+    results = run("a", "b", "c", baseline="a", tell=notes.append)
     assert (set(results.runs), results.errors, results.postponed) == ({"a", "c"}, {}, ("b",))
-    assert told == ["w b 2x1: left for later, since a GPU did not hold it beside other cases"]
+    assert notes == ["w b 2x1: left for later, since a GPU did not hold it beside other cases"]
     assert len(rounds_of(results, "c").step_s) == MEASURE.rounds
     assert cases.alive == set()
 
