@@ -16,7 +16,7 @@ CUDA_LIBRARIES = $(wildcard $(CURDIR)/$(VENV)/lib/python3*/site-packages/nvidia/
 PYTEST = LD_LIBRARY_PATH=$(subst $(SPACE),:,$(strip $(LD_LIBRARY_PATH) $(CUDA_LIBRARIES))) $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench benchmarks test test-all soak check image compose-files docs lock
+.PHONY: help setup bench benchmarks test test-all soak check image compose-files lock
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -63,8 +63,6 @@ image:  ## image of a worker, stratbench-worker:dev (TARGET=cpu, gpu, tpu, head,
 compose-files:  ## what compose.yaml needs beside images: a token, a folder for results, this host's user
 	@harness/provision/compose/files
 
-docs: setup  ## write docs/strategies.md anew, from the registry
-	$(BIN)/python -m strategies.planning.docs_page
 
 # A worker has what its driver has, in the same versions: Ray and what it pickles must agree.
 COMPILE := uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
