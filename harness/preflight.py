@@ -14,7 +14,7 @@ from strategies.errors import StrategyError
 from strategies.plan.aggregation import Aggregation
 
 if TYPE_CHECKING:
-    from strategies.planning.edited import EditedPlan
+    from strategies.users_plans import EditedPlan
 
 
 def check_experiment(spec: ExperimentSpec) -> None:

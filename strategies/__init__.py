@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from strategies.errors import StrategyError
     from strategies.plan.schema import Compression, Partition, PlanNode, StepSummary, VariableSummary
     from strategies.plan.strategy import Param, Params, node_of
-    from strategies.planning.user_strategy import Builder
     from strategies.topology import Topology
+    from strategies.users_plans import Builder
 
 __all__ = [
     "Builder",
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Builder": "strategies.planning.user_strategy:Builder",
+    "Builder": "strategies.users_plans:Builder",
     "Compression": "strategies.plan.schema:Compression",
     "Param": "strategies.plan.strategy:Param",
     "Params": "strategies.plan.strategy:Params",

@@ -11,11 +11,10 @@ from strategies.passes.pass_order import passes_of
 from strategies.passes.run import Pass, PassTiming, run_passes
 from strategies.passes.task_plan import TaskPlan
 from strategies.passes.tpu.replicated.segments import replica_program
+from strategies.plan.payload import n_waiting
 from strategies.plan.schema import Plan
-from strategies.plan.waits import n_waiting
-from strategies.planning.plan import topology_of
-from strategies.program import Program
-from strategies.replica_program import ReplicaProgram
+from strategies.planner import topology_of
+from strategies.program import Program, ReplicaProgram
 from strategies.tf_bridge.program import build_program
 
 

@@ -1,7 +1,9 @@
 """Errors of strategies: one line that names the thing, the rule, what was received and the way out."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+_MOST_NAMED = 3
 
 
 class StrategyError(Exception):
@@ -45,3 +47,9 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     if close:
         return f"did you mean {close[0]!r}?"
     return f"known are {', '.join(names)}" if names else "none are known"
+
+
+def first_few(items: Sequence[str]) -> str:
+    """The first three items, and how many more there are, as text."""
+    more = f" and {len(items) - _MOST_NAMED} more" if len(items) > _MOST_NAMED else ""
+    return f"{', '.join(items[:_MOST_NAMED])}{more}"

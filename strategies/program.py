@@ -1,7 +1,9 @@
 """One worker's share of a transformed step, ready for a session: what strategies hand to a runner."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from strategies.ir.graph import DType
 from strategies.ir.initial_value import Fresh
 from strategies.ir.train_graph import BatchInput, Loss, Result
 from strategies.ir.transfer import Transfer
@@ -57,7 +59,7 @@ class Program:
         group_leader: leader of the collectives, None without collectives.
         transfers: what the worker's own transport moves, in the order of every worker; the graph calls
             Python by the tokens of each.
-        n_waiting: see `strategies.plan.waits`.
+        n_waiting: see `strategies.plan.payload`.
         results: what each local shard's step returns beside its loss.
         steps_per_run: most steps that are made in one run, whose batches and losses are then stacked along
             a first axis; None where a run is a step.
@@ -97,3 +99,50 @@ class Program:
 def ref(name: str) -> str:
     """A tensor's name as TensorFlow's Python takes it."""
     return name if ":" in name else f"{name}:0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """What a replica runs between two sums over replicas, or several that need not wait for each other.
+
+    Attributes:
+        graph_def: serialized GraphDef; inputs are referred to and have no node.
+        inputs: references of tensors from outside. outputs: those that others need of it.
+        targets: nodes that it runs, whether outputs need them or not.
+        sums: reference of each sum that comes after it → reference of what replicas contribute.
+        n_nodes: of its graph, without those of functions.
+    """
+
+    graph_def: bytes
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    targets: tuple[str, ...]
+    sums: Mapping[str, str]
+    n_nodes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaProgram:
+    """A step of one replica among all that run it together.
+
+    Attributes:
+        segments: in the order in which they run.
+        batch: references of the replica's examples, in the order of the dataset's flattened structure.
+        rank: reference of the replica's number, None where nothing asks for it.
+        variables: reference of a handle → name of the captured variable.
+        loss: reference of the replica's loss. loss_dtype: its type.
+        weight: what its loss counts in the global one.
+    """
+
+    segments: tuple[Segment, ...]
+    batch: tuple[str, ...]
+    rank: str | None
+    variables: Mapping[str, str]
+    loss: str
+    loss_dtype: DType
+    weight: float
+
+    @property
+    def n_nodes(self) -> int:
+        """Nodes of all segments."""
+        return sum(segment.n_nodes for segment in self.segments)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from strategies.slices.generations import Accelerator
+from strategies.slices.tpu_slice import Accelerator
 
 Placement = Literal["spread", "pack"]
 

@@ -185,7 +185,7 @@ def _case(
     computation: Computation,
     scenario: Scenario = NO_FAULTS,
 ) -> Case:
-    from strategies.planning.registry import STRATEGIES
+    from strategies.registry import STRATEGIES
 
     # `single` is the same case whatever shape the others have.
     alone = strategy.name in {each.name for each in STRATEGIES if each.single}

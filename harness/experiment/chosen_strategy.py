@@ -17,8 +17,8 @@ from harness.experiment.references import Scalar, StrategyRef, file_of, kebab
 if TYPE_CHECKING:
     from strategies.plan.schema import Plan, PlanNode, StepSummary
     from strategies.plan.strategy import Layout, Strategy
-    from strategies.planning.edited import EditedPlan
     from strategies.topology import Topology
+    from strategies.users_plans import EditedPlan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +39,7 @@ class Chosen:
         Raises:
             StrategyError: it cannot lay this step out, or on this topology.
         """
-        from strategies.planning.plan import plan_of
+        from strategies.planner import plan_of
 
         if self.edited is not None:
             return self.edited.plan(step, topology)
@@ -54,9 +54,9 @@ def choose(ref: StrategyRef, *, field: str | None = None) -> Chosen:
     Raises:
         UsageError: there is no such strategy, its file cannot be used, or a parameter is wrong.
     """
+    from strategies import registry
     from strategies.errors import StrategyError
-    from strategies.planning import registry
-    from strategies.planning.plan import settled
+    from strategies.planner import settled
     from workloads.errors import WorkloadError
 
     try:
@@ -75,7 +75,7 @@ def choose(ref: StrategyRef, *, field: str | None = None) -> Chosen:
 
 def spelt(ref: StrategyRef) -> StrategyRef:
     """The same reference with words as the registered strategy spells them: `multi_krum` is `multi-krum`."""
-    from strategies.planning.registry import STRATEGIES
+    from strategies.registry import STRATEGIES
 
     params = next((each.params for each in STRATEGIES if each.name == ref.name), ())
     words = {param.name: param.choices for param in params}
@@ -92,8 +92,8 @@ def merging_rows(ref: StrategyRef) -> StrategyRef:
 
     TensorFlow's own strategies run what their users would run, and an edited plan says what it does.
     """
-    from strategies.builders.equal_rows import MERGE_ROWS
-    from strategies.planning.registry import STRATEGIES
+    from strategies.builders.knobs import MERGE_ROWS
+    from strategies.registry import STRATEGIES
 
     rewriting = {each.name for each in STRATEGIES if each.runner == "graph"}
     if MERGE_ROWS.name in ref.params or not (ref.is_builder or ref.name in rewriting):
@@ -120,7 +120,7 @@ def _hash(path: Path) -> str | None:
 @lru_cache(maxsize=64)
 def _built(path: Path, name: str, reference: str) -> Strategy:
     """A run keeps to the file that it began with, whatever becomes of it meanwhile."""
-    from strategies.planning.user_strategy import strategy_of
+    from strategies.users_plans import strategy_of
     from workloads.python_file import Kind, split
 
     del name  # Path and name tell files apart that have the same reference in different folders.
@@ -135,7 +135,7 @@ def _built(path: Path, name: str, reference: str) -> Strategy:
 @lru_cache(maxsize=64)
 def _read(path: Path, reference: str) -> EditedPlan:
     """An edited plan, named after its file, so that records tell it from the strategy that made it."""
-    from strategies.planning.edited import read_plan
+    from strategies.users_plans import read_plan
 
     try:
         text = path.read_text(encoding="utf-8-sig")

@@ -44,7 +44,7 @@ from harness.experiment.field_types import (
 from harness.experiment.spec import USUAL_ROUNDS, USUAL_WINDOW_S, Goal
 from harness.records.facts.circumstances import AS_WRITTEN
 from strategies.errors import suggestion
-from strategies.slices.generations import Accelerator
+from strategies.slices.tpu_slice import Accelerator
 
 # Each filter is held against every case.
 _MAX_FILTERS = 1_000

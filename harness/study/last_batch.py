@@ -6,7 +6,7 @@ from harness.errors import UsageError
 from harness.worker.jobs.capture import CapturedWorkload
 from strategies.builders.tpu import on_cores, uneven_shares
 from strategies.plan.schema import HELD_TO_THE_REFERENCE, Plan
-from strategies.planning.plan import topology_of
+from strategies.planner import topology_of
 
 FIELD = "last_batch"
 

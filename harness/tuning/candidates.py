@@ -15,7 +15,7 @@ from harness.records.record import Record
 from harness.tuning.successive_halving import LEAST_CONFIRMING
 from harness.tuning.tuner import Tuner, failure
 from strategies.errors import StrategyError
-from strategies.planning.tunable import alternatives
+from strategies.registry import alternatives
 
 
 def tuner_of(spec: ExperimentSpec, *, seconds: float) -> Tuner:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 
-from strategies.builders.waiting import KNOBS
+from strategies.builders.knobs import KNOBS
 from strategies.plan.compressors import on_own_transport
 from strategies.plan.payload import most_rows_bytes
 from strategies.plan.schema import PlanNode, StepSummary, Synchronizer, Transport, VariableSummary
@@ -139,3 +139,23 @@ def _buckets(
 def readiness(variable: VariableSummary) -> int:
     """Place in the order in which values are ready to travel; new forward state comes before gradients."""
     return -1 if variable.readiness is None else variable.readiness
+
+
+PERIOD = Param(name="period", type=int, default=8, minimum=1)
+
+
+def averaged(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
+    """Variables in buckets, also those whose gradients are rows.
+
+    State that replicas add up is summed in every step: a sum of sums that have gone on apart counts what they
+    began with more than once.
+    """
+    dense = tuple(v.model_copy(update={"sparse": False}) for v in step.variables)
+    nodes = in_buckets(step.model_copy(update={"variables": dense}), topology, params, "average")
+    plan_nodes = []
+    for v, node in zip(step.variables, nodes, strict=True):
+        if v.rule == "sum":
+            plan_nodes.append(node.model_copy(update={"synchronizer": "all-reduce"}))
+        else:
+            plan_nodes.append(node.model_copy(update={"sparse": v.sparse, "transport": None}))
+    return plan_nodes

@@ -4,7 +4,7 @@ Source: Kim et al. 2019, Parallax: sparsity-aware data parallel training, arXiv:
 """
 
 from strategies.builders import all_reduce, parameter_server
-from strategies.builders.waiting import KNOBS
+from strategies.builders.knobs import KNOBS
 from strategies.plan.schema import PlanNode, StepSummary, StrategyClass, VariableSummary
 from strategies.plan.strategy import Params
 from strategies.topology import Topology

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from strategies.builders.waiting import KNOBS, check_waiting
+from strategies.builders.knobs import KNOBS, check_waiting
 from strategies.errors import StrategyError
 from strategies.plan.execution import Execution
 from strategies.plan.schema import PlanNode, StepSummary, StrategyClass, VariableSummary

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from strategies.builders import all_reduce, parameter_server
-from strategies.builders.equal_rows import ALWAYS_MERGED, check_always_merged
-from strategies.builders.waiting import KNOBS
+from strategies.builders.knobs import ALWAYS_MERGED, KNOBS, check_always_merged
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.plan.aggregation import (
     BUCKETING,

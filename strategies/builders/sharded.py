@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from strategies.builders import all_reduce
-from strategies.builders.partition_choices import MIN_BYTES, few, near_equal
-from strategies.builders.partitioned import Cuts, family
-from strategies.builders.waiting import KNOBS
-from strategies.plan.ownership import is_owned
+from strategies.builders.knobs import KNOBS
+from strategies.builders.partitioned import MIN_BYTES, Cuts, family, near_equal
+from strategies.errors import first_few
+from strategies.plan.node_rules import is_owned
 from strategies.plan.schema import Partition, PlanNode, StepSummary, VariableSummary
 from strategies.plan.strategy import Param, Params
 from strategies.topology import Topology
@@ -77,10 +77,10 @@ def notes(step: StepSummary, nodes: Sequence[PlanNode], *_: object) -> list[str]
     if kept:
         said.append(
             "kept by every replica, since the step does not only read their values before their own updates: "
-            f"{few(kept)}"
+            f"{first_few(kept)}"
         )
     if tables:
-        said.append(f"gathered whole in each step, whatever rows it looks up: {few(tables)}")
+        said.append(f"gathered whole in each step, whatever rows it looks up: {first_few(tables)}")
     return said
 
 

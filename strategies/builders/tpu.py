@@ -2,13 +2,10 @@
 
 from collections.abc import Sequence
 
-from strategies.builders.equal_rows import ALWAYS_MERGED, check_always_merged
-from strategies.builders.partition_choices import few
-from strategies.builders.waiting import SYNC_BATCH_NORM
-from strategies.errors import StrategyError, UnsupportedError
-from strategies.ir.sizes import n_elements
-from strategies.plan.core_payload import by_elements
-from strategies.plan.schema import Plan, PlanNode, StepSummary, StrategyClass, VariableSummary
+from strategies.builders.knobs import ALWAYS_MERGED, SYNC_BATCH_NORM, check_always_merged
+from strategies.errors import StrategyError, UnsupportedError, first_few
+from strategies.plan.payload import by_elements
+from strategies.plan.schema import Plan, PlanNode, StepSummary, StrategyClass
 from strategies.plan.strategy import Param, Params, node_of
 from strategies.topology import Topology
 
@@ -29,8 +26,6 @@ NOT_IN_PARTS = (
     "rewrites of loops decide that; leave reshard out, and compare device_loop=true, which keeps them whole"
 )
 """Why no plan for TPU devices says of variables that they lie in parts."""
-# What the gathers that emulate a core's take.
-_GATHERED = frozenset({"half", "float", "double", "int32", "int64"})
 
 
 def replicated(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
@@ -38,7 +33,9 @@ def replicated(step: StepSummary, topology: Topology, params: Params) -> list[Pl
 
     Gradients of rows cross as dense ones, since cores run programs of known shapes.
     """
-    in_parts = {v.name for v in step.variables if params["reshard"] and has_parts(v, topology.n_replicas)}
+    in_parts = {
+        v.name for v in step.variables if params["reshard"] and v.can_lie_in_parts(topology.n_replicas)
+    }
     return [
         node_of(v, synchronizer="cross-replica-sum" if v.synced else "none", in_parts=v.name in in_parts)
         for v in step.variables
@@ -51,9 +48,10 @@ def notes(step: StepSummary, nodes: Sequence[PlanNode], *_: object) -> list[str]
     parted = {node.variable for node in nodes if node.in_parts}
     coupled = [v.name for v in step.variables if v.name in parted and not v.sparse and not by_elements(v)]
     told = {
-        f"gradients are of all rows, as on cores, not of those of the batch alone: {few(sparse)}": sparse,
+        "gradients are of all rows, as on cores, not of those of the batch alone: "
+        f"{first_few(sparse)}": sparse,
         "updates that take norms, means or branches of whole gradients, which are then summed whole; the "
-        f"payload leaves out what else of their variables is made whole: {few(coupled)}": coupled,
+        f"payload leaves out what else of their variables is made whole: {first_few(coupled)}": coupled,
     }
     return [note for note, names in told.items() if names]
 
@@ -112,8 +110,3 @@ def require_dense_gradients(step: StepSummary, strategy: str, way_out: str) -> N
             f"strategy {strategy!r}: variable {sparse!r} must have dense gradients, since cores run "
             f"programs of known shapes, got rows, as many as ids differ; {way_out}"
         )
-
-
-def has_parts(v: VariableSummary, n_replicas: int) -> bool:
-    """Whether all replicas have equal copies of a variable, whose type is gathered, with a value for each."""
-    return v.rule != "per-replica" and v.dtype in _GATHERED and n_elements(v.shape) >= max(n_replicas, 2)

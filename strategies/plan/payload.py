@@ -6,17 +6,202 @@ al. 2014, Scaling distributed machine learning with the parameter server).
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from strategies.ir.graph import DType
 from strategies.ir.sizes import element_bytes, n_elements
-from strategies.plan.compressed_payload import is_added_up, payload_bytes
-from strategies.plan.core_payload import CorePayload
+from strategies.plan.compressors import is_added_up, is_encoded, payload_bytes
+from strategies.plan.node_rules import is_owned
 from strategies.plan.partitions import parts_of
-from strategies.plan.schema import PlanNode, StatisticSummary, StepSummary, VariableSummary
-from strategies.plan.shard_payload import Shards, around
-from strategies.plan.wire_types import WireTypes
+from strategies.plan.schema import (
+    DENSE_SYNCHRONIZERS,
+    Plan,
+    PlanNode,
+    StatisticSummary,
+    StepSummary,
+    VariableSummary,
+)
 from strategies.topology import Topology
+
+_ACCUMULATED = frozenset({"half", "float", "double"})
+"""Types for which TensorFlow has kernels of accumulators."""
+
+
+def accumulated_type(dtype: str) -> DType:
+    """The type in which a server's accumulator adds up gradients of a type."""
+    return DType(dtype if dtype in _ACCUMULATED else "double")
+
+
+def vector_type(dtypes: Iterable[str]) -> DType:
+    """The type of vectors that a rule sees, of a worker's gradients of these types."""
+    return DType("double" if "double" in dtypes else "float")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireTypes:
+    """Types in which a plan's gradients travel.
+
+    Attributes:
+        vector: of a worker's gradients where a rule combines those of all, None where they are added up.
+        are_accumulated: servers add gradients up as they come; without, each worker's make an update.
+    """
+
+    vector: DType | None = None
+    are_accumulated: bool = True
+
+    def of_gradient(self, dtype: str) -> DType:
+        """Of a dense gradient; to an accumulator's type it is cast where it arrives."""
+        return self.vector or DType(dtype)
+
+    def of_rows(self, dtype: str) -> DType:
+        """Type of rows on their way to a server; the worker casts them before it sends them."""
+        return self.vector or (accumulated_type(dtype) if self.are_accumulated else DType(dtype))
+
+
+Bucket = tuple[int | None, str, bool]
+ValueBucket = tuple[bool, Bucket]
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """Bytes that each replica owns of each bucket: of gradients that go to owners, and of values.
+
+    A bucket is a group of the plan, a type, and whether the workers' own ring carries it. Values that travel
+    before they are read travel apart from those that do once they are new.
+    """
+
+    gradients: dict[Bucket, Counter[int]] = field(default_factory=dict)
+    values: dict[ValueBucket, Counter[int]] = field(default_factory=dict)
+
+    @staticmethod
+    def scatters(node: PlanNode) -> bool:
+        """Whether a variable's owner alone gets the sum of its gradient."""
+        return node.owner is not None and not node.sparse and not node.whole_gradient
+
+    def add(self, node: PlanNode, variable: VariableSummary) -> None:
+        """Count a variable, or a part of it, if it has an owner."""
+        if node.owner is None:
+            return
+        bucket = node.group, node.dtype, node.transport == "tcp"
+        n_times = 1 if node.gathered else variable.updates
+        self.values.setdefault((node.gathered, bucket), Counter())[node.owner] += node.bytes * n_times
+        if self.scatters(node):
+            self.gradients.setdefault(bucket, Counter())[node.owner] += node.bytes * variable.crossings
+
+    def send(self, sent: list[list[float]], topology: Topology) -> None:
+        """Add what tasks send each other in all exchanges.
+
+        Of TensorFlow's, two replicas exchange gradients in the length of the larger of their shares, and
+        values go around a ring in the length of the largest. The workers' own ring sums a worker's replicas
+        first and carries shares as long as they are.
+        """
+        for (*_, in_ring), shares in self.gradients.items():
+            if in_ring:
+                # A worker's own share stays when it comes.
+                around(sent, _by_task(shares, topology), stays=0)
+            else:
+                _between_replicas(sent, shares, topology)
+        for (_, (*_, in_ring)), shares in self.values.items():
+            if in_ring:
+                # The share of the next worker comes last and stays.
+                around(sent, _by_task(shares, topology), stays=1)
+            else:
+                longest = (topology.n_replicas - 1) * max(shares.values())
+                for task in range(topology.n_tasks if topology.n_tasks > 1 else 0):
+                    sent[task][(task + 1) % topology.n_tasks] += longest
+
+
+def around(sent: list[list[float]], shares: Sequence[float], *, stays: int) -> None:
+    """Each worker passes on all workers' shares but one.
+
+    Args:
+        shares: bytes by task.
+        stays: how many places further in the ring the worker is whose share is passed on no more.
+    """
+    n = len(shares)
+    for task in range(n if n > 1 else 0):
+        sent[task][(task + 1) % n] += sum(shares) - shares[(task + stays) % n]
+
+
+def _by_task(shares: Counter[int], topology: Topology) -> list[int]:
+    return [
+        sum(shares[replica.rank] for replica in topology.local_replicas(task))
+        for task in range(topology.n_tasks)
+    ]
+
+
+def _between_replicas(sent: list[list[float]], shares: Counter[int], topology: Topology) -> None:
+    replicas = topology.replicas()
+    for one in replicas:
+        for other in replicas:
+            if one.task != other.task:
+                sent[one.task][other.task] += max(shares[one.rank], shares[other.rank])
+
+
+MOST_IN_ALL_TO_ALL = 11
+"""TensorFlow's all-to-all mixes up messages in a group of twelve members or more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorePayload:
+    """Bytes of a variable that the replicas of a computation exchange in a step, all of it once.
+
+    Attributes:
+        summed: of what is summed whole.
+        scattered: of what is summed in parts.
+        gathered: of what is put together from parts, for reading and after loops.
+    """
+
+    summed: float
+    scattered: float
+    gathered: float
+
+    @classmethod
+    def of(
+        cls, node: PlanNode, by_name: Mapping[str, VariableSummary], n_replicas: int, *, steps_per_loop: int
+    ) -> "CorePayload":
+        """What a variable takes; a loop puts it together once, which its steps share.
+
+        Args:
+            by_name: all variables of the step.
+        """
+        variable = by_name[node.variable]
+        updated = variable if variable.slot_of is None else by_name[variable.slot_of]
+        is_summed = node.synchronizer == "cross-replica-sum"
+        if not node.in_parts:
+            return cls(summed=node.bytes * variable.crossings * is_summed, scattered=0, gathered=0)
+        padded = -(-n_elements(node.shape) // n_replicas) * n_replicas * element_bytes(node.dtype)
+        # An update of rows takes the variable and its slots whole, one that is not by elements the gradient.
+        by_rows = updated.sparse
+        is_whole = by_rows or not by_elements(updated) or n_replicas > MOST_IN_ALL_TO_ALL
+        n_reads = 1 if by_rows else max(variable.reads, 1) if variable.kind == "trainable" else 0
+        return cls(
+            summed=node.bytes * variable.crossings * (is_summed and is_whole),
+            scattered=padded * variable.crossings * (is_summed and not is_whole),
+            gathered=padded * (n_reads + 1 / steps_per_loop),
+        )
+
+    def add_to(self, sent: list[list[float]], topology: Topology) -> None:
+        """Add what tasks send each other: sums and gathers go around a ring, parts straight to owners."""
+        n, n_tasks = topology.n_replicas, topology.n_tasks
+        around = 2 * (n - 1) / n * self.summed + (n - 1) / n * self.gathered
+        for task in range(n_tasks if n_tasks > 1 else 0):
+            sent[task][(task + 1) % n_tasks] += around
+            for other in range(n_tasks):
+                if other != task:
+                    pairs = len(topology.local_replicas(task)) * len(topology.local_replicas(other))
+                    sent[task][other] += pairs * self.scattered / n
+
+
+def by_elements(v: VariableSummary) -> bool:
+    """Whether each element's update needs that element of the gradient alone.
+
+    No part along any axis may need another one, as norms of a gradient and means along its rows do.
+    """
+    is_apart = v.kind != "trainable" or {axis for axis, n in enumerate(v.shape) if n > 1} <= set(v.apart_axes)
+    return is_apart and not v.gradient_shared
+
 
 LENGTH_BYTES = 4
 RING_LENGTHS_BYTES = 2 * 8
@@ -281,3 +466,74 @@ def _looked_up(node: PlanNode, variable: VariableSummary, examples: int) -> floa
     table = float(variable.shape[0])
     rows = table if variable.rows_per_example is None else variable.rows_per_example * examples
     return rows * node.shape[0] / max(table, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveBytes:
+    """Bytes per step of payloads that all replicas take part in.
+
+    Attributes:
+        all_gather_bytes: of all replicas' shares together.
+        left_out: variables that do not travel by such a collective alone: they are on servers, or have
+            gradients of rows, whose number only the step knows.
+    """
+
+    all_reduce_bytes: float
+    reduce_scatter_bytes: float
+    all_gather_bytes: float
+    left_out: tuple[str, ...] = ()
+
+
+def collective_bytes_of(
+    step: StepSummary,
+    nodes: Sequence[PlanNode],
+    topology: Topology,
+    *,
+    statistics: Sequence[StatisticSummary] = (),
+    period: int = 1,
+    steps_per_loop: int = 1,
+) -> CollectiveBytes:
+    """What a plan's replicas sum, scatter and gather.
+
+    Args:
+        statistics, period, steps_per_loop: as for `payload_of`.
+    """
+    by_name = {v.name: v for v in step.variables}
+    summed, gathered, scattered = float(sum(each.bytes for each in statistics)), 0.0, 0.0
+    shards = Shards()
+    left_out: dict[str, None] = {}
+    for part, variable in ((part, by_name[node.variable]) for node in nodes for part in parts_of(node)):
+        if part.synchronizer == "ps" or (part.sparse and part.synchronizer not in DENSE_SYNCHRONIZERS):
+            left_out[variable.name] = None
+        if part.synchronizer == "cross-replica-sum" or part.in_parts:
+            cores = CorePayload.of(part, by_name, topology.n_replicas, steps_per_loop=steps_per_loop)
+            summed += cores.summed
+            scattered += cores.scattered
+            gathered += cores.gathered
+            continue
+        if part.synchronizer in ("none", "ps"):
+            continue
+        shards.add(part, variable)
+        if part.synchronizer == "average":
+            summed += encoded_bytes(part) / period
+        elif not shards.scatters(part):
+            n_bytes = encoded_bytes(part) * dense_crossings(part, variable)
+            summed += n_bytes if is_summed(part) else 0
+            gathered += 0 if is_summed(part) else n_bytes * sum(part.n_encoders(topology))
+    return CollectiveBytes(
+        all_reduce_bytes=summed,
+        reduce_scatter_bytes=scattered + sum(sum(shares.values()) for shares in shards.gradients.values()),
+        all_gather_bytes=gathered + sum(sum(shares.values()) for shares in shards.values.values()),
+        left_out=tuple(left_out),
+    )
+
+
+def n_waiting(plan: Plan) -> int:
+    """How many of a worker's threads may wait at a time: for gradients, for encoded ones, for owners' values.
+
+    Gradients are waited for when all of their kind are handed over. Owners hand over what they have updated
+    while others of its kind, or gradients of the next update, may be waited for already.
+    """
+    in_ring = [node for node in plan.nodes if node.transport == "tcp"]
+    encoded = list(filter(is_encoded, in_ring))
+    return int(len(in_ring) > len(encoded)) + int(bool(encoded)) + int(any(map(is_owned, in_ring)))

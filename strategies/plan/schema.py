@@ -6,6 +6,7 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from strategies.ir.sizes import n_elements
 from strategies.plan.aggregation import Aggregation
 from strategies.plan.execution import Execution
 from strategies.plan.faults import Fault
@@ -36,6 +37,10 @@ Transport = Literal["auto", "ring", "nccl", "tcp"]
 SparseDuplicates = Literal["kept", "merged", "merged (linear)"]
 """Rows of equal ids in a sparse gradient: applied one by one, or summed before the update; `linear` where the
 sum leaves every result of the update as it is."""
+
+
+_GATHERED = frozenset({"half", "float", "double", "int32", "int64"})
+"""Types that TensorFlow's gathers take, by which a core's are emulated."""
 
 
 class Frozen(BaseModel):
@@ -91,6 +96,11 @@ class VariableSummary(Frozen):
     updates: int = 1
     read_before_update: bool = False
     only_read: bool = False
+
+    def can_lie_in_parts(self, n_replicas: int) -> bool:
+        """True if each replica of a TPU computation can keep an equal part of it."""
+        is_alike = self.rule != "per-replica"
+        return is_alike and self.dtype in _GATHERED and n_elements(self.shape) >= max(n_replicas, 2)
 
 
 class StatisticSummary(Frozen):

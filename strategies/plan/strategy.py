@@ -119,3 +119,8 @@ def node_of(variable: VariableSummary, **placed: object) -> PlanNode:
     except ValidationError as error:
         way_out = f"fields are {', '.join(PlanNode.model_fields)}"
         raise StrategyError(f"variable {variable.name!r}: {mistake(error)}; {way_out}") from error
+
+
+def independent(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:  # noqa: ARG001 - a Layout
+    """Every replica owns all variables and hears of nobody."""
+    return [node_of(v) for v in step.variables]

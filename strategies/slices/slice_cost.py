@@ -10,9 +10,9 @@ Source:
 
 from dataclasses import dataclass
 
-from strategies.plan.collective_bytes import CollectiveBytes, collective_bytes_of
+from strategies.plan.payload import CollectiveBytes, collective_bytes_of
 from strategies.plan.schema import Plan, StepSummary
-from strategies.planning.plan import topology_of
+from strategies.planner import topology_of
 from strategies.slices.tpu_slice import TpuSlice
 
 

@@ -22,8 +22,8 @@ from strategies.passes.pass_order import passes_of
 from strategies.passes.run import Transformed, run_passes
 from strategies.plan.partitions import parts_of
 from strategies.plan.schema import Plan
-from strategies.planning.plan import topology_of
-from strategies.planning.registry import STRATEGIES, make_plan
+from strategies.planner import topology_of
+from strategies.registry import STRATEGIES, make_plan
 from strategies.summary import summarise
 from strategies.topology import Topology
 

@@ -24,9 +24,9 @@ from strategies.capture.capture import capture
 from strategies.compile import Compiled, compile_tasks
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan.schema import Plan, StepSummary
-from strategies.planning.plan import topology_of
-from strategies.planning.registry import make_plan
+from strategies.planner import topology_of
 from strategies.program import Program
+from strategies.registry import make_plan
 from strategies.summary import summarise
 from strategies.tf_bridge.float64_step import step_in_float64
 from strategies.topology import Topology

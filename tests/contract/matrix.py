@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from strategies.planning.registry import describe, resolve
+from strategies.registry import describe, resolve
 
 WORKLOADS = ("digits-mlp", "digits-cnn", "word-lm", "wide-mlp")
 OPTIMIZERS = ("momentum", "adam", "adamw-clipped", "adagrad", "rmsprop")

@@ -15,8 +15,8 @@ from harness.worker.session.capture_store import InitialValues
 from strategies.compile import compile_replica
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan.schema import Plan
-from strategies.planning.plan import topology_of
-from strategies.replica_program import ReplicaProgram
+from strategies.planner import topology_of
+from strategies.program import ReplicaProgram
 from strategies.tf_bridge.tpu import compiled_replicas
 from strategies.tf_bridge.tpu.compiled_replicas import CompiledReplicas, replicated_variables
 

@@ -20,7 +20,7 @@ from harness.worker.verify.in_process import programs_of
 from strategies.ir.graph import producer
 from strategies.ir.traversal import ancestors, descendants
 from strategies.passes.pass_order import passes_of
-from strategies.planning.plan import topology_of
+from strategies.planner import topology_of
 
 STRATEGIES: dict[str, dict[str, int]] = {
     **{name: {} for name in EXACT if name not in CORE_ROWS},

@@ -26,7 +26,7 @@ from strategies.ir.sizes import element_bytes, n_elements
 from strategies.numerics.combine import weighted_sum
 from strategies.passes.collectives import batch_norm
 from strategies.passes.pass_order import passes_of
-from strategies.planning.plan import topology_of
+from strategies.planner import topology_of
 
 CNN = "digits-cnn+momentum"
 STRATEGIES: dict[str, dict[str, object]] = {

@@ -32,8 +32,8 @@ from strategies.passes.pass_order import passes_of
 from strategies.passes.run import run_passes
 from strategies.passes.tpu.replicated.replicated_computation import ReplicatedComputation
 from strategies.passes.tpu.replicated.replicated_nodes import DONE, PREFIX
-from strategies.planning.plan import topology_of
-from strategies.planning.registry import make_plan
+from strategies.planner import topology_of
+from strategies.registry import make_plan
 from strategies.tf_bridge.graphdef import graph_from_graphdef
 
 CHOSEN = {

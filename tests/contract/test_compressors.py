@@ -23,8 +23,8 @@ from strategies.numerics.compressors.cast import Cast
 from strategies.passes.replicate.kept_state import KeptState
 from strategies.plan.compressors import BY_NAME
 from strategies.plan.schema import Compression, Plan, StepSummary
-from strategies.planning.registry import make_plan
 from strategies.program import Program
+from strategies.registry import make_plan
 from strategies.summary import summarise
 from strategies.topology import Topology
 from workloads.data.examples import examples_of

@@ -14,7 +14,7 @@ from cases import Case, case_of_model
 from layer_models import perceptron
 
 from harness.worker.verify.in_process import programs_of
-from strategies.plan.core_payload import CorePayload
+from strategies.plan.payload import CorePayload
 
 SCATTER, SUM, GATHER = "CollectiveAllToAllV2", "CollectiveReduceV2", "CollectiveGatherV2"
 

@@ -36,7 +36,7 @@ from strategies.baselines.step import DistributedStep
 from strategies.ir.graph import DType, Shape
 from strategies.ir.train_graph import BatchInput
 from strategies.plan.faults import fault_of
-from strategies.planning.registry import make_plan
+from strategies.registry import make_plan
 from strategies.topology import Topology, task_device
 
 N_EXAMPLES = 6

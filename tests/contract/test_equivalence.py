@@ -81,7 +81,7 @@ def test_all_reduce_in_buckets_of_any_size(cases, workload, params):
 def test_a_single_replica_keeps_the_captured_step(cases, strategy):
     from strategies.passes.pass_order import passes_of
     from strategies.passes.run import run_passes
-    from strategies.planning.plan import topology_of
+    from strategies.planner import topology_of
 
     case = cases.of("digits-mlp", "momentum")
     plan = case.plan(strategy, (1,), fused_update=False)

@@ -14,7 +14,7 @@ from harness.worker.session.session import WorkerSession
 from harness.worker.session.variable_parts import values_of
 from harness.worker.verify.in_process import programs_of
 from harness.worker.verify.servers import in_own_group
-from strategies.planning.registry import make_plan
+from strategies.registry import make_plan
 
 PART_MIB = 2048
 STEPS_PER_LOOP = 2

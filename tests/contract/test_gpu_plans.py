@@ -15,8 +15,8 @@ from strategies.ir.traversal import ancestors
 from strategies.passes.collectives import buckets
 from strategies.passes.pass_order import passes_of
 from strategies.passes.run import run_passes
-from strategies.planning.plan import topology_of
-from strategies.planning.registry import make_plan
+from strategies.planner import topology_of
+from strategies.registry import make_plan
 
 COLLECTIVE = "CollectiveReduceV2"
 

@@ -16,7 +16,7 @@ from strategies.ir.text.writer import to_text
 from strategies.ir.traversal import prune
 from strategies.passes.pass_order import passes_of
 from strategies.passes.run import run_passes
-from strategies.planning.plan import topology_of
+from strategies.planner import topology_of
 
 NAME = "hierarchical-all-reduce"
 REPLICAS = ((2, 2), (2, 1), (1, 2), (2,), (2, 1, 1))

@@ -15,7 +15,7 @@ tf = pytest.importorskip("tensorflow")
 
 from strategies.passes.pass_order import passes_of
 from strategies.passes.replicate.hoist_reads import HoistReads
-from strategies.planning.plan import topology_of
+from strategies.planner import topology_of
 from strategies.tf_bridge.graphdef import graphdef_from_graph
 from strategies.topology import Topology
 

@@ -20,7 +20,7 @@ from harness.worker.session.capture_store import InitialValues, save
 from harness.worker.verify.in_process import InProcessCluster, programs_of
 from harness.worker.verify.whole_batch import separability_of
 from strategies.capture.capture import capture
-from strategies.planning.registry import make_plan
+from strategies.registry import make_plan
 from strategies.summary import summarise
 from strategies.topology import Topology
 from workloads.steps.keras_step import step_of, step_of_model

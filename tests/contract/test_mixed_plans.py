@@ -24,7 +24,7 @@ from strategies.ir.text.writer import to_text
 from strategies.ir.traversal import ancestors
 from strategies.passes.pass_order import passes_of
 from strategies.passes.run import run_passes
-from strategies.planning.plan import topology_of
+from strategies.planner import topology_of
 from strategies.topology import UPDATER, task_device
 
 # With clipping by global norm a dense update reads of sparse gradients and the other way round.

@@ -27,7 +27,7 @@ from harness.equivalence.verdict import Verdict
 from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan.schema import Plan
-from strategies.planning.plan import topology_of
+from strategies.planner import topology_of
 from strategies.topology import Topology
 from workloads import TrainStep
 

@@ -29,7 +29,7 @@ from strategies.passes.pass_order import passes_of
 from strategies.passes.replicate import replicate
 from strategies.passes.run import Pass, run_passes
 from strategies.plan.schema import Plan
-from strategies.planning.plan import topology_of
+from strategies.planner import topology_of
 from strategies.program import Program
 from strategies.tf_bridge.program import build_program
 from strategies.topology import Topology

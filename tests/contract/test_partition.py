@@ -24,8 +24,8 @@ from strategies.passes.partition import (
 )
 from strategies.passes.pass_order import passes_of
 from strategies.plan.schema import Partition
-from strategies.planning.edited import read_plan
-from strategies.planning.plan import topology_of
+from strategies.planner import topology_of
+from strategies.users_plans import read_plan
 
 
 def cut_of(plan):

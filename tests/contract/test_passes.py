@@ -22,7 +22,7 @@ from strategies.passes.pass_order import PASSES, passes_of
 from strategies.passes.replicate.combine_local import CombineLocal
 from strategies.passes.update.merge_rows import MergeRows
 from strategies.plan.faults import fault_of
-from strategies.planning.plan import topology_of
+from strategies.planner import topology_of
 from strategies.tf_bridge.graphdef import graphdef_from_graph
 
 FAULT = "fault"

@@ -23,7 +23,7 @@ from strategies.numerics.model_median import told_median
 from strategies.passes.parameter_server import replicated_servers
 from strategies.plan.aggregation import BY_NAME, Aggregation
 from strategies.plan.faults import Fault, fault_of
-from strategies.planning.plan import topology_of
+from strategies.planner import topology_of
 
 STRATEGIES = ("robust-ps", "robust-all-reduce")
 WORKERS = 7

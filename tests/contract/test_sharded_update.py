@@ -27,7 +27,7 @@ from strategies.passes.collectives import (
 )
 from strategies.passes.pass_order import passes_of
 from strategies.plan.schema import Plan
-from strategies.planning.plan import topology_of
+from strategies.planner import topology_of
 
 # Tiny models have parts, and several buckets.
 PARAMS = {"min_bytes": 1, "bucket_bytes": 600}

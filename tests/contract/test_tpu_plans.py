@@ -12,9 +12,9 @@ from harness.worker.verify.in_process import programs_of
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.passes.pass_order import passes_of
 from strategies.passes.run import run_passes
-from strategies.planning.edited import read_plan
-from strategies.planning.plan import topology_of
-from strategies.planning.registry import make_plan
+from strategies.planner import topology_of
+from strategies.registry import make_plan
+from strategies.users_plans import read_plan
 
 
 def tpu_plan(case, replicas, **params):

@@ -9,7 +9,7 @@ from strategies.errors import UnsupportedError
 from strategies.plan.compressors import BY_NAME
 from strategies.plan.schema import StepSummary, VariableSummary
 from strategies.plan.strategy import Param
-from strategies.planning.registry import KNOBS, STRATEGIES, make_plan
+from strategies.registry import KNOBS, STRATEGIES, make_plan
 from strategies.topology import Topology
 
 PAGE = (Path(__file__).parents[2] / "docs" / "strategies.md").read_text()

@@ -21,7 +21,7 @@ from tiny_steps import (
 
 from strategies.capture.capture import capture
 from strategies.errors import CaptureError
-from strategies.planning.registry import make_plan
+from strategies.registry import make_plan
 from strategies.summary import summarise
 from strategies.topology import Topology
 

@@ -10,7 +10,7 @@ from tiny_steps import SPEC, assert_equivalent, cross_entropy, fresh, hidden, mo
 
 from strategies.capture.capture import capture
 from strategies.errors import CaptureError, UnsupportedError
-from strategies.planning.registry import make_plan
+from strategies.registry import make_plan
 from strategies.summary import summarise
 from strategies.topology import Topology
 

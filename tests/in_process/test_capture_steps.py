@@ -26,7 +26,7 @@ from harness.worker.session.capture_store import InitialValues, save
 from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.capture.capture import capture
 from strategies.errors import CaptureError
-from strategies.planning.registry import make_plan
+from strategies.registry import make_plan
 from strategies.summary import summarise
 from strategies.topology import Topology
 

@@ -9,7 +9,7 @@ from harness.worker.jobs.afterwards.codec_time import N_TIMED, N_WARM, codec_sec
 from harness.worker.process.job import JobState
 from strategies.plan.compressors import BY_NAME
 from strategies.plan.schema import StepSummary, VariableSummary
-from strategies.planning.registry import make_plan
+from strategies.registry import make_plan
 from strategies.topology import Topology
 
 

@@ -16,7 +16,7 @@ from harness.worker.jobs.capture import capture
 from harness.worker.jobs.check import reference
 from harness.worker.jobs.verify import verify
 from harness.worker.process.job import JobState
-from strategies.planning.registry import make_plan
+from strategies.registry import make_plan
 from strategies.topology import Topology
 
 FILE = """

@@ -19,7 +19,7 @@ from strategies.ir.text.parser import from_text
 from strategies.ir.text.writer import to_text
 from strategies.passes.pass_order import passes_of
 from strategies.plan.schema import Plan
-from strategies.planning.registry import make_plan
+from strategies.registry import make_plan
 from strategies.topology import Topology
 
 

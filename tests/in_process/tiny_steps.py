@@ -12,7 +12,7 @@ import tensorflow as tf
 from harness.worker.session.capture_store import InitialValues, in_float64, save
 from harness.worker.verify.check import check
 from strategies.capture.capture import Captured
-from strategies.planning.registry import make_plan
+from strategies.registry import make_plan
 from strategies.summary import summarise
 from strategies.tf_bridge.float64_step import step_in_float64
 from strategies.topology import Topology

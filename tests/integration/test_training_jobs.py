@@ -22,9 +22,9 @@ from harness.provision.servers import join_ring, serving_processes
 from harness.run.case.collected import variable_bytes
 from harness.worker.jobs import rendezvous
 from harness.worker.jobs import training as jobs
+from strategies.plan.payload import n_waiting
 from strategies.plan.schema import Plan
-from strategies.plan.waits import n_waiting
-from strategies.planning.registry import STRATEGIES, make_plan
+from strategies.registry import STRATEGIES, make_plan
 from strategies.topology import Topology
 
 pytestmark = [pytest.mark.ray, pytest.mark.tensorflow]

@@ -40,7 +40,7 @@ def listing(
 
 
 def _strategies() -> Sequence[Mapping[str, object]]:
-    from strategies.planning import registry
+    from strategies import registry
 
     return registry.describe()
 

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from harness.study.answers import Planned
     from strategies.plan.schema import Partition, PlanNode
     from strategies.slices.slice_cost import SliceCost
-    from strategies.slices.torus import Torus
-    from strategies.slices.tpu_slice import TpuSlice
+    from strategies.slices.tpu_slice import Torus, TpuSlice
 
 SliceOption = Annotated[
     str | None,

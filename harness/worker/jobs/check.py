@@ -81,7 +81,7 @@ def bounds(
     """
     from harness.worker.jobs.step_failures import naming_users_line
     from harness.worker.verify.check import check_bounds
-    from strategies.planning.plan import topology_of
+    from strategies.planner import topology_of
 
     compute_exactly(plan.device)
     step, initial, batches = captured_step(capture_folder, batch_folder, n_steps, float64=float64)

@@ -257,7 +257,7 @@ def _gpu_of_batches(
 ) -> tuple[str | None, tuple[str, ...]]:
     """The first GPU that staged batches lie on; None, with a note on why, where they are fed."""
     from harness.worker.session.device_batches import too_large
-    from strategies.planning.plan import topology_of
+    from strategies.planner import topology_of
 
     if plan.device != "gpu" or batches is None:
         return None, ()

@@ -68,7 +68,7 @@ def transform(
     from strategies.ir.text.writer import to_text
     from strategies.passes.pass_order import passes_of
     from strategies.passes.run import run_passes
-    from strategies.planning.plan import topology_of
+    from strategies.planner import topology_of
 
     step = load_step(Path(capture_folder))
     with refusals_as(strategy_error):

@@ -41,7 +41,7 @@ def verify(
     from harness.worker.verify.bisect import first_divergence
     from harness.worker.verify.check import check, check_bounds, make_reference
     from harness.worker.verify.whole_batch import separability_of
-    from strategies.planning.plan import topology_of
+    from strategies.planner import topology_of
 
     compute_exactly(plan.device)
     with refusals_as(dtype_error):

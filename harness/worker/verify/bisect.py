@@ -27,7 +27,7 @@ from strategies.passes.replicate.rewire import captured_name
 from strategies.passes.replicate.step_copies import replica_prefix
 from strategies.passes.run import run_passes
 from strategies.plan.schema import Plan
-from strategies.planning.plan import topology_of
+from strategies.planner import topology_of
 from strategies.tf_bridge.program import build_program
 from strategies.topology import Topology
 

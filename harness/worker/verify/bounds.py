@@ -34,7 +34,7 @@ from strategies.numerics.compressors.codec import Codec
 from strategies.numerics.compressors.feedback import RESIDUAL, Feedback
 from strategies.numerics.compressors.table import codec_of
 from strategies.plan.schema import Plan, PlanNode
-from strategies.planning.plan import topology_of
+from strategies.planner import topology_of
 from strategies.topology import Shard, Topology
 
 

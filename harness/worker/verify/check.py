@@ -24,7 +24,7 @@ from strategies.compile import Compiled, compile_tasks
 from strategies.ir.sizes import element_bytes, n_elements
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan.schema import HELD_TO_THE_REFERENCE, Plan
-from strategies.planning.plan import topology_of
+from strategies.planner import topology_of
 from strategies.program import Program
 from strategies.tf_bridge.computed_types import computed_types
 from strategies.topology import Topology

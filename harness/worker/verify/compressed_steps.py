@@ -14,7 +14,7 @@ from strategies.ir.train_graph import TrainGraph
 from strategies.ir.variable import Part
 from strategies.numerics.compressors.feedback import RESIDUAL
 from strategies.plan.schema import Plan
-from strategies.planning.plan import topology_of
+from strategies.planner import topology_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

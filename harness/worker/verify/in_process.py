@@ -19,7 +19,7 @@ from harness.worker.verify.servers import HOST, POOL, in_own_group
 from strategies.compile import compile_tasks
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan.schema import Plan
-from strategies.planning.plan import topology_of
+from strategies.planner import topology_of
 from strategies.program import Program
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from strategies.numerics.compressors.codec import (
     from_words,
     to_words,
 )
-from strategies.plan.compressed_payload import n_directions
+from strategies.plan.compressors import n_directions
 
 FACTOR = "factor"
 

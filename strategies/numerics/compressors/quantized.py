@@ -16,7 +16,7 @@ from strategies.numerics.compressors.codec import (
     to_words,
     words_per_value,
 )
-from strategies.plan.compressed_payload import QSGD_BLOCK
+from strategies.plan.compressors import QSGD_BLOCK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

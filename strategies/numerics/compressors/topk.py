@@ -15,7 +15,7 @@ from strategies.numerics.compressors.codec import (
     to_words,
     words_per_value,
 )
-from strategies.plan.compressed_payload import n_kept
+from strategies.plan.compressors import n_kept
 
 _BLOCKS_PER_KEPT = 4
 _LEAST_BLOCK = 4

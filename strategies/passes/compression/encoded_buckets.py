@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from strategies.ir.boundary import Boundary
 from strategies.passes.collectives.buckets import Collective, collectives, static_dims
-from strategies.plan.compressed_payload import payload_bytes
+from strategies.plan.compressors import payload_bytes
 from strategies.plan.schema import Compression
 
 

@@ -15,7 +15,7 @@ from strategies.passes.compression.compressed_gradients import Additions
 from strategies.passes.compression.compressor_state import Memory
 from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.replicate.rewire import captured_name
-from strategies.plan.compressed_payload import WORD_BYTES, payload_bytes
+from strategies.plan.compressors import WORD_BYTES, payload_bytes
 from strategies.plan.schema import Compression
 from strategies.tf_bridge.snippet import Snippet
 from strategies.topology import Replica, Topology

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import DType, Node, Shape, tensor
 from strategies.numerics.combine import cast_ids, later_numbers, merge_ascending, number_rows, numbered_ids
-from strategies.plan.wire_types import accumulated_type
+from strategies.plan.payload import accumulated_type
 from strategies.tf_bridge.constants import constant
 from strategies.tf_bridge.snippet import TensorSpec, trace
 

@@ -15,7 +15,7 @@ from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.replicate.rewire import sync_prefix
 from strategies.plan.aggregation import Aggregation
 from strategies.plan.faults import Fault
-from strategies.plan.wire_types import vector_type
+from strategies.plan.payload import vector_type
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Topology

@@ -17,7 +17,7 @@ from tensorflow.python.eager import context as eager
 
 from strategies.errors import UnsupportedError
 from strategies.ir.variable import Variable
-from strategies.replica_program import ReplicaProgram, Segment
+from strategies.program import ReplicaProgram, Segment
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.topology import Replica
 

@@ -32,7 +32,7 @@ from harness.tuning.tuned import Outcome, Tried, Tuned
 from harness.worker.jobs.transform import Transformation
 from reports.pages.terminal import TerminalTable
 from strategies.passes.run import PassTiming
-from strategies.plan.collective_bytes import CollectiveBytes
+from strategies.plan.payload import CollectiveBytes
 from strategies.plan.schema import Partition, Plan, PlanNode, StatisticSummary
 from strategies.slices.slice_cost import SliceCost
 

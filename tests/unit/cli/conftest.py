@@ -8,9 +8,9 @@ import pytest
 from called import Pipeline
 
 import harness
-from strategies import planning
+import strategies
 from strategies.errors import StrategyError
-from strategies.planning.registry import KNOBS, STRATEGIES
+from strategies.registry import KNOBS, STRATEGIES
 
 _STRATEGIES = ("single", "none", "ps", "all-reduce", "tf-multi-worker-mirrored")
 
@@ -22,7 +22,7 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> Pipeline:
             raise StrategyError(f"strategy {name!r} is not known; known: {', '.join(_STRATEGIES)}")
         return SimpleNamespace(name=name), params
 
-    registry = ModuleType("strategies.planning.registry")
+    registry = ModuleType("strategies.registry")
     registry.resolve = resolve  # type: ignore[attr-defined]
     # What is imported meanwhile, and stays, must find the real ones.
     registry.STRATEGIES, registry.KNOBS = STRATEGIES, KNOBS  # type: ignore[attr-defined]
@@ -36,7 +36,7 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> Pipeline:
         for name in _STRATEGIES
     ]
     fake = Pipeline()
-    for package, name, module in ((planning, "registry", registry), (harness, "pipeline", fake)):
+    for package, name, module in ((strategies, "registry", registry), (harness, "pipeline", fake)):
         monkeypatch.setitem(sys.modules, f"{package.__name__}.{name}", module)
         monkeypatch.setattr(package, name, module, raising=False)
     return fake

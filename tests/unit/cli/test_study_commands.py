@@ -11,7 +11,7 @@ from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.requests import Target, VerifyRequest
 from harness.study.answers import Verified
 from harness.study.target import shape_of
-from strategies.plan.collective_bytes import CollectiveBytes
+from strategies.plan.payload import CollectiveBytes
 from strategies.plan.schema import StrategyClass
 
 NAMES = [f"v{index}" for index in range(9)]

@@ -4,10 +4,9 @@ import pytest
 from planning import slot, state, step_of, trainable
 
 from strategies.errors import StrategyError
-from strategies.plan.compressed_payload import n_kept, payload_bytes
-from strategies.plan.compressors import BY_NAME, PARAMS, describe
+from strategies.plan.compressors import BY_NAME, PARAMS, describe, n_kept, payload_bytes
 from strategies.plan.schema import Compression, Plan
-from strategies.planning.registry import make_plan, resolve
+from strategies.registry import make_plan, resolve
 from strategies.topology import Topology
 
 TAKERS = ("ps", "ps-load-balancing", "all-reduce")

@@ -3,7 +3,7 @@
 import pytest
 from planning import slot, step_of, trainable
 
-from strategies.planning.registry import make_plan
+from strategies.registry import make_plan
 from strategies.topology import Topology
 
 # 10 floats, so that four replicas have parts of 3, 12 bytes.

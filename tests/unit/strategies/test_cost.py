@@ -4,7 +4,7 @@ import pytest
 from planning import slot, state, step_of, trainable
 
 from strategies.errors import StrategyError
-from strategies.planning.registry import make_plan, resolve
+from strategies.registry import make_plan, resolve
 from strategies.topology import Topology
 
 S = 4 * 1000

@@ -5,7 +5,7 @@ from dataclasses import fields
 import pytest
 
 from strategies.plan.execution import PARAMETERS, Execution
-from strategies.planning.registry import STRATEGIES
+from strategies.registry import STRATEGIES
 
 
 def test_what_is_not_asked_for_goes_as_usual() -> None:

@@ -11,11 +11,11 @@ from planning import slot, state, step_of, trainable
 
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.plan import compressors
+from strategies.plan.node_rules import check_nodes
 from strategies.plan.schema import Plan
-from strategies.planning.edited import EditedPlan, read_plan
-from strategies.planning.node_rules import check_nodes
-from strategies.planning.registry import STRATEGIES, make_plan
+from strategies.registry import STRATEGIES, make_plan
 from strategies.topology import Topology
+from strategies.users_plans import EditedPlan, read_plan
 
 TWO = Topology(replicas_per_task=(1, 1), batch_size=8)
 STEP = step_of(

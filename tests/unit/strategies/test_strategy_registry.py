@@ -6,7 +6,7 @@ from planning import slot, state, step_of, trainable
 
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.plan.schema import Plan, StatisticSummary
-from strategies.planning.registry import STRATEGIES, describe, make_plan, resolve
+from strategies.registry import STRATEGIES, describe, make_plan, resolve
 from strategies.topology import Topology
 
 STEP = step_of(trainable("a", 3), slot("a/m", "a", 3), state("mean", 2))
@@ -218,7 +218,7 @@ def test_a_layer_whose_statistics_cannot_be_those_of_the_whole_batch():
 
 def test_planning_needs_no_tensorflow():
     program = (
-        "import sys, strategies.planning.registry, strategies.plan.payload, strategies.topology\n"
+        "import sys, strategies.registry, strategies.plan.payload, strategies.topology\n"
         "import harness.equivalence.yardstick\n"
         "sys.exit(any(m in sys.modules for m in ('tensorflow', 'keras', 'ray')))"
     )

@@ -4,12 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from strategies.builders import local
 from strategies.errors import StrategyError
-from strategies.plan.strategy import Param, Strategy
-from strategies.planning.plan import check_param, settled
-from strategies.planning.registry import STRATEGIES, resolve
-from strategies.planning.tunable import MOST_COMBINATIONS, alternatives
+from strategies.plan.strategy import Param, Strategy, independent
+from strategies.planner import check_param, settled
+from strategies.registry import MOST_COMBINATIONS, STRATEGIES, alternatives, resolve
 
 SIZE = Param(name="size", type=int, default=8, tunable=(2, 8, 32))
 EAGER = Param(name="eager", type=bool, default=False, tunable=(False, True))
@@ -17,7 +15,7 @@ OTHER = Param(name="rate", type=float, default=0.5)
 
 
 def strategy(*params: Param) -> Strategy:
-    return Strategy(name="mine", summary="s", strategy_class="exact", layout=local.independent, params=params)
+    return Strategy(name="mine", summary="s", strategy_class="exact", layout=independent, params=params)
 
 
 def test_every_combination_of_what_is_declared_and_not_given():

@@ -48,8 +48,8 @@ def _encoded_and_decoded(node: PlanNode, plan: Plan) -> object:
     from strategies.ir.initial_value import Fresh
     from strategies.numerics.compressed_sums import decode_sum_of
     from strategies.numerics.compressors.table import codec_of
-    from strategies.plan.compressed_payload import is_added_up
-    from strategies.planning.plan import topology_of
+    from strategies.plan.compressors import is_added_up
+    from strategies.planner import topology_of
 
     assert node.compressor is not None
     topology = topology_of(plan)

@@ -21,7 +21,7 @@ from harness.worker.session.variable_parts import Held
 from strategies.errors import UnsupportedError
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan.schema import Plan
-from strategies.planning.plan import topology_of
+from strategies.planner import topology_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from harness.worker.jobs.distributed.variable_copies import DistributedCopies
     from harness.worker.session.capture_store import InitialValues
     from harness.worker.session.variable_memory import Holdings
-    from strategies.replica_program import ReplicaProgram
+    from strategies.program import ReplicaProgram
     from strategies.tf_bridge.tpu.compiled_replicas import CompiledReplicas
 
 _WHO_COMPILES = (

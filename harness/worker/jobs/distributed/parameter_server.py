@@ -22,11 +22,11 @@ from harness.worker.jobs.training import Batch, Opened, Training
 from harness.worker.process.job import JobState
 from harness.worker.session.timed_loop import StepTimes, no_garbage_collection
 from harness.worker.session.variable_parts import Held
-from strategies.builders.baselines import servers_of
+from strategies.builders.tensorflow_strategies import servers_of
 from strategies.ir.replicas.seeds import require_seeds_of_variables
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan.schema import Plan
-from strategies.planning.plan import topology_of
+from strategies.planner import topology_of
 
 if TYPE_CHECKING:
     import tensorflow as tf

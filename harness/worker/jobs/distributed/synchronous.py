@@ -21,7 +21,7 @@ from harness.worker.session.variable_parts import Held
 from strategies.ir.replicas.seeds import require_seeds_of_variables
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan.schema import Plan
-from strategies.planning.plan import topology_of
+from strategies.planner import topology_of
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -23,7 +23,7 @@ from strategies.passes.tpu.replicated.replicated_computation import (
     in_program,
 )
 from strategies.passes.tpu.replicated.replicated_nodes import DONE, METADATA, SUM, input_of
-from strategies.replica_program import ReplicaProgram, Segment
+from strategies.program import ReplicaProgram, Segment
 from strategies.tf_bridge.graphdef import serialize_graph
 from strategies.tf_bridge.op_types import op_definition
 

@@ -17,8 +17,7 @@ from harness.provision.cluster.capacity import actor_options
 from harness.provision.cluster.tpu_placement import whole_slices
 from harness.provision.cluster.tpu_slices import facts_of
 from harness.provision.failures import ProvisionError
-from strategies.slices.generations import GENERATIONS, Accelerator
-from strategies.slices.tpu_slice import parse_slice
+from strategies.slices.tpu_slice import GENERATIONS, Accelerator, parse_slice
 
 
 def shape(workers: int, accelerator: Accelerator = "v4", topology: str = "2x2x2") -> ClusterShape:

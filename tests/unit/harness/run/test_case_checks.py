@@ -20,7 +20,7 @@ from harness.run.case.check import CHECK_STEPS
 from harness.run.case_checks import CaseChecks
 from harness.worker.jobs.capture import CapturedWorkload
 from strategies.plan.schema import Plan, StepSummary
-from strategies.planning.registry import make_plan
+from strategies.registry import make_plan
 from strategies.topology import Topology
 
 HIDDEN = Equivalence(

@@ -4,7 +4,7 @@ from harness.errors import UsageError
 from harness.study.last_batch import require_last_batch
 from harness.worker.jobs.capture import CapturedWorkload
 from strategies.plan.schema import StepSummary, VariableSummary
-from strategies.planning.registry import make_plan
+from strategies.registry import make_plan
 from strategies.topology import Topology
 
 WEIGHT = VariableSummary(

@@ -10,7 +10,7 @@ from harness import pipeline
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.requests import PlanRequest, Target
 from strategies.plan.schema import StepSummary, VariableSummary
-from strategies.planning.registry import make_plan
+from strategies.registry import make_plan
 from strategies.slices.tpu_slice import parse_slice
 from strategies.topology import Topology
 

@@ -12,7 +12,7 @@ from harness.records.facts.outcome import Equivalence, Failure
 from harness.tuning.candidates import require_measured, tuner_of
 from harness.tuning.successive_halving import MOST_CONFIRMING
 from harness.tuning.tuned import Outcome, figures
-from strategies.planning.edited import read_plan
+from strategies.users_plans import read_plan
 
 KIB_256, MIB = "bucket_bytes=262144", "bucket_bytes=1048576"
 ALL = "all-reduce:transport=ring"

@@ -22,7 +22,7 @@ from strategies.capture.capture import capture
 from strategies.compile import compile_step
 from strategies.plan.faults import Fault
 from strategies.plan.schema import StepSummary
-from strategies.planning.registry import make_plan
+from strategies.registry import make_plan
 from strategies.summary import summarise
 from strategies.topology import Topology
 from workloads import TrainStep

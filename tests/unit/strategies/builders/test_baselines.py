@@ -4,7 +4,7 @@ import pytest
 from planning import slot, state, step_of, trainable
 
 from strategies.errors import StrategyError, UnsupportedError
-from strategies.planning.registry import STRATEGIES, make_plan, resolve
+from strategies.registry import STRATEGIES, make_plan, resolve
 from strategies.topology import Topology
 
 STEP = step_of(trainable("a", 3), slot("a/m", "a", 3), state("mean", 2), trainable("b", 5), trainable("c", 7))

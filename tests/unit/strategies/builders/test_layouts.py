@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 from planning import slot, state, step_of, trainable
 
 from strategies.builders.all_reduce import LARGE_ROWS_BYTES, bucketed
-from strategies.builders.local import independent
 from strategies.builders.parameter_server import load_balancing, one_server
 from strategies.errors import StrategyError, UnsupportedError
+from strategies.plan.node_rules import check_nodes
 from strategies.plan.payload import server_bytes, worker_bytes
-from strategies.planning.node_rules import check_nodes
-from strategies.planning.plan import topology_of
-from strategies.planning.registry import make_plan
+from strategies.plan.strategy import independent
+from strategies.planner import topology_of
+from strategies.registry import make_plan
 from strategies.topology import Topology
 
 THREE = Topology(replicas_per_task=(1, 1, 1), batch_size=6)

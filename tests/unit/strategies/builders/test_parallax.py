@@ -2,7 +2,7 @@ import pytest
 from planning import slot, state, step_of, trainable
 
 from strategies.errors import StrategyError
-from strategies.planning.registry import make_plan, resolve
+from strategies.registry import make_plan, resolve
 from strategies.topology import Topology
 
 TWO = Topology(replicas_per_task=(1, 2), batch_size=6)

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planning import slot, state, step_of, trainable
 
-from strategies.builders.partition_choices import near_equal, smallest_divisor, smallest_non_divisor
+from strategies.builders.partitioned import near_equal, smallest_divisor, smallest_non_divisor
 from strategies.errors import StrategyError
 from strategies.ir.ranges import part_name
 from strategies.plan.partitions import cuts_of, parts_of
 from strategies.plan.schema import Partition, Plan
-from strategies.planning.registry import make_plan
+from strategies.registry import make_plan
 from strategies.topology import Topology
 
 TWO = Topology(replicas_per_task=(1, 1), batch_size=8)

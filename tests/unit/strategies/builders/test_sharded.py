@@ -4,7 +4,7 @@ import pytest
 from planning import slot, state, step_of, trainable
 
 from strategies.plan.partitions import parts_of
-from strategies.planning.registry import make_plan
+from strategies.registry import make_plan
 from strategies.topology import Topology
 
 

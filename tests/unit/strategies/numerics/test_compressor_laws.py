@@ -21,8 +21,7 @@ from strategies.numerics.compressors.quantized import Quantized
 from strategies.numerics.compressors.signs import Signs
 from strategies.numerics.compressors.table import codec_of
 from strategies.numerics.compressors.topk import TopK
-from strategies.plan.compressed_payload import n_kept, payload_bytes
-from strategies.plan.compressors import BY_NAME
+from strategies.plan.compressors import BY_NAME, n_kept, payload_bytes
 from strategies.plan.schema import Compression
 
 FEW = settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])

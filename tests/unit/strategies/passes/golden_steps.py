@@ -13,7 +13,7 @@ from strategies.ir.train_graph import BatchInput, Loss, TrainGraph, UpdateRegion
 from strategies.ir.variable import Variable
 from strategies.passes.pass_order import passes_of
 from strategies.plan.schema import Plan
-from strategies.planning.plan import topology_of
+from strategies.planner import topology_of
 
 FLOAT, SCALAR = DType("float"), Shape(())
 

@@ -8,7 +8,7 @@ pytest.importorskip("tensorflow")
 from golden_steps import check_pass, tiny
 
 from strategies.passes.replicate.accumulate import Accumulate
-from strategies.planning.registry import make_plan
+from strategies.registry import make_plan
 from strategies.summary import summarise
 from strategies.topology import Topology
 

@@ -10,7 +10,7 @@ pytest.importorskip("tensorflow")
 from golden_steps import check_pass, tiny
 
 from strategies.ir.graph import Shape
-from strategies.planning.registry import make_plan
+from strategies.registry import make_plan
 from strategies.summary import summarise
 from strategies.topology import Topology
 

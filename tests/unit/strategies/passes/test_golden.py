@@ -10,8 +10,8 @@ from golden_texts import check_text
 
 from strategies.passes.pass_order import passes_of
 from strategies.plan.faults import fault_of
-from strategies.planning.plan import topology_of
-from strategies.planning.registry import make_plan
+from strategies.planner import topology_of
+from strategies.registry import make_plan
 from strategies.summary import summarise
 from strategies.topology import Topology
 

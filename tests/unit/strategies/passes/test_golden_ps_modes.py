@@ -8,8 +8,8 @@ pytest.importorskip("tensorflow")
 from golden_steps import check_pass, tiny
 
 from strategies.passes.pass_order import passes_of
-from strategies.planning.plan import topology_of
-from strategies.planning.registry import make_plan
+from strategies.planner import topology_of
+from strategies.registry import make_plan
 from strategies.summary import summarise
 from strategies.topology import Topology
 

@@ -10,7 +10,7 @@ pytest.importorskip("tensorflow")
 from golden_steps import check_pass
 from sparse_steps import table_step
 
-from strategies.planning.registry import make_plan
+from strategies.registry import make_plan
 from strategies.summary import summarise
 from strategies.topology import Topology
 

@@ -18,8 +18,8 @@ from strategies.ir.train_graph import TrainGraph, UpdateRegion
 from strategies.ir.variable import Variable
 from strategies.passes.pass_order import passes_of
 from strategies.passes.replicate.copy_scope import Owners
-from strategies.planning.plan import topology_of
-from strategies.planning.registry import make_plan
+from strategies.planner import topology_of
+from strategies.registry import make_plan
 from strategies.summary import summarise
 from strategies.topology import Topology
 

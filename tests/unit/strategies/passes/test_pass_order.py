@@ -9,7 +9,7 @@ from golden_steps import vector
 from golden_texts import check_text
 
 from strategies.passes.pass_order import CORE_PASSES, PASSES, passes_of
-from strategies.planning.registry import STRATEGIES, make_plan
+from strategies.registry import STRATEGIES, make_plan
 from strategies.summary import summarise
 from strategies.topology import Topology
 

@@ -13,8 +13,8 @@ from strategies.ir.graph import Shape
 from strategies.ir.text.parser import from_text
 from strategies.ir.train_graph import Statistic, TrainGraph
 from strategies.passes.pass_order import passes_of
-from strategies.planning.plan import topology_of
-from strategies.planning.registry import make_plan
+from strategies.planner import topology_of
+from strategies.registry import make_plan
 from strategies.summary import summarise
 from strategies.topology import Topology
 

@@ -4,7 +4,7 @@ import pytest
 from planning import slot, state, step_of, trainable
 
 from strategies.errors import StrategyError
-from strategies.planning.registry import make_plan
+from strategies.registry import make_plan
 from strategies.slices.slice_cost import slice_cost
 from strategies.slices.tpu_slice import parse_slice
 from strategies.topology import Topology

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from strategies.slices.generations import GENERATIONS
-from strategies.slices.torus import Torus
+from strategies.slices.tpu_slice import GENERATIONS, Torus
 
 B = 50e9
 S = 1e9

@@ -3,8 +3,7 @@
 import pytest
 
 from strategies.errors import StrategyError
-from strategies.slices.generations import GENERATIONS
-from strategies.slices.tpu_slice import parse_slice
+from strategies.slices.tpu_slice import GENERATIONS, parse_slice
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,47 @@
-"""Rows of sparse gradients with equal ids: whether a plan sums them before they travel and are applied."""
+"""Knobs of strategies whose updates wait for all workers: micro-batches, statistics of the whole batch."""
 
 from collections.abc import Sequence
 
-from strategies.builders.partition_choices import few
-from strategies.errors import StrategyError
+from strategies.errors import StrategyError, first_few
 from strategies.plan.execution import Execution
 from strategies.plan.schema import DENSE_SYNCHRONIZERS, PlanNode, SparseDuplicates, StepSummary
 from strategies.plan.strategy import Param, Params, Strategy
 from strategies.topology import Topology
+
+ACCUMULATE = Param(name="accumulate", type=int, default=1, minimum=1)
+SYNC_BATCH_NORM = Param(name="sync_batch_norm", type=bool, default=False)
+KNOBS = (ACCUMULATE, SYNC_BATCH_NORM)
+
+
+def check_waiting(params: Params, got: str) -> None:
+    """Refuse these knobs where an update does not wait for all workers.
+
+    Args:
+        got: the knob that says so.
+    Raises:
+        StrategyError: for the first that is asked for.
+    """
+    steps = Execution.of(params)
+    k = steps.micro_batches
+    asked = {f"{ACCUMULATE.name}={k}": k > 1, f"{SYNC_BATCH_NORM.name}=true": steps.global_statistics}
+    knob = next((knob for knob, given in asked.items() if given), None)
+    if knob is not None:
+        raise StrategyError(f"{knob} needs updates that wait for all workers, got {got}; drop one of them")
+
+
+def check_apart(params: Params) -> None:
+    """Refuse both knobs at once: micro-batches take turns, and none would have the others' statistics.
+
+    Raises:
+        StrategyError: both are asked for.
+    """
+    steps = Execution.of(params)
+    if steps.micro_batches > 1 and steps.global_statistics:
+        raise StrategyError(
+            f"{SYNC_BATCH_NORM.name}=true needs all examples at once, got {ACCUMULATE.name}="
+            f"{steps.micro_batches}; drop one of them"
+        )
+
 
 MERGE_ROWS = Param(name="merge_rows", type=bool, default=False)
 ALWAYS_MERGED = Param(name=MERGE_ROWS.name, type=bool, default=True)
@@ -59,7 +93,7 @@ def merging_notes(nodes: Sequence[PlanNode], step: StepSummary) -> list[str]:
         return []
     note = (
         "merge_rows: rows of sparse gradients with equal ids are summed before the update, and the reference "
-        f"does the same; an optimizer that squares or clips rows takes another step: {few(merged)}"
+        f"does the same; an optimizer that squares or clips rows takes another step: {first_few(merged)}"
     )
     return [note]
 

@@ -1,22 +1,84 @@
 """From a strategy and what was asked of it to the plan of a step."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from strategies.builders import all_reduce, local, partition_choices, robust, tpu
-from strategies.builders.equal_rows import merging_notes, with_sparse_duplicates
-from strategies.builders.waiting import check_apart
-from strategies.errors import StrategyError, UnsupportedError, suggestion
+from strategies.builders import all_reduce, partitioned, robust, tpu
+from strategies.builders.knobs import (
+    ACCUMULATE,
+    SYNC_BATCH_NORM,
+    check_apart,
+    merging_notes,
+    with_sparse_duplicates,
+)
+from strategies.errors import StrategyError, UnsupportedError, first_few, suggestion
 from strategies.plan import compressors
 from strategies.plan.aggregation import Aggregation
-from strategies.plan.compressed_payload import compressed
+from strategies.plan.compressors import compressed
 from strategies.plan.execution import Execution, asked_of
-from strategies.plan.payload import payload_of, server_bytes, worker_bytes
-from strategies.plan.schema import BY_RULE, Plan, PlanNode, StepSummary
-from strategies.plan.strategy import Param, Params, ParamValue, Strategy
-from strategies.plan.wire_types import WireTypes, vector_type
-from strategies.planning.joint_statistics import joint_statistics
+from strategies.plan.payload import WireTypes, payload_of, server_bytes, vector_type, worker_bytes
+from strategies.plan.schema import BY_RULE, Plan, PlanNode, StatisticSummary, StepSummary
+from strategies.plan.strategy import Param, Params, ParamValue, Strategy, independent
 from strategies.topology import Topology
+
+_ASKED = "BatchNormalization(synchronized=True)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JointStatistics:
+    """The layers, in the order in which they are called, and what a plan should say of them."""
+
+    layers: tuple[StatisticSummary, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def joint_statistics(strategy: Strategy, step: StepSummary, topology: Topology) -> JointStatistics:
+    """The statistics that replicas take together.
+
+    Raises:
+        UnsupportedError: they are asked for, and cannot be those of the whole batch.
+    """
+    if topology.n_replicas == 1:
+        return JointStatistics()
+    if topology.global_statistics:
+        return _of_every_layer(strategy, step)
+    if not step.synchronized:
+        return JointStatistics()
+    if strategy.strategy_class not in ("exact", "bounded"):
+        return JointStatistics(notes=(_taken_apart(step.synchronized),))
+    first = step.synchronized[0]
+    if topology.micro_batches > 1:
+        raise UnsupportedError(
+            f"strategy {strategy.name!r}: layer {first!r}: {_ASKED} needs all examples at once, got "
+            f"{ACCUMULATE.name}={topology.micro_batches}; drop {ACCUMULATE.name}, or synchronized=True"
+        )
+    for layer in step.synchronized:
+        if layer in step.own_statistics:
+            raise UnsupportedError(
+                f"strategy {strategy.name!r}: layer {layer!r} has synchronized=True and "
+                f"{step.own_statistics[layer]}, or drop synchronized=True"
+            )
+    return JointStatistics(layers=tuple(s for s in step.statistics if s.layer in step.synchronized))
+
+
+def _of_every_layer(strategy: Strategy, step: StepSummary) -> JointStatistics:
+    for layer, reason in step.own_statistics.items():
+        raise UnsupportedError(
+            f"strategy {strategy.name!r}: {SYNC_BATCH_NORM.name}=true: layer {layer!r} {reason}, or drop "
+            f"{SYNC_BATCH_NORM.name}"
+        )
+    if step.statistics:
+        return JointStatistics(layers=step.statistics)
+    note = f"{SYNC_BATCH_NORM.name}: no layer normalises by its batch, nothing to synchronise"
+    return JointStatistics(notes=(note,))
+
+
+def _taken_apart(layers: Sequence[str]) -> str:
+    return (
+        f"{_ASKED} takes the statistics of each replica's own examples where, as here, replicas step without "
+        f"waiting for each other: {first_few(layers)}"
+    )
+
 
 _COMPLEX = frozenset({"complex64", "complex128"})
 Settled = tuple[Strategy, dict[str, ParamValue]]
@@ -70,7 +132,7 @@ def plan_of(strategy: Strategy, values: Params, step: StepSummary, topology: Top
         reason = strategy.refuses(topology, values)
     if reason is not None:
         raise UnsupportedError(f"strategy {strategy.name!r}: {reason}")
-    layout = local.independent if topology.n_replicas == 1 else strategy.layout
+    layout = independent if topology.n_replicas == 1 else strategy.layout
     compression, _ = compressors.choose(strategy.name, values)
     laid_out = layout(step, topology, values)
     nodes = compressed(laid_out, step, compression, topology)
@@ -85,9 +147,9 @@ def plan_of(strategy: Strategy, values: Params, step: StepSummary, topology: Top
     if topology.n_replicas > 1 and strategy.notes is not None:
         notes += strategy.notes(step, nodes, topology, values)
     notes += all_reduce.notes_on_sharing(nodes, topology, values)
-    if topology.n_replicas > 1 and not partition_choices.CUTTING.isdisjoint(p.name for p in strategy.params):
+    if topology.n_replicas > 1 and not partitioned.CUTTING.isdisjoint(p.name for p in strategy.params):
         is_cut = strategy.parts is None or any(node.partition for node in nodes)
-        notes += partition_choices.kept_whole(step, nodes) if is_cut else []
+        notes += partitioned.kept_whole(step, nodes) if is_cut else []
     return assembled(strategy, values, nodes, step, topology, notes)
 
 
@@ -189,7 +251,7 @@ def _warnings(
     parts, whole = strategy.parts, strategy.whole
     if topology.n_replicas == 1 or parts is None or whole is None or any(n.partition for n in nodes):
         return ()
-    return (partition_choices.nothing_cut(parts(step, topology, values), whole),)
+    return (partitioned.nothing_cut(parts(step, topology, values), whole),)
 
 
 def topology_of(plan: Plan) -> Topology:

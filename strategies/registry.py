@@ -1,27 +1,26 @@
 """All strategies by name."""
 
+import itertools
+import math
 from dataclasses import replace
 from typing import Any
 
 from strategies.builders import (
     all_reduce,
-    baselines,
-    local,
-    local_sgd,
     parallax,
     parameter_server,
-    partition_choices,
     partitioned,
     robust,
     sharded,
+    tensorflow_strategies,
     tpu,
 )
-from strategies.builders.equal_rows import MERGE_ROWS
+from strategies.builders.knobs import MERGE_ROWS
 from strategies.errors import StrategyError, suggestion
 from strategies.plan import compressors
 from strategies.plan.schema import Plan, StepSummary
-from strategies.plan.strategy import Param, Params, Strategy
-from strategies.planning.plan import Settled, plan_of, settled
+from strategies.plan.strategy import Param, Params, Strategy, independent
+from strategies.planner import Settled, plan_of, settled
 from strategies.topology import Topology
 
 _DESCRIBED = (
@@ -29,14 +28,14 @@ _DESCRIBED = (
         name="single",
         summary="the captured step on one device",
         strategy_class="exact",
-        layout=local.independent,
+        layout=independent,
         single=True,
     ),
     Strategy(
         name="none",
         summary="every replica trains by itself: the speed without communication, a control",
         strategy_class="control",
-        layout=local.independent,
+        layout=independent,
     ),
     Strategy(
         name="ps",
@@ -74,37 +73,37 @@ _DESCRIBED = (
         name="local-sgd",
         summary="replicas update by themselves; every few steps their variables become their average",
         strategy_class="statistical",
-        layout=local_sgd.averaged,
-        params=(local_sgd.PERIOD, *all_reduce.BUCKETS),
+        layout=all_reduce.averaged,
+        params=(all_reduce.PERIOD, *all_reduce.BUCKETS),
     ),
     Strategy(
         name="partitioned-ps",
         summary="parameter servers; variables in equal parts, as few as divide their rows",
         strategy_class="exact",
-        layout=partitioned.on_servers(partition_choices.by_smallest_divisor),
-        parts=partition_choices.by_smallest_divisor,
+        layout=partitioned.on_servers(partitioned.by_smallest_divisor),
+        parts=partitioned.by_smallest_divisor,
         whole="ps-load-balancing",
-        params=(partition_choices.MAX_SHARDS, *parameter_server.PARAMS, *compressors.PARAMS),
+        params=(partitioned.MAX_SHARDS, *parameter_server.PARAMS, *compressors.PARAMS),
         settle=parameter_server.settle,
     ),
     Strategy(
         name="uneven-partitioned-ps",
         summary="parameter servers; variables in unequal parts, as few as do not divide their rows",
         strategy_class="exact",
-        layout=partitioned.on_servers(partition_choices.by_smallest_non_divisor),
-        parts=partition_choices.by_smallest_non_divisor,
+        layout=partitioned.on_servers(partitioned.by_smallest_non_divisor),
+        parts=partitioned.by_smallest_non_divisor,
         whole="ps-load-balancing",
-        params=(partition_choices.MAX_SHARDS, *parameter_server.PARAMS, *compressors.PARAMS),
+        params=(partitioned.MAX_SHARDS, *parameter_server.PARAMS, *compressors.PARAMS),
         settle=parameter_server.settle,
     ),
     Strategy(
         name="sharded-ps",
         summary="parameter servers; every large variable over all of them",
         strategy_class="exact",
-        layout=partitioned.on_servers(partition_choices.by_servers, apart=True),
-        parts=partition_choices.by_servers,
+        layout=partitioned.on_servers(partitioned.by_servers, apart=True),
+        parts=partitioned.by_servers,
         whole="ps-load-balancing",
-        params=(partition_choices.MIN_BYTES, *parameter_server.PARAMS, *compressors.PARAMS),
+        params=(partitioned.MIN_BYTES, *parameter_server.PARAMS, *compressors.PARAMS),
         settle=parameter_server.settle,
     ),
     Strategy(
@@ -119,22 +118,22 @@ _DESCRIBED = (
         name="partitioned-all-reduce",
         summary="collectives, one for each part of a variable; every replica owns all parts",
         strategy_class="exact",
-        layout=partitioned.by_collectives(partition_choices.by_smallest_divisor),
-        parts=partition_choices.by_smallest_divisor,
+        layout=partitioned.by_collectives(partitioned.by_smallest_divisor),
+        parts=partitioned.by_smallest_divisor,
         whole="all-reduce",
-        params=(partition_choices.MAX_SHARDS, *all_reduce.PARAMS, *compressors.PARAMS),
+        params=(partitioned.MAX_SHARDS, *all_reduce.PARAMS, *compressors.PARAMS),
         refuses=all_reduce.refuse_transport,
     ),
     Strategy(
         name="random-axis-partitioned-all-reduce",
         summary="collectives, one for each part of a variable along an axis drawn by seed",
         strategy_class="exact",
-        layout=partitioned.by_collectives(partition_choices.along_random_axis),
-        parts=partition_choices.along_random_axis,
+        layout=partitioned.by_collectives(partitioned.along_random_axis),
+        parts=partitioned.along_random_axis,
         whole="all-reduce",
         params=(
-            partition_choices.MAX_SHARDS,
-            partition_choices.SEED,
+            partitioned.MAX_SHARDS,
+            partitioned.SEED,
             *all_reduce.PARAMS,
             *compressors.PARAMS,
         ),
@@ -191,7 +190,7 @@ _DESCRIBED = (
         name="tf-one-device",
         summary="TensorFlow's OneDeviceStrategy: its own single-device step",
         strategy_class="exact",
-        layout=local.independent,
+        layout=independent,
         single=True,
         runner="baseline",
     ),
@@ -199,7 +198,7 @@ _DESCRIBED = (
         name="tf-mirrored",
         summary="TensorFlow's MirroredStrategy: collectives between the replicas of one worker",
         strategy_class="exact",
-        layout=baselines.mirrored,
+        layout=tensorflow_strategies.mirrored,
         params=(
             Param(
                 name="cross_device_ops",
@@ -209,45 +208,45 @@ _DESCRIBED = (
             ),
         ),
         runner="baseline",
-        refuses=baselines.refuse_more_workers,
+        refuses=tensorflow_strategies.refuse_more_workers,
     ),
     Strategy(
         name="tf-central-storage",
         summary="TensorFlow's CentralStorageStrategy: replicas of one worker, and variables in one place",
         strategy_class="exact",
-        layout=baselines.central,
+        layout=tensorflow_strategies.central,
         runner="baseline",
-        refuses=baselines.refuse_more_workers,
+        refuses=tensorflow_strategies.refuse_more_workers,
     ),
     Strategy(
         name="tf-multi-worker-mirrored",
         summary="TensorFlow's MultiWorkerMirroredStrategy: collectives between workers",
         strategy_class="exact",
-        layout=baselines.mirrored,
+        layout=tensorflow_strategies.mirrored,
         params=(
             Param(name="communication", type=str, default="auto", choices=("auto", "ring", "nccl")),
             Param(name="bytes_per_pack", type=int, default=0, minimum=0),
         ),
         runner="baseline",
-        refuses=baselines.refuse_more_replicas,
+        refuses=tensorflow_strategies.refuse_more_replicas,
     ),
     Strategy(
         name="tf-parameter-server",
         summary="TensorFlow's ParameterServerStrategy: a coordinator hands out steps, no update waits",
         strategy_class="statistical",
-        layout=baselines.round_robin,
-        params=(baselines.SERVERS,),
+        layout=tensorflow_strategies.round_robin,
+        params=(tensorflow_strategies.SERVERS,),
         runner="coordinator",
-        refuses=baselines.refuse_uneven_work,
+        refuses=tensorflow_strategies.refuse_uneven_work,
     ),
     Strategy(
         name="tf-tpu",
         summary="TensorFlow's TPUStrategy: sums between the TPU devices of one host",
         strategy_class="exact",
-        layout=baselines.summed_on_tpus,
+        layout=tensorflow_strategies.summed_on_tpus,
         params=(tpu.MATMUL,),
         runner="baseline",
-        refuses=baselines.refuse_more_hosts,
+        refuses=tensorflow_strategies.refuse_more_hosts,
         devices=("tpu",),
     ),
 )
@@ -309,3 +308,42 @@ def make_plan(name: str, params: Params | None, step: StepSummary, topology: Top
         UnsupportedError: the strategy cannot run on this topology.
     """
     return plan_of(*resolve(name, params), step, topology)
+
+
+MOST_COMBINATIONS = 1_000
+"""Each is planned before any is measured."""
+
+
+def alternatives(strategy: Strategy, given: Params) -> tuple[Params, ...]:
+    """Other parameters that compute the same, each with those that were given.
+
+    Args:
+        strategy: in the class that it has with these.
+        given: snake_case.
+    Returns:
+        Parameters to be given in their place; none that contradict each other, or change the class.
+    Raises:
+        StrategyError: they are too many.
+    """
+    params = [p for p in strategy.params if p.tunable and p.name not in given]
+    choices = [tuple(dict.fromkeys((p.default, *p.tunable))) for p in params]
+    n_combinations = math.prod(map(len, choices))
+    if n_combinations > MOST_COMBINATIONS:
+        raise StrategyError(
+            f"strategy {strategy.name!r}: tunable values must combine to at most {MOST_COMBINATIONS}, got "
+            f"{n_combinations} of {', '.join(p.name for p in params)}; give some of these a value"
+        )
+    found = []
+    for values in itertools.product(*choices):
+        changes = {p.name: value for p, value in zip(params, values, strict=True) if value != p.default}
+        changed = {**given, **changes}
+        if changes and _computes_the_same(strategy, changed):
+            found.append(changed)
+    return tuple(found)
+
+
+def _computes_the_same(strategy: Strategy, params: Params) -> bool:
+    try:
+        return settled(strategy, params)[0].strategy_class == strategy.strategy_class
+    except StrategyError:
+        return False  # knobs of which only one can be given

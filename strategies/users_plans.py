@@ -1,0 +1,374 @@
+"""A plan that a person has edited: read from its JSON, and made one of a captured step again.
+
+What `stratbench plan --json` prints and what a run folder holds as `plan.json` are both read. Bytes, class,
+notes and `sparse_duplicates` in the file are passed over: they follow from the nodes and knobs. So are how it
+was tuned and what it costs on a TPU slice, which say nothing of nodes that were changed since.
+"""
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, get_args
+
+from pydantic import ValidationError
+
+from strategies.builders import parameter_server
+from strategies.builders.knobs import MERGE_ROWS, check_apart
+from strategies.errors import StrategyError, UnsupportedError
+from strategies.plan.node_rules import check_nodes
+from strategies.plan.schema import Frozen, Plan, PlanNode, StepSummary, StrategyClass, mistake
+from strategies.plan.strategy import Layout, Param, Params, ParamValue, Settlement, Strategy, independent
+from strategies.planner import assembled, check_param, settled
+from strategies.registry import KNOBS, STRATEGIES
+from strategies.topology import Topology
+
+
+class _Document(Frozen):
+    """What a plan says; the rest of its fields follows from this."""
+
+    workload: str
+    strategy: str
+    strategy_params: Mapping[str, bool | int | float | str | None] = {}
+    replicas_per_task: tuple[int, ...]
+    nodes: tuple[PlanNode, ...]
+
+
+_DERIVED = {"class", "slice", "tuning", *Plan.model_fields} - {*_Document.model_fields}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditedPlan:
+    """A plan's file as a strategy.
+
+    Attributes:
+        where: begins each error line.
+        strategy: under the name that records say, in the class that the nodes come to.
+        params: knobs of the strategy that the plan was made with.
+    """
+
+    where: str
+    strategy: Strategy
+    params: Mapping[str, ParamValue]
+    workload: str
+    replicas_per_task: tuple[int, ...]
+    nodes: tuple[PlanNode, ...]
+
+    def plan(self, step: StepSummary, topology: Topology) -> Plan:
+        """The plan of a captured step.
+
+        Raises:
+            UnsupportedError: the file is for another workload or other workers.
+            StrategyError: a node cannot be carried out.
+        """
+        reason = self.refusal(step.workload, topology.replicas_per_task)
+        if reason is not None:
+            raise UnsupportedError(reason)
+        lacking = self.strategy.lacks(topology.device)
+        if lacking is not None:
+            raise UnsupportedError(f"{self.where}: {lacking}")
+        if topology.n_replicas > 1:
+            check_nodes(self.nodes, step, topology, where=self.where)
+            self._check_knobs(topology)
+        return assembled(self.strategy, self.params, self.nodes, step, topology)
+
+    def _check_knobs(self, topology: Topology) -> None:
+        try:
+            parameter_server.check_knobs(self.params, self.nodes, topology)
+        except StrategyError as error:
+            raise StrategyError(f"{self.where}: {error}") from None
+
+    def refusal(self, workload: str, replicas_per_task: tuple[int, ...]) -> str | None:
+        """Why it is not for this workload on these workers, None where it is."""
+        if workload != self.workload:
+            return (
+                f"{self.where}: is for workload {self.workload!r}, got {workload!r}; make one with "
+                f"`stratbench plan {workload} --json`"
+            )
+        if replicas_per_task != self.replicas_per_task:
+            return (
+                f"{self.where}: is for {_shape(self.replicas_per_task)}, got {_shape(replicas_per_task)}; "
+                "give its numbers with --workers and --replicas, or make one for these"
+            )
+        return None
+
+
+def read_plan(text: str, *, name: str, where: str) -> EditedPlan:
+    """Read a plan.
+
+    Args:
+        text: JSON.
+        name: what records are to call it.
+        where: begins each error line.
+    Raises:
+        StrategyError: it is no plan, or its knobs contradict each other.
+    """
+    try:
+        parsed = json.loads(text, object_pairs_hook=_once)
+        if not isinstance(parsed, dict):
+            raise StrategyError(
+                f"must be a JSON object, got {type(parsed).__name__}; begin with what `stratbench plan "
+                "--json` prints"
+            )
+        document = _Document.model_validate({k: v for k, v in parsed.items() if k not in _DERIVED})
+        strategy, params = _settled(document)
+    except ValidationError as error:
+        raise StrategyError(f"{where}: {mistake(error)}; see what `stratbench plan --json` prints") from error
+    except json.JSONDecodeError as error:
+        raise StrategyError(
+            f"{where}: must be JSON, got {error.msg} in line {error.lineno}; begin with what "
+            "`stratbench plan --json` prints"
+        ) from error
+    except (RecursionError, ValueError) as error:
+        # Brackets in brackets for ever, or a number of thousands of digits.
+        raise StrategyError(
+            f"{where}: must be JSON of a plan's size, got {error}; begin with what "
+            "`stratbench plan --json` prints"
+        ) from error
+    except StrategyError as error:
+        raise StrategyError(f"{where}: {error}") from error
+    return EditedPlan(
+        where=where,
+        strategy=replace(strategy, name=name, strategy_class=_class_of(document.nodes, strategy)),
+        params=params,
+        workload=document.workload,
+        replicas_per_task=document.replicas_per_task,
+        nodes=document.nodes,
+    )
+
+
+def _settled(document: _Document) -> tuple[Strategy, Mapping[str, ParamValue]]:
+    """The strategy that a plan was made with, which may be a user's own whose file is not needed here."""
+    made_with = next((s for s in STRATEGIES if s.name == document.strategy), None)
+    if made_with is None:
+        own = Strategy(
+            name=document.strategy,
+            summary="an edited plan",
+            strategy_class="exact",
+            layout=independent,
+            params=(),
+        )
+        given = document.strategy_params.items()
+        params = {k: check_param(own.name, KNOBS[k], v) if k in KNOBS else v for k, v in given}
+        check_apart(params)
+        knobs = {p.name: p.default for p in parameter_server.PARAMS} | params
+        return replace(own, strategy_class=parameter_server.settle(knobs, "exact")), params
+    if made_with.runner != "graph":
+        raise StrategyError(
+            f"must be of a strategy that rewrites the graph, got {made_with.name!r}, which runs the "
+            "workload's own code under TensorFlow; use that strategy itself"
+        )
+    # A plan names all of its knobs: of two that exclude each other, one is there at its default.
+    usual = {p.name: (type(p.default), p.default) for p in made_with.params}
+    asked = {k: v for k, v in document.strategy_params.items() if usual.get(k) != (type(v), v)}
+    return settled(made_with, asked)
+
+
+def _class_of(nodes: tuple[PlanNode, ...], made_with: Strategy) -> StrategyClass:
+    if all(node.synchronizer == "none" for node in nodes):
+        return "control"
+    averaged = any(node.synchronizer == "average" for node in nodes)
+    if averaged or made_with.strategy_class == "statistical":
+        return "statistical"
+    return "bounded" if any(node.compressor for node in nodes) else "exact"
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members: dict[str, object] = {}
+    for key, value in pairs:
+        if key in members:
+            raise StrategyError(f"a key must be given once, got {key!r} twice; drop one")
+        members[key] = value
+    return members
+
+
+def _shape(replicas_per_task: tuple[int, ...]) -> str:
+    """Workers and their replicas, as a person says it."""
+    counts = [f"{n} replica" + "s" * (n != 1) for n in dict.fromkeys(replicas_per_task)]
+    n_workers = len(replicas_per_task)
+    return f"{n_workers} worker{'s' * (n_workers != 1)} of {' and '.join(counts)}"
+
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_CLASSES = get_args(StrategyClass)
+
+
+class Builder(Protocol):
+    """What a user's class must have to be a strategy; no base class is needed.
+
+    Attributes:
+        name: kebab-case, as records and reports will say.
+        summary: a line for people.
+        strategy_class: what is promised: `exact`, `bounded`, `statistical` or `control`.
+        params: knobs, given as `my_strategy.py:MyBuilder:key=value`.
+    """
+
+    name: str
+    summary: str
+    strategy_class: StrategyClass
+    params: Sequence[Param]
+
+    def layout(self, step: StepSummary, topology: Topology, params: Params) -> Sequence[PlanNode]:
+        """What happens to each variable of the step; called only for more than one replica.
+
+        Args:
+            params: all knobs by name, with defaults filled in.
+        Returns:
+            one node for each variable.
+        """
+        ...
+
+
+def strategy_of(made: object, *, where: str) -> Strategy:
+    """The strategy of a builder.
+
+    Args:
+        where: `path.py:Builder`; begins the error line.
+    Raises:
+        StrategyError: that names what the builder lacks or has wrong.
+    """
+    builder = _checked(made, where)
+    _check_params(tuple(builder.params), where)
+    declared = {p.name for p in builder.params}
+    params = (*builder.params, *(p for p in (MERGE_ROWS,) if p.name not in declared))
+    return Strategy(
+        name=builder.name,
+        summary=builder.summary,
+        strategy_class=builder.strategy_class,
+        layout=_checked_layout(builder, where),
+        params=params,
+        settle=_settlement(params),
+    )
+
+
+def _checked(candidate: object, where: str) -> Builder:
+    if inspect.isclass(candidate) or candidate is None:
+        received = f"the class {candidate.__name__}" if inspect.isclass(candidate) else "None"
+        raise StrategyError(f"{where} must return a builder, got {received}; end it with return <builder>")
+    rules: dict[str, tuple[Callable[[object], bool], str]] = {
+        "name": (_is_name, "a kebab-case text such as 'my-strategy'"),
+        "summary": (_is_text, "a line of text"),
+        "strategy_class": (lambda value: value in _CLASSES, f"one of {', '.join(_CLASSES)}"),
+        "params": (_are_params, "a list or tuple of Param, () for none"),
+        "layout": (callable, "a method that takes step, topology and params and returns plan nodes"),
+    }
+    for attribute, (holds, rule) in rules.items():
+        try:
+            value = getattr(candidate, attribute)
+        except AttributeError:
+            kind = type(candidate).__name__
+            raise StrategyError(
+                f"{where} returned a {kind} without {attribute}; give it {attribute}, {rule}"
+            ) from None
+        if not holds(value):
+            raise StrategyError(f"{where}: {attribute} must be {rule}, got {value!r:.80}; change it")
+    builder: Builder = candidate  # type: ignore[assignment]  # The rules above are the protocol's attributes.
+    if builder.name in (strategy.name for strategy in STRATEGIES):
+        raise StrategyError(
+            f"{where}: name must not be that of another strategy, got {builder.name!r}; choose another"
+        )
+    return builder
+
+
+def _checked_layout(builder: Builder, where: str) -> Layout:
+    def layout(step: StepSummary, topology: Topology, params: Params) -> Sequence[PlanNode]:
+        nodes: object = builder.layout(step, topology, params)
+        if not isinstance(nodes, list | tuple):
+            raise StrategyError(
+                f"{where}: layout must return a list of plan nodes, got {type(nodes).__name__}; make one for "
+                "each variable with node_of(variable, …)"
+            )
+        for node in nodes:
+            if not isinstance(node, PlanNode):
+                raise StrategyError(
+                    f"{where}: layout must return plan nodes, got a {type(node).__name__}; make them with "
+                    "node_of(variable, …)"
+                )
+            _check_types(node, where)
+        check_nodes(nodes, step, topology, where=f"{where}: layout")
+        try:
+            parameter_server.check_knobs(params, nodes, topology)
+        except StrategyError as error:
+            raise StrategyError(f"{where}: {error}") from None
+        squeezed = next((node for node in nodes if node.compressor is not None), None)
+        if squeezed is not None and builder.strategy_class == "exact":
+            raise StrategyError(
+                f"{where}: layout: variable {squeezed.variable!r}: strategy_class exact needs gradients as "
+                f"they are, got compressor {squeezed.compressor.name!r}; say bounded"
+            )
+        return nodes
+
+    return layout
+
+
+def _check_types(node: PlanNode, where: str) -> None:
+    """A copy with changes may hold anything."""
+    try:
+        PlanNode.model_validate(node.model_dump(warnings=False))
+    except ValidationError as error:
+        raise StrategyError(
+            f"{where}: layout: variable {node.variable!r}: {mistake(error)}; fields are as `stratbench plan "
+            "--json` prints them"
+        ) from error
+
+
+def _settlement(params: Sequence[Param]) -> Settlement | None:
+    """Knobs of parameter servers have a say in the class, and may contradict each other."""
+    own = {p.name for p in params}
+    if own.isdisjoint(p.name for p in parameter_server.PARAMS):
+        return None
+    others = {p.name: p.default for p in parameter_server.PARAMS if p.name not in own}
+
+    def settle(values: Params, otherwise: StrategyClass) -> StrategyClass:
+        return parameter_server.settle({**others, **values}, otherwise)
+
+    return settle
+
+
+def _check_params(params: Sequence[Param], where: str) -> None:
+    names = [p.name for p in params]
+    for p in params:
+        if names.count(p.name) > 1:
+            raise StrategyError(f"{where}: params must have different names, got {p.name!r} twice; drop one")
+        if not p.name.isidentifier() or p.name != p.name.lower():
+            raise StrategyError(
+                f"{where}: a param's name must be snake_case, got {p.name!r}; write small letters and _"
+            )
+        if p.type not in (bool, int, float, str):
+            raise StrategyError(
+                f"{where}: param {p.name!r}: type must be bool, int, float or str, got {p.type!r}; use one "
+                "of these"
+            )
+        known = KNOBS.get(p.name)
+        if known is not None and p.type is not known.type:
+            raise StrategyError(
+                f"{where}: param {p.name!r}: it is a knob of type {known.type.__name__} everywhere, got "
+                f"{p.type.__name__}; call yours otherwise"
+            )
+        _check_value(
+            p, p.default, where, rule="its default must be a value", way_out="change it, or use None"
+        )
+        for value in p.tunable:
+            _check_value(p, value, where, rule="tunable must be values", way_out="change it, or leave it out")
+
+
+def _check_value(param: Param, value: ParamValue, where: str, *, rule: str, way_out: str) -> None:
+    try:
+        check_param(where, param, value)
+    except StrategyError as error:
+        raise StrategyError(
+            f"{where}: param {param.name!r}: {rule} that it takes, got {value!r}; {way_out}"
+        ) from error
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip()) and "\n" not in value
+
+
+def _are_params(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(p, Param) for p in value)
