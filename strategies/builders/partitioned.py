@@ -209,8 +209,8 @@ def nothing_cut(choices: Mapping[str, Choice], whole: str) -> str:
     for name, choice in choices.items():
         reason = choice if isinstance(choice, str) else "the plan was edited so"
         by_reason.setdefault(reason, []).append(repr(name))
-    groups = [f"{first_few(names)} ({reason})" for reason, names in by_reason.items()]
-    return f"nothing is partitioned, every variable stays whole as under {whole}: {first_few(groups)}; choose {whole}"
+    reasons = first_few([f"{first_few(names)} ({reason})" for reason, names in by_reason.items()])
+    return f"nothing is partitioned, every variable stays whole as under {whole}: {reasons}; choose {whole}"
 
 
 def kept_whole(step: StepSummary, nodes: Sequence[PlanNode]) -> list[str]:
