@@ -1,4 +1,4 @@
-"""Robust aggregation: which rules there are, what each needs of workers, and one as a plan asks for it.
+"""Robust aggregation rules: the table, the workers that each needs, and one rule as a plan asks for it.
 
 No TensorFlow; `strategies.numerics.aggregators` has the arithmetic.
 """
@@ -23,10 +23,8 @@ class Rule:
     """An entry of the table.
 
     Attributes:
-        per_fault, beyond: with f faulty workers it needs per_fault·f + beyond; 0 for a rule that withstands
-            none.
-        selects: it takes some workers' whole gradients and leaves others out.
-        knobs: parameters that are its own.
+        per_fault, beyond: f faulty workers need per_fault·f + beyond workers; 0 per fault means f = 0 only.
+        selects: it takes whole gradients of some workers and leaves the others out.
     """
 
     name: str
@@ -37,17 +35,16 @@ class Rule:
     knobs: tuple[str, ...] = ()
 
     def needs(self, f: int) -> int:
-        """Workers that it needs with so many faulty ones among them."""
+        """Workers that it needs with f faulty ones among them."""
         return self.per_fault * f + self.beyond
 
     def most(self, n: int) -> int:
-        """Faulty workers that it withstands of n, or -1 where it does not even work without any."""
+        """Faulty workers among n that it withstands, -1 if n is too few for any."""
         if n < self.beyond:
             return -1
         return (n - self.beyond) // self.per_fault if self.per_fault else 0
 
     def bound(self) -> str:
-        """What it needs, as a formula."""
         return f"n ≥ {self.per_fault}f + {self.beyond}" if self.per_fault else "f = 0"
 
 

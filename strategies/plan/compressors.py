@@ -1,7 +1,7 @@
-"""All compressors by name, and their options; no TensorFlow.
+"""Compressors: the table, their options, the bytes of an encoded gradient, and which gradients one shrinks.
 
 A strategy takes one by its parameter `compressor`; options carry the prefix `compressor_`
-(`all-reduce:compressor=powersgd,compressor_rank=2`).
+(`all-reduce:compressor=powersgd,compressor_rank=2`). No TensorFlow.
 """
 
 import math
@@ -36,9 +36,9 @@ class Compressor:
     """An entry of the table.
 
     Attributes:
-        codec: how payloads are made: `half`, `bfloat16`, `topk`, `power`, `signs` or `quantized`.
+        codec: encoding: `half`, `bfloat16`, `topk`, `power`, `signs` or `quantized`.
         feedback: the next gradient gets what the encoding lost.
-        matrices: takes gradients of two axes or more only; others pass as they are.
+        matrices: takes gradients of two axes or more; others travel unencoded.
     """
 
     name: str
@@ -236,11 +236,11 @@ _WORD_BITS = 32
 def compressed(
     nodes: Sequence[PlanNode], step: StepSummary, compression: Compression | None, topology: Topology
 ) -> tuple[PlanNode, ...]:
-    """The plan's nodes, those marked whose gradients a compressor makes smaller.
+    """The plan's nodes, with the compressor on each gradient that it makes smaller.
 
-    The others travel as they are: integers, rows of sparse gradients, new forward state, lengths that are
-    unknown, vectors where a matrix is needed, what no other worker is told, and what would not be fewer bytes
-    on the wire, where a gather among n members sends n/2 times the bytes of an all-reduce of as much.
+    The others travel unencoded: integers, rows, new forward state, unknown lengths, vectors under a
+    compressor of matrices, and what would not be fewer bytes on the wire: a gather among n members sends n/2
+    times the bytes of an all-reduce.
     """
     if compression is None:
         return tuple(nodes)
@@ -272,18 +272,18 @@ def payload_bytes(shape: Sequence[int], dtype: str, compression: Compression) ->
 
 
 def is_added_up(compression: Compression) -> bool:
-    """Whether encodings are added up on their way; others are gathered from all and added after."""
+    """True if encodings are summed on their way; others are gathered from all members first."""
     return BY_NAME[compression.name].codec in ("half", "bfloat16", "power")
 
 
 def n_kept(n: int, ratio: float) -> int:
-    """How many of n values top-k sends: ⌈ratio·n⌉, at least one."""
+    """Values of n that top-k sends: ⌈ratio·n⌉, at least one."""
     # Without the margin 0.07 × 100, which is 7.000000000000001, would be 8.
     return min(n, max(1, math.ceil(ratio * n - 1e-9)))
 
 
 def n_directions(shape: Sequence[int], rank: int) -> int:
-    """Columns of the two factors that a gradient of this shape becomes: no more than its own rank can be."""
+    """Columns of PowerSGD's two factors: at most the rank of a matrix of this shape."""
     return max(1, min(rank, shape[-1], n_elements(shape[:-1])))
 
 

@@ -1,4 +1,4 @@
-"""Execution of plans' steps, as far as parameters say: who waits for whom, in how many turns."""
+"""Execution of a plan's steps, as its parameters ask: who waits for whom, in how many turns."""
 
 import math
 from collections.abc import Mapping
@@ -23,21 +23,19 @@ PARAMETERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """What passes, references and runs must know of a plan's parameters.
-
-    A strategy that does not take a parameter goes as the field's default says.
+    """Parameters of a plan that passes, references and runs need; defaults for those that a strategy lacks.
 
     Attributes:
         micro_batches: turns in which a replica takes its examples.
-        global_statistics: BatchNormalization sees the whole batch.
-        sync: updates wait for contributions of other workers; without, each worker makes its own.
+        global_statistics: BatchNormalization takes statistics of the whole batch.
+        sync: an update waits for the other workers' contributions.
         staleness: steps that a worker may be ahead of the slowest.
         backup: workers that an update does not wait for.
-        period: steps from one averaging of variables to the next.
-        steps_per_loop: most steps that a loop makes in one run.
-        loops_on_device: replicas make that loop by themselves, not the host.
-        fused_update: optimizers' small operations become TensorFlow's kernels where there is one.
-        merges_rows: rows of sparse gradients that have the same id are summed before the update.
+        period: steps from one average of variables to the next.
+        steps_per_loop: most steps in one run of a loop.
+        loops_on_device: replicas run that loop themselves, not the host.
+        fused_update: small operations of optimizers become TensorFlow's fused kernels.
+        merges_rows: rows of a sparse gradient with equal ids are summed before the update.
     """
 
     micro_batches: int = 1
@@ -53,7 +51,7 @@ class Execution:
 
     @classmethod
     def of(cls, params: Mapping[str, bool | int | float | str | None]) -> "Execution":
-        """What a strategy's parameters ask for, by their names in the registry.
+        """Read parameters by their names in the registry.
 
         None asks for nothing, and neither do words: a user's builder may mean something else by a name.
         """
@@ -69,17 +67,16 @@ class Execution:
 
     @property
     def cycle(self) -> int:
-        """Steps after which all that is not done in every step has been done as often as ever."""
+        """Steps after which every periodic action has happened equally often."""
         return math.lcm(self.period, self.steps_per_loop)
 
     @property
     def waits_for_all(self) -> bool:
-        """Whether an update waits for what every worker contributes."""
         return self.sync and not self.staleness and not self.backup
 
 
 def asked_of(topology: Topology, params: Mapping[str, bool | int | float | str | None]) -> Topology:
-    """A topology whose replicas take their examples as a strategy with these parameters has them."""
+    """A topology with the micro-batches, statistics and merging of rows that these parameters ask for."""
     steps = Execution.of(params)
     return replace(
         topology,

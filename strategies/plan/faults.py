@@ -1,4 +1,4 @@
-"""Faults of workers: which kinds there are, and one as an experiment asks for it; no TensorFlow."""
+"""Faults of workers: the table of kinds, and one fault as an experiment asks for it; no TensorFlow."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +18,7 @@ class Kind:
     """An entry of the table.
 
     Attributes:
-        knobs: those that it takes, with their defaults; None where there is none but what others decide.
-        required: knobs without which it means nothing.
+        knobs: defaults by name; None if the default depends on the run.
     """
 
     name: str
@@ -105,11 +104,10 @@ class Fault:
     """A fault of one worker.
 
     Attributes:
-        from_step: first step that it acts in, counted from 0 when the worker begins, warm-up included.
-        to_step: first step that it does not act in any more, None for never.
-        scale: see each kind. rate: share of steps that it acts in, drawn by seed.
-        delay_steps: of what is stale. delay_ms: of what is slow.
-        classes: that labels count from 0. component: path of the labels in the batch; None for the last.
+        from_step: first step that it acts in, counted from 0, warm-up included.
+        to_step: first step that it no longer acts in, None for never.
+        rate: share of steps that it acts in, drawn by seed.
+        classes: number of labels. component: path of the labels in the batch; None for the last.
         target: worker that is mimicked, None for the first honest one.
     """
 
@@ -128,11 +126,10 @@ class Fault:
 
     @property
     def place(self) -> Place:
-        """Where it acts."""
         return BY_NAME[self.kind].place
 
     def document(self) -> dict[str, str | int | float]:
-        """As a person would write it; its seed is the experiment's."""
+        """The keys and values of the experiment file; the seed is the experiment's."""
         knobs = {knob: getattr(self, knob) for knob in BY_NAME[self.kind].knobs}
         return {
             "worker": self.worker,
@@ -143,7 +140,6 @@ class Fault:
         }
 
     def __str__(self) -> str:
-        """In a few words."""
         usual = BY_NAME[self.kind].knobs
         knobs = {knob: getattr(self, knob) for knob in usual}
         told = [_told(name, value) for name, value in knobs.items() if value not in (None, usual[name])]
@@ -157,13 +153,13 @@ def _told(name: str, value: float | int | str) -> str:
 
 
 def fault_of(document: Mapping[str, Any], *, seed: int) -> Fault:
-    """A fault as a person writes it.
+    """Read a fault of an experiment file.
 
     Args:
-        document: keys of a `Fault` that its kind takes, with values of their types.
-        seed: of what it draws.
+        document: validated keys of a `Fault`.
+        seed: of its random draws.
     Raises:
-        StrategyError: for an unknown kind, or a knob that the kind does not take or lacks.
+        StrategyError: unknown kind, or a knob that the kind does not take or lacks.
     """
     name = str(document.get("kind")).replace("_", "-")
     if name not in BY_NAME:
@@ -187,7 +183,7 @@ def fault_of(document: Mapping[str, Any], *, seed: int) -> Fault:
 
 
 def check_faults(faults: Sequence[Fault], n_workers: int) -> None:
-    """Check that faults are of workers that there are, and leave some honest.
+    """Check that faults name workers of the run, and that attacks leave an honest worker to look at.
 
     Raises:
         StrategyError: for the first that is wrong.
@@ -213,15 +209,15 @@ def check_faults(faults: Sequence[Fault], n_workers: int) -> None:
 
 
 def sending_wrong(faults: Sequence[Fault]) -> frozenset[int]:
-    """Workers whose gradients are others than they should be; a slow or dead one sends none of those."""
+    """Workers whose gradients are wrong; those of a slow or dead worker are right."""
     return frozenset(fault.worker for fault in faults if fault.place != "process")
 
 
 def refusal(faults: Sequence[Fault], synchronizers: Collection[str], *, has_rule: bool) -> str | None:
-    """Why faults cannot be put into the steps of a plan, if so.
+    """Reason why a plan cannot have these faults, None if it can.
 
     Args:
-        synchronizers: of its variables. has_rule: a rule combines gradients, of which it has all.
+        synchronizers: of the plan's variables. has_rule: a rule combines all gradients.
     """
     seeing = next((fault for fault in faults if fault.place == "others"), None)
     if seeing is not None and not has_rule:
@@ -244,7 +240,7 @@ def refusal(faults: Sequence[Fault], synchronizers: Collection[str], *, has_rule
 
 
 def deviations(n: int, f: int) -> float:
-    """Standard deviations from the honest mean by which faulty workers stay among the honest majority.
+    """Most standard deviations from the honest mean at which faulty gradients stay among the honest majority.
 
     Source:
         Baruch et al. 2019, arXiv:1902.06156, §3.2: z_max, of workers n and faulty ones f.
@@ -256,7 +252,7 @@ def deviations(n: int, f: int) -> float:
 
 
 def describe() -> Sequence[Mapping[str, Any]]:
-    """What `stratbench list faults` shows."""
+    """Rows of `stratbench list faults`."""
     types = {"scale": "float", "rate": "float", "delay_ms": "float", "component": "str"}
     return [
         {

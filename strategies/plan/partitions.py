@@ -1,4 +1,4 @@
-"""A plan's partitioned variables as what they become: parts, each with a name, a shape and a place."""
+"""Parts of a plan's partitioned variables, each with a name, a shape and a place."""
 
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
@@ -12,7 +12,7 @@ _Place = TypeVar("_Place", bound=int)
 
 
 def cuts_of(nodes: Iterable[PlanNode]) -> dict[str, Cut]:
-    """Variable → its ranges, for those in parts."""
+    """Ranges of each partitioned variable, by name."""
     return {
         n.variable: Cut(axis=n.partition.axis, sizes=n.partition.sizes)
         for n in nodes
@@ -21,10 +21,10 @@ def cuts_of(nodes: Iterable[PlanNode]) -> dict[str, Cut]:
 
 
 def parts_of(node: PlanNode) -> tuple[PlanNode, ...]:
-    """The plan's entry of each part; the node itself where the variable is whole.
+    """A plan node for each part; the node itself if the variable is whole.
 
     Raises:
-        StrategyError: when not every part has a place, or the axis is none of the variable's.
+        StrategyError: a part lacks a place, or the axis is not one of the variable's.
     """
     partition = node.partition
     if partition is None:

@@ -1,8 +1,10 @@
-"""Payload of a plan: the bytes of values and ids that tasks send each other in a step, from the plan alone.
+"""Payload of a plan: bytes of values and ids that tasks send each other in a step, from the plan alone.
 
 Formulas: in a ring all-reduce each member sends 2(N−1)/N of the buffer (Patarasuk and Yuan 2009, Bandwidth
-optimal all-reduce algorithms); with parameter servers a worker pulls and pushes what other hosts serve (Li et
-al. 2014, Scaling distributed machine learning with the parameter server).
+optimal all-reduce algorithms), in a reduce-scatter or an all-gather (N−1)/N (Xu et al. 2020, Automatic
+cross-replica sharding of weight update, arXiv:2004.13336; for values gathered before they are read,
+Rajbhandari et al. 2020, ZeRO, arXiv:1910.02054). With parameter servers a worker pulls and pushes what other
+hosts serve (Li et al. 2014, Scaling distributed machine learning with the parameter server).
 """
 
 from collections import Counter
@@ -29,12 +31,12 @@ _ACCUMULATED = frozenset({"half", "float", "double"})
 
 
 def accumulated_type(dtype: str) -> DType:
-    """The type in which a server's accumulator adds up gradients of a type."""
+    """Type in which a server's accumulator sums gradients of a type."""
     return DType(dtype if dtype in _ACCUMULATED else "double")
 
 
 def vector_type(dtypes: Iterable[str]) -> DType:
-    """The type of vectors that a rule sees, of a worker's gradients of these types."""
+    """Type of a worker's gradients as the vector that a rule sees."""
     return DType("double" if "double" in dtypes else "float")
 
 
@@ -43,19 +45,19 @@ class WireTypes:
     """Types in which a plan's gradients travel.
 
     Attributes:
-        vector: of a worker's gradients where a rule combines those of all, None where they are added up.
-        are_accumulated: servers add gradients up as they come; without, each worker's make an update.
+        vector: of a worker's gradients if a rule combines them, None if they are summed.
+        are_accumulated: servers sum gradients as they come; otherwise each worker's make an update.
     """
 
     vector: DType | None = None
     are_accumulated: bool = True
 
     def of_gradient(self, dtype: str) -> DType:
-        """Of a dense gradient; to an accumulator's type it is cast where it arrives."""
+        """Type of a dense gradient; an accumulator casts it on arrival."""
         return self.vector or DType(dtype)
 
     def of_rows(self, dtype: str) -> DType:
-        """Type of rows on their way to a server; the worker casts them before it sends them."""
+        """Type of rows; the worker casts them before it sends them."""
         return self.vector or (accumulated_type(dtype) if self.are_accumulated else DType(dtype))
 
 
@@ -68,7 +70,7 @@ class Shards:
     """Bytes that each replica owns of each bucket: of gradients that go to owners, and of values.
 
     A bucket is a group of the plan, a type, and whether the workers' own ring carries it. Values that travel
-    before they are read travel apart from those that do once they are new.
+    before they are read are apart from those that travel once they are new.
     """
 
     gradients: dict[Bucket, Counter[int]] = field(default_factory=dict)
@@ -76,11 +78,10 @@ class Shards:
 
     @staticmethod
     def scatters(node: PlanNode) -> bool:
-        """Whether a variable's owner alone gets the sum of its gradient."""
+        """True if only a variable's owner gets the sum of its gradient."""
         return node.owner is not None and not node.sparse and not node.whole_gradient
 
     def add(self, node: PlanNode, variable: VariableSummary) -> None:
-        """Count a variable, or a part of it, if it has an owner."""
         if node.owner is None:
             return
         bucket = node.group, node.dtype, node.transport == "tcp"
@@ -90,9 +91,9 @@ class Shards:
             self.gradients.setdefault(bucket, Counter())[node.owner] += node.bytes * variable.crossings
 
     def send(self, sent: list[list[float]], topology: Topology) -> None:
-        """Add what tasks send each other in all exchanges.
+        """Add the bytes of all exchanges.
 
-        Of TensorFlow's, two replicas exchange gradients in the length of the larger of their shares, and
+        In TensorFlow's, two replicas exchange gradients in the length of the larger of their shares, and
         values go around a ring in the length of the largest. The workers' own ring sums a worker's replicas
         first and carries shares as long as they are.
         """
@@ -117,7 +118,7 @@ def around(sent: list[list[float]], shares: Sequence[float], *, stays: int) -> N
 
     Args:
         shares: bytes by task.
-        stays: how many places further in the ring the worker is whose share is passed on no more.
+        stays: places further in the ring of the worker whose share is not passed on.
     """
     n = len(shares)
     for task in range(n if n > 1 else 0):
@@ -145,12 +146,16 @@ MOST_IN_ALL_TO_ALL = 11
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorePayload:
-    """Bytes of a variable that the replicas of a computation exchange in a step, all of it once.
+    """Bytes of a variable that the replicas of a TPU computation exchange in a step.
+
+    If every replica needs only its part of a sum, each sends (N−1)/N of the buffer, and as much to gather a
+    variable that lies in parts; if it lies whole, the sum takes both. Emulated, parts have one length, and
+    beyond eleven replicas the whole sum goes around.
 
     Attributes:
         summed: of what is summed whole.
         scattered: of what is summed in parts.
-        gathered: of what is put together from parts, for reading and after loops.
+        gathered: of what is put together from parts, for reads and after loops.
     """
 
     summed: float
@@ -161,11 +166,7 @@ class CorePayload:
     def of(
         cls, node: PlanNode, by_name: Mapping[str, VariableSummary], n_replicas: int, *, steps_per_loop: int
     ) -> "CorePayload":
-        """What a variable takes; a loop puts it together once, which its steps share.
-
-        Args:
-            by_name: all variables of the step.
-        """
+        """Bytes of one variable; the steps of a loop share its final gather."""
         variable = by_name[node.variable]
         updated = variable if variable.slot_of is None else by_name[variable.slot_of]
         is_summed = node.synchronizer == "cross-replica-sum"
@@ -183,7 +184,7 @@ class CorePayload:
         )
 
     def add_to(self, sent: list[list[float]], topology: Topology) -> None:
-        """Add what tasks send each other: sums and gathers go around a ring, parts straight to owners."""
+        """Sums and gathers go around a ring, parts straight to their owners."""
         n, n_tasks = topology.n_replicas, topology.n_tasks
         around = 2 * (n - 1) / n * self.summed + (n - 1) / n * self.gathered
         for task in range(n_tasks if n_tasks > 1 else 0):
@@ -195,10 +196,7 @@ class CorePayload:
 
 
 def by_elements(v: VariableSummary) -> bool:
-    """Whether each element's update needs that element of the gradient alone.
-
-    No part along any axis may need another one, as norms of a gradient and means along its rows do.
-    """
+    """True if each element's update needs only that element of the gradient, unlike norms and row means."""
     is_apart = v.kind != "trainable" or {axis for axis, n in enumerate(v.shape) if n > 1} <= set(v.apart_axes)
     return is_apart and not v.gradient_shared
 
@@ -213,10 +211,10 @@ AS_THEY_ARE = WireTypes()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payload:
-    """[task i][task j] → bytes per step that i sends to j, rounded to a whole number of them.
+    """[task i][task j] → bytes per step that i sends to j, rounded to whole bytes.
 
     Attributes:
-        sent: all of them. pulled: of these, values that servers send back to be read.
+        pulled: of `sent`, values that servers send back to be read.
     """
 
     sent: tuple[tuple[int, ...], ...]
@@ -234,17 +232,17 @@ def payload_of(
     servers: int = 1,
     types: WireTypes = AS_THEY_ARE,
 ) -> Payload:
-    """What tasks send each other.
+    """Bytes that tasks send each other.
 
-    Rows of sparse gradients count with their upper bound: every id of the batch different. Where equal ids
-    are kept, that is what travels.
+    Rows of sparse gradients count with their upper bound: every id of the batch different. If equal ids are
+    kept, that is what travels.
 
     Args:
-        statistics: of batches, of the layers that take them of all replicas' examples.
-        period: steps from one averaging of variables to the next; its bytes are spread over all of them.
+        statistics: of layers that take those of all replicas' examples.
+        period: steps from one average of variables to the next, over which its bytes are spread.
         steps_per_loop: steps of a host loop, likewise.
-        servers: the first workers, each with a copy of what such servers tell.
-        types: in which gradients travel to servers, and to rules.
+        servers: number of first workers that serve a copy of all variables.
+        types: of gradients on their way to servers and rules.
     """
     sent, pulled = _nothing(topology), _nothing(topology)
     by_name = {v.name: v for v in step.variables}
@@ -270,7 +268,7 @@ def payload_of(
 
 
 def server_bytes(nodes: Sequence[PlanNode], topology: Topology) -> tuple[int, ...]:
-    """Task → bytes of variables and slots that it serves."""
+    """Bytes of variables and slots that each task serves."""
     held = [0] * topology.n_tasks
     for part in (part for node in nodes for part in parts_of(node)):
         if part.destination is not None:
@@ -279,7 +277,7 @@ def server_bytes(nodes: Sequence[PlanNode], topology: Topology) -> tuple[int, ..
 
 
 def worker_bytes(nodes: Sequence[PlanNode]) -> int:
-    """Bytes of variables and slots that one replica has, the one that has the most."""
+    """Bytes of variables and slots of the replica that has the most."""
     common, alone = 0, Counter[int]()
     for part in (part for node in nodes for part in parts_of(node)):
         if part.owner is not None and (part.synchronizer == "none" or part.gathered):
@@ -335,7 +333,6 @@ def _add_parameter_server(
 def _add_pulls(
     sent: Matrix, pulled: Matrix, node: PlanNode, variable: VariableSummary, topology: Topology
 ) -> None:
-    """Each replica pulls what it reads on a server although no gradient of it crosses."""
     assert node.destination is not None
     for task in range(topology.n_tasks):
         if task != node.destination:
@@ -352,7 +349,6 @@ def _add_copies(
     servers: int,
     types: WireTypes,
 ) -> None:
-    """Each worker pulls the variable from all servers, and pushes its gradient to all; rows at most."""
     for task, server in ((t, s) for t in range(len(sent)) for s in range(servers) if t != s):
         sent[server][task] += node.bytes
         pulled[server][task] += node.bytes
@@ -367,10 +363,7 @@ def _add_collective(
     n_steps: int,
     types: WireTypes,
 ) -> None:
-    """A ring over all members in rank order crosses from each task to the next once in so many steps.
-
-    Where one replica of each task takes part, it brings the rows of all of the task's examples.
-    """
+    """A ring over all members in rank order crosses from each task to the next once every n_steps."""
     n = node.n_members(topology)
     if node.synchronizer == "average":
         _add_crossing(sent, _summed_bytes(node, n) / n_steps)
@@ -406,24 +399,22 @@ def dense_crossings(node: PlanNode, variable: VariableSummary) -> int:
 
 
 def _summed_bytes(node: PlanNode, n: int) -> float:
-    """What goes from each of n members to the next of a sum, or of an exchange of what cannot be added up."""
+    """Bytes from each of n members to the next in a sum, or in an exchange of what cannot be summed."""
     if is_summed(node):
         return 2 * (n - 1) / n * encoded_bytes(node)
     return (n - 1) * encoded_bytes(node)
 
 
 def is_summed(node: PlanNode) -> bool:
-    """Whether gradients are added up on their way; others are gathered from all and added after."""
+    """True if gradients are summed on their way; others are gathered from all members first."""
     return node.compressor is None or is_added_up(node.compressor)
 
 
 def _add_ring(sent: Matrix, n: int, n_bytes: int) -> None:
-    """A ring all-reduce of so many bytes between n members, one of each task."""
     _add_crossing(sent, 2 * (n - 1) / n * n_bytes)
 
 
 def _add_crossing(sent: Matrix, crossing: float) -> None:
-    """What goes from each task to the next."""
     n_tasks = len(sent)
     for task in range(n_tasks if n_tasks > 1 else 0):
         sent[task][(task + 1) % n_tasks] += crossing
@@ -447,7 +438,7 @@ def row_bytes(node: PlanNode, dtype: str | None = None) -> int:
 def most_rows_bytes(
     node: PlanNode, variable: VariableSummary, examples: int, dtype: str | None = None
 ) -> float:
-    """Upper bound of the bytes of the rows and ids that so many examples make of a sparse gradient.
+    """Upper bound of the bytes of rows and ids that these examples make of a sparse gradient.
 
     Args:
         dtype: in which rows travel; None for their own.
@@ -456,13 +447,12 @@ def most_rows_bytes(
 
 
 def _rows(node: PlanNode, variable: VariableSummary, examples: int) -> float:
-    """Upper bound of the rows that these examples send; a part of a table has its share."""
     rows = _looked_up(node, variable, examples)
     return min(float(node.shape[0]), rows) if node.merges_rows else rows
 
 
 def _looked_up(node: PlanNode, variable: VariableSummary, examples: int) -> float:
-    """Rows that these examples look up, each as often as its id comes; a part of a table has its share."""
+    """Rows that these examples look up, with equal ids; a part of a table has its share."""
     table = float(variable.shape[0])
     rows = table if variable.rows_per_example is None else variable.rows_per_example * examples
     return rows * node.shape[0] / max(table, 1.0)
@@ -470,12 +460,11 @@ def _looked_up(node: PlanNode, variable: VariableSummary, examples: int) -> floa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveBytes:
-    """Bytes per step of payloads that all replicas take part in.
+    """Bytes per step of whole payloads in collectives of all replicas.
 
     Attributes:
         all_gather_bytes: of all replicas' shares together.
-        left_out: variables that do not travel by such a collective alone: they are on servers, or have
-            gradients of rows, whose number only the step knows.
+        left_out: variables on servers or with gradients of rows, which only a run knows.
     """
 
     all_reduce_bytes: float
@@ -493,11 +482,7 @@ def collective_bytes_of(
     period: int = 1,
     steps_per_loop: int = 1,
 ) -> CollectiveBytes:
-    """What a plan's replicas sum, scatter and gather.
-
-    Args:
-        statistics, period, steps_per_loop: as for `payload_of`.
-    """
+    """Bytes that a plan's replicas sum, scatter and gather; arguments as for `payload_of`."""
     by_name = {v.name: v for v in step.variables}
     summed, gathered, scattered = float(sum(each.bytes for each in statistics)), 0.0, 0.0
     shards = Shards()
@@ -529,10 +514,10 @@ def collective_bytes_of(
 
 
 def n_waiting(plan: Plan) -> int:
-    """How many of a worker's threads may wait at a time: for gradients, for encoded ones, for owners' values.
+    """Most threads of a worker that wait for its ring at a time: for gradients, encoded ones, owners' values.
 
-    Gradients are waited for when all of their kind are handed over. Owners hand over what they have updated
-    while others of its kind, or gradients of the next update, may be waited for already.
+    Gradients are waited for once all of their kind are handed over. Owners hand over new values while others
+    of their kind, or gradients of the next update, may already be waited for.
     """
     in_ring = [node for node in plan.nodes if node.transport == "tcp"]
     encoded = list(filter(is_encoded, in_ring))

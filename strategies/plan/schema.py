@@ -1,4 +1,4 @@
-"""A plan: what a strategy does with every variable, as JSON to be read, compared, edited and run again."""
+"""A plan: the treatment of every variable by a strategy, as JSON to read, compare, edit and run again."""
 
 import operator
 from collections.abc import Mapping
@@ -44,33 +44,33 @@ _GATHERED = frozenset({"half", "float", "double", "int32", "int64"})
 
 
 class Frozen(BaseModel):
-    """Base settings of the JSON shapes: no unknown keys, no change after reading."""
+    """Base of the JSON shapes: frozen, without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class VariableSummary(Frozen):
-    """What a builder knows of one variable.
+    """Facts of one variable that builders use.
 
     Attributes:
         shape: -1 is an unknown length.
         sparse: its gradient comes as rows (IndexedSlices).
-        rows_per_example: gradient rows that one example makes; None when dense or unknown.
+        rows_per_example: gradient rows per example; None when dense or unknown.
         linear_rows: its update reads rows of equal ids as their sum only.
         synced: its gradient or its new state crosses replicas.
         readiness: place in the order in which backward makes gradients ready, None without gradient.
-        partitionable_axes: along which parts of it and of its slots can be updated each by themselves.
-        cut_refusals: axis → why it cannot be cut along it, where its update is the reason: node, op and rule.
+        partitionable_axes: axes along which it and its slots can be updated in parts.
+        cut_refusals: axis → the operation of its update that prevents a cut along it.
         apart: one replica alone can update it: no other update reads its value or its slots.
-        apart_axes: along which each part can be updated by another replica: no part reads another.
+        apart_axes: axes along which different replicas can update the parts: no part reads another.
         gradient_shared: other updates read its gradient, as clipping by a global norm does.
         crossings: gradients, or new states, that cross replicas in a step.
-        dense_crossings: of these, those of a sparse variable that are dense, in another of its updates.
-        reads: times in a step that a replica reads it before its gradients or its new state cross, each after
-            another update; 0 of what is only added to, or read by updates.
-        updates: times in a step that it is updated.
+        dense_crossings: of these, dense ones of a sparse variable, in another of its updates.
+        reads: levels of a step at which a replica reads it, each after another update; 0 if only updates do.
+        updates: updates per step.
         read_before_update: a step reads it before its update only, by nodes that could take its value.
-        only_read: replicas read it, and no step writes it or a slot of it; of a slot, its variable is so.
+        only_read: replicas read it, and no step writes it or a slot of it; for a slot, the same of its
+            variable.
     """
 
     name: str
@@ -104,11 +104,11 @@ class VariableSummary(Frozen):
 
 
 class StatisticSummary(Frozen):
-    """Statistics of a batch that a layer normalises by.
+    """Batch statistics that a layer normalises by.
 
     Attributes:
         layer: path.
-        bytes: of all that could cross replicas in a step: its statistics, and their gradients.
+        bytes: statistics and their gradients, per step.
     """
 
     layer: str
@@ -116,7 +116,7 @@ class StatisticSummary(Frozen):
 
 
 class BatchSummary(Frozen):
-    """A fed component of the batch: its path in the dataset's structure, its shape, batch axis first."""
+    """A component of the batch: its path in the dataset's structure; the shape begins with the batch axis."""
 
     path: str
     dtype: str
@@ -124,11 +124,11 @@ class BatchSummary(Frozen):
 
 
 class StepSummary(Frozen):
-    """A captured step as builders, reports and `plan` see it: no graph, no TensorFlow.
+    """A captured step for builders, reports and `plan`: no graph, no TensorFlow.
 
     Attributes:
-        own_statistics: layer → why its statistics cannot become those of the whole batch.
-        synchronized: layers whose author asks for statistics of the whole batch.
+        own_statistics: layer → reason why its statistics cannot be those of the whole batch.
+        synchronized: layers with `synchronized=True`.
     """
 
     workload: str
@@ -142,7 +142,7 @@ class StepSummary(Frozen):
 
 
 class Compression(Frozen):
-    """A compressor by name with its options; see `strategies.plan.compressors`."""
+    """A compressor by name with its options."""
 
     name: str
     ratio: float | None = None
@@ -151,10 +151,11 @@ class Compression(Frozen):
 
 
 class Partition(Frozen):
-    """A variable in parts: consecutive ranges of these lengths along one axis.
+    """A variable in consecutive parts along one axis.
 
     Attributes:
-        destinations: task that holds each part, for a parameter server.
+        sizes: length of each part.
+        destinations: task that serves each part.
         groups: bucket of each part's gradient.
         owners: rank of the replica that alone updates each part.
     """
@@ -167,22 +168,22 @@ class Partition(Frozen):
 
 
 class PlanNode(Frozen):
-    """What happens to one variable.
+    """Treatment of one variable.
 
     Attributes:
-        destination: task that holds a parameter-server variable; None when every replica owns a copy.
-        group: bucket of what travels together, None outside collectives and of rows that TensorFlow gathers.
+        destination: task that serves it; None if every replica owns a copy.
+        group: bucket that it travels in, None outside collectives and for rows that TensorFlow gathers.
         proxy: a worker's replicas read it from one copy on their host.
-        compressor: of its gradient, None where it travels as it is.
-        transport: of a gradient between members, and of a new value that its owner gives to all: `tcp` is the
-            workers' own, others are TensorFlow's, which alone chooses how rows go by these.
-        owner: rank of the replica that alone updates it; the others get its new value where it is
-            synchronised, and have none of it where it is not (a slot). None where all update their copies.
+        compressor: of its gradient.
+        transport: of a gradient between members, and of a new value from its owner: `tcp` is the workers' own
+            ring, the others are TensorFlow's.
+        owner: rank of the replica that alone updates it; the others get its new value if it is synchronised,
+            and hold none of it if it is not (a slot).
         whole_gradient: every replica gets the sum of its gradient, not its owner alone.
-        gathered: its owner alone keeps it; in each step the others get its value before they read it, as a
-            tensor, and no new value after the update.
+        gathered: only its owner keeps it; each step, the others get its value as a tensor before they read
+            it.
         in_parts: while a loop of the host runs, each replica keeps an equal part of it.
-        sparse_duplicates: what becomes of rows of equal ids; None where no rows cross.
+        sparse_duplicates: treatment of rows of equal ids; None if no rows cross.
     """
 
     variable: str
@@ -205,16 +206,15 @@ class PlanNode(Frozen):
 
     @property
     def merges_rows(self) -> bool:
-        """True if rows of equal ids are summed before they travel and before the update."""
         return self.sparse_duplicates in ("merged", "merged (linear)")
 
     def n_members(self, topology: Topology) -> int:
-        """How many take part in its collectives: all replicas, or one of each worker."""
+        """Members of its collectives: all replicas, or one of each worker."""
         by_worker = self.synchronizer in BETWEEN_WORKERS or self.transport == "tcp"
         return topology.n_tasks if by_worker else topology.n_replicas
 
     def n_encoders(self, topology: Topology) -> tuple[int, ...]:
-        """By task, how many encode their gradients for its collectives: all replicas, or one of them."""
+        """Replicas of each task that encode gradients for its collectives."""
         if self.synchronizer in BETWEEN_WORKERS:
             return (1,) * topology.n_tasks
         return tuple(len(topology.local_replicas(task)) for task in range(topology.n_tasks))
@@ -224,16 +224,14 @@ class Plan(Frozen):
     """A strategy applied to a captured step on a topology.
 
     Attributes:
-        payload_bytes_per_step: predicted bytes that all workers together send in a step; an upper bound where
-            gradients are sparse, since the rows of a step are known only when it runs, and with backup
-            workers, who take no part in steps that they come late to.
+        payload_bytes_per_step: predicted bytes that all workers together send in a step; an upper bound with
+            sparse gradients, whose rows only a run knows, and with backup workers.
         payload_matrix: [task i][task j] → predicted bytes per step from i to j.
         pull_matrix: of these, values that servers send back to be read.
-        server_bytes: task → bytes of variables and slots it serves.
-        worker_bytes: bytes that one replica owns, the one that owns the most.
+        server_bytes: task → bytes of variables and slots that it serves.
+        worker_bytes: bytes that the fullest replica owns.
         statistics: layers that normalise by statistics of the whole batch; their bytes are in the payload.
         shares_devices: some replicas are logical devices of one physical device.
-        faults: of its workers, which they are to have.
         warnings: why the plan is not what its strategy is chosen for, and what to choose instead.
     """
 
@@ -258,12 +256,11 @@ class Plan(Frozen):
 
     @property
     def execution(self) -> Execution:
-        """How its steps go."""
         return Execution.of(self.strategy_params)
 
     @property
     def aggregation(self) -> Aggregation | None:
-        """The rule by which it combines workers' gradients; None where it adds them up."""
+        """The rule that combines workers' gradients; None if they are summed."""
         return Aggregation.of(self.strategy_params, len(self.replicas_per_task))
 
     @property
@@ -274,9 +271,9 @@ class Plan(Frozen):
 
     @property
     def payload_phases(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """Payload matrices of what comes one after the other in a step; they add up to the payload.
+        """Payload matrices of consecutive phases of a step; their sum is the payload.
 
-        Where all wait for all, no server sends a value back before it has all gradients of the step before.
+        If all wait for all, no server sends a value back before it has all gradients of the step before.
         """
         if not self.pull_matrix or not self.execution.waits_for_all:
             return (self.payload_matrix,)
@@ -285,7 +282,7 @@ class Plan(Frozen):
 
 
 def mistake(error: ValidationError) -> str:
-    """The first thing wrong with a document, in one line: where it is, the rule, and what was received."""
+    """The first validation error in one line: place, rule, received value."""
     first = error.errors(include_url=False)[0]
     path = ".".join(str(piece) for piece in first["loc"])
     rule = first["msg"][:1].lower() + first["msg"][1:]

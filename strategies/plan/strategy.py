@@ -23,12 +23,11 @@ Choices: TypeAlias = Callable[[StepSummary, Topology, Params], Mapping[str, Choi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Param:
-    """A knob of a strategy; `minimum` and `maximum` bound numbers, one whose default is None may be none.
+    """A knob of a strategy; one whose default is None may be none.
 
     Attributes:
-        choices: the only words it may be, any where there are none.
-        tunable: values worth measuring where a workload and its links decide which is fastest; empty for a
-            knob that changes what is computed.
+        choices: the only words it may be, any if empty.
+        tunable: values that `tune` measures; empty for a knob that changes what is computed.
     """
 
     name: str
@@ -49,17 +48,17 @@ class Strategy:
     """An entry of the registry.
 
     Attributes:
-        layout: what happens to each variable when there is more than one replica.
+        layout: plan nodes for more than one replica.
         single: always one worker and one replica.
-        runner: whether workers run rewritten graphs, or the workload's own code under TensorFlow's strategy:
-            each its own part of a step, or what one coordinator hands out; see `runner_on`.
-        settle: its class with given parameters, from its class otherwise; an error where they contradict.
-        parts: how it cuts each trainable that replicas share; None for one that is about other things.
-        whole: the strategy that it comes to where it cuts nothing.
-        notes: what a plan of it should say, a sentence each.
-        refuses: why it cannot run on a topology, None where it can; what it refuses is skipped in a run.
-        devices: that replicas can be.
-        on_one_host: those that run it within one host, whatever plans and graphs there may be for several.
+        runner: `graph` runs rewritten graphs; the others run the workload's own code under TensorFlow's
+            strategy, all replicas in step (`baseline`) or by a coordinator; see `runner_on`.
+        settle: its class with given parameters; raises if they contradict each other.
+        parts: its cut of each trainable that replicas share, for strategies that partition.
+        whole: the strategy that it equals if it cuts nothing.
+        notes: sentences that a plan shows.
+        refuses: reason why it cannot run on a topology, None if it can; a run skips what it refuses.
+        on_one_host: devices on which it runs within one host only, although plans and graphs exist for
+            several.
     """
 
     name: str
@@ -78,7 +77,7 @@ class Strategy:
     on_one_host: tuple[Device, ...] = ()
 
     def lacks(self, device: Device) -> str | None:
-        """Why there is no form of it for a device, if so."""
+        """Reason why a device is not supported, None if it is."""
         if device in self.devices:
             return None
         others = " and ".join(self.devices)
@@ -86,7 +85,7 @@ class Strategy:
         return f"has a form for {others} alone, got device {device}; {way_out} take {self.devices[0]}"
 
     def refuses_to_run(self, device: Device, n_workers: int) -> str | None:
-        """Why workers do not run it on a device, although there may be a plan and graphs, if so."""
+        """Reason why workers cannot run it on a device although it can be planned there, None if they can."""
         if device in self.on_one_host and n_workers > 1:
             return (
                 f"is run on the {device} devices of one host, got {n_workers} workers; take a slice of one "
@@ -95,15 +94,14 @@ class Strategy:
         return self.lacks(device)
 
     def runner_on(self, device: Device) -> Runner:
-        """What runs it on a device: where sessions cannot, replicas compile the graphs that it rewrites."""
         return "replicas" if self.runner == "graph" and device == "tpu" else self.runner
 
 
 def node_of(variable: VariableSummary, **placed: object) -> PlanNode:
-    """The plan's entry for a variable; what is not given says that every replica keeps it to itself.
+    """A plan node for a variable; by default every replica keeps a copy that nothing synchronises.
 
     Raises:
-        StrategyError: for a field that no entry has, or a value of the wrong type.
+        StrategyError: unknown field, or a value of the wrong type.
     """
     known = {"synchronizer": "none", **placed}
     fields = {
@@ -122,5 +120,5 @@ def node_of(variable: VariableSummary, **placed: object) -> PlanNode:
 
 
 def independent(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:  # noqa: ARG001 - a Layout
-    """Every replica owns all variables and hears of nobody."""
+    """Every replica owns all variables, without communication."""
     return [node_of(v) for v in step.variables]
