@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 from harness.measure.gpu_use import GpuPair, disturbance, largest_of_shared
 from harness.records.facts.stability import Stability, drift, grade_of
-from harness.worker.counters.cores import CoreReading
-from harness.worker.counters.energy import taken_j
+from harness.worker.counters.cores import CoreReading, taken_j
 
 Readings = tuple[CoreReading, CoreReading]
 """Of one worker, before a window and after it."""

@@ -19,7 +19,7 @@ from harness.provision.failures import USER_ERROR
 from harness.run.checkpoints import Restored
 from harness.run.made_once import MadeOnce
 from harness.worker.jobs import check
-from harness.worker.jobs.afterwards.evaluate import evaluate
+from harness.worker.jobs.after_repeats import evaluate
 from harness.worker.jobs.batches import lay_batches
 from harness.worker.jobs.capture import CapturedWorkload, restore
 from harness.worker.jobs.capture import capture as capture_workload

@@ -14,7 +14,7 @@ from aggregation_reference import Asked, combined
 from checkpointing import restored, steps
 
 from harness.errors import UsageError
-from harness.worker.session.restored_state import first_value
+from harness.worker.session.checkpoint import first_value
 from harness.worker.verify.in_process import InProcessCluster, programs_of
 from harness.worker.verify.rounding import PLAIN
 from harness.worker.verify.shard_steps import ShardSteps

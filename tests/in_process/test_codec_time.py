@@ -5,7 +5,7 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-from harness.worker.jobs.afterwards.codec_time import N_TIMED, N_WARM, codec_seconds
+from harness.worker.jobs.after_repeats import N_TIMED, N_WARM, codec_seconds
 from harness.worker.process.job import JobState
 from strategies.plan.compressors import BY_NAME
 from strategies.plan.schema import StepSummary, VariableSummary

@@ -13,9 +13,9 @@ from harness.run.captures import Capture
 from harness.study.target import SEED
 from harness.worker.jobs.batches import stage_batches
 from harness.worker.jobs.distributed.compiled_replicas import open_replicas
-from harness.worker.jobs.distributed.distribution import start_distribution
 from harness.worker.jobs.distributed.parameter_server import open_coordinated, start_cluster
 from harness.worker.jobs.distributed.synchronous import open_baseline
+from harness.worker.jobs.distributed.workload import start_distribution
 from harness.worker.jobs.training import load
 from harness.worker.process.job import Job
 from strategies.plan.schema import Plan

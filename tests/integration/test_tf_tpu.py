@@ -22,8 +22,8 @@ from harness.run.case.check import check
 from harness.study.target import TargetStudy, study
 from harness.worker.jobs.distributed import compiled_replicas
 from harness.worker.jobs.distributed.compiled_replicas import open_replicas
-from harness.worker.jobs.distributed.distribution import stop_distribution
 from harness.worker.jobs.distributed.synchronous import open_baseline
+from harness.worker.jobs.distributed.workload import stop_distribution
 from harness.worker.process.job import Job
 from strategies.errors import UnsupportedError
 from strategies.ir.graph import DType, Graph, Shape

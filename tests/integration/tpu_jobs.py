@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 from tensorflow.python.tpu.tpu_system_metadata import TPUSystemMetadata
 
-from harness.worker.jobs.distributed.distribution import Distributed, use_distribution
+from harness.worker.jobs.distributed.workload import Distributed, use_distribution
 from harness.worker.jobs.rendezvous import on_reserved_port
 from harness.worker.jobs.training import Training
 from harness.worker.process.job import JobState

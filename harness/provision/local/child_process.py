@@ -15,7 +15,7 @@ from harness.contained_files import open_to_write
 from harness.module_command import module_command
 from harness.provision.failures import Awaited, job_failed, worker_died, worker_unresponsive
 from harness.provision.worker_environment import process_variables, temporary_folder
-from harness.worker.process import channel
+from harness.worker.process import messages
 from harness.worker.process.job import Args, Job, Result, job_name
 from harness.worker.process.messages import Died, JobError, Silent, pack_job, unpack_answer
 from harness.worker.process.tensorflow_gpus import library_path
@@ -61,10 +61,10 @@ class ChildProcess:
 
         try:
             deadline_s = started_s + timeout_s
-            channel.send_message(self._jobs, pack_job(job, args), deadline_s=deadline_s)
+            messages.send_message(self._jobs, pack_job(job, args), deadline_s=deadline_s)
             self._wait_for_answer(deadline_s)
-            answer = unpack_answer(bytes(channel.receive_message(self._jobs, deadline_s=deadline_s)))
-        except channel.ChannelClosedError:
+            answer = unpack_answer(bytes(messages.receive_message(self._jobs, deadline_s=deadline_s)))
+        except messages.ChannelClosedError:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=_EXIT_S)
             self.kill()  # one that lives without its channel can answer nobody
@@ -82,11 +82,11 @@ class ChildProcess:
             ChannelClosedError: it has ended. TimeoutError: it does neither.
         """
         if self._process.poll() is not None:
-            raise channel.ChannelClosedError
+            raise messages.ChannelClosedError
         try:
             pidfd = os.pidfd_open(self._process.pid)
         except ProcessLookupError:  # reaped meanwhile, by whoever killed it
-            raise channel.ChannelClosedError from None
+            raise messages.ChannelClosedError from None
         try:
             ready = _readable([self._jobs.fileno(), pidfd], max(0.0, deadline_s - time.monotonic()))
         finally:
@@ -94,7 +94,7 @@ class ChildProcess:
         if not ready:
             raise TimeoutError
         if not _readable([self._jobs.fileno()], 0.0):
-            raise channel.ChannelClosedError
+            raise messages.ChannelClosedError
 
 
 def _readable(descriptors: Sequence[int], within_s: float) -> bool:
@@ -123,7 +123,7 @@ def child_process(
         stack.enter_context(ours)
         with theirs, os.fdopen(open_to_write(log, is_appended=True), "ab") as output:
             process = subprocess.Popen(
-                module_command("harness.worker.process.child_main", str(theirs.fileno()), str(os.getpid())),
+                module_command("harness.worker.process.job_process", str(theirs.fileno()), str(os.getpid())),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -26,7 +26,7 @@ class CaseRun:
         opened: what each worker's program cost.
         notes: what updates took and dropped, where not all wait for all; why the case was run again.
         variable_bytes: in each worker's memory, slots included, as the workers' own tables tell.
-        codec_s: see `harness.worker.jobs.afterwards.codec_time`, of the slowest worker; None without
+        codec_s: see `harness.worker.jobs.after_repeats`, of the slowest worker; None without
             a compressor.
         saved_step: number of steps before the checkpoint that was written; None if none was.
         observer: what measuring takes, by windows after all of that; None where nobody asked.

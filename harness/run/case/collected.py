@@ -9,10 +9,9 @@ from harness.measure.timeouts import USUAL, Timeouts
 from harness.provision.protocols import ProcessSet
 from harness.records.facts.resharding import Resharding
 from harness.records.facts.robustness import Aggregated
-from harness.worker.counters.memory import memory_left
-from harness.worker.jobs import training
-from harness.worker.jobs.afterwards import aggregation
-from harness.worker.jobs.afterwards.codec_time import codec_seconds
+from harness.worker.counters.read import memory_left
+from harness.worker.jobs import after_repeats, training
+from harness.worker.jobs.after_repeats import codec_seconds
 from harness.worker.jobs.checkpoint import gather_checkpoint
 from harness.worker.jobs.xla import compiled_clusters
 from harness.worker.session.variable_parts import values_of
@@ -36,7 +35,7 @@ def variable_bytes(processes: ProcessSet, timeouts: Timeouts = USUAL) -> tuple[i
 def slowest_codec_s(
     processes: ProcessSet, plan: Plan, timeouts: Timeouts
 ) -> tuple[float | None, tuple[str, ...]]:
-    """See `harness.worker.jobs.afterwards.codec_time`, of the slowest worker; None without a compressor.
+    """See `harness.worker.jobs.after_repeats`, of the slowest worker; None without a compressor.
 
     A worker that fails here fails no case: its windows are measured. The time is None then, with a note that
     says why.
@@ -79,13 +78,13 @@ def aggregated(processes: ProcessSet, plan: Plan, step: StepSummary, timeouts: T
     device = "/GPU:0" if plan.device == "gpu" and everywhere else "/CPU:0"
     args = [()] * len(processes.pids)
     counted = processes.call(
-        aggregation.aggregation_counts, args, timeout_s=timeouts.setup_s, stage="collect"
+        after_repeats.aggregation_counts, args, timeout_s=timeouts.setup_s, stage="collect"
     )
     # Where every worker combines for itself, all count the same.
     counts = next((each for each in counted if each), None)
     taken_s = processes.call_one(
         UPDATER,
-        aggregation.aggregation_seconds,
+        after_repeats.aggregation_seconds,
         (rule, sum(n_elements(v.shape) for v in dense), device),
         timeout_s=timeouts.study_s,
         stage="collect",

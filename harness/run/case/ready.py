@@ -17,7 +17,7 @@ from harness.run.captures import Capture
 from harness.worker.jobs import rendezvous, training
 from harness.worker.jobs.arithmetic import check_exactly, set_tf32
 from harness.worker.jobs.batches import stage_batches
-from harness.worker.jobs.distributed import distribution, parameter_server, synchronous
+from harness.worker.jobs.distributed import parameter_server, synchronous, workload
 from harness.worker.jobs.distributed.compiled_replicas import open_replicas
 from harness.worker.jobs.gpus import start_on_gpus
 from harness.worker.jobs.training import Opened
@@ -82,15 +82,15 @@ def _runner_of(prepared: PreparedCase) -> _Runner:
             )
         case "baseline":
             return _Runner(
-                server=partial(distribution.start_distribution, plan=document),
+                server=partial(workload.start_distribution, plan=document),
                 opens=partial(synchronous.open_baseline, case=case, seed=seed, batches=staged),
-                stops=distribution.stop_distribution if plan.device == "tpu" else None,
+                stops=workload.stop_distribution if plan.device == "tpu" else None,
             )
         case "replicas":
             return _Runner(
-                server=partial(distribution.start_distribution, plan=document),
+                server=partial(workload.start_distribution, plan=document),
                 opens=partial(open_replicas, batches=str(prepared.batches)),
-                stops=distribution.stop_distribution,
+                stops=workload.stop_distribution,
             )
         case "coordinator":
             return _Runner(

@@ -1,14 +1,15 @@
-"""Kernel counters of a worker: all of them read at one moment, in one job."""
+"""All kernel counters of a worker, read at one moment by one job."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from harness.host_facts import followed_lock
 from harness.records.facts.circumstances import GpuFacts
-from harness.worker.counters.gpus import gpu_facts
+from harness.worker.counters.gpus import gpu_facts, gpu_memory_bytes
 from harness.worker.counters.interface import Interface, read_interface
 from harness.worker.counters.tcp import Reading, read_connections
 from harness.worker.process.job import JobState
-from harness.worker.process.os_process import boot_id
+from harness.worker.process.os_process import available_memory_bytes, boot_id
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,3 +47,40 @@ def _machine() -> str | None:
         return boot_id()
     except OSError:
         return None
+
+
+# Limit, use, and statistics with what of the use could be given back at once.
+_MEMORY_USE = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
+    (
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        "/sys/fs/cgroup/memory/memory.stat",
+    ),
+)
+
+
+def memory_left_bytes(state: JobState) -> int | None:
+    """Memory that the machine and the limit of this control group leave; None where neither tells."""
+    del state
+    known = (available_memory_bytes(), *(_left_in_group(*paths) for paths in _MEMORY_USE))
+    return min((n_bytes for n_bytes in known if n_bytes is not None), default=None)
+
+
+def memory_left(state: JobState) -> dict[str, int]:
+    """Bytes that the host and each GPU of this process leave, by `host` and UUID; those that are known."""
+    host_bytes = memory_left_bytes(state)
+    return ({} if host_bytes is None else {"host": host_bytes}) | gpu_memory_bytes("free")
+
+
+def _left_in_group(limit: str, use: str, statistics: str) -> int | None:
+    try:
+        limit_text = Path(limit).read_text().strip()
+        used_bytes = int(Path(use).read_text())
+        lines = Path(statistics).read_text().splitlines()
+    except (OSError, ValueError):
+        return None
+    if limit_text == "max":
+        return None
+    cached = (line.split() for line in lines if line.startswith("inactive_file "))
+    return int(limit_text) - used_bytes + sum(int(n_bytes) for _, n_bytes in cached)

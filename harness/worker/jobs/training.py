@@ -199,8 +199,8 @@ def open_program(
             made no devices of this worker's GPUs.
     """
     from harness.worker.session.capture_store import InitialValues, load_step
+    from harness.worker.session.checkpoint import left_out
     from harness.worker.session.compiled_clusters import with_same_random_numbers
-    from harness.worker.session.restored_state import left_out
     from harness.worker.session.session import WorkerSession
     from harness.worker.session.tensorflow_settings import OWN_DEVICES
     from strategies.compile import compile_step

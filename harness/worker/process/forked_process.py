@@ -12,7 +12,7 @@ import threading
 import time
 from pathlib import Path
 
-from harness.worker.process import channel, keeper, os_process
+from harness.worker.process import keeper, messages, os_process
 from harness.worker.process.messages import Died, JobAnswer, Silent
 
 EXIT_NEWS_S = keeper.ENDED_WITHIN_S
@@ -49,16 +49,16 @@ class ForkedProcess:
         started_s = time.monotonic()
         deadline_s = started_s + timeout_s
         try:
-            channel.send_message(self._jobs, job, deadline_s=deadline_s)
+            messages.send_message(self._jobs, job, deadline_s=deadline_s)
             self._wait_for_answer(deadline_s)
-            return JobAnswer(payload=bytes(channel.receive_message(self._jobs, deadline_s=deadline_s)))
+            return JobAnswer(payload=bytes(messages.receive_message(self._jobs, deadline_s=deadline_s)))
         except TimeoutError:
             waited_s = min(timeout_s, time.monotonic() - started_s)
             is_stopped = os_process.is_stopped(self.pid)
             if not is_stopped:
                 self._have_stacks_written()
             return Silent(waited_s=waited_s, is_stopped=is_stopped)
-        except (channel.ChannelClosedError, OSError, ValueError):
+        except (messages.ChannelClosedError, OSError, ValueError):
             # The last is what `select` says of a socket that `close` has closed meanwhile.
             self.exited.wait(EXIT_NEWS_S)
             return Died(

@@ -1,4 +1,7 @@
-"""A fresh worker process: serves jobs one after the other until its channel closes or somebody kills it."""
+"""A worker process: serves jobs in order until its channel closes or it is killed.
+
+`python -m harness.worker.process.job_process FD PARENT_PID` serves jobs to its parent.
+"""
 
 import faulthandler
 import gc
@@ -7,12 +10,12 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from harness.contained_files import open_to_write
-from harness.worker.process import channel, keeper, os_process
+from harness.worker.process import keeper, messages, os_process
 from harness.worker.process.job import JobState
 from harness.worker.process.messages import JobError, pack_answer, unpack_job
 
@@ -32,15 +35,15 @@ def serve(jobs: socket.socket) -> None:
     with state.stack:
         while True:
             try:
-                message = channel.receive_message(jobs)
-            except channel.ChannelClosedError:
+                message = messages.receive_message(jobs)
+            except messages.ChannelClosedError:
                 return
             answer = pack_answer(_run(state, message))
             del message
             _flush()
             try:
-                channel.send_message(jobs, answer)
-            except channel.ChannelClosedError:
+                messages.send_message(jobs, answer)
+            except messages.ChannelClosedError:
                 return
 
 
@@ -96,3 +99,21 @@ def start_in_child(
     finally:
         # Not sys.exit: the stack below belongs to the zygote.
         os._exit(status)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Serve jobs on an inherited socket until its other end is closed."""
+    keeper.go_on_kept(int(argv[1]))
+    # A terminal sends Ctrl-C to everybody; only the driver should hear it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Graphs are millions of objects that live as long as the process; going through them again and again
+    # takes a sixth of a capture. Forked processes keep Python's own limits.
+    gc.set_threshold(100_000, 50, 50)
+    jobs = socket.socket(fileno=int(argv[0]))
+    jobs.set_inheritable(False)
+    import_from_current_folder()
+    serve(jobs)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

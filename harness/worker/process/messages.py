@@ -1,7 +1,13 @@
-"""Messages between driver, actor and worker process: jobs, and every way in which one can end."""
+"""Messages between driver, actor and worker process, and the socket channel that carries them.
+
+A message is an 8-byte length and its bytes, with one deadline for all of it.
+"""
 
 import errno
 import pickle
+import socket
+import struct
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,8 +15,12 @@ from typing import TypeAlias
 
 from harness.errors import CaseError, HarnessError, UsageError
 from harness.worker.process.job import Args, Job, Result
-from harness.worker.process.memory_errors import refused_bytes, refused_memory, refusing_gpu
-from harness.worker.process.network_errors import way_out_offline
+from harness.worker.process.refused_resources import (
+    refused_bytes,
+    refused_memory,
+    refusing_gpu,
+    way_out_offline,
+)
 from strategies.user_errors import line_of_error
 
 
@@ -147,3 +157,59 @@ def pack_answer(value: object) -> bytes:
 def unpack_answer(payload: bytes) -> object:
     """Read a result or a `JobError`."""
     return pickle.loads(payload)  # noqa: S301
+
+
+_LENGTH = struct.Struct("<Q")
+
+
+class ChannelClosedError(Exception):
+    """The other end is gone: its process ended, or closed the socket."""
+
+
+def send_message(channel: socket.socket, payload: bytes, *, deadline_s: float | None = None) -> None:
+    """Send one message.
+
+    Args:
+        deadline_s: on `time.monotonic()`; None waits for ever.
+    Raises:
+        ChannelClosedError: the other end is gone.
+        TimeoutError: it did not take the message in time.
+    """
+    _set_timeout(channel, deadline_s)
+    try:
+        channel.sendall(_LENGTH.pack(len(payload)))
+        channel.sendall(payload)
+    except (BrokenPipeError, ConnectionResetError) as error:
+        raise ChannelClosedError from error
+
+
+def receive_message(channel: socket.socket, *, deadline_s: float | None = None) -> bytearray:
+    """Wait for one message; arguments and errors as in `send_message`."""
+    (length,) = _LENGTH.unpack(_receive_exactly(channel, _LENGTH.size, deadline_s))
+    return _receive_exactly(channel, length, deadline_s)
+
+
+def _receive_exactly(channel: socket.socket, n_bytes: int, deadline_s: float | None) -> bytearray:
+    buffer = bytearray(n_bytes)
+    view = memoryview(buffer)
+    while view:
+        _set_timeout(channel, deadline_s)
+        try:
+            n_received = channel.recv_into(view)
+        except ConnectionResetError as error:
+            raise ChannelClosedError from error
+        if n_received == 0:
+            raise ChannelClosedError
+        view = view[n_received:]
+    return buffer
+
+
+def _set_timeout(channel: socket.socket, deadline_s: float | None) -> None:
+    if deadline_s is None:
+        channel.settimeout(None)
+        return
+    left_s = deadline_s - time.monotonic()
+    if left_s <= 0:
+        # A timeout of zero would mean "do not block" to the socket.
+        raise TimeoutError
+    channel.settimeout(left_s)

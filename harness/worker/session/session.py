@@ -1,31 +1,69 @@
 """Runs a program: a session on a worker's server, and steps through a prepared callable."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from harness.equivalence.yardstick import Array, Copy
 from harness.records.facts.resharding import ReplicaResharding
-from harness.worker.session.background_step import BesideStep
-from harness.worker.session.byte_groups import RUN_BYTES, byte_groups
 from harness.worker.session.capture_store import InitialValues
+from harness.worker.session.checkpoint import first_value, lasts
 from harness.worker.session.device_batches import NUMBER, read_staged
 from harness.worker.session.named_session import NamedSession, Prepared
-from harness.worker.session.python_calls import PythonCalls
-from harness.worker.session.restored_state import first_value, lasts
 from harness.worker.session.tensorflow_settings import OWN_DEVICES, Use, session_config
-from harness.worker.session.traced_runs import RunsInSession, RunsOnServer
-from harness.worker.session.update_loop import Pace, UpdateLoop
+from harness.worker.session.traced_runs import (
+    RUN_BYTES,
+    RunsInSession,
+    RunsOnServer,
+    StepTracer,
+    TracedRuns,
+    byte_groups,
+)
+from harness.worker.session.update_loop import BesideStep, Pace, UpdateLoop
 from harness.worker.session.variable_memory import Holdings, held, lookups
 from harness.worker.session.variable_parts import Held, of_part
-from harness.worker.tracing.profiled_steps import StepTracer, TracedRuns
 from harness.worker.transport.exchange import Exchange, Transport
 from strategies.ir.variable import Part
 from strategies.numerics.resharding import COUNTS, GAUGES
 from strategies.program import Program, VariableAccess
 from strategies.tf_bridge.devices import on_own_devices
+
+
+class PythonCalls:
+    """Functions that graphs of this process may call, as long as this object lives.
+
+    TensorFlow finds a function by a token that it gives out itself, and forgets it with the graph in which
+    the token was given.
+
+    Args:
+        functions: what the graph calls each → the function.
+    """
+
+    def __init__(self, functions: Mapping[str, Callable[..., Any]]) -> None:
+        self._graph = tf.Graph()
+        with self._graph.as_default():
+            self._tokens = {
+                name: tf.numpy_function(function, [], []).get_attr("token")
+                for name, function in functions.items()
+            }
+
+    def bind(self, graph_def: tf.compat.v1.GraphDef) -> dict[str, str]:
+        """Put this process's tokens in the place of names; calls of other names stay as they are.
+
+        Returns:
+            node that calls → name of the function.
+        """
+        bound = {}
+        for node in graph_def.node:
+            name = node.attr["token"].s.decode() if node.op == "PyFunc" else ""
+            if name in self._tokens:
+                node.attr["token"].s = self._tokens[name]
+                bound[node.name] = name
+        return bound
+
 
 v1 = tf.compat.v1
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})

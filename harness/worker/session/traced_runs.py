@@ -1,12 +1,14 @@
-"""Runs of a program that TensorFlow traces, where the program's variables are."""
+"""Traced steps of a session, and their operations with times, bytes and peers."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Protocol, Self, TypeVar
 
 import tensorflow as tf
 
 from harness.equivalence.yardstick import Array
 from harness.worker.session.named_session import NamedSession, Traced
-from strategies.program import ref
+from harness.worker.transport.exchange import Moved
+from strategies.program import Program, ref
 from strategies.topology import task_device
 
 v1 = tf.compat.v1
@@ -44,7 +46,7 @@ class RunsOnServer:
         feeds: Sequence[Array],
         options: tf.compat.v1.RunOptions,
     ) -> tuple[Sequence[Array], tf.compat.v1.RunMetadata]:
-        """See `harness.worker.tracing.profiled_steps.TracedRuns`."""
+        """See `harness.worker.session.traced_runs.TracedRuns`."""
         named = [[ref(name) for name in fetches], [self._graph.get_operation_by_name(t) for t in targets]]
         fed = dict(zip(self._fed, feeds, strict=True)) if feeds else {}
         metadata = v1.RunMetadata()
@@ -76,7 +78,7 @@ class RunsInSession:
         feeds: Sequence[Array],
         options: tf.compat.v1.RunOptions,
     ) -> tuple[Sequence[Array], tf.compat.v1.RunMetadata]:
-        """See `harness.worker.tracing.profiled_steps.TracedRuns`."""
+        """See `harness.worker.session.traced_runs.TracedRuns`."""
         fed = self._fed if feeds else ()
         key = fed, tuple(fetches), tuple(targets), options.SerializeToString()
         if key not in self._prepared:
@@ -89,3 +91,103 @@ class RunsInSession:
 
     def close(self) -> None:
         """The session goes on."""
+
+
+class TracedRuns(Protocol):
+    """Runs parts of a program on its variables, and tells what TensorFlow saw."""
+
+    def run(
+        self,
+        fetches: Sequence[str],
+        targets: Sequence[str],
+        feeds: Sequence[Array],
+        options: tf.compat.v1.RunOptions,
+    ) -> tuple[Sequence[Array], tf.compat.v1.RunMetadata]:
+        """Fetch tensors and run nodes, on a batch or on nothing.
+
+        Args:
+            options: what TensorFlow is to tell.
+        """
+
+    def close(self) -> None:
+        """End what was opened for it, and what waits there."""
+
+
+class StepTracer:
+    """Runs what a program's step runs, and what runs beside it.
+
+    As a context manager it ends what was opened for its runs.
+
+    Attributes:
+        seen: what TensorFlow tells of each run since `begin`; of a step and what runs beside it, both.
+        moved: takes what the workers' own transport moves.
+    """
+
+    def __init__(self, program: Program, runs: TracedRuns) -> None:
+        self._program = program
+        self._runs = runs
+        self._fetches = [*(loss.tensor for loss in program.losses), *filter(None, [program.progress])]
+        self._options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+        self._tracing = False
+        self.seen: list[tf.compat.v1.RunMetadata] = []
+        self.moved: list[Moved] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End its runs, and what waits in them."""
+        self._runs.close()
+
+    def begin(self, options: tf.compat.v1.RunOptions | None = None) -> None:
+        """Keep what is seen from now on; no step may be in flight.
+
+        Args:
+            options: what TensorFlow is to tell; None asks for all that it knows of time.
+        """
+        self._tracing = True
+        self._options = options or self._options
+        self.moved.clear()
+
+    def step(self, *feeds: Array) -> Sequence[Array]:
+        """Run a step; see `WorkerSession.step`."""
+        return self._run(self._fetches, self._program.targets, feeds)
+
+    def beside(self) -> None:
+        """Run what runs once beside each step."""
+        self._run((), self._program.background, ())
+
+    def _run(self, fetches: Sequence[str], targets: Sequence[str], feeds: Sequence[Array]) -> Sequence[Array]:
+        values, metadata = self._runs.run(fetches, targets, feeds, self._options)
+        if self._tracing:
+            self.seen.append(metadata)
+        return values
+
+
+Item = TypeVar("Item")
+
+# One message between servers ends at 2 GB, and what is under way is held twice.
+RUN_BYTES = 256 << 20
+
+
+def byte_groups(
+    items: Iterable[Item], n_bytes: Callable[[Item], int], *, limit: int = RUN_BYTES
+) -> Iterator[list[Item]]:
+    """Items in their order, in groups of at most `limit` bytes; one that alone is larger is a group.
+
+    Items are taken when their group needs them, so that no more than one group is held at a time.
+    """
+    group: list[Item] = []
+    total = 0
+    for item in items:
+        size = n_bytes(item)
+        if group and total + size > limit:
+            yield group
+            group, total = [], 0
+        group.append(item)
+        total += size
+    if group:
+        yield group

@@ -1,8 +1,10 @@
-"""Updates beside a worker's steps, and the steps of a worker that updates did not wait for."""
+"""Threads beside a worker's steps: updates, late steps, and work done once per step."""
 
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 
@@ -143,3 +145,48 @@ class Pace:
         self.dropped += late
         self._losses = losses
         return losses
+
+
+Values = TypeVar("Values", bound=Sequence[Array])
+
+
+class BesideStep:
+    """Runs something once for each step, at the same time as the step, which waits for what it makes.
+
+    Attributes:
+        run: what runs beside a step.
+    Args:
+        abandon: ends the session, and so a step that waits for what will not come.
+    """
+
+    def __init__(self, run: Callable[[], object], abandon: Callable[[], None]) -> None:
+        self.run = run
+        self._abandon = abandon
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="beside")
+
+    def during(self, step: Callable[[], Values]) -> Values:
+        """Make a step.
+
+        Raises:
+            Exception: the failure of the step, or of what runs beside it, which ends the session.
+        """
+        beside = self._thread.submit(self._once)
+        try:
+            values = step()
+        except Exception:
+            if beside.done():
+                beside.result()
+            raise
+        beside.result()
+        return values
+
+    def end(self) -> None:
+        """End the thread of a session that has ended."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _once(self) -> None:
+        try:
+            self.run()
+        except Exception:
+            self._abandon()
+            raise

@@ -12,7 +12,7 @@ from harness.equivalence.verdict import BoundVerdict, Verdict
 from harness.equivalence.yardstick import Array, Checked, Yardstick
 from harness.errors import UsageError
 from harness.worker.session.capture_store import InitialValues
-from harness.worker.session.restored_state import left_out
+from harness.worker.session.checkpoint import left_out
 from harness.worker.verify.boundary_values import crossings_of, passed_norms
 from harness.worker.verify.bounds import BoundMeter
 from harness.worker.verify.compressed_steps import compressed_steps

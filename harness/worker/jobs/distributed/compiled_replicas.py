@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.records.facts.resharding import ReplicaResharding
 from harness.worker.jobs.batches import read_batches
-from harness.worker.jobs.distributed.distribution import Distributed
+from harness.worker.jobs.distributed.workload import Distributed
 from harness.worker.jobs.refusals import refusals_as, unsupported
 from harness.worker.jobs.training import Batch, Opened, Training
 from harness.worker.process.job import JobState
@@ -47,7 +47,7 @@ def open_replicas(state: JobState, capture: str, plan: str, task: int, *, batche
         CaseError: `unsupported`, when such replicas cannot run the step.
     """
     from harness.worker.session.capture_store import InitialValues, load_step
-    from harness.worker.session.restored_state import left_out
+    from harness.worker.session.checkpoint import left_out
     from strategies.compile import compile_replica
 
     folder, parsed = Path(capture), Plan.model_validate_json(plan)

@@ -81,7 +81,7 @@ def open_coordinated(state: JobState, capture: str, plan: str, task: int, *, cas
         CaseError: `unsupported`, when TensorFlow's strategy cannot run this workload.
     """
     from harness.worker.session.capture_store import InitialValues, load_step
-    from harness.worker.session.restored_state import left_out
+    from harness.worker.session.checkpoint import left_out
 
     parsed = Plan.model_validate_json(plan)
     if task > 0:

@@ -12,8 +12,7 @@ import numpy as np
 
 from harness.experiment.cases import Case
 from harness.records.facts.circumstances import Placement
-from harness.worker.jobs.distributed.distribution import Distributed
-from harness.worker.jobs.distributed.workload import built
+from harness.worker.jobs.distributed.workload import Distributed, built
 from harness.worker.jobs.refusals import refusals_as, unsupported
 from harness.worker.jobs.training import Batch, Opened, Training
 from harness.worker.process.job import JobState
@@ -55,8 +54,8 @@ def open_baseline(
         CaseError: `unsupported`, when TensorFlow's strategy cannot run this workload.
     """
     from harness.worker.session.capture_store import InitialValues, load_step
+    from harness.worker.session.checkpoint import left_out
     from harness.worker.session.device_batches import too_large
-    from harness.worker.session.restored_state import left_out
 
     folder, parsed = Path(capture), Plan.model_validate_json(plan)
     captured, topology, initial = load_step(folder), topology_of(parsed), InitialValues(folder)

@@ -1,19 +1,25 @@
-"""A user's workload built anew in the scope of one of TensorFlow's strategies."""
+"""TensorFlow's strategy object of a worker's process, and a user's workload built anew in its scope."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from harness.errors import NO_DEVICE, CaseError
 from harness.experiment.cases import Case
-from strategies.errors import UnsupportedError
+from harness.worker.jobs.gpus import require_devices
+from harness.worker.jobs.rendezvous import on_reserved_port
+from harness.worker.process.job import JobState
+from strategies.errors import StrategyError, UnsupportedError
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.variable import Variable
+from strategies.plan.schema import Plan
 from strategies.user_errors import described
 
 if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
+    from strategies.baselines.distribution import Distribution
     from strategies.baselines.replica_boundary import ReplicaBoundary
     from strategies.capture.boundary import BoundaryRecorder
     from strategies.capture.tracing import AnyVariable, Body
@@ -119,3 +125,46 @@ def _under_policy(policy: "keras.DTypePolicy", body: "Body") -> "Body":
             return body(batch, recorder)
 
     return traced
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Distributed:
+    """What a process has of TensorFlow's strategy."""
+
+    distribution: "Distribution"
+
+
+def start_distribution(
+    state: JobState, task: int, addresses: Sequence[str], n_devices: int, *, plan: str
+) -> None:
+    """Make a plan's strategy, and with it the server of one task, on the port reserved for it.
+
+    Raises:
+        CaseError: `port-in-use`, as `rendezvous.start_server`; `no-device` where this host has not what the
+            plan takes.
+    """
+    from strategies.baselines.distribution import distribution_of
+
+    parsed = Plan.model_validate_json(plan)
+    try:
+        with on_reserved_port(state, task, addresses):
+            distribution = distribution_of(parsed, task, addresses, n_devices)
+    except StrategyError as error:
+        raise CaseError(NO_DEVICE, str(error), stage="provision") from error
+    use_distribution(state, distribution)
+    if parsed.device == "gpu":
+        import tensorflow as tf
+
+        names = [device.name for device in tf.config.list_logical_devices("GPU")]
+        require_devices(task, names, parsed.replicas_per_task[task])
+
+
+def use_distribution(state: JobState, distribution: "Distribution") -> None:
+    """Let this process's steps run under a strategy of TensorFlow's, whose devices go back when it ends."""
+    state.stack.callback(distribution.close)
+    state.put(Distributed(distribution=distribution))
+
+
+def stop_distribution(state: JobState) -> None:
+    """Give back the devices that the strategy holds."""
+    state.get(Distributed).distribution.close()

@@ -12,8 +12,7 @@ from harness.measure.consumption import consumption
 from harness.measure.core_use import CoreUse, Readings, core_use, stability
 from harness.records.facts.costs import Energy
 from harness.records.facts.stability import Stability, drift, grade_of
-from harness.worker.counters.cores import CoreReading, read_cores
-from harness.worker.counters.energy import EnergyReading, Package
+from harness.worker.counters.cores import CoreReading, EnergyReading, Package, read_cores
 
 START = CoreReading(
     kernel="k",

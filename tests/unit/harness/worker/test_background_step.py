@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from harness.worker.session.background_step import BesideStep
+from harness.worker.session.update_loop import BesideStep
 
 
 def test_it_runs_once_for_each_step_at_the_same_time():

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.worker.session.byte_groups import byte_groups
+from harness.worker.session.traced_runs import byte_groups
 
 LIMIT = 10
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.worker.process import channel
-from harness.worker.process.channel import ChannelClosedError, receive_message, send_message
+from harness.worker.process import messages
+from harness.worker.process.messages import ChannelClosedError, receive_message, send_message
 
 
 def send_all(end: socket.socket, messages: list[bytes]) -> None:
@@ -44,7 +44,7 @@ def test_a_deadline_holds_for_the_whole_message(monkeypatch: pytest.MonkeyPatch)
             send_message(left, b"ab")
             looks = itertools.count()
             clock = SimpleNamespace(monotonic=lambda looks=looks: float(next(looks)))
-            monkeypatch.setattr(channel, "time", clock)
+            monkeypatch.setattr(messages, "time", clock)
             if comes:
                 assert receive_message(right, deadline_s=deadline_s) == b"ab"
             else:

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.worker.counters import energy
-from harness.worker.counters.energy import EnergyReading, read_energy, taken_j
+from harness.worker.counters import cores
+from harness.worker.counters.cores import EnergyReading, read_energy, taken_j
 
 
 def zone(root: Path, name: str, label: str, microjoules: int) -> None:
@@ -15,7 +15,7 @@ def zone(root: Path, name: str, label: str, microjoules: int) -> None:
 
 @pytest.fixture
 def zones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(energy, "_ZONES", tmp_path)
+    monkeypatch.setattr(cores, "_ZONES", tmp_path)
     return tmp_path
 
 

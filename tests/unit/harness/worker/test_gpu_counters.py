@@ -19,9 +19,8 @@ from harness.measure.core_use import core_use, stability
 from harness.records.facts.circumstances import GpuFacts
 from harness.records.facts.costs import GpuUse
 from harness.records.facts.stability import Stability
-from harness.worker.counters import gpus, memory
-from harness.worker.counters.cores import CoreReading
-from harness.worker.counters.energy import EnergyReading
+from harness.worker.counters import gpus, read
+from harness.worker.counters.cores import CoreReading, EnergyReading
 from harness.worker.counters.gpus import GpuReading, GpuReadings, gpu_facts, read_gpus
 from harness.worker.jobs.training import Training, run_steps
 from harness.worker.process.job import JobState
@@ -617,15 +616,15 @@ def test_memory_that_is_left_is_known_by_gpu_and_beside_the_hosts(
     uuid = read_one().uuid
     assert gpus.gpu_memory_bytes("free") == {uuid: 77 << 30}
     assert gpus.gpu_memory_bytes("total") == {uuid: 80 << 30}
-    monkeypatch.setattr(memory, "memory_left_bytes", lambda _: None)
-    assert memory.memory_left(JobState()) == {uuid: 77 << 30}
-    monkeypatch.setattr(memory, "memory_left_bytes", lambda _: 5)
-    assert memory.memory_left(JobState()) == {"host": 5, uuid: 77 << 30}
+    monkeypatch.setattr(read, "memory_left_bytes", lambda _: None)
+    assert read.memory_left(JobState()) == {uuid: 77 << 30}
+    monkeypatch.setattr(read, "memory_left_bytes", lambda _: 5)
+    assert read.memory_left(JobState()) == {"host": 5, uuid: 77 << 30}
     driver.is_lost = True
     gpus._devices.cache_clear()
     assert gpus.gpu_memory_bytes("free") == {}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert memory.memory_left(JobState()) == {"host": 5}
+    assert read.memory_left(JobState()) == {"host": 5}
 
 
 def test_energy_and_clocks_are_read_at_the_edges_of_a_window(monkeypatch: pytest.MonkeyPatch) -> None:

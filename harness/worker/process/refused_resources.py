@@ -1,9 +1,11 @@
-"""Errors of jobs that were refused memory, as Python, NumPy, the kernel and TensorFlow tell of it."""
+"""Errors of jobs that were refused memory or the network, as Python, the kernel and TensorFlow word them."""
 
 import errno
 import math
 import os
 import re
+import socket
+from pathlib import Path
 
 from harness.errors import causes
 
@@ -67,3 +69,25 @@ def _is_refusal(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or (_OF_TENSORFLOW in kinds and _MEMORY.search(str(error))):
         return True
     return "OpError" in kinds and bool(_OF_CUDA.search(str(error)))
+
+
+_UNREACHABLE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN)
+
+
+def way_out_offline(error: BaseException) -> str:
+    """What to add to the message of an error that came of asking for the network where there is none."""
+    if any(_is_of_network(one) for one in causes(error)) and not _has_network():
+        return "; a run has no network: keep what it needs on this machine, or give --no-isolation"
+    return ""
+
+
+def _is_of_network(error: BaseException) -> bool:
+    return isinstance(error, socket.gaierror) or (isinstance(error, OSError) and error.errno in _UNREACHABLE)
+
+
+def _has_network() -> bool:
+    try:
+        _, *routes = Path("/proc/net/route").read_text().splitlines()
+    except (OSError, ValueError):
+        return True
+    return bool(routes)

@@ -1,0 +1,186 @@
+"""Jobs after a repeat's steps: time of codecs and of aggregation, and evaluation of the trained model."""
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.experiment.cases import Case
+from harness.worker.counters.read import memory_left_bytes
+from harness.worker.jobs.training import Training
+from harness.worker.jobs.workload import users_mistakes, workload_of
+from harness.worker.process.job import JobState
+from strategies.plan.aggregation import Aggregation
+from strategies.plan.schema import Plan, PlanNode
+
+N_WARM = 2
+N_TIMED = 5
+_TIMES_THE_DRAWS = 4
+"""Memory that must be left: for the draws, and for what combining them takes."""
+
+
+def aggregation_counts(state: JobState) -> Sequence[Sequence[int]]:
+    """Of each worker the steps in whose result it had a part, those in which it was not finite, and all.
+
+    Empty where another worker counts. Of several gradients in a row each counts as a step.
+    """
+    counts = state.get(Training).aggregation_counts()
+    return () if not counts else np.sum(counts, axis=0).tolist()
+
+
+def aggregation_seconds(
+    state: JobState, aggregation: Aggregation, size: int, device: str
+) -> tuple[float, float] | None:
+    """Seconds in which one worker or server combines the gradients of all, by the rule and by a plain mean.
+
+    The same functions as in the step, on normal draws, with no step in flight; the median of a few runs. None
+    where this process has not the memory for it, which would end the case.
+
+    Args:
+        size: of all dense gradients together. device: on which they are combined.
+    """
+    left_bytes = memory_left_bytes(state)
+    if not size or (left_bytes is not None and left_bytes < _TIMES_THE_DRAWS * 4 * size * aggregation.n):
+        return None
+    return _seconds(aggregation, size, device, by_rule=True), _seconds(
+        aggregation, size, device, by_rule=False
+    )
+
+
+def _seconds(aggregation: Aggregation, size: int, device: str, *, by_rule: bool) -> float:
+    import tensorflow as tf
+
+    from strategies.numerics.aggregators.table import aggregate, states
+    from strategies.tf_bridge.snippet import first_control_flow
+
+    n, v1 = aggregation.n, tf.compat.v1
+    types = {"float": tf.float32, "int64": tf.int64}
+    with tf.Graph().as_default(), tf.device(device), first_control_flow():
+        # Variables, since of constants TensorFlow would combine once for all.
+        vectors = [
+            v1.Variable(tf.random.normal([size], seed=k), use_resource=True).read_value() for k in range(n)
+        ]
+        if by_rule:
+            kept = [tf.zeros(spec.dims, types[spec.dtype]) for spec in states(aggregation, size, "float")]
+            result = aggregate(vectors, kept, aggregation=aggregation, shares=(1.0 / n,) * n).vector
+        else:
+            result = tf.add_n(vectors) / n
+        config = v1.ConfigProto(allow_soft_placement=True)
+        # It would leave out what only its running is waited for.
+        config.graph_options.rewrite_options.disable_meta_optimizer = True
+        with v1.Session(config=config) as session:
+            session.run(v1.global_variables_initializer())
+            call = session.make_callable(result.op)
+            seconds = []
+            for _ in range(N_WARM + N_TIMED):
+                started_s = time.perf_counter()
+                call()
+                seconds.append(time.perf_counter() - started_s)
+    return statistics.median(seconds[N_WARM:])
+
+
+def codec_seconds(state: JobState, plan: str) -> float:
+    """Seconds in which one replica encodes all its gradients and decodes what it gets for them.
+
+    The same functions as in the step, on normal draws of the gradients' shapes, one after the other with no
+    step in flight; the median of a few runs. Where payloads are gathered, those of all who encode are
+    decoded; a parameter server's decoding counts once, for it decodes each worker's push.
+
+    Args:
+        plan: JSON of the plan.
+    """
+    del state
+    import tensorflow as tf
+
+    parsed = Plan.model_validate_json(plan)
+    v1 = tf.compat.v1
+    with tf.Graph().as_default():
+        done = [_encoded_and_decoded(node, parsed) for node in parsed.nodes if node.compressor is not None]
+        together = tf.group(*done)
+        config = v1.ConfigProto()
+        # It would leave out what only its running is waited for.
+        config.graph_options.rewrite_options.disable_meta_optimizer = True
+        with v1.Session(config=config) as session:
+            session.run(v1.global_variables_initializer())
+            seconds = []
+            for _ in range(N_WARM + N_TIMED):
+                started_s = time.perf_counter()
+                session.run(together)
+                seconds.append(time.perf_counter() - started_s)
+    return statistics.median(seconds[N_WARM:])
+
+
+def _encoded_and_decoded(node: PlanNode, plan: Plan) -> object:
+    """The operation that encodes a variable's gradient, keeps what the codec keeps, and decodes."""
+    import tensorflow as tf
+
+    from strategies.ir.initial_value import Fresh
+    from strategies.numerics.compressed_sums import decode_sum_of
+    from strategies.numerics.compressors.table import codec_of
+    from strategies.plan.compressors import is_added_up
+    from strategies.planner import topology_of
+
+    assert node.compressor is not None
+    topology = topology_of(plan)
+    all_reduced = node.synchronizer != "ps"
+    codec = codec_of(node.compressor, n_terms=node.n_members(topology) if all_reduced else 1)
+    kind = "double" if node.dtype == "double" else "float"
+    dtype = tf.float64 if kind == "double" else tf.float32
+    v1 = tf.compat.v1
+    # A variable, since of a constant TensorFlow would encode once for all.
+    gradient = v1.Variable(tf.random.normal(node.shape, dtype=dtype), use_resource=True).read_value()
+    kept = [
+        v1.Variable(
+            Fresh(kind=spec.initial, dims=spec.dims, dtype=spec.dtype, seed=1).value(), use_resource=True
+        )
+        for spec in codec.states(node.shape, kind)
+    ]
+    payload, after = codec.encode(gradient, *(variable.read_value() for variable in kept))
+    keep = [variable.assign(value) for variable, value in zip(kept, after, strict=True)]
+    gathered = all_reduced and not is_added_up(node.compressor)
+    n_payloads = sum(node.n_encoders(topology)) if gathered else 1
+    decoded = decode_sum_of(codec, [payload] * n_payloads, node.shape, dtype)
+    return tf.group(*(assigned.op for assigned in keep), decoded.op)
+
+
+Array = npt.NDArray[np.generic]
+
+
+def evaluate(
+    state: JobState, case: Case, seed: int, capture: str, values: Mapping[str, Array]
+) -> Mapping[str, float]:
+    """Build a workload anew, give its variables what training came to, and ask it for its metrics.
+
+    Args:
+        seed: that the capture was made with.
+        capture: folder of the capture. values: variable, by its captured name → value.
+    Raises:
+        UsageError: its `evaluate` fails.
+    """
+    del state
+    import keras
+
+    from harness.worker.session.capture_store import load_step
+    from strategies.baselines.variables import matched, recorded
+    from strategies.capture.capture import declared_variables
+    from workloads.protocol import EvaluatedWorkload
+    from workloads.steps.keras_step import step_of
+    from workloads.steps.precision import forget_models, policy_of
+
+    forget_models()
+    workload = workload_of(case)
+    assert isinstance(workload, EvaluatedWorkload)
+    structure = workload.dataset(seed).element_spec
+    keras.utils.set_random_seed(seed)
+    with policy_of(case.computation.precision), recorded() as created:
+        step = step_of(workload, structure).step
+    captured = [v for v in load_step(Path(capture)).variables if v.name in values]
+    for name, variable in matched(captured, created, declared_variables(step)).items():
+        if name in values:
+            variable.assign(values[name])
+    with users_mistakes(workload, "evaluate() must return metrics by name"):
+        metrics = workload.evaluate()
+        return {str(name): float(value) for name, value in metrics.items()}
