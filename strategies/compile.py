@@ -1,4 +1,4 @@
-"""From a captured step and a plan to the program of one worker."""
+"""Program of one worker, from a captured step and a plan."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,8 +23,9 @@ class Compiled:
     """One worker's program.
 
     Attributes:
-        step: the rewritten step that the program was built from.
-        timings: of all passes, in order; of those that several tasks begin with, the one time that they took.
+        step: the rewritten step.
+        timings: of all passes, in order; several tasks share the timing of the passes that they have in
+            common.
     """
 
     program: Program
@@ -33,7 +34,6 @@ class Compiled:
 
     @property
     def seconds(self) -> float:
-        """Sum over the passes."""
         return sum(timing.seconds for timing in self.timings)
 
 
@@ -42,7 +42,7 @@ def compile_step(step: TrainGraph, plan: Plan, task: int, *, check: bool = True)
 
     Args:
         step: as captured.
-        check: verify the graph after each pass; off where the time counts.
+        check: verify the graph after each pass; off where time counts.
     """
     (compiled,) = compile_tasks(step, plan, (task,), check=check)
     return compiled
@@ -51,7 +51,7 @@ def compile_step(step: TrainGraph, plan: Plan, task: int, *, check: bool = True)
 def compile_tasks(
     step: TrainGraph, plan: Plan, tasks: Sequence[int], *, check: bool = True
 ) -> tuple[Compiled, ...]:
-    """As `compile_step`, for several tasks: the passes that all of them begin with are applied once."""
+    """As `compile_step` for several tasks; passes that all begin with are applied once."""
     topology = topology_of(plan)
     passes = [passes_of(plan, task) for task in tasks]
     shared = sum(1 for _ in takewhile(_all_equal, zip(*passes, strict=False)))
@@ -75,7 +75,7 @@ def compile_tasks(
 
 
 def _check_accesses(compiled: Sequence[Compiled], plan: Plan) -> None:
-    """Hold workers that share variables and wait for each other to the order of their accesses."""
+    """Check the order of accesses among workers that share variables and wait for each other."""
     task_plan = TaskPlan.of(plan, 0)
     shares = task_plan.is_served or "robust-servers" in task_plan.synchronizers
     if not shares or not plan.execution.waits_for_all or len(compiled) < len(plan.replicas_per_task):
@@ -89,7 +89,7 @@ def _check_accesses(compiled: Sequence[Compiled], plan: Plan) -> None:
 
 
 def compile_replica(step: TrainGraph, plan: Plan, *, check: bool = True) -> ReplicaProgram:
-    """Apply the passes of a plan for one task of TPU devices; what each of its replicas compiles.
+    """Apply a plan's passes for one task of TPU devices, and cut the step into segments.
 
     Args:
         step: as captured.

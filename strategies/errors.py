@@ -7,28 +7,22 @@ _MOST_NAMED = 3
 
 
 class StrategyError(Exception):
-    """Base of every error that this package raises on purpose.
-
-    From what rewrites a step it is a refusal: the strategy is not for that step. A `GraphError` is none.
-    """
+    """Base of the errors that this package raises on purpose: the strategy is not for that step."""
 
 
 class UnsupportedError(StrategyError):
-    """A strategy of TensorFlow's own, or an edited plan, that is not for this workload or shape."""
+    """One of TensorFlow's own strategies, or an edited plan, that is not for this workload or shape."""
 
 
 class GraphError(StrategyError):
-    """A graph breaks a rule of graphs; the message names the first node or function that does.
-
-    Of a graph that passes made it is a mistake of theirs.
-    """
+    """A graph breaks a rule of graphs, a mistake in a pass; the message names the first such node."""
 
 
 class CaptureError(StrategyError):
     """A train step that cannot be captured; the message names the variable or node and what it would need.
 
     Attributes:
-        node: of the trace, whose line in the user's file the message should end with.
+        node: of the trace, to name its line in the user's file.
     """
 
     def __init__(self, message: str, *, node: str | None = None) -> None:
@@ -37,10 +31,10 @@ class CaptureError(StrategyError):
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """Say which known name was probably meant, or which names there are.
+    """Close match among known names, or a list of them.
 
     Args:
-        word: what was received. known: the names that would have been accepted.
+        word: received name.
     """
     names = list(known)
     close = difflib.get_close_matches(word, names, n=1)
@@ -50,6 +44,6 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def first_few(items: Sequence[str]) -> str:
-    """The first three items, and how many more there are, as text."""
+    """The first three items, and the number of others, as text."""
     more = f" and {len(items) - _MOST_NAMED} more" if len(items) > _MOST_NAMED else ""
     return f"{', '.join(items[:_MOST_NAMED])}{more}"

@@ -1,4 +1,4 @@
-"""From a strategy and what was asked of it to the plan of a step."""
+"""Plan of a captured step under a strategy: parameters checked, variables laid out, bytes predicted."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -26,17 +26,17 @@ _ASKED = "BatchNormalization(synchronized=True)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JointStatistics:
-    """The layers, in the order in which they are called, and what a plan should say of them."""
+    """Layers that take statistics of the whole batch, in call order, and notes for the plan."""
 
     layers: tuple[StatisticSummary, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 def joint_statistics(strategy: Strategy, step: StepSummary, topology: Topology) -> JointStatistics:
-    """The statistics that replicas take together.
+    """Statistics that replicas take together, by a knob or because a layer asks for them.
 
     Raises:
-        UnsupportedError: they are asked for, and cannot be those of the whole batch.
+        UnsupportedError: they cannot be those of the whole batch.
     """
     if topology.n_replicas == 1:
         return JointStatistics()
@@ -85,13 +85,12 @@ Settled = tuple[Strategy, dict[str, ParamValue]]
 
 
 def settled(strategy: Strategy, params: Params | None = None) -> Settled:
-    """A strategy in the class that it has with these parameters, and all of them with defaults filled in.
+    """A strategy with the class that these parameters give it, and all parameters with defaults.
 
-    With a compressor it is of class `bounded`.
+    A compressor makes the class `bounded`.
 
     Raises:
-        StrategyError: for an unknown parameter (with a suggestion), a value of the wrong type, or values that
-            contradict each other.
+        StrategyError: unknown parameter (with a suggestion), wrong type, or contradicting values.
     """
     known = {p.name: p for p in strategy.params}
     values: dict[str, ParamValue] = {p.name: p.default for p in strategy.params}
@@ -114,12 +113,12 @@ def settled(strategy: Strategy, params: Params | None = None) -> Settled:
 
 
 def plan_of(strategy: Strategy, values: Params, step: StepSummary, topology: Topology) -> Plan:
-    """The plan of a strategy for a step.
+    """Lay out a step's variables as a plan.
 
     Args:
-        values: all of its parameters, as `settled` returns them.
+        values: all parameters, as `settled` returns them.
     Raises:
-        StrategyError: it cannot lay this step out, or got more than one replica and runs one.
+        StrategyError: the step cannot be laid out, or a strategy for one replica got several.
         UnsupportedError: the strategy cannot run on this topology.
     """
     if strategy.single and topology.n_replicas > 1:
@@ -154,7 +153,7 @@ def plan_of(strategy: Strategy, values: Params, step: StepSummary, topology: Top
 
 
 def _require_types(strategy: Strategy, nodes: Sequence[PlanNode], step: StepSummary) -> None:
-    """Refuse types that servers and rules would make other numbers of.
+    """Refuse complex types under servers and rules.
 
     Raises:
         UnsupportedError: there is one.
@@ -177,15 +176,14 @@ def assembled(
     topology: Topology,
     notes: Iterable[str] = (),
 ) -> Plan:
-    """A plan of these nodes, with the bytes that they will move and hold.
+    """Plan of given nodes, with the bytes that they send and hold.
 
     Args:
-        notes: what to say beside what the step has to say.
+        notes: sentences beside those of the step.
     Raises:
-        StrategyError: the batch has fewer examples than micro-batches, or variables are to lie in parts on
-            TPU devices or while cores loop by themselves.
-        UnsupportedError: one replica is to take its examples in micro-batches, or a layer cannot take
-            statistics of the whole batch.
+        StrategyError: fewer examples than micro-batches, or variables in parts on TPU devices or in loops
+            that cores run themselves.
+        UnsupportedError: micro-batches of one replica, or a layer that cannot take whole-batch statistics.
     """
     topology = asked_of(topology, values)
     nodes = with_sparse_duplicates(strategy, nodes, step, topology, values)
@@ -247,7 +245,6 @@ def assembled(
 def _warnings(
     strategy: Strategy, values: Params, nodes: Sequence[PlanNode], step: StepSummary, topology: Topology
 ) -> tuple[str, ...]:
-    """Why nodes of a strategy that is about parts have none, if so."""
     parts, whole = strategy.parts, strategy.whole
     if topology.n_replicas == 1 or parts is None or whole is None or any(n.partition for n in nodes):
         return ()
@@ -255,7 +252,7 @@ def _warnings(
 
 
 def topology_of(plan: Plan) -> Topology:
-    """The topology that a plan was made for."""
+    """Topology that a plan was made for."""
     shape = Topology(
         replicas_per_task=plan.replicas_per_task,
         batch_size=plan.batch_size,
@@ -266,12 +263,12 @@ def topology_of(plan: Plan) -> Topology:
 
 
 def check_param(strategy: str, param: Param, value: ParamValue) -> ParamValue:
-    """A value that a parameter takes, a whole number as a float where it must be one.
+    """Check a parameter's value; a whole number becomes a float if the type is float.
 
     Args:
         strategy: name, for messages.
     Raises:
-        StrategyError: it takes no such value.
+        StrategyError: wrong type or out of bounds.
     """
     if value is None and param.default is None:
         return None

@@ -1,4 +1,4 @@
-"""One worker's share of a transformed step, ready for a session: what strategies hand to a runner."""
+"""One worker's program: a step ready for a session, or the segments that a TPU replica compiles."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ from strategies.ir.variable import Kind, Part, SeedMix
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariableAccess:
-    """How this worker loads and reads one copy of one variable.
+    """Access of a worker to one copy of one variable.
 
     Attributes:
-        variable: name under which its initial value is stored.
-        rank: replica that owns the copy, None when there is one for all replicas of all workers; of random
-            state the shard that draws with it.
+        variable: name of its stored initial value.
+        rank: replica that owns the copy, None if all replicas of all workers share it; for random state, the
+            shard that draws with it.
         load: node that assigns `placeholder`.
         read: tensor of its value.
-        seed_mix: change of the stored initial value for this rank, None when it is used as stored.
-        fresh: the initial value of what a strategy added, for which none is stored.
-        part: the range of the variable that this is, None for all of it.
+        seed_mix: change of the stored initial value for this rank, None if it is used as stored.
+        fresh: initial value of a variable that a strategy added, for which none is stored.
+        part: range of the variable that this holds, None for all of it.
     """
 
     variable: str
@@ -38,35 +38,34 @@ class VariableAccess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What a session needs to run one worker's steps.
+    """Everything that a session needs to run one worker's steps.
 
     Attributes:
         graph_def: serialized GraphDef.
         task: this worker's index in the job `worker`.
         batch: placeholders in the order of the dataset's flattened structure.
-        start, stop: the examples of each global batch that this worker feeds.
+        start, stop: examples of each global batch that this worker feeds.
         losses: one per local shard.
         targets: nodes that a step runs.
-        setup: nodes to run once after loading and before the first step (tables, queues), on this worker.
-        background: nodes to run together, once beside each step, or with `taken` over and over.
+        setup: nodes to run once after loading (tables, queues).
+        background: nodes to run together, once beside each step, or with `taken` repeatedly.
         taken: tensor of the number of contributions in an update of the background, None without one.
-        progress: tensor [2] of the step come to after a step, and 1 if its contribution came too late; None
-            where every step is made and every contribution counts.
-        variables: what this worker loads and reads; shared variables are task 0's.
+        progress: tensor [2] of the step reached after a step, and 1 if its contribution came too late; None
+            if every contribution counts.
+        variables: accesses of this worker; shared variables are task 0's.
         n_devices: logical CPU devices that the worker's server must offer.
-        self_contained: nothing crosses between tasks through TensorFlow, so that no server needs to run it.
-        device_filters: what the session may see.
+        self_contained: nothing crosses between tasks through TensorFlow, so no server needs to run it.
+        device_filters: devices that the session may see.
         group_leader: leader of the collectives, None without collectives.
-        transfers: what the worker's own transport moves, in the order of every worker; the graph calls
-            Python by the tokens of each.
+        transfers: exchanges over the worker's own transport, in one order for all workers; the graph calls
+            Python by their tokens.
         n_waiting: see `strategies.plan.payload`.
-        results: what each local shard's step returns beside its loss.
-        steps_per_run: most steps that are made in one run, whose batches and losses are then stacked along
-            a first axis; None where a run is a step.
-        reshard_counts: tensors of what each local replica counts of its resharding, see
-            `COUNTS` and `GAUGES` of
+        results: results of each local shard's step beside its loss.
+        steps_per_run: most steps in one run, whose batches and losses are stacked along a first axis; None if
+            a run is a step.
+        reshard_counts: tensors that each local replica counts, see `COUNTS` and `GAUGES` of
             `strategies.numerics.resharding`.
-        aggregation_counts: as of a `TrainGraph`; none where another worker has them.
+        aggregation_counts: as in a `TrainGraph`; empty if another worker has them.
         nodes_before: nodes of the captured graph. nodes_after: nodes of this graph.
     """
 
@@ -103,14 +102,14 @@ def ref(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """What a replica runs between two sums over replicas, or several that need not wait for each other.
+    """Graph that a replica runs between two sums over replicas.
 
     Attributes:
         graph_def: serialized GraphDef; inputs are referred to and have no node.
-        inputs: references of tensors from outside. outputs: those that others need of it.
-        targets: nodes that it runs, whether outputs need them or not.
-        sums: reference of each sum that comes after it → reference of what replicas contribute.
-        n_nodes: of its graph, without those of functions.
+        inputs: references of tensors from outside. outputs: those that other segments need.
+        targets: nodes that always run.
+        sums: reference of each sum that follows → reference of the replica's contribution.
+        n_nodes: without those of functions.
     """
 
     graph_def: bytes
@@ -128,10 +127,10 @@ class ReplicaProgram:
     Attributes:
         segments: in the order in which they run.
         batch: references of the replica's examples, in the order of the dataset's flattened structure.
-        rank: reference of the replica's number, None where nothing asks for it.
+        rank: reference of the replica's number, None if unused.
         variables: reference of a handle → name of the captured variable.
-        loss: reference of the replica's loss. loss_dtype: its type.
-        weight: what its loss counts in the global one.
+        loss: reference of the replica's loss.
+        weight: share of its loss in the global one.
     """
 
     segments: tuple[Segment, ...]
@@ -144,5 +143,4 @@ class ReplicaProgram:
 
     @property
     def n_nodes(self) -> int:
-        """Nodes of all segments."""
         return sum(segment.n_nodes for segment in self.segments)

@@ -268,7 +268,7 @@ _BY_NAME = {strategy.name: strategy for strategy in STRATEGIES}
 
 
 def describe() -> list[dict[str, Any]]:
-    """What `stratbench list strategies` shows."""
+    """Rows of `stratbench list strategies`."""
     return [
         {
             "name": s.name,
@@ -289,10 +289,10 @@ def describe() -> list[dict[str, Any]]:
 
 
 def resolve(name: str, params: Params | None = None) -> Settled:
-    """A strategy by its name, `-` and `_` alike, and all of its parameters with defaults filled in.
+    """Find a strategy by name, `-` and `_` alike, and fill in its default parameters.
 
     Raises:
-        StrategyError: for an unknown name (with a suggestion), or as `settled`.
+        StrategyError: unknown name (with a suggestion), or as `settled`.
     """
     kebab = name.replace("_", "-")
     if kebab not in _BY_NAME:
@@ -301,7 +301,7 @@ def resolve(name: str, params: Params | None = None) -> Settled:
 
 
 def make_plan(name: str, params: Params | None, step: StepSummary, topology: Topology) -> Plan:
-    """The plan of a strategy for a step.
+    """Plan of a strategy for a captured step.
 
     Raises:
         StrategyError: as `resolve` and `plan_of`.
@@ -315,15 +315,13 @@ MOST_COMBINATIONS = 1_000
 
 
 def alternatives(strategy: Strategy, given: Params) -> tuple[Params, ...]:
-    """Other parameters that compute the same, each with those that were given.
+    """Other values of tunable knobs that compute the same, each with the given parameters.
 
     Args:
-        strategy: in the class that it has with these.
+        strategy: with the class of the given parameters.
         given: snake_case.
-    Returns:
-        Parameters to be given in their place; none that contradict each other, or change the class.
     Raises:
-        StrategyError: they are too many.
+        StrategyError: too many combinations.
     """
     params = [p for p in strategy.params if p.tunable and p.name not in given]
     choices = [tuple(dict.fromkeys((p.default, *p.tunable))) for p in params]

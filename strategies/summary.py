@@ -1,4 +1,4 @@
-"""The summary of a captured step: what builders need to know of it."""
+"""Summary of a captured step for builders."""
 
 from collections import Counter
 from collections.abc import Container, Mapping
@@ -22,10 +22,10 @@ from strategies.topology import Topology
 
 
 def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, float]) -> StepSummary:
-    """Variables, their sizes and how their gradients come.
+    """Summarise variables, their sizes and their gradients.
 
     Args:
-        rows_per_example: variable → rows of its sparse gradient that one example makes, where known.
+        rows_per_example: variable → rows of its sparse gradient per example, if known.
     """
     hoisted = HoistReads().apply(step, Topology(replicas_per_task=(1,), batch_size=1))
     spreads = spread_along(hoisted)
@@ -84,7 +84,7 @@ def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, fl
 
 
 def _reads(step: TrainGraph) -> dict[str, int]:
-    """Variable → levels at which what each replica runs reads its value."""
+    """Levels at which a replica reads each variable's value."""
     by_name = step.graph.by_name
     crossing = {n for b in step.boundaries for n in (b.values, b.indices) if n is not None}
     levels, uses = levels_of(step.graph, crossing), resource_uses(step.graph)
@@ -110,7 +110,6 @@ def _only_read(step: TrainGraph, reads: Mapping[str, int], synced: Container[str
 
 
 def _statistics(step: TrainGraph) -> tuple[StatisticSummary, ...]:
-    """Layers with statistics of the batch, in the order in which they are called."""
     sizes: dict[str, int] = {}
     for each in step.statistics:
         n_bytes = element_bytes(each.dtype) * n_elements(each.shape.dims or ())

@@ -1,4 +1,4 @@
-"""Participants of a run: tasks, replicas, their devices and their shares of the global batch."""
+"""Topology of a run: tasks, replicas, their devices and their shares of the global batch."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,7 +13,7 @@ UPDATER = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """One copy of the step: its global rank, its place, its examples `[start, stop)` of the global batch."""
+    """A copy of the step: global rank, place, and its examples `[start, stop)` of the global batch."""
 
     rank: int
     task: int
@@ -24,18 +24,17 @@ class Replica:
 
     @property
     def examples(self) -> int:
-        """Examples in its shard."""
         return self.stop - self.start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """Examples `[start, stop)` of the global batch that a replica takes at once: all of its own, or some.
+    """Examples `[start, stop)` that a replica takes at once: all of its own, or one micro-batch.
 
     Attributes:
-        rank: its place among all shards, by which its random state differs from the others'; that of its
-            replica where each takes one shard.
-        turn: its place among its replica's micro-batches.
+        rank: index among all shards, which selects its random state; its replica's rank if each takes one
+            shard.
+        turn: index among its replica's micro-batches.
     """
 
     rank: int
@@ -46,21 +45,20 @@ class Shard:
 
     @property
     def examples(self) -> int:
-        """How many there are."""
         return self.stop - self.start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """The shape of a run, the same on every task.
+    """Shape of a run, the same on every task.
 
     Attributes:
-        replicas_per_task: count for each task; they may differ.
+        replicas_per_task: may differ between tasks.
         batch_size: B, examples in the global batch.
-        device: what a replica runs on.
-        micro_batches: k, in which a replica takes its examples, one after the other.
-        global_statistics: layers that normalise by statistics of a batch take those of the whole one.
-        merges_rows: updates take one row of a sparse gradient for each id, the sum of all rows with it.
+        device: of each replica.
+        micro_batches: k, into which a replica splits its examples.
+        global_statistics: layers normalise by statistics of the whole batch.
+        merges_rows: updates take the sum of a sparse gradient's rows for each id.
         shares_devices: some replicas are logical devices of one physical device.
     """
 
@@ -92,22 +90,19 @@ class Topology:
 
     @property
     def n_tasks(self) -> int:
-        """W, the number of worker processes."""
         return len(self.replicas_per_task)
 
     @property
     def n_replicas(self) -> int:
-        """N, replicas in all tasks together."""
         return sum(self.replicas_per_task)
 
     @property
     def n_shards(self) -> int:
-        """N·k, the parts into which the global batch is split."""
         return self.n_replicas * self.micro_batches
 
     @property
     def nccl_mistake(self) -> tuple[str, str] | None:
-        """Return what NCCL needs and these replicas lack, and what they have; None if it can sum."""
+        """What NCCL needs and these replicas lack, and what they have; None if NCCL can sum."""
         if self.device != "gpu":
             return "GPUs", f"device {self.device}"
         if self.shares_devices:
@@ -115,11 +110,10 @@ class Topology:
         return None
 
     def replicas(self) -> tuple[Replica, ...]:
-        """All replicas by rank; the first B mod N of them hold one example more."""
+        """All replicas by rank; the first B mod N have one example more."""
         return _replicas(self)
 
     def local_replicas(self, task: int) -> tuple[Replica, ...]:
-        """The replicas of one task."""
         return tuple(replica for replica in self.replicas() if replica.task == task)
 
     def shards(self) -> tuple[Shard, ...]:
@@ -127,16 +121,15 @@ class Topology:
         return _shards(self)
 
     def local_shards(self, task: int) -> tuple[Shard, ...]:
-        """The shards of one task's replicas."""
         return tuple(shard for shard in self.shards() if shard.replica.task == task)
 
     def collective_order(self) -> tuple[int, ...]:
-        """Ranks in the order in which TensorFlow's collectives take members: tasks by name, as text."""
+        """Ranks in the order of TensorFlow's collectives: tasks sorted by name as text."""
         ordered = sorted(self.replicas(), key=lambda r: (str(r.task), r.local))
         return tuple(replica.rank for replica in ordered)
 
     def host_device(self, task: int) -> str:
-        """The device of a task that holds what belongs to no replica."""
+        """Device of a task for what belongs to no replica."""
         return f"{task_device(task)}/device:CPU:0"
 
 

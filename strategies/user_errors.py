@@ -1,4 +1,4 @@
-"""Errors of users' own code: the reason in one line, and the line of the user's file where it was raised."""
+"""Errors of users' code as one line: the reason, and the line of the user's file that raised it."""
 
 import functools
 import re
@@ -38,7 +38,7 @@ _TERMINAL_STYLE: Final = re.compile("\x1b\\[[0-9;]*m")
 
 
 def reason_of(error: BaseException) -> str:
-    """Type and message of an error, on one line that is not too long."""
+    """Type and message of an error as one short line."""
     # Autograph puts a traceback into the message and may change the type; it keeps both here.
     message = getattr(getattr(error, "ag_error_metadata", None), "cause_message", None)
     if message is None:
@@ -49,17 +49,17 @@ def reason_of(error: BaseException) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Reason and line of an error in code that was traced, and the way out if a tensor had no value there."""
+    """Reason and line of an error in traced code, and the way out if a tensor had no value there."""
     reason, line = reason_of(error), line_of_error(error)
     place = f"{reason} ({line})" if line else reason
     return f"{place}; {_VALUES_WAY_OUT}" if _OF_TRACED_TENSORS.search(reason) else place
 
 
 def graph_error(message: str) -> str:
-    """Return what went wrong in a graph, with the line of the user's file if it is known, else the node.
+    """Error of a graph with the line of the user's file if it is known, else the node.
 
     Args:
-        message: TensorFlow's, or any other error's, of which the first line is taken.
+        message: TensorFlow's, or any other error's; the first line is used.
     """
     lines = message.strip().splitlines()
     reasons = [line.strip() for line in lines if line.strip() and not _is_before_reason(line)]
@@ -73,7 +73,7 @@ def graph_error(message: str) -> str:
 
 
 def failed_node(message: str) -> tuple[str, str]:
-    """The function and the node in it that a failure's message names, empty where it names none."""
+    """Function and node that an error message names, empty if it names none."""
     match = _NODE.search(message)
     return ("", "") if match is None else (match[1] or "", match[2])
 
@@ -83,7 +83,7 @@ def _is_before_reason(line: str) -> bool:
 
 
 def users_line(frames: Iterable[Frame]) -> str:
-    """`file.py:12` of the first frame that is a user's; empty where none is.
+    """`file.py:12` of the first frame in a user's file, empty if there is none.
 
     Args:
         frames: innermost first.
@@ -92,7 +92,7 @@ def users_line(frames: Iterable[Frame]) -> str:
 
 
 def line_of_error(error: BaseException) -> str:
-    """`file.py:12` of the innermost line of a user's that an exception passed; empty where it passed none."""
+    """`file.py:12` of the innermost line of a user's file in a traceback, empty if there is none."""
     return users_line(_frames(error))
 
 
@@ -115,7 +115,6 @@ def _is_users(file: str) -> bool:
 
 
 def _shown(file: str) -> str:
-    """The file's path, short where it lies in the current folder."""
     try:
         return str(Path(file).relative_to(Path.cwd()))
     except (ValueError, FileNotFoundError):

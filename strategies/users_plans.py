@@ -1,8 +1,7 @@
-"""A plan that a person has edited: read from its JSON, and made one of a captured step again.
+"""Strategies from users: a builder class of their own, or an edited plan file.
 
-What `stratbench plan --json` prints and what a run folder holds as `plan.json` are both read. Bytes, class,
-notes and `sparse_duplicates` in the file are passed over: they follow from the nodes and knobs. So are how it
-was tuned and what it costs on a TPU slice, which say nothing of nodes that were changed since.
+`stratbench plan --json` and a run folder's `plan.json` are both read. Fields that follow from nodes and knobs
+are ignored: bytes, class, notes, `sparse_duplicates`, tuning and costs on a slice.
 """
 
 import inspect
@@ -26,7 +25,7 @@ from strategies.topology import Topology
 
 
 class _Document(Frozen):
-    """What a plan says; the rest of its fields follows from this."""
+    """Fields of a plan that the others follow from."""
 
     workload: str
     strategy: str
@@ -40,11 +39,11 @@ _DERIVED = {"class", "slice", "tuning", *Plan.model_fields} - {*_Document.model_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditedPlan:
-    """A plan's file as a strategy.
+    """A plan file as a strategy.
 
     Attributes:
-        where: begins each error line.
-        strategy: under the name that records say, in the class that the nodes come to.
+        where: beginning of each error line.
+        strategy: with the name for records and the class of its nodes.
         params: knobs of the strategy that the plan was made with.
     """
 
@@ -56,7 +55,7 @@ class EditedPlan:
     nodes: tuple[PlanNode, ...]
 
     def plan(self, step: StepSummary, topology: Topology) -> Plan:
-        """The plan of a captured step.
+        """Plan of a captured step.
 
         Raises:
             UnsupportedError: the file is for another workload or other workers.
@@ -80,7 +79,7 @@ class EditedPlan:
             raise StrategyError(f"{self.where}: {error}") from None
 
     def refusal(self, workload: str, replicas_per_task: tuple[int, ...]) -> str | None:
-        """Why it is not for this workload on these workers, None where it is."""
+        """Reason why it is not for this workload on these workers, None if it is."""
         if workload != self.workload:
             return (
                 f"{self.where}: is for workload {self.workload!r}, got {workload!r}; make one with "
@@ -95,14 +94,14 @@ class EditedPlan:
 
 
 def read_plan(text: str, *, name: str, where: str) -> EditedPlan:
-    """Read a plan.
+    """Read a plan file.
 
     Args:
         text: JSON.
-        name: what records are to call it.
-        where: begins each error line.
+        name: for records.
+        where: beginning of each error line.
     Raises:
-        StrategyError: it is no plan, or its knobs contradict each other.
+        StrategyError: not a plan, or contradicting knobs.
     """
     try:
         parsed = json.loads(text, object_pairs_hook=_once)
@@ -139,7 +138,7 @@ def read_plan(text: str, *, name: str, where: str) -> EditedPlan:
 
 
 def _settled(document: _Document) -> tuple[Strategy, Mapping[str, ParamValue]]:
-    """The strategy that a plan was made with, which may be a user's own whose file is not needed here."""
+    """The strategy that a plan was made with; a user's own needs no file here."""
     made_with = next((s for s in STRATEGIES if s.name == document.strategy), None)
     if made_with is None:
         own = Strategy(
@@ -184,7 +183,6 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _shape(replicas_per_task: tuple[int, ...]) -> str:
-    """Workers and their replicas, as a person says it."""
     counts = [f"{n} replica" + "s" * (n != 1) for n in dict.fromkeys(replicas_per_task)]
     n_workers = len(replicas_per_task)
     return f"{n_workers} worker{'s' * (n_workers != 1)} of {' and '.join(counts)}"
@@ -195,12 +193,12 @@ _CLASSES = get_args(StrategyClass)
 
 
 class Builder(Protocol):
-    """What a user's class must have to be a strategy; no base class is needed.
+    """A user's strategy: any class with these attributes; no base class is needed.
 
     Attributes:
-        name: kebab-case, as records and reports will say.
-        summary: a line for people.
-        strategy_class: what is promised: `exact`, `bounded`, `statistical` or `control`.
+        name: kebab-case, for records and reports.
+        summary: one line.
+        strategy_class: `exact`, `bounded`, `statistical` or `control`.
         params: knobs, given as `my_strategy.py:MyBuilder:key=value`.
     """
 
@@ -210,23 +208,21 @@ class Builder(Protocol):
     params: Sequence[Param]
 
     def layout(self, step: StepSummary, topology: Topology, params: Params) -> Sequence[PlanNode]:
-        """What happens to each variable of the step; called only for more than one replica.
+        """Return a plan node for each variable; called only for more than one replica.
 
         Args:
-            params: all knobs by name, with defaults filled in.
-        Returns:
-            one node for each variable.
+            params: all knobs by name, with defaults.
         """
         ...
 
 
 def strategy_of(made: object, *, where: str) -> Strategy:
-    """The strategy of a builder.
+    """Strategy of a user's builder.
 
     Args:
-        where: `path.py:Builder`; begins the error line.
+        where: `path.py:Builder`, beginning of the error line.
     Raises:
-        StrategyError: that names what the builder lacks or has wrong.
+        StrategyError: names what the builder lacks or has wrong.
     """
     builder = _checked(made, where)
     _check_params(tuple(builder.params), where)
@@ -303,7 +299,7 @@ def _checked_layout(builder: Builder, where: str) -> Layout:
 
 
 def _check_types(node: PlanNode, where: str) -> None:
-    """A copy with changes may hold anything."""
+    """Validate a node again: `model_copy` with changes accepts anything."""
     try:
         PlanNode.model_validate(node.model_dump(warnings=False))
     except ValidationError as error:
@@ -314,7 +310,6 @@ def _check_types(node: PlanNode, where: str) -> None:
 
 
 def _settlement(params: Sequence[Param]) -> Settlement | None:
-    """Knobs of parameter servers have a say in the class, and may contradict each other."""
     own = {p.name for p in params}
     if own.isdisjoint(p.name for p in parameter_server.PARAMS):
         return None

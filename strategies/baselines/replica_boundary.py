@@ -1,4 +1,4 @@
-"""The gradient boundary under TensorFlow's own strategies, where gradients are weighed and summed, once."""
+"""Gradient boundary under TensorFlow's own strategies: gradients are weighted and summed there, once."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -25,10 +25,10 @@ class _Replica:
     """A replica whose step is being traced.
 
     Attributes:
-        weight: its share's part in the loss that is trained on.
-        sums: its gradients at the boundary → those of all replicas.
+        weight: its share in the loss that is trained on.
+        sums: sums a replica's boundary gradients over all replicas.
         n_taken: name of a variable's mark in a capture → gradients taken so far.
-        target: what the first gradients at the boundary are of, None before they are taken.
+        target: target of the first gradients at the boundary, None before they are taken.
     """
 
     weight: tf.Tensor
@@ -43,12 +43,7 @@ _REPLICA: ContextVar[_Replica | None] = ContextVar("replica", default=None)
 
 @contextmanager
 def in_replica(weight: tf.Tensor, sums: Sums) -> Iterator[None]:
-    """Trace one replica's step, in its thread, while a `ReplicaBoundary` is hooked.
-
-    Args:
-        weight: its share's part in the loss that is trained on.
-        sums: its gradients at the boundary → those of all replicas.
-    """
+    """Trace one replica's step in its thread while a `ReplicaBoundary` is hooked; see `_Replica`."""
     token = _REPLICA.set(_Replica(weight=weight, sums=sums))
     try:
         yield
@@ -57,19 +52,19 @@ def in_replica(weight: tf.Tensor, sums: Sums) -> Iterator[None]:
 
 
 class ReplicaBoundary:
-    """Weighs and sums gradients where the captured step has its boundary, and leaves the step as it is.
+    """Weights and sums gradients at the captured step's boundary; the step itself stays as it is.
 
-    So it does not matter how a loss is written, nor what a step does with its gradients.
+    So neither the form of the loss nor later use of gradients matters.
 
     Args:
         values: `Boundary.values` of every captured gradient. The same code, traced again, takes the same
-            gradients in the same order: their names tell which of them cross.
-        loss: the captured one: what the step returns, or what its gradients are of. Shares of a sum are left
-            as they are.
+            gradients in the same order: their names identify those that cross.
+        loss: the captured one: returned by the step, or target of its gradients. Shares of a sum keep their
+            weight.
         n_examples: in the captured batch, -1 for a free axis.
 
     Attributes:
-        recorder: knows the optimizers and the Keras variables of the step once it was traced.
+        recorder: knows the optimizers and the Keras variables of the traced step.
     """
 
     def __init__(self, values: Collection[str], loss: Loss, n_examples: int) -> None:
@@ -82,9 +77,9 @@ class ReplicaBoundary:
 
     @contextmanager
     def hooked(self) -> Iterator[None]:
-        """Hook what takes gradients while replicas are traced, and keep Keras from summing them again.
+        """Hook gradient functions while replicas are traced, and keep Keras from summing again.
 
-        Keras 3 sums after it has clipped, and has no argument that says that gradients are sums.
+        Keras 3 sums after it has clipped, and has no argument that says that gradients are sums already.
         """
         with ExitStack() as hooks:
             hooks.enter_context(hooked_gradients(self._tape_hook, self._graph_hook))
@@ -95,7 +90,7 @@ class ReplicaBoundary:
             yield
 
     def loss_of(self, body: Body, batch: object) -> object:
-        """Trace a step in a replica; the loss of the replica's share."""
+        """Trace a step in a replica and return the loss of its share."""
         returned = body(_with_free_axis(batch) if self._is_free else batch, self.recorder)
         replica = _REPLICA.get()
         return returned if self._returns_loss or replica is None else replica.target
@@ -128,9 +123,9 @@ class ReplicaBoundary:
     def _crossed(
         self, targets: object, sources: object, upstream: object, take: Callable[[object], object]
     ) -> object:
-        """A replica's gradients, those of all replicas in the place of what crosses the boundary.
+        """A replica's gradients, with sums over all replicas in place of those that cross the boundary.
 
-        The weight enters where backward begins, at a scalar as a rule, rather than at each gradient.
+        The weight enters where backward begins, usually at a scalar, rather than at each gradient.
         """
         replica = _REPLICA.get()
         slugs = [boundary_slug(s) if is_trainable(s) else None for s in tf.nest.flatten(sources)]
@@ -154,7 +149,6 @@ class ReplicaBoundary:
         return tf.nest.pack_sequence_as(taken, gradients)
 
     def _crosses(self, slug: str, replica: _Replica) -> bool:
-        """Whether a variable's next gradient is one that the capture has at its boundary."""
         # TensorFlow's names are told apart without regard to case.
         number = replica.n_taken[slug.lower()]
         replica.n_taken[slug.lower()] += 1
@@ -162,14 +156,13 @@ class ReplicaBoundary:
 
 
 def _with_free_axis(batch: object) -> object:
-    """The batch, of a length that the trace does not know: code may depend on that, as Keras's metrics do."""
+    """The batch with an unknown length in the trace: code may depend on that, as Keras's metrics do."""
     return tf.nest.map_structure(
         lambda part: tf.compat.v1.placeholder_with_default(part, (None, *part.shape[1:])), batch
     )
 
 
 def _weighed(targets: object, upstream: object, weight: tf.Tensor) -> object:
-    """What backward begins with, scaled."""
     flat = tf.nest.flatten(targets)
     given = [None] * len(flat) if upstream is None else tf.nest.flatten(upstream)
     weighed = [

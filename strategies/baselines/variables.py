@@ -1,4 +1,4 @@
-"""Pairs of a distributed model's variables and the capture's, and the copies that a worker holds."""
+"""Variables of a model under TensorFlow's strategies, matched with the capture's, and a worker's copies."""
 
 import gc
 from collections import defaultdict
@@ -25,10 +25,9 @@ CONSTANTS = "constants/"
 
 @contextmanager
 def recorded() -> Iterator[list[tf.Variable]]:
-    """Variables made in this context and still in use at its end, in order, as their distribution made them.
+    """List of variables made in this context, filled at its end with those still in use, in creation order.
 
-    The list is filled then: a model that another one was made of, and that is of no use since, has
-    variables of the same names.
+    A model that another was made from, and that is no longer used, has variables of the same names.
     """
     kept: list[tf.Variable] = []
     made: list[ref[tf.Variable]] = []
@@ -46,7 +45,7 @@ def recorded() -> Iterator[list[tf.Variable]]:
 
 @contextmanager
 def refused_by_tensorflow() -> Iterator[None]:
-    """Raise what a step raises under TensorFlow's strategy as a refusal.
+    """Raise errors of a step under TensorFlow's strategy as refusals.
 
     Raises:
         UnsupportedError: the step fails; the message says why.
@@ -63,13 +62,14 @@ def refused_by_tensorflow() -> Iterator[None]:
 def made_when_traced(
     body: Callable[[object], object], structure: object, n_examples: int, distribution: tf.distribute.Strategy
 ) -> list[tf.Variable]:
-    """Variables that a step makes when it is first called, as metrics do, made before replicas are traced.
+    """Create variables that a step creates in its first call, as metrics do, before replicas are traced.
 
-    There TensorFlow could not make them: a copy begins with what the first one holds. So the step is traced
-    here, and never run, with its variables made outside of the trace.
+    TensorFlow could not create them there: a copy begins with the first one's value. The step is traced here,
+    never run, with its variables created outside of the trace.
 
     Args:
-        structure: of one example, without the batch axis. n_examples: in a batch, -1 for any number.
+        structure: of one example, without the batch axis.
+        n_examples: in a batch, -1 for any number.
     Raises:
         UnsupportedError: the step fails.
     """
@@ -103,11 +103,7 @@ def made_when_traced(
 def _slots_in_scope(
     distribution: tf.distribute.Strategy, creator: Callable[..., tf.Variable]
 ) -> Iterator[None]:
-    """Let Keras's optimizers make slots, which they do in the strategy's scope only.
-
-    Args:
-        creator: makes the variables, before that of the scope would.
-    """
+    """Let Keras's optimizers create slots outside of the strategy's scope."""
     extended = distribution.extended
     placed_beside = extended.colocate_vars_with
 
@@ -126,13 +122,13 @@ def _slots_in_scope(
 def matched(
     captured: Sequence[Variable], created: Sequence[tf.Variable], declared: Sequence[AnyVariable]
 ) -> dict[str, tf.Variable]:
-    """Captured variable's name → the distributed variable; what the capture keeps as a constant has none.
+    """Distributed variable of each captured variable's name; constants of the capture have none.
 
     Args:
-        created: all that the model made, in order.
+        created: all variables of the model, in order.
         declared: those whose author's own name is known.
     Raises:
-        UnsupportedError: the model made other variables than when it was captured.
+        UnsupportedError: the model created other variables than when it was captured.
     """
     by_name = _by_name(created, declared)
     matches: dict[str, tf.Variable] = {}
@@ -156,14 +152,14 @@ def matched(
 def lacking(
     captured: Sequence[Variable], created: Sequence[tf.Variable], declared: Sequence[AnyVariable]
 ) -> bool:
-    """Whether variables are still to be made, or at least known by their names, before all can be matched."""
+    """True if variables must still be created or named before all can be matched."""
     known = _by_name(created, declared)
     names = {v.name for v in captured if not v.name.startswith(CONSTANTS)}
     return any(not any(name == own or _is_repeat(name, own) for own in known) for name in names - set(known))
 
 
 def copies(distribution: tf.distribute.Strategy, variable: tf.Variable) -> tuple[tf.Variable, ...]:
-    """This worker's copies of a variable, one for each of its replicas or one for all."""
+    """This worker's copies of a variable: one for each of its replicas, or one for all."""
     return tuple(distribution.experimental_local_results(variable))
 
 
@@ -174,13 +170,14 @@ def merged(
     initial: Mapping[str, Array],
     weight: tf.Tensor,
 ) -> dict[str, Array]:
-    """What the replicas' own copies of forward state come to by rule; all workers must ask at the same time.
+    """Forward state merged over replicas by rule; all workers must call it together.
 
-    TensorFlow leaves these copies to their replicas while it trains, and merges nothing.
+    TensorFlow keeps these copies per replica while it trains, and merges nothing.
 
     Args:
-        rules: state → `mean` or `sum`. initial: state → value before the first step.
-        weight: of each replica, its share of the global batch.
+        rules: state → `mean` or `sum`.
+        initial: state → value before the first step.
+        weight: share of each replica in the global batch.
     """
 
     def contributions(share: tf.Tensor) -> dict[str, tf.Tensor]:

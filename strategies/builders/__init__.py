@@ -1,1 +1,1 @@
-"""From a captured step and a topology to a plan; one file per family."""
+"""Strategies: one module per family, each from a captured step and a topology to plan nodes."""

@@ -1,4 +1,4 @@
-"""Knobs of strategies whose updates wait for all workers: micro-batches, statistics of the whole batch."""
+"""Knobs that several families share: micro-batches, statistics of the whole batch, rows of equal ids."""
 
 from collections.abc import Sequence
 
@@ -14,12 +14,12 @@ KNOBS = (ACCUMULATE, SYNC_BATCH_NORM)
 
 
 def check_waiting(params: Params, got: str) -> None:
-    """Refuse these knobs where an update does not wait for all workers.
+    """Refuse micro-batches and whole-batch statistics if an update does not wait for all workers.
 
     Args:
-        got: the knob that says so.
+        got: the contradicting knob.
     Raises:
-        StrategyError: for the first that is asked for.
+        StrategyError: for the first that is given.
     """
     steps = Execution.of(params)
     k = steps.micro_batches
@@ -30,10 +30,10 @@ def check_waiting(params: Params, got: str) -> None:
 
 
 def check_apart(params: Params) -> None:
-    """Refuse both knobs at once: micro-batches take turns, and none would have the others' statistics.
+    """Refuse micro-batches with whole-batch statistics: one micro-batch lacks the statistics of the others.
 
     Raises:
-        StrategyError: both are asked for.
+        StrategyError: both are given.
     """
     steps = Execution.of(params)
     if steps.micro_batches > 1 and steps.global_statistics:
@@ -49,12 +49,12 @@ ALWAYS_MERGED = Param(name=MERGE_ROWS.name, type=bool, default=True)
 
 
 def check_always_merged(strategy: str, params: Params, reason: str) -> None:
-    """Refuse to keep rows of equal ids where a strategy sums them in any case.
+    """Refuse merge_rows=false if a strategy always sums rows of equal ids.
 
     Args:
-        reason: why it does.
+        reason: why it sums them.
     Raises:
-        StrategyError: they are to be kept.
+        StrategyError: merge_rows is false.
     """
     if params.get(MERGE_ROWS.name) is False:
         raise StrategyError(
@@ -66,10 +66,10 @@ def check_always_merged(strategy: str, params: Params, reason: str) -> None:
 def with_sparse_duplicates(
     strategy: Strategy, nodes: Sequence[PlanNode], step: StepSummary, topology: Topology, params: Params
 ) -> list[PlanNode]:
-    """The nodes, each with what becomes of rows of equal ids.
+    """The nodes with their treatment of rows of equal ids.
 
-    They are kept unless merging is asked for, or changes nothing and makes fewer rows travel. TensorFlow's
-    own strategies keep them.
+    Rows are kept unless merging is asked for, or changes no result and saves bytes. TensorFlow's own
+    strategies keep them.
     """
     if strategy.runner != "graph":
         return [_with(node, "kept") for node in nodes]
@@ -85,7 +85,7 @@ def with_sparse_duplicates(
 
 
 def merging_notes(nodes: Sequence[PlanNode], step: StepSummary) -> list[str]:
-    """A note that names the variables whose updates may not be those of the step as it was written."""
+    """A note on variables whose updates merging changes."""
     linear = {v.name for v in step.variables if v.linear_rows}
     merged = [node.variable for node in nodes if node.sparse_duplicates == "merged"]
     merged = [name for name in merged if name not in linear]

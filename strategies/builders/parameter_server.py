@@ -1,4 +1,4 @@
-"""Parameter servers: which task holds which variable, and who waits for whom."""
+"""Parameter servers: the task that holds each variable, and who waits for whom."""
 
 from collections.abc import Mapping, Sequence
 

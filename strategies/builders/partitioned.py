@@ -1,4 +1,4 @@
-"""Partitioned variables on servers and under collectives: where their parts go, and their slots with them."""
+"""Partitioned variables: the axis and number of parts, and the server or bucket of each part."""
 
 import random
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence

@@ -49,23 +49,21 @@ SERVER = 0
 
 
 def settle(params: Params, otherwise: StrategyClass) -> StrategyClass:
-    """The class of a rule: what it leaves out or weighs by itself no reference does.
+    """Class of a rule: `statistical`, except for the plain mean, which has a reference.
 
-    Args:
-        otherwise: of the plain mean of all.
     Raises:
-        StrategyError: rows of equal ids are to be kept.
+        StrategyError: merge_rows=false.
     """
     check_always_merged("robust", params, "a rule sees one vector of each worker")
     return otherwise if params.get("rule") == MEAN and params.get("pre") in (None, NONE) else "statistical"
 
 
 def on_server(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
-    """All variables on one server, which combines the gradients of all workers, or on copies of it.
+    """All variables on one server that combines all gradients, or on several copies of it.
 
     Raises:
-        StrategyError: workers are too few for the rule, or it has no such knob.
-        UnsupportedError: several servers, and workers with several replicas.
+        StrategyError: too few workers for the rule, or a knob of another rule.
+        UnsupportedError: several servers together with several replicas per worker.
     """
     _check(step, topology, params)
     if int(params.get("servers") or 1) > 1:
@@ -96,7 +94,6 @@ def by_all_workers(step: StepSummary, topology: Topology, params: Params) -> lis
 def _gathered(
     step: StepSummary, topology: Topology, params: Params, synchronizer: Synchronizer
 ) -> list[PlanNode]:
-    """Gradients by a rule, and new forward state averaged between workers."""
     nodes = all_reduce.hierarchical(step, topology, params)
     trained = {v.name for v in trained_variables(step)}
     by_rule = {"synchronizer": synchronizer, "group": None, "transport": None}
@@ -104,10 +101,10 @@ def _gathered(
 
 
 def check_nodes(nodes: Sequence[PlanNode], step: StepSummary, rule: Aggregation | None) -> None:
-    """Check that a rule sees all gradients, and that nothing asks for one where there is none.
+    """Check that a rule sees all gradients, and that no node needs a rule if there is none.
 
     Raises:
-        StrategyError: for the first node that does not go with the rule.
+        StrategyError: for the first node that contradicts the rule.
     """
     trained = {v.name for v in trained_variables(step)}
     chosen = [node for node in nodes if node.variable in trained]
@@ -150,18 +147,17 @@ def _way(node: PlanNode) -> tuple[object, ...]:
 
 
 def _whole(node: PlanNode) -> bool:
-    """Whether all of it is on one server."""
     parts = None if node.partition is None else node.partition.destinations
     return node.synchronizer == "ps" and (parts is None or len(set(parts)) == 1)
 
 
 def trained_variables(step: StepSummary) -> Sequence[VariableSummary]:
-    """The variables whose gradients a rule combines."""
+    """Variables whose gradients a rule combines."""
     return [v for v in step.variables if v.kind == "trainable" and v.synced]
 
 
 def notes(step: StepSummary, nodes: Sequence[PlanNode], topology: Topology, params: Params) -> Sequence[str]:
-    """What a plan should say of its rule."""
+    """Sentences for a plan about its rule."""
     del step, nodes
     aggregation = Aggregation.of(params, topology.n_tasks)
     assert aggregation is not None
@@ -182,7 +178,7 @@ def _check(step: StepSummary, topology: Topology, params: Params) -> None:
 
 
 def describe() -> Sequence[Mapping[str, Any]]:
-    """What `stratbench list aggregators` shows."""
+    """Rows of `stratbench list aggregators`."""
     kinds = {param.name: param.type.__name__ for param in PARAMS}
     rules = [
         {

@@ -1,4 +1,4 @@
-"""A TPU slice by its name, such as v4:2x2x2: chips, how they are linked, and devices that replicas run on."""
+"""TPU slices by name, such as v4:2x2x2: published generations, their chips and links, collectives."""
 
 import math
 import re
@@ -11,12 +11,12 @@ from strategies.errors import StrategyError, suggestion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Torus:
-    """Chips along axes, some of which may wrap around.
+    """Chips along axes, some of which wrap around.
 
     Attributes:
         dims: chips along each axis.
-        wrapped: of each axis, whether a link joins its ends.
-        link_bytes_per_s: b, of one link, one way.
+        wrapped: True for each axis whose ends are linked.
+        link_bytes_per_s: b, one link, one way.
     """
 
     dims: tuple[int, ...]
@@ -25,19 +25,18 @@ class Torus:
 
     @property
     def n_chips(self) -> int:
-        """N, chips in all."""
         return math.prod(self.dims)
 
     @property
     def links_in_use(self) -> int:
-        """C, links of the chip that has the fewest."""
+        """Fewest links of any chip, C."""
         return sum(1 + wraps for length, wraps in self._axes if length > 1)
 
     def reduce_scatter_s(self, n_bytes: float) -> float:
         """Seconds until each chip has the sum of its share.
 
         Args:
-            n_bytes: of the whole payload, which every chip has.
+            n_bytes: whole payload of each chip.
         """
         n = self.n_chips
         if n == 1 or not n_bytes:
@@ -45,15 +44,15 @@ class Torus:
         return (n - 1) / n * n_bytes / (self.links_in_use * self.link_bytes_per_s)
 
     def all_gather_s(self, n_bytes: float) -> float:
-        """Seconds until each chip has the shares of all: it is a reduce-scatter backwards.
+        """Seconds until each chip has all shares: a reduce-scatter backwards.
 
         Args:
-            n_bytes: of all shares together.
+            n_bytes: all shares together.
         """
         return self.reduce_scatter_s(n_bytes)
 
     def all_reduce_s(self, n_bytes: float) -> float:
-        """Seconds until each chip has the sum: a reduce-scatter, and an all-gather after it."""
+        """Seconds of a reduce-scatter and an all-gather after it."""
         return 2 * self.reduce_scatter_s(n_bytes)
 
     @property
@@ -77,17 +76,16 @@ _FROM_ONE: tuple[Dims, ...] = ((1, 1), (2, 2), (2, 4), (2, 8), *_OF_256)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """What is published of a generation.
+    """Published facts of a TPU generation.
 
     Attributes:
-        in_documents: its name in Google's documentation, where that is another.
-        devices_per_chip: two where each TensorCore is a device of its own; one where there is one, or where
-            both are one device (megacore).
-        link_bytes_per_s: of one link, one way.
+        in_documents: its name in Google's documentation, if that differs.
+        devices_per_chip: two if each TensorCore is a device, else one.
+        link_bytes_per_s: one link, one way.
         source: of that figure.
         shapes: chips along each axis, shortest first.
-        most_chips: in boxes of whole cubes; None where there is no shape beside `shapes`.
-        wrapped_length: of an axis whose two ends are linked, as in a whole pod; None where cubes decide.
+        most_chips: largest box of whole cubes; None if there are no shapes beside `shapes`.
+        wrapped_length: length of an axis whose ends are linked, as in a whole pod; None if cubes decide.
     """
 
     in_documents: str | None = None
@@ -100,21 +98,18 @@ class Generation:
 
     @property
     def n_axes(self) -> int:
-        """Axes that chips are linked along."""
         return len(self.shapes[0])
 
     @property
     def links_per_chip(self) -> int:
-        """Links that a chip has, one in each direction of each axis."""
         return 2 * self.n_axes
 
     def has_shape(self, dims: Sequence[int]) -> bool:
-        """Whether slices come in this shape, in whatever order its axes are named."""
+        """True if slices have this shape, in any order of axes."""
         is_box = self.most_chips is not None and len(dims) == self.n_axes and _is_of_cubes(dims)
         return tuple(sorted(dims)) in self.shapes or (is_box and math.prod(dims) <= (self.most_chips or 0))
 
     def wrapped(self, dims: Sequence[int]) -> tuple[bool, ...]:
-        """Whether the two ends of each axis are linked."""
         if self.wrapped_length is None:
             return (_is_of_cubes(dims),) * len(dims)
         return tuple(length == self.wrapped_length for length in dims)
@@ -181,23 +176,17 @@ _NAME = re.compile(r"(?P<accelerator>\w+):(?P<topology>[1-9]\d{0,3}(x[1-9]\d{0,3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TpuSlice:
-    """A slice that there is.
-
-    Attributes:
-        topology: chips along each axis, such as 2x2x2.
-    """
+    """A slice of a known generation and shape."""
 
     accelerator: Accelerator
     topology: str
 
     @property
     def generation(self) -> Generation:
-        """What is published of its generation."""
         return GENERATIONS[self.accelerator]
 
     @property
     def torus(self) -> Torus:
-        """Its chips and their links."""
         dims = _dims(self.topology)
         return Torus(
             dims=dims,
@@ -207,11 +196,10 @@ class TpuSlice:
 
     @property
     def n_devices(self) -> int:
-        """Devices in all, each of which one replica runs on."""
         return self.torus.n_chips * self.generation.devices_per_chip
 
     def require_replicas(self, n_replicas: int) -> None:
-        """Look whether there is one replica for each device.
+        """Check that there is one replica for each device.
 
         Raises:
             StrategyError: there are more or fewer.
@@ -225,10 +213,10 @@ class TpuSlice:
 
 
 def parse_slice(text: str) -> TpuSlice:
-    """Read a slice's name, ACCELERATOR:TOPOLOGY, the first as Ray or as Google's documentation has it.
+    """Read ACCELERATOR:TOPOLOGY; the accelerator's name is Ray's or that of Google's documentation.
 
     Raises:
-        StrategyError: it is none, its generation is not known, or it does not come in this shape.
+        StrategyError: not a slice, an unknown generation, or a shape that it does not have.
     """
     match = _NAME.fullmatch(text)
     if match is None:
@@ -261,7 +249,6 @@ def _dims(topology: str) -> tuple[int, ...]:
 
 
 def _shapes(generation: Generation) -> str:
-    """The shapes that its slices come in, as names."""
     # Google's own name of the one with an axis of one chip has that axis last.
     named = [
         "x".join(map(str, (*(d for d in dims if d > 1), *(d for d in dims if d == 1))))
