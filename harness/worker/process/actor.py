@@ -1,8 +1,7 @@
-"""The actor of one worker: keeps its zygote and has it fork fresh processes.
+"""Actor of one worker: keeps its zygote, which forks fresh processes for it.
 
-It passes jobs and answers between these and the driver without looking inside, and imports neither TensorFlow
-nor Ray; providers make a Ray actor of it. Ray calls its
-methods from several threads, so that a process can be killed while a job of it is awaited.
+It passes jobs and answers on unread, and imports neither TensorFlow nor Ray; providers make a Ray actor of
+it. Ray calls its methods from several threads, so that a process can be killed while a job of it is awaited.
 """
 
 import json
@@ -31,10 +30,10 @@ class WorkerFacts:
     """Identity of a worker, and the cost of its start.
 
     Attributes:
-        cores: those it is pinned to, None when it is not.
-        probe_port: of its `ProbeListener`; None where others need not look whether they reach it.
+        cores: that it is pinned to, None if it is not.
+        probe_port: of its `ProbeListener`; None if others need not check that they reach it.
         n_zygote_threads: threads of the zygote when it began to fork; more than one is a hazard.
-        ready_for_s: since when it has been able to fork, as it says so.
+        ready_for_s: seconds since it could fork.
     """
 
     pid: int
@@ -48,7 +47,7 @@ class WorkerFacts:
 
 @dataclass(slots=True)
 class _Fork:
-    """A fork that the zygote was asked for; one that nobody waits for any more is abandoned."""
+    """A requested fork; abandoned once nobody waits for it."""
 
     jobs: socket.socket
     log_path: str
@@ -61,14 +60,13 @@ class Worker:
     """One worker's actor.
 
     Args:
-        imports: modules the zygote imports before it forks.
+        imports: modules that the zygote imports before it forks.
         cores: cores to pin this worker and all its processes to, None for none.
-        log_path: where the zygote's output goes.
-        environment: variables of the zygote and its children, on top of this process's own without Ray's.
-        folder: current one of the zygote and its children, to which a user's paths are relative; None for
-            this process's own.
-        preload_s: how long the imports may take. fork_s: how long a fork may take.
-        has_probe: whether others shall be able to see that they reach this worker.
+        log_path: output of the zygote.
+        environment: variables for the zygote and its children, added to this process's own without Ray's.
+        folder: working directory, to which a user's paths are relative; None for this process's own.
+        preload_s: deadline of the imports. fork_s: deadline of a fork.
+        has_probe: listen, so that others can check that they reach this worker.
     """
 
     def __init__(
@@ -113,7 +111,6 @@ class Worker:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def facts(self) -> WorkerFacts | Died | Silent:
-        """Wait for the zygote and describe the worker."""
         deadline_s = time.monotonic() + self._preload_s
         while not self._ready.wait(0.05):
             if self._zygote_gone.is_set():
@@ -133,7 +130,7 @@ class Worker:
         )
 
     def fork(self, log_path: str) -> int | Died | Silent:
-        """Have the zygote fork a fresh process whose output goes to `log_path`; return its pid."""
+        """Fork a fresh process whose output goes to `log_path`; return its pid."""
         facts = self.facts()
         if not isinstance(facts, WorkerFacts):
             return facts
@@ -160,17 +157,17 @@ class Worker:
         return self._zygote_died() if fork.process is None else fork.process.pid
 
     def call(self, pid: int, job: bytes, timeout_s: float) -> Reply:
-        """Run one job in a process and wait for its answer, its death or the end of the time."""
+        """Run one job in a process; return its answer, or its death or silence."""
         process = self._processes.get(pid)
         reply = Died(what="process", exit_code=None) if process is None else process.call(job, timeout_s)
         return self._zygote_died() if isinstance(reply, Died) and self._zygote_gone.is_set() else reply
 
     def unreachable(self, probes: Sequence[ProbeAddress], wait_s: float) -> list[int]:
-        """Connect to the listeners of other workers; return the indices of those that are not reached."""
+        """Indices of those listeners of other workers that cannot be reached."""
         return unreachable(probes, wait_s)
 
     def kill(self, pid: int, wait_s: float = 5.0) -> bool:
-        """Kill a process; True when it is known to be gone, and with it its ports and memory."""
+        """Kill a process; True if it is gone, and with it its ports and memory."""
         process = self._processes.get(pid)
         if process is None:
             return True
@@ -228,7 +225,6 @@ class Worker:
             process.exited.set()
 
     def _receive_event(self) -> tuple[dict[str, Any], list[int]] | None:
-        """Wait for the zygote's next message and the descriptors that come with it; None at its end."""
         try:
             message, descriptors, _, _ = socket.recv_fds(
                 self._control, _MESSAGE_LIMIT, 1, socket.MSG_CMSG_CLOEXEC

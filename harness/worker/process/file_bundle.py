@@ -1,4 +1,4 @@
-"""Files that travel between machines which share none: what is there, what is missing, and the way over."""
+"""Files for machines that share none: listings, and archives of what is missing."""
 
 import os
 import pickle
@@ -13,7 +13,7 @@ _TEMPORARY = ".arriving"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stamp:
-    """By what a file is told from an earlier one of its name."""
+    """Size and time that distinguish a file from an earlier one of its name."""
 
     n_bytes: int
     changed_ns: int
@@ -24,7 +24,7 @@ Listing: TypeAlias = Mapping[str, Stamp]
 
 
 def listing(folder: Path) -> dict[str, Stamp]:
-    """All files below a folder; links, sockets and what vanishes meanwhile are left out."""
+    """All files below a folder, without links, sockets and files that vanish meanwhile."""
     stamps: dict[str, Stamp] = {}
     for place, _, names in os.walk(folder):
         for name in names:
@@ -40,7 +40,7 @@ def listing(folder: Path) -> dict[str, Stamp]:
 
 
 def pack(files: Mapping[str, Path]) -> bytes:
-    """Put files, by the names that they shall have, into an archive; those that are gone are left out."""
+    """Archive of files by their new names; files that are gone are left out."""
     packed: dict[str, tuple[int, bytes]] = {}
     for name, path in files.items():
         try:
@@ -51,11 +51,11 @@ def pack(files: Mapping[str, Path]) -> bytes:
 
 
 def unpack(archive: bytes, folder: Path, wanted: Collection[str], *, below: str = "") -> None:
-    """Write some of an archive's files below a folder, each at once and with the stamp that it had.
+    """Write some files of an archive below a folder, each atomically and with its old time stamp.
 
     Args:
         wanted: names.
-        below: beginning of the names that is left out.
+        below: prefix to remove from names.
     Raises:
         ValueError: a name leads out of the folder.
     """

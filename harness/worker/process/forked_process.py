@@ -1,6 +1,6 @@
-"""A forked process of a worker, as the actor that had it forked holds it: its channel, signals and end.
+"""A forked process of a worker, as its actor holds it: channel, signals and end.
 
-Threads of the actor share it, so that it can be killed while an answer of it is awaited.
+Threads of the actor share it, so that it can be killed while its answer is awaited.
 """
 
 import contextlib
@@ -25,14 +25,14 @@ _FIRST_STACK_S = 3.0  # to begin, which a busy machine delays
 
 
 class ForkedProcess:
-    """One process, from the news of its fork to the release of what the actor holds of it.
+    """One process, from its fork until `close`.
 
     Attributes:
-        exited: set when it is known to have ended.
+        exited: set when it has ended.
     Args:
-        pidfd: opened before the process could be reaped, for its id may be another's now; `close` closes it.
-        jobs: the actor's end of the channel; closed by `close`.
-        log_path: where its output goes.
+        pidfd: opened before the process could be reaped, since its id may belong to another later.
+        jobs: the actor's end of the channel.
+        log_path: output of the process.
     """
 
     def __init__(self, pid: int, pidfd: int, jobs: socket.socket, log_path: str) -> None:
@@ -45,7 +45,6 @@ class ForkedProcess:
         self._exit_code: int | None = None
 
     def call(self, job: bytes, timeout_s: float) -> JobAnswer | Died | Silent:
-        """Run one job and wait for its answer, the process's death or the end of the time."""
         started_s = time.monotonic()
         deadline_s = started_s + timeout_s
         try:
@@ -69,17 +68,16 @@ class ForkedProcess:
             )
 
     def kill(self, wait_s: float) -> bool:
-        """Kill it; True when it is known to be gone, and with it its ports and memory."""
         self._signal(signal.SIGKILL)
         return self.exited.wait(wait_s)
 
     def close(self) -> None:
-        """Release what the actor holds of a process that has ended."""
+        """Release what the actor holds of an ended process."""
         self._jobs.close()
         os.close(self._pidfd)
 
     def note_exit(self, exit_code: int) -> None:
-        """Take the news of its end, which wakes whoever waits for an answer."""
+        """Record its end, and wake whoever waits for an answer."""
         self._exit_code = exit_code
         # A grandchild may hold the other end open; the answer to wait for will not come all the same. Whoever
         # kills closes the socket as soon as the process has ended, which would wake nobody.
@@ -88,7 +86,7 @@ class ForkedProcess:
         self.exited.set()
 
     def _wait_for_answer(self, deadline_s: float) -> None:
-        """Wait until it begins to answer or its socket closes; one that is halted gets little time.
+        """Wait until an answer begins or the socket closes; a stopped process gets less time.
 
         Raises:
             TimeoutError: it does not answer.

@@ -1,7 +1,7 @@
-"""A job: a function that a worker process can import, called there with the process's state first.
+"""A job: an importable function that a worker process calls with the process's state first.
 
-Callers name it by the function itself, so that the type checker sees its arguments and its answer; what
-crosses to the process is where the function is defined. Modules of jobs import TensorFlow in functions only.
+Callers name the function itself, so that the type checker sees arguments and answer; its module and name
+cross to the process. Modules of jobs import TensorFlow in functions only.
 """
 
 from collections.abc import Callable
@@ -15,10 +15,10 @@ Result = TypeVar("Result")
 
 
 class JobState:
-    """What jobs of one process leave for the jobs after them, one value of each type.
+    """Values that jobs of one process leave for later jobs, one of each type.
 
     Attributes:
-        stack: closed when the process ends in order; a killed process does not get there.
+        stack: closed when the process ends in order, not when it is killed.
     """
 
     def __init__(self) -> None:
@@ -26,18 +26,16 @@ class JobState:
         self._values: dict[type, object] = {}
 
     def put(self, value: object) -> None:
-        """Keep a value; it replaces one of the same type."""
         self._values[type(value)] = value
 
     def has(self, kind: type) -> bool:
-        """Whether a value of a type is there."""
         return kind in self._values
 
     def get(self, kind: type[Value]) -> Value:
-        """Return the value of a type that an earlier job has put.
+        """Value of a type that an earlier job has put.
 
         Raises:
-            LookupError: no job has left one.
+            LookupError: no job has put one.
         """
         value = self._values.get(kind)
         if not isinstance(value, kind):
@@ -50,18 +48,18 @@ Job: TypeAlias = Callable[[JobState, *Args], Result]
 
 
 class CallsJobs(Protocol):
-    """Runs a job in a process of its own, or in one that only such jobs share."""
+    """Runner of jobs in a process."""
 
     def __call__(
         self, job: Job[*Args, Result], args: tuple[*Args], *, timeout_s: float, stage: str
     ) -> Result:
-        """Run `job(state, *args)` and return what it returns.
+        """Run `job(state, *args)` and return its result.
 
         Args:
-            stage: where a failure is said to have happened.
+            stage: name of this stage in failures.
         """
 
 
 def job_name(job: Job[*Args, Result]) -> str:
-    """What to call a job in a message or a log's name."""
+    """Name of a job in messages and log files."""
     return job_name(job.func) if isinstance(job, partial) else job.__name__

@@ -21,7 +21,7 @@ from harness.worker.process.messages import JobError, pack_answer, unpack_job
 
 
 def import_from_current_folder() -> None:
-    """Let users' files import what lies in the current folder, after all that is ours or installed."""
+    """Let users' files import from the current folder, after our packages and installed ones."""
     # Packages of an editable install are looked for after the whole path: they must be there before.
     import strategies  # noqa: F401
     import workloads  # noqa: F401
@@ -69,12 +69,12 @@ def _flush() -> None:
 def start_in_child(
     jobs: socket.socket, log_path: str, parent_pid: int, announce: Callable[[int], None]
 ) -> None:
-    """Turn a just forked process into the keeper of a worker process, and its child into that; do not return.
+    """Turn a just forked process into the keeper of a worker process, and its child into that; never return.
 
     Args:
-        jobs: its channel, the only descriptor it keeps.
-        log_path: where its standard output and error go, appended.
-        parent_pid: the process that forked it and that both die with.
+        jobs: its channel, the only descriptor that it keeps.
+        log_path: its standard output and error, appended.
+        parent_pid: the process that forked it; both die with it.
         announce: called with the id of the worker process.
     """
     status = 1

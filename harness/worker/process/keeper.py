@@ -1,9 +1,9 @@
-"""The keeper of a worker's process: its parent, which ends with it all that the code of a workload has left.
+"""Keeper of a worker's process: its parent, which removes what the code of a workload leaves behind.
 
-Orphans of the process come to the keeper, whatever session they have moved to and whatever variables they
-have dropped. Shared memory that the process or its descendants have made is removed after them: the kernel
-announces each new name in `/dev/shm`, and it is theirs if one of them has it open as shared memory at that
-moment. Ordinary files there, what nobody is seen to hold, and what a living process uses are left alone.
+The kernel gives the keeper all orphans of the process, whatever session they moved to. Shared memory of the
+process and its descendants is removed after them: the kernel reports each new name in `/dev/shm`, and it is
+theirs if one of them has it open as shared memory then. Ordinary files, files without a known owner, and
+files that a living process uses stay.
 """
 
 import ctypes
@@ -43,9 +43,9 @@ _BATCH_BYTES = 65536
 
 
 def go_on_kept(parent_pid: int, *, announce: Callable[[int], None] | None = None) -> None:
-    """Go on in a child of this process; this process becomes its keeper and does not return.
+    """Continue in a child of this process; this process becomes its keeper and does not return.
 
-    The keeper ends as the child did, and ends the child when the parent is gone or it gets SIGTERM itself.
+    The keeper ends as the child did, and ends the child when the parent is gone or on SIGTERM.
 
     Args:
         parent_pid: process that has started this one.
@@ -78,7 +78,7 @@ def go_on_kept(parent_pid: int, *, announce: Callable[[int], None] | None = None
 
 
 def _keep(child_pid: int, parent_pid: int, memory: "_MemoryWatch") -> int:
-    """Wait for the child's end and remove what it leaves; return its exit status as the kernel has it."""
+    """Wait for the child's end and remove what it leaves; return its wait status."""
 
     heard, hears = os.pipe2(os.O_NONBLOCK)
     signal.set_wakeup_fd(hears)
@@ -116,7 +116,6 @@ def _keep(child_pid: int, parent_pid: int, memory: "_MemoryWatch") -> int:
 
 
 def _reap_orphans(child_pid: int) -> None:
-    """Take note of orphans that have ended by themselves."""
     with suppress(ChildProcessError):
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
             if ended.si_pid == child_pid:
@@ -125,7 +124,7 @@ def _reap_orphans(child_pid: int) -> None:
 
 
 def _end_orphans() -> None:
-    """Kill all children, whose own come to this process in turn, until there are none."""
+    """Kill all children, including those that come to this process meanwhile, until there are none."""
     started_s = time.monotonic()
     while (waited_s := time.monotonic() - started_s) < _ORPHANS_S:
         try:
@@ -149,7 +148,7 @@ def _unlinks_memory(pid: int) -> bool:
 
 
 def _end_with(status: int) -> Never:
-    """End as a process with that status did."""
+    """End as a process with that wait status did."""
     if os.WIFSIGNALED(status):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the child has written its own
         number = os.WTERMSIG(status)
@@ -162,8 +161,6 @@ def _end_with(status: int) -> Never:
 
 @dataclass(frozen=True, slots=True)
 class _Inode:
-    """Identity of a file, which distinguishes it from another of the same name."""
-
     device: int
     number: int
 
@@ -173,7 +170,7 @@ class _Inode:
 
 
 class _MemoryWatch:
-    """Shared memory made from now on. It sees none where the kernel has no watch left for this user."""
+    """Watch for new shared memory; sees none if the kernel grants this user no more watches."""
 
     def __init__(self) -> None:
         self._made: dict[Path, _Inode] = {}
@@ -185,7 +182,7 @@ class _MemoryWatch:
             libc.inotify_add_watch(watch, os.fsencode(_MEMORY), _IN_CREATE)
 
     def note(self, child_pid: int) -> None:
-        """Take note of the new shared memory that this process's child, or any other descendant, holds."""
+        """Record new shared memory that this process's child or another descendant holds."""
         for name in self._new_names():
             with suppress(OSError):  # unlinked again, as semaphores are
                 status = (_MEMORY / name).lstat()
@@ -194,7 +191,7 @@ class _MemoryWatch:
                     self._made[_MEMORY / name] = inode
 
     def remove(self) -> None:
-        """Unlink what is left of it and used by no living process."""
+        """Unlink recorded shared memory that no living process uses."""
         left = {path: inode for path, inode in self._made.items() if _is_at(path, inode)}
         used = _used_by_anyone() if left else set()
         for path, inode in left.items():
@@ -221,7 +218,6 @@ def _names_of(events: bytes) -> Iterator[str]:
 
 
 def _is_at(path: Path, inode: _Inode) -> bool:
-    """Return True if a path still names that file."""
     try:
         return _Inode.of(path.lstat()) == inode
     except OSError:
@@ -236,7 +232,7 @@ def _is_made_below(child_pid: int, name: str, inode: _Inode) -> bool:
 
 
 def _has_as_memory(pid: int, name: str, inode: _Inode) -> bool:
-    """Return True if a process uses a file as shared memory, and does not merely write or map it."""
+    """True if a process uses a file as shared memory, and does not only write or map it."""
     is_known = _KNOWN_MEMORY.fullmatch(name) is not None
     for descriptor, opened in _open_files(pid):
         if opened == inode and (is_known or _is_by_shm_open(pid, descriptor)):
@@ -245,7 +241,7 @@ def _has_as_memory(pid: int, name: str, inode: _Inode) -> bool:
 
 
 def _is_by_shm_open(pid: int, descriptor: str) -> bool:
-    """Return True if a descriptor has the flag by which `shm_open` opens, and `open` does not by itself."""
+    """True if a descriptor has the flag of `shm_open` that `open` does not set by itself."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/fdinfo/{descriptor}").read_text().splitlines():
             if line.startswith("flags:"):
@@ -254,7 +250,6 @@ def _is_by_shm_open(pid: int, descriptor: str) -> bool:
 
 
 def _used_by_anyone() -> set[_Inode]:
-    """Files that any process has open or mapped, as far as this user may see."""
     used: set[_Inode] = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -265,7 +260,6 @@ def _used_by_anyone() -> set[_Inode]:
 
 
 def _open_files(pid: int) -> Iterator[tuple[str, _Inode]]:
-    """Descriptors of a process; none where it has ended or may not be looked at."""
     with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as descriptors:
         for descriptor in descriptors:
             with suppress(OSError):
@@ -273,7 +267,6 @@ def _open_files(pid: int) -> Iterator[tuple[str, _Inode]]:
 
 
 def _mapped_files(pid: int) -> set[_Inode]:
-    """Files that a process has mapped; none where it has ended or may not be looked at."""
     try:
         lines = Path(f"/proc/{pid}/maps").read_bytes().splitlines()
     except OSError:

@@ -26,14 +26,14 @@ from strategies.user_errors import line_of_error
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobError:
-    """An exception of a job as plain text, so that its reader needs none of the job's packages.
+    """An exception of a job as plain text, readable without the job's packages.
 
     Attributes:
-        type: the exception's class name. kind, stage: of a `CaseError`, None for any other exception.
-        usage: whether it says that a user's file or option cannot be used; `field` names which.
-        is_out_of_memory: the job asked for memory and was refused it; type and message are the refusal's.
-        gpu: whose memory it was, `GPU:0`; None where it was the host's. refused_bytes: None if unknown.
-        line: of a user's file, such as `model.py:12`, that it came of; empty where there is none.
+        type: class name. kind, stage: of a `CaseError`, else None.
+        usage: a user's file or option cannot be used; `field` names it.
+        is_out_of_memory: the job was refused memory; type and message are the refusal's.
+        gpu: whose memory was refused, `GPU:0`; None for the host's. refused_bytes: None if unknown.
+        line: of a user's file, such as `model.py:12`; empty if none is involved.
     """
 
     type: str
@@ -50,7 +50,6 @@ class JobError:
 
     @staticmethod
     def of(error: BaseException) -> "JobError":
-        """Describe an exception."""
         text = "".join(traceback.format_exception(error))
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             error = _disk_full(error)
@@ -77,7 +76,7 @@ class JobError:
 
 
 def _disk_full(error: OSError) -> CaseError:
-    """The same error as one of the case: it tells of the worker's disk, not of what the job did."""
+    """A full disk of the worker as an error of the case."""
     what = error.filename or "a file that it writes"
     return CaseError(
         "disk-full",
@@ -88,7 +87,7 @@ def _disk_full(error: OSError) -> CaseError:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobAnswer:
-    """The process answered: a pickled `JobError` or result, see `unpack_answer`."""
+    """A pickled `JobError` or result, see `unpack_answer`."""
 
     payload: bytes
 
@@ -98,8 +97,8 @@ class Died:
     """The process ended before it answered.
 
     Attributes:
-        exit_code: -n for signal n, as in `subprocess`; None when nobody could learn it.
-        is_out_of_memory: the kernel killed it, since the worker took more memory than it may.
+        exit_code: -n for signal n, as in `subprocess`; None if unknown.
+        is_out_of_memory: the kernel killed it for its memory limit.
     """
 
     what: str
@@ -112,7 +111,7 @@ class Silent:
     """The process lives and did not answer in time.
 
     Attributes:
-        is_stopped: a signal has halted it, so that its peers wait for it.
+        is_stopped: a signal has stopped it.
     """
 
     waited_s: float
@@ -121,11 +120,11 @@ class Silent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CutOff:
-    """The worker lives, and a network of its own carries nothing.
+    """The worker lives, and its network carries nothing.
 
     Attributes:
-        peer: the other worker that is not reached from it where they exchange what strategies send; None
-            where the driver does not reach it. waited_s: for an answer from there.
+        peer: the worker that it does not reach over the data network; None if the driver does not reach it.
+        waited_s: for an answer.
     """
 
     peer: int | None
@@ -136,7 +135,7 @@ Reply: TypeAlias = JobAnswer | Died | Silent
 
 
 def pack_job(job: Job[*Args, Result], args: tuple[*Args]) -> bytes:
-    """Make the message that asks a worker process to run `job(state, *args)`."""
+    """Message that asks a worker process to run `job(state, *args)`."""
     return pickle.dumps((job, args), protocol=5)
 
 
@@ -147,7 +146,7 @@ def unpack_job(message: bytes | bytearray) -> tuple[Callable[..., object], tuple
 
 
 def pack_answer(value: object) -> bytes:
-    """Make the message that carries a result or a `JobError`; one that cannot travel becomes an error."""
+    """Message of a result or a `JobError`; a result that cannot be pickled becomes an error."""
     try:
         return pickle.dumps(value, protocol=5)
     except Exception as error:  # noqa: BLE001  pickling runs the code of any class
@@ -163,7 +162,7 @@ _LENGTH = struct.Struct("<Q")
 
 
 class ChannelClosedError(Exception):
-    """The other end is gone: its process ended, or closed the socket."""
+    """The other end ended or closed the socket."""
 
 
 def send_message(channel: socket.socket, payload: bytes, *, deadline_s: float | None = None) -> None:

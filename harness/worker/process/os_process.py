@@ -1,4 +1,4 @@
-"""Linux's means to tie the life of one process to another's."""
+"""Linux facts and controls of processes: death with a parent, orphans, signals, memory."""
 
 import ctypes
 import os
@@ -20,7 +20,7 @@ def die_with_parent(parent_pid: int) -> None:
     """Ask the kernel to kill this process when the *thread* that started it ends.
 
     Args:
-        parent_pid: the process that is expected to be the parent still.
+        parent_pid: expected parent.
     Raises:
         OSError: the kernel refused.
     """
@@ -40,7 +40,7 @@ def adopt_orphans() -> None:
 
 
 def set_name(name: str) -> None:
-    """Set the name by which the kernel lists this thread, up to 15 characters."""
+    """Set this thread's name in the kernel's lists, up to 15 characters."""
     _prctl(_PR_SET_NAME, ctypes.create_string_buffer(name.encode()))
 
 
@@ -51,7 +51,7 @@ def _prctl(option: int, argument: object) -> None:
 
 
 def children(pid: int) -> set[int]:
-    """Ids of a process's children, of those that have ended and are not reaped yet, too."""
+    """Ids of a process's children, including ended ones that are not reaped yet."""
     return {child for child, parent in _parents().items() if parent == pid}
 
 
@@ -65,7 +65,6 @@ def descendants(pids: Set[int]) -> set[int]:
 
 
 def _parents() -> dict[int, int]:
-    """Parent of every process."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -76,7 +75,7 @@ def _parents() -> dict[int, int]:
 
 
 def is_of_this_run(pid: int) -> bool:
-    """True if a process was started for the same run as this one, or is this one."""
+    """True if a process belongs to the same run as this one."""
     folder = os.environ.get(RUN_FOLDER_VARIABLE)
     if pid == os.getpid() or folder is None:
         return pid == os.getpid()
@@ -88,12 +87,12 @@ def is_of_this_run(pid: int) -> bool:
 
 
 def n_threads() -> int:
-    """Threads of this process, those of native libraries included."""
+    """Threads of this process, including native libraries'."""
     return len(os.listdir("/proc/self/task"))  # noqa: PTH208
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal such as SIGSTOP has halted a process."""
+    """True if a signal such as SIGSTOP has stopped a process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -102,10 +101,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def n_memory_kills() -> int:
-    """How many processes the kernel has killed so far for the memory limit of this process's control group.
-
-    0 where groups are not to be seen.
-    """
+    """Processes that the kernel has killed for this control group's memory limit; 0 if unknown."""
     for path in _MEMORY_EVENTS:
         try:
             lines = Path(path).read_text().splitlines()
@@ -119,7 +115,7 @@ def n_memory_kills() -> int:
 
 
 def available_memory_bytes() -> int | None:
-    """Memory that this machine can give to processes without swapping, None where it does not tell."""
+    """Memory that this machine can give without swapping, None if unknown."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
@@ -140,5 +136,5 @@ def close_other_descriptors(keep: set[int]) -> None:
 
 
 def boot_id() -> str:
-    """Tells this machine, since it was started, from all others; containers on it have the same."""
+    """Id of this machine's boot; its containers share it."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

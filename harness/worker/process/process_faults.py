@@ -1,4 +1,4 @@
-"""Faults of a worker's process: it waits before its steps, or is killed at one."""
+"""Injected faults of a worker's process: a delay before its steps, or a kill at one."""
 
 import os
 import signal
@@ -15,13 +15,12 @@ T = TypeVar("T")
 
 @dataclass(slots=True, kw_only=True)
 class ProcessFaults:
-    """What befalls a worker as it makes its steps.
+    """Faults that act while a worker makes its steps.
 
     Attributes:
-        faults: of this worker, those of its process.
-        passes: whether the next step is over before it is made, by what others did: nothing befalls it then.
+        passes: True if others' updates have overtaken the next step; then no fault acts.
         n_made: steps so far.
-        waited_s: how long the last of them was delayed.
+        waited_s: delay of the last step.
     """
 
     faults: Sequence[Fault] = ()
@@ -30,7 +29,7 @@ class ProcessFaults:
     waited_s: float = 0.0
 
     def around(self, step: Callable[P, T]) -> Callable[P, T]:
-        """A step in which they act."""
+        """Wrap a step so that the faults act in it."""
         if not self.faults:
             return step
 

@@ -1,4 +1,4 @@
-"""Probes by which other workers see whether they reach this one over the network of their data."""
+"""Probes that check whether workers reach each other over the data network."""
 
 import contextlib
 import socket
@@ -12,11 +12,7 @@ ProbeAddress: TypeAlias = tuple[str, int]
 
 
 class ProbeListener:
-    """Accepts connections at a free port and closes them at once, from now until this process ends.
-
-    Attributes:
-        port: where it listens.
-    """
+    """Accepts connections at a free port and closes them at once, until this process ends."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("", 0))
@@ -31,14 +27,14 @@ class ProbeListener:
 
 
 def unreachable(addresses: Sequence[ProbeAddress], wait_s: float) -> list[int]:
-    """Connect to addresses, to all of them at the same time; return the indices of those that fail."""
+    """Indices of the addresses that refuse a connection; all are tried at once."""
     with ThreadPoolExecutor(max(1, len(addresses))) as pool:
         reached = list(pool.map(lambda address: is_reachable(address, wait_s), addresses))
     return [index for index, is_reached in enumerate(reached) if not is_reached]
 
 
 def is_reachable(address: ProbeAddress, wait_s: float) -> bool:
-    """Whether a connection there is accepted within that time."""
+    """True if a connection is accepted within that time."""
     try:
         socket.create_connection(address, timeout=wait_s).close()
     except OSError:

@@ -25,12 +25,12 @@ _TYPE_BYTES = {"half": 2, "bfloat16": 2, "float": 4, "double": 8, "complex64": 8
 
 
 def refused_memory(error: BaseException) -> BaseException | None:
-    """The refusal that an error is, or came of; None where it is another failure."""
+    """The refusal of memory in an error's chain of causes, None if there is none."""
     return next((cause for cause in causes(error) if _is_refusal(cause)), None)
 
 
 def refusing_gpu(message: str) -> str | None:
-    """The GPU whose memory a refusal of TensorFlow's was for, `GPU:0`; None where it was the host's.
+    """GPU that refused memory to TensorFlow, `GPU:0`; None if it was the host.
 
     Source:
         messages of TensorFlow's op_kernel.cc (a tensor and its allocator), gpu_util.cc (a copy) and of XLA;
@@ -48,7 +48,7 @@ def refusing_gpu(message: str) -> str | None:
 
 
 def refused_bytes(message: str) -> int | None:
-    """Bytes that a refusal of TensorFlow's was for; None where it does not say."""
+    """Bytes that TensorFlow was refused, None if its message does not say."""
     tensor, of_xla = _TENSOR.search(message), _OF_XLA.search(message)
     if of_xla is not None:
         return int(
@@ -75,7 +75,7 @@ _UNREACHABLE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN)
 
 
 def way_out_offline(error: BaseException) -> str:
-    """What to add to the message of an error that came of asking for the network where there is none."""
+    """Hint for an error of code that needs the network in an isolated run, else empty."""
     if any(_is_of_network(one) for one in causes(error)) and not _has_network():
         return "; a run has no network: keep what it needs on this machine, or give --no-isolation"
     return ""

@@ -1,7 +1,7 @@
-"""The zygote: a process that has imported TensorFlow and Keras and forks fresh processes from that state.
+"""Zygote: a process that has imported TensorFlow and Keras and forks fresh processes from that state.
 
 Its only thread waits on the control socket and on the keepers of its processes. It has no eager context,
-server or session, which is what makes a fork of it a fresh process. Run:
+server or session, so that its forks are fresh. Run:
 `python -m harness.worker.process.zygote CONTROL_FD PARENT_PID IMPORT…`.
 """
 
@@ -24,7 +24,7 @@ _MESSAGE_LIMIT = 65536
 
 
 def main(argv: Sequence[str]) -> None:
-    """Import what was asked for, say so, and serve forks until the actor is gone."""
+    """Import modules, report readiness, and serve forks until the actor is gone."""
     os_process.die_with_parent(int(argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=int(argv[0]))
@@ -46,8 +46,6 @@ def main(argv: Sequence[str]) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Kept:
-    """A worker process and its keeper, which ends after it, with the same status."""
-
     keeper_pid: int
     pid: int
 
@@ -110,7 +108,7 @@ class _Zygote:
 
 
 def _announce(zygote: socket.socket, pid: int) -> None:
-    """Send the zygote a child's id and pidfd, in the child's parent before it can reap the child."""
+    """Send the zygote a child's id and pidfd before the child can be reaped."""
     pidfd = os.pidfd_open(pid)
     socket.send_fds(zygote, [str(pid).encode()], [pidfd])
     os.close(pidfd)

@@ -1,4 +1,4 @@
-"""Files of a capture for every rank of every case: step and initial values."""
+"""Files of a capture, shared by every rank of every case: step and initial values."""
 
 import json
 import pickle
@@ -25,12 +25,12 @@ _OF_RANK = re.compile(r"(.+)@rank(\d+)")
 
 
 def stored_name(variable: str, rank: int | None) -> str:
-    """Under which name a replica's copy is stored: the first one's is the variable's, as is one for all."""
+    """Name of a replica's stored copy: the variable's for the first replica, or for one copy of all."""
     return f"{variable}@rank{rank}" if rank else variable
 
 
 def variable_and_rank(stored: str) -> tuple[str, int]:
-    """Whose copy is stored under a name."""
+    """Variable and rank of a stored name."""
     match = _OF_RANK.fullmatch(stored)
     return (stored, 0) if match is None else (match[1], int(match[2]))
 
@@ -44,7 +44,7 @@ def save(folder: Path, step: TrainGraph, initial: Mapping[str, Array]) -> None:
 
 
 def save_values(folder: Path, initial: Mapping[str, Array]) -> None:
-    """Write the values with which a captured step begins, in place of those that it had."""
+    """Replace the initial values of a captured step."""
     values = folder / "initial"
     shutil.rmtree(values, ignore_errors=True)
     values.mkdir()
@@ -55,25 +55,25 @@ def save_values(folder: Path, initial: Mapping[str, Array]) -> None:
 
 
 def save_lines(folder: Path, lines: Mapping[str, str]) -> None:
-    """Write beside a capture which line of the user's file made each node."""
+    """Write the line of the user's file that made each node."""
     (folder / _LINES).write_text(json.dumps(lines))
 
 
 def load_lines(folder: Path) -> Mapping[str, str]:
-    """Node of a captured step → the line of the user's file that made it, where one did."""
+    """Node of a captured step → line of the user's file that made it, if known."""
     lines: dict[str, str] = json.loads((folder / _LINES).read_text())
     return lines
 
 
 def load_step(folder: Path) -> TrainGraph:
-    """The captured step."""
+    """Read a captured step."""
     step = pickle.loads((folder / _STEP).read_bytes())  # noqa: S301 - see `save`
     assert isinstance(step, TrainGraph)
     return step
 
 
 class InitialValues:
-    """The initial values of a capture, memory-mapped; a rank's random state is mixed when it is asked for.
+    """Initial values of a capture, memory-mapped; a rank's random state is mixed on request.
 
     Args:
         float64: give floating values as float64, for a step that was rewritten so.
@@ -91,14 +91,13 @@ class InitialValues:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of what has a value; see `stored_name`."""
         return tuple(self._numbers)
 
     def value(self, variable: str, seed_mix: SeedMix | None = None, *, rank: int | None = None) -> Array:
-        """The value that a copy of a variable starts from.
+        """Initial value of a variable's copy.
 
         Args:
-            seed_mix: how the first replica's random state becomes this rank's, if it has none of its own.
+            seed_mix: derives this rank's random state from the first replica's, if it has none of its own.
         """
         own = stored_name(variable, rank)
         if rank and own in self._numbers:
@@ -107,11 +106,10 @@ class InitialValues:
         return value if seed_mix is None else _mixed(value, variable, seed_mix)
 
     def of_ranks(self, variable: str) -> dict[int, Array]:
-        """The values of all replicas that have one; none for what no capture and no checkpoint knows."""
+        """Values of all replicas that have one; empty for what neither capture nor checkpoint knows."""
         return {rank: self.stored(stored) for rank, stored in self._ranks.get(variable, {}).items()}
 
     def stored(self, name: str) -> Array:
-        """The value that is stored under a name."""
         with _READING:
             value: Array = np.load(self._folder / "initial" / f"{self._numbers[name]}.npy", mmap_mode="r")
         value = of_type(value, self._dtypes[name])
@@ -129,12 +127,12 @@ def _mixed(value: Array, variable: str, seed_mix: SeedMix) -> Array:
 
 
 def of_type(value: Array, dtype: str) -> Array:
-    """What was read of a NumPy file, which has NumPy's own types only: bfloat16 is bytes there."""
+    """Array with its true type: NumPy files keep bfloat16 as bytes."""
     return value if value.dtype.name == dtype else value.view(getattr(ml_dtypes, dtype))
 
 
 def in_float64(value: Array) -> Array:
-    """The value in float64 if it is floating (bfloat16 too), complex128 if complex; otherwise as it is."""
+    """Floating values (bfloat16 too) as float64, complex ones as complex128, others unchanged."""
     if np.issubdtype(value.dtype, np.complexfloating):
         return value.astype(np.complex128)
     # ml_dtypes registers bfloat16 with NumPy as a type of kind V that knows how to become a float.

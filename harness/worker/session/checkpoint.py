@@ -32,11 +32,11 @@ _READ_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, OSError, IndexError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """What a checkpoint holds.
+    """Contents of a checkpoint.
 
     Attributes:
-        values: as `harness.worker.session.capture_store` names them, what strategies added included.
-        step: number of steps made until then, None where whoever wrote it did not say.
+        values: names as in `harness.worker.session.capture_store`, including what strategies added.
+        step: number of steps made, None if the writer did not record it.
     """
 
     values: Mapping[str, Array]
@@ -44,7 +44,7 @@ class Checkpoint:
 
 
 def contribution(held: Held, shared: Collection[str]) -> dict[str, Pieces]:
-    """What a worker's copies of variables, or parts of them, add to a checkpoint, by name in the artefact.
+    """Values that a worker's copies of variables, or parts of them, add to a checkpoint.
 
     Args:
         shared: variables of which replicas have equal copies; the first replica's is stored.
@@ -57,14 +57,12 @@ def contribution(held: Held, shared: Collection[str]) -> dict[str, Pieces]:
 
 
 def write_checkpoint(folder: Path, values: Mapping[str, Array], model: Collection[str], step: int) -> None:
-    """Write a checkpoint in place of the one that a folder may hold.
-
-    Whoever opens the folder meanwhile, or after a kill, finds the old one whole.
+    """Replace the checkpoint in a folder; readers find the old one whole until then, even after a kill.
 
     Args:
-        values: by name in the artefact. model: names of the model's own variables.
+        values: by stored name. model: names of the model's own variables.
     Raises:
-        CaseError: `checkpoint-unwritable`; the old one is as it was.
+        CaseError: `checkpoint-unwritable`; the old one is unchanged.
     """
     named = {_file_name(name, model): np.asarray(value) for name, value in values.items()}
     prefix = f"step-{step}-{secrets.token_hex(4)}"
@@ -94,9 +92,9 @@ def read_checkpoint(path: Path, model: Mapping[str, Array]) -> Checkpoint:
 
     Args:
         path: a folder, or the prefix of the checkpoint's files.
-        model: name → a value of the shape and type that the checkpoint must have.
+        model: name → a value of the required shape and type.
     Raises:
-        UsageError: there is none, it is another model's, or it cannot be read whole.
+        UsageError: there is none, it is another model's, or it is damaged.
     """
     with _told(path, "must be a TensorFlow checkpoint"):
         reader = tf.train.load_checkpoint(str(path))
@@ -189,17 +187,17 @@ def _in_a_line(error: BaseException) -> str:
 
 
 def lasts(access: VariableAccess) -> bool:
-    """Whether a variable's value means something beyond the session that it is in."""
+    """True if a variable's value has a meaning outside of its session."""
     return access.fresh is None or access.fresh.inherits != "nothing"
 
 
 def first_value(access: VariableAccess, saved: Mapping[int, Array]) -> Array:
-    """The value that an added variable begins with, or the part of it that this is.
+    """Initial value of an added variable, or of the part of it that this is.
 
     Args:
-        saved: rank → the whole value that a checkpoint has; empty where there is none.
+        saved: rank → whole value in the checkpoint; empty if there is none.
     Raises:
-        UsageError: it has a value of another shape, of what all must have the same of.
+        UsageError: the saved value has another shape.
     """
     assert access.fresh is not None
     fitting = _fitting(access, saved)
@@ -218,7 +216,7 @@ def first_value(access: VariableAccess, saved: Mapping[int, Array]) -> Array:
 def left_out(
     accesses: Sequence[VariableAccess], initial: InitialValues, model: Collection[str]
 ) -> tuple[str, ...]:
-    """What a checkpoint has of a strategy and this one cannot use, in a sentence; nothing if it uses all.
+    """Sentence on values of a checkpoint that this strategy cannot use; empty if it uses all.
 
     Args:
         accesses: of a worker that holds the first replica.

@@ -1,4 +1,4 @@
-"""Clusters that XLA compiles: what must not be in one, and what is, as the graphs of a step show."""
+"""Clusters that XLA compiles: which operations are in them, and random numbers kept outside."""
 
 import re
 from collections import Counter
@@ -19,11 +19,11 @@ _DRAWS = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledClusters:
-    """What of a step's graphs XLA compiles.
+    """Operations of a step that XLA compiles.
 
     Attributes:
-        n_clusters: functions that are compiled, each for one run of code.
-        operations: operation → how many of them are in these.
+        n_clusters: compiled functions, one for each run of code.
+        operations: operation → count within clusters.
         n_left: operations outside of them.
     """
 
@@ -33,17 +33,16 @@ class CompiledClusters:
 
     @property
     def n_compiled(self) -> int:
-        """Operations in all of them."""
         return sum(self.operations.values())
 
     @property
     def draws(self) -> Sequence[str]:
-        """Operations in them that draw random numbers, which are others than in the step as captured."""
+        """Random operations within clusters, which draw other numbers than the captured step."""
         return sorted(filter(_DRAWS.search, self.operations))
 
 
 def with_same_random_numbers(graph_def: bytes) -> bytes:
-    """A graph whose random numbers are drawn outside of clusters, by TensorFlow's own kernels."""
+    """A graph that draws its random numbers outside of clusters, by TensorFlow's own kernels."""
     graph = tf.compat.v1.GraphDef.FromString(graph_def)
     for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
         for node in nodes:
@@ -53,11 +52,10 @@ def with_same_random_numbers(graph_def: bytes) -> bytes:
 
 
 def clusters_of(runs: Sequence[tf.compat.v1.RunMetadata]) -> CompiledClusters:
-    """The clusters of a step, as far as they ran compiled.
+    """Clusters of a step that ran compiled.
 
     Args:
-        runs: what TensorFlow tells of the step and of what ran beside it: graphs that it executed, and
-            operations that ran.
+        runs: TensorFlow's metadata of the step and of background runs: executed graphs and operations.
     """
     graphs = [graph for run in runs for graph in run.partition_graphs]
     ran = {
@@ -79,7 +77,7 @@ def clusters_of(runs: Sequence[tf.compat.v1.RunMetadata]) -> CompiledClusters:
 
 
 def _operations(name: str, bodies: Mapping[str, Sequence[tf.compat.v1.NodeDef]]) -> Iterator[str]:
-    """Operations of a function, and of those that it calls."""
+    """Operations of a function, including those that it calls."""
     for node in bodies.get(name, ()):
         if node.op not in _FRAMING:
             yield node.op

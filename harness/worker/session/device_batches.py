@@ -1,4 +1,4 @@
-"""Batches on the devices of a worker's replicas: a step takes one of those that lie there by its number."""
+"""Batches in variables on the devices of a worker's replicas; a step selects one by its number."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ _ON_HOST = ("int32", "string")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedPart:
-    """A part of a batch, or a shard's rows of it, in a variable on the device that takes it.
+    """A component of all batches, or a shard's rows of it, in a variable on the device that uses it.
 
     Attributes:
         source: tensor of the program that has these values when a batch is fed.
         value: placeholder of all batches, stacked. load: node that assigns them.
-        taken: tensor of the batch whose number is fed.
+        taken: tensor of the selected batch.
     """
 
     source: str
@@ -44,15 +44,15 @@ class StagedPart:
 def read_staged(
     graph_def: tf.compat.v1.GraphDef, batch: Sequence[BatchInput], device: str
 ) -> tuple[StagedPart, ...]:
-    """Have steps read their batches from variables on the devices that take them; changes the graph in place.
+    """Make steps read their batches from variables on their devices; changes the graph in place.
 
-    What is taken from a variable is a slice of it, with the type and shape of what was fed. The arithmetic of
-    the step stays as it is. Its placeholders remain, so that the values of a `StagedPart` can be fetched.
+    A slice of the variable has the type and shape of the fed tensor, so the arithmetic stays. Placeholders
+    remain, so that the values of a `StagedPart` can be fetched.
 
     Args:
         device: of nodes without one.
     Returns:
-        nothing where no GPU takes any part: the graph is left as it is.
+        empty if no GPU uses any part: the graph is unchanged.
     """
     sources = dict(_sources(graph_def, batch))
     fed = {producer(source) for source in sources}
@@ -86,15 +86,15 @@ def read_staged(
 
 
 def placement(on_gpus: Collection[bool]) -> Placement:
-    """Memory that batches lie in, each of whose parts lies on a GPU or not."""
+    """Memory that holds the batches, from whether each part lies on a GPU."""
     return "host" if True not in on_gpus else "mixed" if False in on_gpus else "device"
 
 
 def on_gpus(parts: Sequence[StagedPart], devices: Sequence[str]) -> set[bool]:
-    """Memory of each staged part, true for a GPU's; TensorFlow keeps 32-bit integers and text on the host.
+    """True for each staged part in a GPU's memory; TensorFlow keeps 32-bit integers and text on the host.
 
     Args:
-        devices: names of all that the session has.
+        devices: names of all devices of the session.
     """
     there = set(map(_type_and_index, devices))
     places = ((_type_and_index(part.device), part.dtype.name) for part in parts)
@@ -102,10 +102,10 @@ def on_gpus(parts: Sequence[StagedPart], devices: Sequence[str]) -> set[bool]:
 
 
 def too_large(folder: Path, share: float) -> str | None:
-    """Say why staged batches stay on the host; None where GPUs have room for them, as far as is known.
+    """Reason why staged batches stay on the host; None if GPUs have room for them, or that is unknown.
 
     Args:
-        folder: of the global batches. share: of their examples that this worker takes.
+        folder: of the global batches. share: of their examples for this worker.
     """
     memory_bytes = gpu_memory_bytes("total").values()
     least = min(memory_bytes, default=None)
@@ -123,7 +123,7 @@ def too_large(folder: Path, share: float) -> str | None:
 def _sources(
     graph_def: tf.compat.v1.GraphDef, batch: Sequence[BatchInput]
 ) -> Iterator[tuple[str, tuple[tf.DType, tf.TensorShape]]]:
-    """Tensors that hold what is fed, or a shard's rows of it, with type and shape."""
+    """Tensors with type and shape that hold what is fed, or a shard's rows of it."""
     nodes = {node.name: node for node in graph_def.node}
     for b in batch:
         shape = tf.TensorShape(nodes[b.node].attr["shape"].shape)

@@ -1,4 +1,4 @@
-"""A TensorFlow session on a graph that Python knows by the names of its operations alone."""
+"""A TensorFlow session whose graph Python knows by names of operations only."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TypeAlias
@@ -20,7 +20,7 @@ Traced: TypeAlias = Callable[..., tuple[Sequence[Array], tf.compat.v1.RunMetadat
 
 
 class NamedSession:
-    """Runs parts of a graph, each prepared when it is first asked for.
+    """Runs parts of a graph, each prepared on first use.
 
     Args:
         target: of a server.
@@ -36,10 +36,7 @@ class NamedSession:
     def prepared(
         self, feeds: Sequence[str], fetches: Sequence[str] = (), targets: Sequence[str] = ()
     ) -> Prepared:
-        """What feeds these tensors, runs these nodes and fetches those tensors.
-
-        `Session.run` costs more than a small step; this is prepared.
-        """
+        """Prepared callable that feeds, runs and fetches; `Session.run` costs more than a small step."""
         return self._callable(feeds, fetches, targets, v1.RunOptions())
 
     def traced(
@@ -49,7 +46,7 @@ class NamedSession:
         targets: Sequence[str],
         options: tf.compat.v1.RunOptions,
     ) -> Traced:
-        """As `prepared`, and traced; a session on a server gives an empty account of it."""
+        """As `prepared`, with tracing; sessions on a server return empty metadata."""
         run = self._callable(feeds, fetches, targets, options)
 
         def traced(*values: Array) -> tuple[Sequence[Array], tf.compat.v1.RunMetadata]:
@@ -59,10 +56,7 @@ class NamedSession:
         return traced
 
     def add(self, graph_def: tf.compat.v1.GraphDef) -> None:
-        """Add nodes, which have been added before or none of whose names is in the graph.
-
-        No run may be under way.
-        """
+        """Add nodes, unless they were added before. No run may be under way."""
         names = {node.name for node in graph_def.node}
         if not names <= self._added:
             add_named(self._session.graph, graph_def)
@@ -71,7 +65,7 @@ class NamedSession:
     def run(
         self, fetches: Sequence[str], feed: Mapping[str, Array], targets: Sequence[str] = ()
     ) -> list[Array]:
-        """Fetch tensors, and run nodes; a tensor that is fed is fetched as it was fed."""
+        """Fetch tensors and run nodes."""
         known = {ref(name): value for name, value in feed.items()}
         fetched = [ref(name) for name in fetches]
         computed = [name for name in dict.fromkeys(fetched) if name not in known]
@@ -97,5 +91,4 @@ class NamedSession:
         return prepared
 
     def close(self) -> None:
-        """End the session."""
         self._session.close()

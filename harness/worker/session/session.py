@@ -1,4 +1,4 @@
-"""Runs a program: a session on a worker's server, and steps through a prepared callable."""
+"""Session of a program on a worker's server or its own devices, and its steps."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,13 +33,13 @@ from strategies.tf_bridge.devices import on_own_devices
 
 
 class PythonCalls:
-    """Functions that graphs of this process may call, as long as this object lives.
+    """Python functions that graphs of this process may call, as long as this object lives.
 
-    TensorFlow finds a function by a token that it gives out itself, and forgets it with the graph in which
-    the token was given.
+    TensorFlow finds a function by a token of its own, and forgets it with the graph in which the token was
+    made.
 
     Args:
-        functions: what the graph calls each → the function.
+        functions: name in the graph → function.
     """
 
     def __init__(self, functions: Mapping[str, Callable[..., Any]]) -> None:
@@ -51,10 +51,10 @@ class PythonCalls:
             }
 
     def bind(self, graph_def: tf.compat.v1.GraphDef) -> dict[str, str]:
-        """Put this process's tokens in the place of names; calls of other names stay as they are.
+        """Replace names by this process's tokens; calls of other names stay.
 
         Returns:
-            node that calls → name of the function.
+            calling node → name of the function.
         """
         bound = {}
         for node in graph_def.node:
@@ -73,21 +73,19 @@ class WorkerSession:
     """One worker's session on its server, or on devices of its own.
 
     Attributes:
-        initial: what `load` gives to variables.
-        updates: runs beside the steps; None where steps make their updates themselves.
-        pace: of steps that updates do not wait for; None where they wait.
-        waits: nodes that wait for what the transport moves.
+        initial: values for `load`.
+        updates: loop of updates beside the steps; None if steps make their updates themselves.
+        pace: of steps that updates do not wait for; None if they wait.
+        waits: nodes that wait for the transport.
         calls: nodes that call functions, whose operations TensorFlow traces one by one.
-        staged: what steps take from their replicas' devices; nothing where they are fed.
-        further: values of what the last step was asked to fetch beside its losses.
+        staged: batches on the replicas' devices; empty if they are fed.
+        further: values of the last step's `fetching`.
     Args:
-        target: of the worker's server; for what is self-contained, `OWN_DEVICES` too.
-        transport: makes the program's transfers and belongs to the session from now on; None where there are
-            none.
+        target: of the worker's server; for self-contained programs, `OWN_DEVICES` too.
+        transport: carries the program's transfers and belongs to the session from now on; None without any.
         fetching: further tensors of every step.
-        use: what it is for; to prepare steps takes as long as a few of them.
-        staged_on: device of nodes that are on none, where steps take batches from their replicas' devices and
-            not from what is fed.
+        use: purpose; preparing steps takes as long as a few of them.
+        staged_on: device of nodes without one, if steps take batches from their replicas' devices.
     """
 
     def __init__(
@@ -141,12 +139,10 @@ class WorkerSession:
                 self.updates = UpdateLoop(run, self._abandon)
 
     def load(self) -> None:
-        """Give every variable that this worker holds its initial value."""
         self._n_loops = 0
         self._put(self._initial_values())
 
     def assign(self, values: Mapping[Copy, Array]) -> None:
-        """Give copies of variables values."""
         self._put(
             (access, of_part(value, access.part))
             for copy, value in values.items()
@@ -172,18 +168,17 @@ class WorkerSession:
             self._session.run((), given, [access.load for access, _ in group])
 
     def setup(self) -> None:
-        """Run what comes once, before the first step, and start what runs beside the steps."""
+        """Run what precedes the first step, and start what runs beside the steps."""
         if self.program.setup:
             self._session.run((), {}, self.program.setup)
         if self.updates is not None:
             self.updates.start()
 
     def prepare(self, batch: Sequence[Array]) -> Sequence[Array]:
-        """A batch is fed as it is."""
         return batch
 
     def stage(self, batches: Sequence[Sequence[Array]]) -> list[Sequence[Array]]:
-        """Lay batches on the devices that take them, if steps read them there; return what steps are fed."""
+        """Put batches on the devices that use them, if steps read them there; return the feeds of steps."""
         if not self.staged:
             return list(batches)
         fed = [b.node for b in self.program.batch]
@@ -198,8 +193,7 @@ class WorkerSession:
         """Run one step.
 
         Args:
-            feeds: this worker's examples of the global batch, a component after the other; or the number of a
-                staged batch, see `stage`.
+            feeds: this worker's examples of the global batch by component; or the number of a staged batch.
         Returns:
             the loss of each local shard, scalars.
         """
@@ -213,11 +207,10 @@ class WorkerSession:
 
     @property
     def steps_per_run(self) -> int:
-        """Most steps of a run."""
         return self.program.steps_per_run or 1
 
     def steps(self, batches: Sequence[Sequence[Array]]) -> Array:
-        """Run a step on each of some batches, in one run, as a program in a loop does.
+        """Run a step on each of some batches in one run of a loop.
 
         Returns:
             [n_steps, n_losses].
@@ -227,12 +220,12 @@ class WorkerSession:
         return losses
 
     def aggregation_counts(self) -> list[Array]:
-        """What rules have counted, [3, n_workers] for each level of gradients; none where another counts."""
+        """Counts of rules, [3, n_workers] for each level of gradients; empty if another worker counts."""
         counts = self.program.aggregation_counts
         return list(self._session.run(counts, {})) if counts else []
 
     def resharding(self) -> tuple[ReplicaResharding, ...]:
-        """What each local replica has counted of its resharding; none where nothing is resharded."""
+        """Resharding counts of each local replica; empty without resharding."""
         values = self._session.run(self.program.reshard_counts, {}) if self.program.reshard_counts else []
         counted = (dict(zip((*COUNTS, *GAUGES), value.tolist(), strict=True)) for value in values)
         return tuple(ReplicaResharding(n_loops=self._n_loops, **each) for each in counted)
@@ -267,9 +260,9 @@ class WorkerSession:
 
     @contextlib.contextmanager
     def traced(self) -> Iterator[StepTracer]:
-        """Make steps meanwhile in a way that can be traced; none may be in flight at either end.
+        """Context in which steps can be traced; no step may be in flight at either end.
 
-        Updates that are made over and over beside the steps are not traced.
+        Updates that repeat beside the steps are not traced.
         """
         with StepTracer(self.program, self._traced_runs()) as tracer, contextlib.ExitStack() as restored:
             for name, value in (("_step", tracer.step), ("_tracer", tracer)):
@@ -289,21 +282,19 @@ class WorkerSession:
         return RunsOnServer(self._fed, self._graph_def, self._target, self._config_of_another())
 
     def _config_of_another(self) -> tf.compat.v1.ConfigProto:
-        """For a second session on the same server."""
         return session_config(self.program, Use.MANY_STEPS, self._target)
 
     def passes_next(self) -> bool:
-        """Whether the next step is over already, for updates that did not wait for this worker."""
+        """True if updates that did not wait for this worker have overtaken its next step."""
         return self.pace is not None and self.pace.is_ahead
 
     def settle(self, n_workers: int) -> None:
-        """Wait until updates beside the steps have taken what all workers contributed in as many steps."""
+        """Wait until background updates have used the contributions of all workers to as many steps."""
         # Where contributions may come too late, a step ends with its update.
         if self.updates is not None and self.pace is None:
             self.updates.wait_for(n_workers * self._n_contributed)
 
     def read(self) -> Held:
-        """What this worker has of every copy of a variable."""
         held: dict[Copy, list[tuple[Part | None, Array]]] = {copy: [] for copy in self._accesses}
         reads = ((copy, access) for copy, accesses in self._accesses.items() for access in accesses)
         for group in byte_groups(reads, lambda item: self._n_bytes.get(item[1].load, RUN_BYTES)):
@@ -313,7 +304,7 @@ class WorkerSession:
         return held
 
     def held_bytes(self) -> Holdings:
-        """What lies in memory, here or on servers, of the variables that this worker's program knows of."""
+        """Bytes in memory, here or on servers, of the variables of this worker's program."""
         if self._target == OWN_DEVICES:
             self._session.add(lookups(self._graph_def))
             return held(self._session, self._graph_def, self.program.task)
@@ -327,7 +318,7 @@ class WorkerSession:
     def run(
         self, fetches: Sequence[str], feed: Mapping[str, Array], targets: Sequence[str] = ()
     ) -> list[Array]:
-        """Fetch tensors of the graph, by reference; with the targets of a step, what runs beside it too."""
+        """Fetch tensors by reference; with the targets of a step, run background nodes too."""
 
         def run() -> list[Array]:
             return self._session.run(fetches, feed, targets)
@@ -335,20 +326,18 @@ class WorkerSession:
         return run() if self._beside is None or not targets else self._beside.during(run)
 
     def update_notes(self) -> tuple[str, ...]:
-        """What updates took and left out so far, one sentence each; nothing where all wait for all."""
+        """One sentence each on contributions that updates used and dropped; empty if all wait for all."""
         notes = [] if self.updates is None else [self.updates.note()]
         if self.pace is not None and self.pace.dropped:
             notes.append(f"worker {self.program.task}: {self.pace.note()}")
         return tuple(notes)
 
     def _abandon(self) -> None:
-        """End whatever waits in TensorFlow."""
         if self._tracer is not None:
             self._tracer.close()
         self._session.close()
 
     def close(self) -> None:
-        """End the session."""
         if self.updates is not None:
             self.updates.end()
         if self._exchange is not None:

@@ -1,4 +1,4 @@
-"""TensorFlow's servers and sessions as workers have them: devices, threads, optimizers."""
+"""Settings of workers' TensorFlow servers and sessions: devices, threads, optimizers."""
 
 import os
 from collections.abc import Sequence
@@ -20,13 +20,12 @@ OWN_DEVICES = ""
 def start_server(
     task: int, addresses: Sequence[str], n_devices: int = 1, *, n_inter_op: int = 0
 ) -> tf.distribute.Server:
-    """A TensorFlow server of the job `worker`; it ends with its process.
+    """Start a TensorFlow server of the job `worker`; it ends with its process.
 
     Args:
         addresses: `host:port` of every task.
         n_devices: logical CPU devices.
-        n_inter_op: threads that run operations, of the first server of a process for all of them; 0 takes one
-            per core that the process may use.
+        n_inter_op: threads of the first server of a process, for all of them; 0 takes one per core.
     """
     config = _with_devices(v1.ConfigProto(inter_op_parallelism_threads=n_inter_op), n_devices)
     # The server resolves collectives with its own setting; with the session's alone every member waits.
@@ -36,7 +35,7 @@ def start_server(
 
 
 def n_threads_beside(n_waiting: int) -> int:
-    """Threads that run operations where some hold one each while they wait: those, and one per core."""
+    """Threads for operations if some block while they wait: those, and one per core."""
     return len(os.sched_getaffinity(0)) + n_waiting
 
 
@@ -50,13 +49,13 @@ def _with_devices(config: tf.compat.v1.ConfigProto, n_devices: int) -> tf.compat
 
 
 class Use(Enum):
-    """What a session is for, and so how far TensorFlow optimizes its graph; the arithmetic is the same.
+    """Purpose of a session, which decides how far TensorFlow optimizes; the arithmetic is the same.
 
     Attributes:
-        MANY_STEPS: timed ones, with all of TensorFlow's optimizers.
-        FEW_STEPS: those of a check: one round of optimizers, without searches for memory and layout.
-        AS_WRITTEN: those of a check, with the operations that the graph has: no optimizer replaces any.
-        PARTS_OF_STEPS: whatever `run` is asked for; no step is prepared, and reads that nothing takes stay.
+        MANY_STEPS: timed steps: all optimizers.
+        FEW_STEPS: steps of a check: one round of optimizers, without searches for memory and layout.
+        AS_WRITTEN: steps of a check with exactly the operations of the graph: no optimizer.
+        PARTS_OF_STEPS: arbitrary `run`s; no step is prepared, and unused reads stay.
     """
 
     MANY_STEPS = "many steps"
@@ -66,7 +65,7 @@ class Use(Enum):
 
 
 def session_config(program: Program, use: Use, target: str) -> tf.compat.v1.ConfigProto:
-    """What a session may use, and how far it optimizes.
+    """Devices and optimizers of a session.
 
     Args:
         target: of a worker's server, whose devices it uses, or `OWN_DEVICES`.
@@ -102,7 +101,7 @@ def session_config(program: Program, use: Use, target: str) -> tf.compat.v1.Conf
 
 
 def listed_devices(program: Program, target: str) -> list[str]:
-    """Names of all devices of a session for a program."""
+    """Names of all devices that a program's session has."""
     config = session_config(program, Use.PARTS_OF_STEPS, target)
     with v1.Session(target, graph=tf.Graph(), config=config) as session:
         return [device.name for device in session.list_devices()]

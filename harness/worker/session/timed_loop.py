@@ -1,4 +1,4 @@
-"""The timed loop inside a worker: a prepared callable, its batches, and a timestamp or two for each step."""
+"""Timed loop inside a worker: a prepared callable, its batches, and a timestamp or two per step."""
 
 import contextlib
 import gc
@@ -18,12 +18,12 @@ Losses: TypeAlias = Sequence[npt.NDArray[np.generic] | float]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepTimes:
-    """What the loop saw of some consecutive steps.
+    """Times and losses of consecutive steps.
 
     Attributes:
         start_s, end_s: [n_steps], monotonic; a step starts when the one before it ends.
         losses: [n_steps, n_losses], one for each local shard.
-        input_s: [n_steps], seconds of each step until it had its batch; None where batches lay ready.
+        input_s: [n_steps], seconds until each step had its batch; None if batches were staged.
     """
 
     start_s: npt.NDArray[np.float64]
@@ -34,10 +34,10 @@ class StepTimes:
 
 @contextlib.contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Collect garbage before the context, and none in it.
+    """Context without garbage collection; collects before.
 
-    What is there by then is left out of later collections, which would look at all of TensorFlow between any
-    two windows.
+    Objects that exist by then are left out of later collections, which would scan all of TensorFlow between
+    windows.
     """
     was_enabled = gc.isenabled()
     gc.collect()
@@ -51,7 +51,7 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 def in_turn(feeds: Sequence[Batch], first: int) -> Iterator[Batch]:
-    """Batches that lie ready, from that of step `first` on, and again from the start."""
+    """Staged batches in turn without end, starting with that of step `first`."""
     return itertools.islice(itertools.cycle(feeds), first % len(feeds), None)
 
 
@@ -64,13 +64,13 @@ def run_loops(
     steps_per_run: int,
     made_meanwhile: bool,
 ) -> StepTimes:
-    """Run steps several at a time, without collecting garbage; steps of a run get equal shares of its time.
+    """Run several steps per run, without garbage collection; steps of a run share its time equally.
 
     Args:
         steps: runs a step on each of some batches; returns losses, [n_steps, n_losses].
         batches: without end.
         steps_per_run: most steps of a run.
-        made_meanwhile: batches are made while steps go on, and waited for.
+        made_meanwhile: batches are produced during the steps, and waited for.
     """
     stamps = np.empty(n_steps + 1, np.float64)
     input_s = np.empty(n_steps, np.float64)
@@ -90,7 +90,7 @@ def run_loops(
 
 
 def runs_of(batches: Iterator[Batch], steps_per_run: int) -> Iterator[list[Batch]]:
-    """Batches without end, those of a run together."""
+    """Batches in groups of one run, without end."""
     while True:
         yield list(itertools.islice(batches, steps_per_run))
 
@@ -98,14 +98,12 @@ def runs_of(batches: Iterator[Batch], steps_per_run: int) -> Iterator[list[Batch
 def seconds_unobserved(
     step: Callable[[Fed], object], batches: Iterator[Fed], *, n_steps: int, n_lead: int
 ) -> float:
-    """Run steps, look at the clock twice, and keep no losses.
+    """Mean seconds per step with two clock readings in all, keeping no losses.
 
     Args:
         step: as for `run_steps`.
         batches: without end.
-        n_lead: steps before those that are timed.
-    Returns:
-        seconds of a step, mean over those that are timed.
+        n_lead: untimed steps before.
     """
     with no_garbage_collection():
         for _, batch in zip(range(n_lead), batches, strict=False):
@@ -119,11 +117,11 @@ def seconds_unobserved(
 def run_steps(
     step: Callable[[Batch], Losses], feeds: Sequence[Batch], *, n_steps: int, first: int, n_losses: int
 ) -> StepTimes:
-    """Run steps back to back, without collecting garbage.
+    """Run steps back to back, without garbage collection.
 
     Args:
         step: runs one step on the arrays of one batch; returns its `n_losses` losses.
-        feeds: batches, taken in turn and again from the start.
+        feeds: batches, in turn and again from the start.
         first: number of the first step; step s gets batch s modulo their count.
     """
     stamps = np.empty(n_steps + 1, np.float64)
@@ -141,11 +139,11 @@ def run_steps(
 def run_steps_on_pipeline(
     step: Callable[[Batch], Losses], batches: Iterator[Batch], *, n_steps: int, n_losses: int
 ) -> StepTimes:
-    """Run steps back to back, each of which takes its batch when it begins; without collecting garbage.
+    """Run steps back to back that each fetch their batch first, without garbage collection.
 
     Args:
         step: as for `run_steps`.
-        batches: without end, made while steps go on.
+        batches: without end, produced during the steps.
     """
     stamps = np.empty(n_steps + 1, np.float64)
     has_batch_s = np.empty(n_steps, np.float64)

@@ -16,13 +16,13 @@ _OWN = "/job:localhost/replica:0/task:0"
 
 
 class RunsOnServer:
-    """A second session on the worker's server, whose variables it shares.
+    """Traced runs in a second session on the worker's server, whose variables it shares.
 
-    A prepared call is traced by servers, and what they saw is dropped.
+    Servers trace prepared calls and drop the result.
 
     Args:
-        fed: tensors that a step is fed with.
-        graph_def: the program's, bound to functions of this process.
+        fed: tensors that a step is fed.
+        graph_def: the program's, with functions of this process bound.
         target: of the worker's server. config: of its session.
     """
 
@@ -46,22 +46,20 @@ class RunsOnServer:
         feeds: Sequence[Array],
         options: tf.compat.v1.RunOptions,
     ) -> tuple[Sequence[Array], tf.compat.v1.RunMetadata]:
-        """See `harness.worker.session.traced_runs.TracedRuns`."""
         named = [[ref(name) for name in fetches], [self._graph.get_operation_by_name(t) for t in targets]]
         fed = dict(zip(self._fed, feeds, strict=True)) if feeds else {}
         metadata = v1.RunMetadata()
         return self._session.run(named, fed, options=options, run_metadata=metadata)[0], metadata
 
     def close(self) -> None:
-        """End the session."""
         self._session.close()
 
 
 class RunsInSession:
-    """The program's own session, where it alone has the program's variables.
+    """Traced runs in the program's own session, if only that has the program's variables.
 
     Args:
-        fed: as of `RunsOnServer`.
+        fed: as for `RunsOnServer`.
     """
 
     def __init__(self, session: NamedSession, fed: Sequence[str], task: int) -> None:
@@ -78,7 +76,6 @@ class RunsInSession:
         feeds: Sequence[Array],
         options: tf.compat.v1.RunOptions,
     ) -> tuple[Sequence[Array], tf.compat.v1.RunMetadata]:
-        """See `harness.worker.session.traced_runs.TracedRuns`."""
         fed = self._fed if feeds else ()
         key = fed, tuple(fetches), tuple(targets), options.SerializeToString()
         if key not in self._prepared:
@@ -90,11 +87,11 @@ class RunsInSession:
         return values, metadata
 
     def close(self) -> None:
-        """The session goes on."""
+        """The session is the caller's."""
 
 
 class TracedRuns(Protocol):
-    """Runs parts of a program on its variables, and tells what TensorFlow saw."""
+    """Runner of parts of a program that returns TensorFlow's metadata."""
 
     def run(
         self,
@@ -106,21 +103,19 @@ class TracedRuns(Protocol):
         """Fetch tensors and run nodes, on a batch or on nothing.
 
         Args:
-            options: what TensorFlow is to tell.
+            options: what TensorFlow records.
         """
 
     def close(self) -> None:
-        """End what was opened for it, and what waits there."""
+        """Close what was opened for the runs."""
 
 
 class StepTracer:
-    """Runs what a program's step runs, and what runs beside it.
-
-    As a context manager it ends what was opened for its runs.
+    """Runs a program's step and what runs beside it, with tracing; closes its runs as a context manager.
 
     Attributes:
-        seen: what TensorFlow tells of each run since `begin`; of a step and what runs beside it, both.
-        moved: takes what the workers' own transport moves.
+        seen: metadata of each run since `begin`, of the step and of background runs.
+        moved: collects transfers of the workers' own transport.
     """
 
     def __init__(self, program: Program, runs: TracedRuns) -> None:
@@ -139,25 +134,22 @@ class StepTracer:
         self.close()
 
     def close(self) -> None:
-        """End its runs, and what waits in them."""
         self._runs.close()
 
     def begin(self, options: tf.compat.v1.RunOptions | None = None) -> None:
-        """Keep what is seen from now on; no step may be in flight.
+        """Record from now on; no step may be in flight.
 
         Args:
-            options: what TensorFlow is to tell; None asks for all that it knows of time.
+            options: what TensorFlow records; None for all times.
         """
         self._tracing = True
         self._options = options or self._options
         self.moved.clear()
 
     def step(self, *feeds: Array) -> Sequence[Array]:
-        """Run a step; see `WorkerSession.step`."""
         return self._run(self._fetches, self._program.targets, feeds)
 
     def beside(self) -> None:
-        """Run what runs once beside each step."""
         self._run((), self._program.background, ())
 
     def _run(self, fetches: Sequence[str], targets: Sequence[str], feeds: Sequence[Array]) -> Sequence[Array]:
@@ -176,9 +168,9 @@ RUN_BYTES = 256 << 20
 def byte_groups(
     items: Iterable[Item], n_bytes: Callable[[Item], int], *, limit: int = RUN_BYTES
 ) -> Iterator[list[Item]]:
-    """Items in their order, in groups of at most `limit` bytes; one that alone is larger is a group.
+    """Items in order, in groups of at most `limit` bytes; a larger item is a group by itself.
 
-    Items are taken when their group needs them, so that no more than one group is held at a time.
+    Items are read when their group needs them, so that one group is in memory at a time.
     """
     group: list[Item] = []
     total = 0

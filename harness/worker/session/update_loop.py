@@ -15,13 +15,13 @@ _SETTLE_S = 60.0
 
 
 class UpdateLoop:
-    """Makes one update after the other in a thread of its own, until the session under it ends.
+    """Makes updates in a thread of its own until its session ends.
 
     Attributes:
-        taken: number of contributions in an update → how many updates had so many.
+        taken: number of contributions → updates with so many.
     Args:
-        update: makes an update when there is something to update with; returns the number of contributions.
-        abandon: ends the session, and so the waits of all steps for updates that will not come.
+        update: waits for contributions and makes an update; returns their number.
+        abandon: closes the session, and so ends all steps that wait for updates.
     """
 
     def __init__(self, update: Callable[[], Sequence[Array]], abandon: Callable[[], None]) -> None:
@@ -34,23 +34,19 @@ class UpdateLoop:
         self._thread = threading.Thread(target=self._run, name="updates", daemon=True)
 
     def start(self) -> None:
-        """Begin to wait for contributions."""
         self._thread.start()
 
     def check(self) -> None:
-        """Raise what ended the loop, if anything did.
-
-        Raises:
-            Exception: the failure of an update.
-        """
+        """Raise the failure that ended the loop, if any."""
         if self._failure is not None:
             raise self._failure
 
     def wait_for(self, n_contributions: int) -> None:
-        """Wait until updates have taken so many contributions.
+        """Wait until updates have used so many contributions.
 
         Raises:
-            Exception: the failure of an update. TimeoutError: they took fewer.
+            Exception: the failure of an update.
+            TimeoutError: they used fewer.
         """
         with self._made:
             settled = self._made.wait_for(
@@ -64,17 +60,15 @@ class UpdateLoop:
             )
 
     def note(self) -> str:
-        """How many contributions updates took, in a sentence."""
         counts = sorted(self.taken.copy().items())
         times = ", ".join(f"{n_updates} took {number}" for number, n_updates in counts)
         return f"contributions in an update: of {sum(n for _, n in counts)} updates {times or 'none'}"
 
     def end(self) -> None:
-        """Take the end of the session, which comes next, for no failure."""
+        """Expect the session to close next, so that its end is no failure."""
         self._ending = True
 
     def join(self) -> None:
-        """Wait for the thread of a session that has ended."""
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(_END_S)
 
@@ -97,13 +91,13 @@ class UpdateLoop:
 
 
 class Pace:
-    """Counts a worker's steps as updates go: those that others made meanwhile are skipped.
+    """Counts a worker's steps by updates: it skips steps whose updates others made meanwhile.
 
-    A worker that comes late to an update goes on with the newest. The steps in between pass at once, with the
-    losses of the last that it made, so that all workers end a number of steps at the same update.
+    A late worker continues with the newest update. Skipped steps pass at once, with the losses of its last
+    step, so that all workers end a number of steps at the same update.
 
     Attributes:
-        dropped: contributions that came too late. passed: steps that were skipped.
+        dropped: late contributions. passed: skipped steps.
     """
 
     def __init__(self) -> None:
@@ -115,11 +109,10 @@ class Pace:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether the next step is over already."""
         return self._ahead > 0
 
     def skipped(self) -> Sequence[Array] | None:
-        """The losses of a step that is over already, None if it must be made."""
+        """Losses of a step that is over already, None if it must be made."""
         if not self.is_ahead:
             return None
         self._ahead -= 1
@@ -127,17 +120,16 @@ class Pace:
         return self._losses
 
     def note(self) -> str:
-        """What the worker had no part in, in a sentence."""
         return (
             f"{self.dropped} contributions came too late and {self.passed} steps passed without it; rates "
             "count their examples too"
         )
 
     def made(self, losses: Sequence[Array], progress: Array) -> Sequence[Array]:
-        """Note what a step came to.
+        """Record a step.
 
         Args:
-            progress: the step come to, and 1 if the contribution came too late.
+            progress: the step reached, and 1 if its contribution came too late.
         """
         step, late = (int(value) for value in np.asarray(progress))
         self._ahead = step - self._step - 1
@@ -151,12 +143,10 @@ Values = TypeVar("Values", bound=Sequence[Array])
 
 
 class BesideStep:
-    """Runs something once for each step, at the same time as the step, which waits for what it makes.
+    """Runs a function once beside each step, which waits for its results.
 
-    Attributes:
-        run: what runs beside a step.
     Args:
-        abandon: ends the session, and so a step that waits for what will not come.
+        abandon: closes the session, and so ends a step that waits in vain.
     """
 
     def __init__(self, run: Callable[[], object], abandon: Callable[[], None]) -> None:
@@ -181,7 +171,6 @@ class BesideStep:
         return values
 
     def end(self) -> None:
-        """End the thread of a session that has ended."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _once(self) -> None:

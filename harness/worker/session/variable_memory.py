@@ -1,4 +1,4 @@
-"""Bytes of variables that lie in memory, as TensorFlow's own tables of resources tell."""
+"""Bytes of variables in memory, from TensorFlow's own tables of resources."""
 
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
@@ -16,7 +16,7 @@ _LOOKUPS = "held-bytes"
 
 
 def lookups(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
-    """Nodes that tell of each variable of a graph whether it has a value, and its shape; see `held`."""
+    """Nodes that return for each variable of a graph whether it has a value, and its shape; see `held`."""
     graph = v1.GraphDef(versions=graph_def.versions)
     for node in _handles(graph_def):
         handle = graph.node.add()
@@ -35,11 +35,11 @@ def lookups(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
 
 
 def held(session: NamedSession, graph_def: tf.compat.v1.GraphDef, task: int) -> Holdings:
-    """What lies in memory of the variables that a program knows of, its own or another's.
+    """Bytes in memory of the variables that a program knows, its own or another's.
 
     Args:
         session: on the devices or servers that hold them, with the nodes of `lookups`.
-        task: where a variable without a device is.
+        task: place of a variable without a device.
     """
     handles = _handles(graph_def)
     have_values = session.run([f"{_LOOKUPS}/{node.name}/has-value" for node in handles], {})
@@ -52,11 +52,11 @@ def held(session: NamedSession, graph_def: tf.compat.v1.GraphDef, task: int) -> 
 
 
 def held_eagerly(variables: Iterable[tuple[str, tf.Variable]], task: int | None = None) -> Holdings:
-    """What variables made eagerly take.
+    """Bytes of eager variables.
 
     Args:
-        variables: by names that differ.
-        task: where they are; None goes by their devices.
+        variables: by distinct names.
+        task: their place; None uses their devices.
     """
     return {
         (tf.DeviceSpec.from_string(v.device).task if task is None else task, name): v.shape.num_elements()
@@ -74,7 +74,6 @@ def _resource(handle: tf.compat.v1.NodeDef) -> str:
 
 
 def _place(handle: tf.compat.v1.NodeDef, task: int) -> tuple[int, str]:
-    """Where a variable is, by the name under which it is known there."""
     named = tf.DeviceSpec.from_string(handle.device).task
     # One name may stand for a variable on each of several devices.
     return task if named is None else named, f"{handle.device} {_resource(handle)}"

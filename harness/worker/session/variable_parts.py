@@ -1,4 +1,4 @@
-"""Values of variables in parts: what a part holds of the whole, and the whole of what parts hold."""
+"""Values of partitioned variables: a part of the whole, and the whole of all parts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
@@ -15,14 +15,14 @@ _Key = TypeVar("_Key")
 
 
 def of_part(whole: Array, part: Part | None) -> Array:
-    """The range of a value that a part holds; all of it where there is no part."""
+    """Range of a value that a part holds; all of it without a part."""
     if part is None:
         return whole
     return whole[(slice(None),) * part.axis + (slice(part.start, part.stop),)]
 
 
 def joined(parts: Pieces) -> Array:
-    """The value of which these are all parts, in any order; or the only one, which is whole."""
+    """Whole value of all parts in any order, or of the only one."""
     first, value = parts[0]
     if first is None:
         return value
@@ -31,7 +31,7 @@ def joined(parts: Pieces) -> Array:
 
 
 def values_of(held: Iterable[Mapping[_Key, Pieces]]) -> dict[_Key, Array]:
-    """Every value, the parts of which may be with several workers; of whole ones the first worker's."""
+    """Whole value of every variable, from parts of several workers or from the first worker."""
     pieces: dict[_Key, list[tuple[Part | None, Array]]] = {}
     for own in held:
         for key, values in own.items():

@@ -1,1 +1,1 @@
-"""One traced step of a worker: a step runs under TensorFlow's tracing; what took how much of it comes out."""
+"""Traced step of a worker: TensorFlow's events in, times by kind out."""

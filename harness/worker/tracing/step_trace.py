@@ -1,4 +1,4 @@
-"""Time of one traced step: what each worker saw, put together and split."""
+"""Times of one traced step: workers' traces, put together and split by kind."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -16,18 +16,17 @@ _TRACED_GPU = re.compile(r"/device:GPU:\d+$")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TraceEvent:
-    """What took some of a traced step's time.
+    """An event of a traced step.
 
     Attributes:
-        row: where it ran, such as a device of a task.
+        row: place, such as a device of a task.
         kind: `compute`; `transfer` from another worker; `copy` within a worker, from, to or between its GPUs;
             `host`, of a step on GPUs: what its host runs or launches; `wait` for another worker; `part` of
             another event, or one that has parts itself.
         start_s, end_s: from the origin of the worker's trace.
-        ready_s: of a transfer, when what it fetches was there to be sent, so that the time before is a wait;
-            None if that cannot be told.
-        group: of a collective, what its members' events have in common; it begins when the last one has come.
-        receiver: task that received `n_bytes`; None where it is not told.
+        ready_s: of a transfer, when its tensor was ready to be sent; earlier time is a wait; None if unknown.
+        group: common id of a collective's events on its members; it begins when the last member has come.
+        receiver: task that received `n_bytes`; None if unknown.
     """
 
     row: str
@@ -47,12 +46,12 @@ class WorkerTrace:
     """One worker's traced step.
 
     Attributes:
-        clock: whose times these are; those of one machine can be compared.
+        clock: id of the clock; times of one machine can be compared.
         start_s, end_s: of its first and last event, from its origin.
-        origin_s: from which its times count, wall clock. Since 1970 there are no fractions of microseconds.
+        origin_s: wall clock that its times count from; seconds since 1970 have no fractions of microseconds.
         n_left_out: events shorter than those kept.
-        n_transfers: of all events; what a collective moves for several replicas of a worker is one.
-        devices: those on which anything of the step ran, as TensorFlow names them.
+        n_transfers: of all events; a collective's for several replicas of a worker is one.
+        devices: TensorFlow's names of all devices used.
     """
 
     clock: str
@@ -66,9 +65,9 @@ class WorkerTrace:
 
 
 def together(traces: Sequence[WorkerTrace]) -> list[WorkerTrace]:
-    """Tell a collective's waiting from its transfer, which begins when the last worker has come to it.
+    """Split collectives into waiting and transfer, which begins when the last worker has come.
 
-    All times count from the first worker's origin then. Workers' clocks must agree, as those of one host do.
+    All times then count from the first worker's origin. Workers' clocks must agree, as those of one host do.
     """
     traces = [_counted_from(trace, traces[0].origin_s) for trace in traces]
     begun_s: dict[str, float] = {}
@@ -106,13 +105,13 @@ def _counted_from(trace: WorkerTrace, origin_s: float) -> WorkerTrace:
 
 
 def n_transfers(events: Iterable[TraceEvent]) -> int:
-    """How many transfers there are among events; those of a collective's members count as one."""
+    """Number of transfers; those of a collective's members count as one."""
     groups = [event.group for event in events if event.kind == "transfer"]
     return len({group for group in groups if group is not None}) + groups.count(None)
 
 
 def doubts(traces: Sequence[WorkerTrace]) -> str | None:
-    """What to say of a step's trace that may not be as it was, in a sentence; None where there is nothing."""
+    """Sentence on why a trace may be incomplete, None if it seems complete."""
     notes = []
     n_clocks = len({trace.clock for trace in traces})
     if n_clocks > 1:
@@ -124,7 +123,7 @@ def doubts(traces: Sequence[WorkerTrace]) -> str | None:
 
 
 def sees_no_kernels(traces: Sequence[WorkerTrace]) -> bool:
-    """Return True if a worker's step ran on GPUs and no kernel of theirs was traced."""
+    """True if a worker's step ran on GPUs and no kernel of theirs was traced."""
     return any(
         any(map(GPU_DEVICE.match, trace.devices)) and not any(map(_TRACED_GPU.match, trace.devices))
         for trace in traces
@@ -132,7 +131,7 @@ def sees_no_kernels(traces: Sequence[WorkerTrace]) -> bool:
 
 
 def in_pieces(event: TraceEvent) -> list[TraceEvent]:
-    """A transfer as its waiting and its moving; any other event as it is."""
+    """Waiting and moving part of a transfer; any other event unchanged."""
     if event.kind != "transfer" or event.ready_s is None or event.ready_s <= event.start_s:
         return [event]
     ready_s = min(event.ready_s, event.end_s)
@@ -141,7 +140,7 @@ def in_pieces(event: TraceEvent) -> list[TraceEvent]:
 
 
 def summary(traces: Sequence[WorkerTrace]) -> TracedTimes:
-    """Split each worker's step.
+    """Split of each worker's step.
 
     Args:
         traces: by task, as `together` leaves them.
@@ -166,13 +165,12 @@ def summary(traces: Sequence[WorkerTrace]) -> TracedTimes:
 
 
 def _shares(trace: WorkerTrace) -> dict[Kind, float]:
-    """Seconds of each kind in which there was nothing of a kind before it."""
+    """Seconds of each kind, without time that an earlier kind covers."""
     until_s = [0.0, *(_covered_s(trace, _ORDER[: k + 1]) for k in range(len(_ORDER)))]
     return {kind: until_s[k + 1] - until_s[k] for k, kind in enumerate(_ORDER)}
 
 
 def _covered_s(trace: WorkerTrace, kinds: Iterable[Kind]) -> float:
-    """Seconds of the step in which there was anything of some kinds."""
     wanted = frozenset(kinds)
     pieces = [piece for event in trace.events for piece in in_pieces(event) if piece.kind in wanted]
     covered_s, reached_s = 0.0, trace.start_s

@@ -50,7 +50,7 @@ _RANK = re.compile(r"\breplica_\d+\b")
 
 
 class _Row(NamedTuple):
-    """An operation, kernel or transfer as TensorFlow lists it, its times counted from an origin."""
+    """An operation, kernel or transfer as TensorFlow lists it, with times from an origin."""
 
     device: str
     node: NodeExecStats
@@ -65,13 +65,13 @@ def operations(
     waits: Collection[str],
     calls: Collection[str],
 ) -> Iterator[TraceEvent]:
-    """Operations and transfers of the runs of one step.
+    """Events of the runs of one step.
 
     Args:
         metadata: of each run.
-        origin_ns: wall clock from which times of events count.
-        waits: nodes that wait for another worker by themselves.
-        calls: nodes of which others are a part: operations of the functions that they call.
+        origin_ns: wall clock that times of events count from.
+        waits: nodes that wait for another worker.
+        calls: nodes that call functions, whose operations are listed too.
     """
     rows = [
         _row(device.device, node, origin_ns)
@@ -101,17 +101,17 @@ def operations(
 
 
 def devices(metadata: Sequence[tf.compat.v1.RunMetadata]) -> tuple[str, ...]:
-    """Devices on which anything of one step's runs ran, in order, as TensorFlow names them.
+    """TensorFlow's names of the devices on which anything of a step ran, in order.
 
-    A GPU is listed by the name of its task's device, on which operations ran, and as `/device:GPU:0` if
-    kernels or copies of it were traced.
+    A GPU is listed by its task's device, on which operations ran, and as `/device:GPU:0` if kernels or copies
+    were traced.
     """
     names = {device.device for run in metadata for device in run.step_stats.dev_stats if device.node_stats}
     return tuple(sorted({re.sub(r"^(/device:GPU:\d+)/.*", r"\1", name) for name in names}))
 
 
 def transfers(moved: Sequence[Moved], *, origin_ns: int) -> Iterator[TraceEvent]:
-    """Events of what a transport moved; see `operations`."""
+    """Events of a transport's transfers; see `operations`."""
     origin_s = origin_ns / 1e9
     for m in moved:
         yield TraceEvent(
@@ -155,10 +155,10 @@ def _operation(row: _Row, waits: Collection[str], calls: Collection[str]) -> Tra
 
 
 def _by_host(event: TraceEvent, blocked: Sequence[TraceEvent], *, in_kernels: bool) -> Iterator[TraceEvent]:
-    """An operation that the host of GPUs runs or launches, without the time in which it waits for a GPU.
+    """An operation that the host of GPUs runs or launches, without its waits for a GPU.
 
     Args:
-        blocked: all times in which a thread waits for a GPU.
+        blocked: times in which a thread waits for a GPU.
         in_kernels: kernels show what a collective moves, and it lasts from its launch to their end.
     """
     if event.group is not None and in_kernels:
@@ -177,9 +177,9 @@ def _by_host(event: TraceEvent, blocked: Sequence[TraceEvent], *, in_kernels: bo
 
 
 def _on_gpus(rows: Iterable[_Row]) -> Iterator[TraceEvent]:
-    """Kernels, copies and other rows of GPUs, in the order of their starts.
+    """Kernels, copies and other rows of GPUs, by their starts.
 
-    Kernels of NCCL belong together by how many of their name came before on the same GPU.
+    NCCL's kernels are matched by how many of their name came before on the same GPU.
     """
     n_before: Counter[tuple[str, str]] = Counter()
     for row in sorted(rows, key=lambda row: row.start_s):
@@ -234,7 +234,6 @@ def _transfer(row: _Row, made_s: Mapping[str, float]) -> TraceEvent:
 
 
 def _in_words(device: str) -> tuple[str, int | None]:
-    """A device in words, and its task."""
     matched = _DEVICE.search(device)
     if matched is None:
         return device, None
