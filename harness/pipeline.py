@@ -284,7 +284,7 @@ def _onlooker(metrics: socket | None) -> Iterator[Onlooker]:
     if metrics is None:
         yield Nobody()
         return
-    from harness.measure.export.exporter import serve_metrics
+    from harness.measure.prometheus import serve_metrics
 
     with serve_metrics(metrics) as exporter:
         yield exporter

@@ -150,13 +150,13 @@ def _report(run_dirs: Sequence[Path], *, with_files: bool, with_steps: bool) -> 
 
 
 def _text(report: Report, format: str, *, in_run_folder: bool) -> str:  # noqa: A002 - as for `render`
-    from reports.pages import csv_rows, json_document, junit, markdown, page
+    from reports.pages import data, junit, markdown, page
 
     write: Mapping[str, Callable[[Report], str]] = {
         "html": partial(page.to_html, in_run_folder=in_run_folder),
         "md": markdown.to_markdown,
-        "csv": csv_rows.to_csv,
-        "json": json_document.to_json,
+        "csv": data.to_csv,
+        "json": data.to_json,
         "junit": junit.to_junit,
     }
     # JSON can name half of a surrogate pair, which no file can hold.

@@ -1,7 +1,8 @@
-"""From stored records to rows: group by workload and cluster shape, set against the baseline, rank, judge."""
+"""From stored records to rows: group by workload and cluster shape, compare, rank, judge."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -15,9 +16,7 @@ from reports.curves.link_sensitivity import link_sensitivity_of
 from reports.curves.one_comparison import curves_of
 from reports.curves.scaling import scaling_of
 from reports.curves.sources import Source
-from reports.differences import differences_of
-from reports.legible_runs import legible_left_out
-from reports.load import Run
+from reports.load import Run, legible, legible_left_out
 from reports.notes.doubts import (
     batch_notes,
     capture_notes,
@@ -40,16 +39,65 @@ from reports.notes.measuring import (
     twin_notes,
     unknown_gpu_notes,
 )
-from reports.origins import origin_of
+from reports.origins import differences_of, origin_of
 from reports.recommendation.candidates import ranks
 from reports.recommendation.verdict import verdict
 from reports.repeat_files.placements import lines_of_each
 from reports.repeat_files.row_files import row_with_files
 from reports.repeat_files.shown_steps import ShownSteps, StepReader, StepShares
 from reports.rows import BATCH_RULES, GOALS, BatchRule, Comparison, Goal, LeftOut, Problem, Report
-from reports.run_sets import hints_of, report_title
 from reports.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
 from reports.statistics import Ratio
+
+
+def report_title(runs: Sequence[Run]) -> str:
+    """The experiments of the runs, and how many runs there are of them."""
+    names = ", ".join(dict.fromkeys(_experiment(run) for run in runs))
+    return f"{names}, {len(runs)} runs" if len(runs) > 1 else names or "empty report"
+
+
+def hints_of(runs: Sequence[Run]) -> tuple[str, ...]:
+    """Hints on runs without any result, and commands that compare runs of one experiment that share cases."""
+    by_experiment: dict[str, list[Run]] = {}
+    for run in sorted(runs, key=lambda each: each.stored.created_utc or ""):
+        by_experiment.setdefault(_experiment(run), []).append(run)
+    newest = [(name, alike[-2], alike[-1]) for name, alike in by_experiment.items() if len(alike) > 1]
+    return (
+        *(_empty_hint(run) for run in runs if not run.records),
+        *(
+            _compare_hint(name, earlier, later)
+            for name, earlier, later in newest
+            if _cases(earlier) & _cases(later)
+        ),
+    )
+
+
+def _cases(run: Run) -> set[str]:
+    return {record.case for record in run.records}
+
+
+def _empty_hint(run: Run) -> str:
+    return (
+        f"{run.name} has no result: it stopped before a repeat ended, or its results cannot be read. Its "
+        f"logs are in {_folder(run)}; `stratbench run --resume` goes on with it."
+    )
+
+
+def _compare_hint(name: str, earlier: Run, later: Run) -> str:
+    return (
+        f"Strategies are compared within each run. What has changed between runs of {name}: "
+        f"stratbench compare {_folder(earlier)} {_folder(later)}"
+    )
+
+
+def _folder(run: Run) -> str:
+    """The folder as the person typed it who made the report, for a shell."""
+    return shlex.quote(legible(str(run.stored.path)))
+
+
+def _experiment(run: Run) -> str:
+    return str(run.experiment.get("name") or run.name)
+
 
 _Cases = Mapping[str, Sequence[Record]]
 _LEAST_BASELINES = 4

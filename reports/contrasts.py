@@ -17,8 +17,7 @@ from harness.records.comparing.common_rounds import paired_ratios
 from harness.records.comparing.student_interval import CONFIDENCE, SEQUENTIAL_CONFIDENCE
 from harness.records.record import Record
 from reports.case_row import rates_of
-from reports.paired_statistics import adjusted, paired_ratio
-from reports.statistics import Ratio, ratio
+from reports.statistics import Ratio, adjusted, paired_ratio, ratio
 
 SIGNIFICANCE = 0.05
 

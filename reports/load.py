@@ -1,16 +1,22 @@
-"""A run folder as frozen values; what cannot be used is said, never dropped in silence."""
+"""Run folders as frozen values with legible text; whatever cannot be used is listed."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
+import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
+from typing import TypeVar, cast
 
 import numpy as np
 
+from harness.records.legible_text import cut, spelt_out
 from harness.records.record import Record
+from harness.records.redaction import redacted
 from harness.records.run_layout import RESULTS, RUN_FILE, STEPS
 from harness.records.store import (
     StoredRun,
@@ -22,9 +28,100 @@ from harness.records.store import (
     read_lines,
     read_record,
 )
-from reports.legible_runs import legible, legible_document, legible_left_out, legible_record
-from reports.odd_figures import without_odd_figures
+from reports.aggregate import is_square
 from reports.rows import LeftOut, StepSeries
+
+Value = TypeVar("Value")
+MOST_LETTERS = 2_000
+"""Of a name, a message or any other text; the middle of a longer one is left out."""
+
+
+def legible(text: str) -> str:
+    """Text on one line, spelt out, and cut where it is longer than any that a person reads."""
+    if len(text) > MOST_LETTERS:
+        # Of a secret that is cut nobody can tell any more that it is one.
+        text = cut(redacted(text), most=MOST_LETTERS)
+    return spelt_out(text)
+
+
+def legible_record(record: Record) -> Record:
+    """The record with legible text."""
+    return cast("Record", _legible_value(record))
+
+
+def legible_document(document: Mapping[str, Value]) -> dict[str, Value]:
+    """A document of nested mappings and lists with legible text, keys included."""
+    return {legible(str(key)): cast("Value", _legible_value(value)) for key, value in document.items()}
+
+
+def legible_left_out(item: LeftOut) -> LeftOut:
+    """What could not be used, with legible text."""
+    return dataclasses.replace(item, where=legible(item.where), why=legible(item.why))
+
+
+def _legible_value(value: object) -> object:
+    """The same object where nothing in it changes, as in nearly all of thousands of records."""
+    if value is None or isinstance(value, float | int):
+        return value
+    if isinstance(value, str):
+        return legible(value)
+    if isinstance(value, tuple | list):
+        items = [_legible_value(item) for item in value]
+        return value if all(map(operator.is_, items, value)) else type(value)(items)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changes = {
+            name: changed
+            for name in _field_names(type(value))
+            if (changed := _legible_value(item := getattr(value, name))) is not item
+        }
+        return dataclasses.replace(value, **changes) if changes else value
+    if isinstance(value, Mapping):
+        return {_legible_value(key): _legible_value(item) for key, item in value.items()}
+    return value
+
+
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    return tuple(item.name for item in dataclasses.fields(kind))
+
+
+def without_odd_figures(record: Record) -> tuple[Record, tuple[str, ...]]:
+    """The record without what nothing can be made of.
+
+    Returns:
+        The record, and for each such figure what it must be, what it is, and what becomes of it.
+    """
+    matrix, observer = record.tcp_matrix, record.observer
+    whys, rate = list(_odd_rounds(record)), record.examples_per_s
+    if rate is not None and not 0.0 < rate < math.inf:
+        whys.append(f"examples_per_s: must be above 0, got {rate!r}; shown as missing")
+        record = replace(record, examples_per_s=None)
+    if matrix is not None and not is_square(matrix):
+        lengths = ", ".join(map(str, sorted({len(line) for line in matrix})))
+        whys.append(
+            f"tcp_matrix: must have as many cells in each line as lines, got {len(matrix)} lines of {lengths}"
+            "; shown as missing"
+        )
+        record = replace(record, tcp_matrix=None)
+    if observer is not None and len(observer.with_s) != len(observer.without_s):
+        whys.append(
+            f"observer: must have windows in pairs, got {len(observer.with_s)} with and "
+            f"{len(observer.without_s)} without; shown as missing"
+        )
+        record = replace(record, observer=None)
+    return record, tuple(whys)
+
+
+def _odd_rounds(record: Record) -> Iterator[str]:
+    """Windows that took no time."""
+    rounds = record.rounds
+    if rounds is None:
+        return
+    for name, steps_s in (("step_s", rounds.step_s), ("baseline_step_s", rounds.baseline_step_s or ())):
+        odd = [step_s for step_s in steps_s if not 0.0 < step_s < math.inf]
+        if odd:
+            yield f"rounds.{name}: must be above 0, got {odd[0]!r}; {len(odd)} of them are left out"
+
 
 # Fields without a default say which case a line is about; without them it is about nothing.
 _NULLABLE = {item.name for item in dataclasses.fields(Record) if item.default is None}

@@ -1,4 +1,4 @@
-"""Ratios and intervals from independent repeats that were not paired, and figures of single cases.
+"""Figures, ratios and intervals of independent repeats.
 
 The unit of evidence is one *repeat*: a fresh set of processes. Steps within a repeat share caches,
 placement and neighbours, so they are not independent; each repeat therefore counts once, with its median
@@ -7,6 +7,25 @@ step time. Times are positive, skewed to the right and compared by ratio, so eve
     x_i  = log(median of repeat i)
     central figure          exp(mean(x))                                     geometric mean of the medians
     interval of a figure    exp(mean(x) ± t_{n-1} · s / √n)                  Student 1908
+
+Cases that took windows in turn are compared within each round, because a slow minute falls on both alike:
+
+    d_ir = log(a in round r of repeat i) - log(b in the same round)
+    d_i  = mean of d_ir without the highest and the lowest fifth of the rounds     Tukey and McLaughlin 1963
+    ratio a : b             exp(mean(d))
+    interval                exp(mean(d) ± t_{n-1} · s / √n)                          Student 1908
+    p                       that of t, from three repeats on; from eight on, where it can be below 1 in 100,
+                            share of the choices of signs whose |sum| is at least the observed one
+                                                                                     Fisher 1935
+    smallest effect seen    exp((t_{n-1; 0.975} + t_{n-1; 0.8}) · s / √n): a true difference of that size
+                            would have been found four times in five
+
+A case of one worker is on each worker's cores in turn, which may differ in speed. Repeats on the same cores
+are a stratum then, if each has two at least: d is the mean over the strata, s their pooled spread, with
+n - strata degrees of freedom (Cochran 1977, chapter 5), and p that of t.
+
+Cases without rounds in common are compared by their medians:
+
     ratio a : b             exp(mean(x_a) - mean(x_b))
     interval of a ratio     exp(difference ± t_df · √(s_a²/n_a + s_b²/n_b))   Welch 1947
     degrees of freedom df   (v_a + v_b)² / (v_a²/(n_a-1) + v_b²/(n_b-1)),  v = s²/n
@@ -14,8 +33,9 @@ step time. Times are positive, skewed to the right and compared by ratio, so eve
                             100, share of the relabellings whose |difference| is at least the observed one
                             (Fisher 1935; sampled: Phipson and Smyth 2010, arXiv:1603.05766)
 
-Below three repeats a spread is a guess, so there is neither interval nor p, which is said in words instead.
-Where a table has so many pairs that a permutation of its repeats shows nothing, p is that of t, see
+Below three repeats a spread is a guess, so there is neither interval nor p, and a sentence says so. Over all
+tests of a table, p is adjusted for the share of false discoveries (Benjamini and Hochberg 1995). Where a
+table has so many pairs that a permutation of its repeats shows nothing, p is that of t, see
 `reports.contrasts`.
 """
 
@@ -28,8 +48,9 @@ from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
-from scipy.special import stdtr
+from scipy.special import stdtr, stdtrit
 
+from harness.records.comparing.common_rounds import PairedRatios
 from harness.records.comparing.student_interval import CONFIDENCE, RepeatedMean, repeated_mean
 
 MIN_REPEATS_TEST = 5
@@ -78,7 +99,7 @@ class Ratio:
             interval.
         t_p: p by t; it exists whenever the interval does.
         least_p: the smallest p that its test can reach, 0 where there is no limit.
-        is_paired: whether it was formed within rounds, see `reports.paired_statistics`.
+        is_paired: whether it was formed within rounds, see `reports.statistics`.
         least_effect: the smallest ratio above 1 that would most likely have been told from 1.
     """
 
@@ -260,3 +281,100 @@ def _logs(values: Sequence[float]) -> list[float]:
             f"statistics: figures per repeat must be positive and finite, got {bad[0]!r}; leave it out"
         )
     return [math.log(value) for value in values]
+
+
+MIN_REPEATS_SIGN_FLIP = 8
+POWER = 0.8
+"""Share of true differences that are to be found."""
+_MAX_EXACT_REPEATS = 14
+_DRAWN_SIGNS = 20_000
+
+
+def paired_ratio(pairs: PairedRatios, *, confidence: float = CONFIDENCE) -> Ratio:
+    """Ratio of two cases from the ratios of their repeats.
+
+    Args:
+        pairs: at least one, finite.
+        confidence: coverage of the interval, in (0, 1).
+    """
+    n, mean = len(pairs.logs), pairs.mean()
+    half = mean.half_width(confidence)
+    if half is None or mean.error is None or mean.freedom is None:
+        return Ratio(
+            value=exp(mean.value),
+            n=n,
+            n_baseline=n,
+            interval=None,
+            why_no_interval=f"n={n}: no interval",
+            p_value=None,
+            why_no_p=f"n={n}: no test",
+            is_paired=True,
+        )
+    by_signs = n >= MIN_REPEATS_SIGN_FLIP and mean.freedom == n - 1
+    p = t_p(mean)
+    return Ratio(
+        value=exp(mean.value),
+        n=n,
+        n_baseline=n,
+        interval=interval_of(mean, confidence=confidence),
+        why_no_interval=None,
+        p_value=sign_flip_p(pairs.logs) if by_signs else p,
+        why_no_p=None,
+        error=mean.error,
+        freedom=mean.freedom,
+        t_p=p,
+        least_p=_least_sign_flip_p(n) if by_signs else 0.0,
+        is_paired=True,
+        least_effect=exp(half + float(stdtrit(mean.freedom, POWER)) * mean.error),
+    )
+
+
+def _least_sign_flip_p(n: int) -> float:
+    """The smallest p that flipping signs can reach: all signs turned differ from 0 by as much."""
+    return 2 / (1 << n) if n <= _MAX_EXACT_REPEATS else 1 / (_DRAWN_SIGNS + 1)
+
+
+def sign_flip_p(differences: Sequence[float]) -> float:
+    """Two-sided p of the hypothesis that each difference might as well have had the other sign.
+
+    All signs are counted up to fourteen differences; otherwise random ones, the same in each report, with the
+    observed ones counted among them so that p is never 0.
+
+    Source:
+        Fisher 1935, "The Design of Experiments", section 21.
+    """
+    values = np.asarray(differences, dtype=np.float64)
+    n = len(values)
+    is_exact = n <= _MAX_EXACT_REPEATS
+    sums = np.abs(_signs(n) @ values)
+    observed = abs(math.fsum(differences))
+    slack = 1e-9 * float(np.sum(np.abs(values)))
+    extreme = int(np.count_nonzero(sums >= observed - slack))
+    return extreme / len(sums) if is_exact else (extreme + 1) / (_DRAWN_SIGNS + 1)
+
+
+# Signs do not depend on the figures: all pairs of a table have the same.
+@lru_cache(maxsize=2)
+def _signs(n: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """Every choice of n signs, or as many random ones as are drawn, a line each, the same in each report."""
+    if n <= _MAX_EXACT_REPEATS:
+        choices = (np.arange(1 << n)[:, None] >> np.arange(n)) & 1
+    else:
+        choices = np.random.default_rng(0).integers(0, 2, size=(_DRAWN_SIGNS, n))
+    return (1 - 2 * choices).astype(np.float64)
+
+
+def adjusted(p_values: Sequence[float]) -> list[float]:
+    """Adjust the p of all tests of a table, so that one bound holds for the share of false discoveries.
+
+    Source:
+        Benjamini and Hochberg 1995, "Controlling the false discovery rate", JRSS B 57.
+    """
+    n = len(p_values)
+    order = sorted(range(n), key=lambda index: p_values[index], reverse=True)
+    result = [1.0] * n
+    least = 1.0
+    for place, index in enumerate(order):
+        least = min(least, p_values[index] * n / (n - place))
+        result[index] = least
+    return result

@@ -24,9 +24,16 @@ from typing import Literal
 from harness.records.comparing.comparison_key import comparable_facts
 from harness.records.comparing.student_interval import RepeatedMean, repeated_mean
 from reports.aggregate import mean_of
-from reports.changes.sent_bytes import LAYERS, PAYLOAD, more_bytes
-from reports.changes.standings import Standing, paired, standings
-from reports.changes.workloads import WorkloadChange, workload_changes
+from reports.changes.standings import (
+    LAYERS,
+    PAYLOAD,
+    Standing,
+    WorkloadChange,
+    more_bytes,
+    paired,
+    standings,
+    workload_changes,
+)
 from reports.load import Run
 from reports.marks import WORDS, mark_of
 from reports.origins import leaves

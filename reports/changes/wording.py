@@ -7,12 +7,11 @@ from collections.abc import Sequence
 
 from harness.records.legible_text import spelt_out
 from reports.changes.changes import ByBaseline, Change, Changes, Factor, JudgedBy, Verdict
-from reports.changes.workloads import WorkloadChange
-from reports.pages.markdown_text import markdown_table, markdown_text
+from reports.changes.standings import WorkloadChange
+from reports.pages.markdown import markdown_table, markdown_text
 from reports.pages.terminal import TerminalTable
 from reports.quantities import MISSING, digits, limits, times
-from reports.tables.cells import Cell
-from reports.tables.table import Table, table_of
+from reports.tables.table import Cell, Table, table_of
 
 VERDICT_WORDS: dict[Verdict, str] = {
     "faster": "faster",

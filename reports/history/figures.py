@@ -11,8 +11,7 @@ from harness.records.comparing.comparison_key import comparison_key
 from harness.records.comparing.student_interval import RepeatedMean, repeated_mean
 from harness.records.facts.outcome import Equivalence
 from harness.records.record import Record
-from reports.changes.sent_bytes import LAYERS
-from reports.changes.standings import Standing, standings
+from reports.changes.standings import LAYERS, Standing, standings
 from reports.load import Run
 from reports.shapes import shape_text
 

@@ -10,9 +10,9 @@ from harness.records.facts.circumstances import AS_WRITTEN, Placement
 from harness.records.facts.costs import LONG_PREPARATION_S, ObserverEffect
 from harness.records.facts.stability import UNSTEADY_DRIFT, UNSTEADY_SHARE, Stability
 from harness.records.record import Record
-from reports.paired_statistics import paired_ratio
 from reports.quantities import digits, limits, times
 from reports.rows import Row
+from reports.statistics import paired_ratio
 
 _TAKEN = {
     "foreign_cpu": "Other programs used",

@@ -2,22 +2,60 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from harness.records.legible_text import spelt_out
 from reports.notes.doubts import is_warning
-from reports.pages.markdown_text import markdown_table, markdown_text
 from reports.rows import Comparison, FaultMatrix, LinkSensitivity, Report, Scaling
 from reports.tables.checks import check_table, problem_table
 from reports.tables.cost import byte_table, cost_table
 from reports.tables.curves import link_table, scaling_table, trade_off_table
-from reports.tables.differences import difference_table
-from reports.tables.placements import pass_table
+from reports.tables.placements import difference_table, pass_table
 from reports.tables.resharding import reshard_table
 from reports.tables.robustness import fault_table, front_line, rule_table
 from reports.tables.speed import speed_table, step_table, trace_table
-from reports.tables.table import Table
+from reports.tables.table import Cell, Table
+
+_NOTHING = "<!-- -->"
+"""Stands within what GitHub would make a link of: it looks for names once Markdown has been read, when
+backslashes and entities have long become what they stand for (github/cmark-gfm, issue 181)."""
+_INERT = re.compile(
+    # Mentions, issues by number, addresses, and emoji by name.
+    r"(?P<link>@(?=\w)|#(?=\d)|\bgh-(?=\d)|:(?=//)|\bwww(?=\.)|:(?=[\w+-]+:))"
+    r"|[\\`*_{}\[\]<>()#+!|~$&-]",
+    re.IGNORECASE,
+)
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~$&-])")
+
+
+def markdown_text(text: str) -> str:
+    """Text that Markdown shows as it is, on one line, and GitHub without a mention or reference."""
+    escaped = _INERT.sub(_inert, " ".join(spelt_out(text).split()))
+    # "1." at the start of a line would become a list.
+    return re.sub(r"^(\d+)\.", r"\1\\.", escaped)
+
+
+def _inert(match: re.Match[str]) -> str:
+    return _SPECIAL.sub(r"\\\1", match[0]) + (_NOTHING if match["link"] else "")
+
+
+def markdown_table(table: Table) -> list[str]:
+    """Lines of a table, every cell escaped."""
+    return [
+        "| " + " | ".join(markdown_text(column.name) for column in table.columns) + " |",
+        "|" + "|".join(" ---: " if column.numeric else " --- " for column in table.columns) + "|",
+        *("| " + " | ".join(_markdown_cell(cell) for cell in row) + " |" for row in table.rows),
+    ]
+
+
+def _markdown_cell(cell: Cell) -> str:
+    return (
+        f"{markdown_text(cell.text)} ({markdown_text(cell.note)})" if cell.note else markdown_text(cell.text)
+    )
+
 
 MOST_CHARACTERS = 60_000
 """A comment on GitHub holds 65,536, and some of them are for whoever posts it."""

@@ -4,35 +4,95 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from dataclasses import replace
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from importlib import resources
 
 import jinja2
 import yaml
 from markupsafe import Markup
 
+from harness.records.comparing.common_rounds import TRIMMED_SHARE
+from harness.records.comparing.student_interval import CONFIDENCE, MIN_REPEATS_INTERVAL, SEQUENTIAL_CONFIDENCE
+from reports.contrasts import SIGNIFICANCE
 from reports.figures.charts import standing
 from reports.figures.renderer import charts_source, echarts_source
 from reports.figures.report_charts import report_charts
 from reports.load import MAX_SHOWN_REPEATS
-from reports.pages.code_spans import code_spans
-from reports.pages.json_document import document
+from reports.pages.data import document
 from reports.pages.pictures import Pictures, packed
-from reports.pages.reading import reading_of_statistics
 from reports.quantities import byte_count
 from reports.recommendation.candidates import can_win
 from reports.rows import Comparison, Report, Row
-from reports.tables.cells import ratio_cell
+from reports.statistics import MIN_REPEATS_SIGN_FLIP, MIN_REPEATS_TEST
 from reports.tables.checks import check_table, problem_table
 from reports.tables.cost import byte_table, cost_table
-from reports.tables.curves import link_table, scaling_table, trade_off_table
-from reports.tables.differences import difference_table
-from reports.tables.placements import pass_table, placement_table, server_table
+from reports.tables.curves import (
+    balance_table,
+    link_table,
+    loss_table,
+    memory_table,
+    round_table,
+    scaling_table,
+    trade_off_table,
+)
+from reports.tables.placements import difference_table, pass_table, placement_table, server_table
 from reports.tables.resharding import reshard_table
 from reports.tables.robustness import fault_table, front_line, rule_table
 from reports.tables.speed import speed_table, step_table, trace_table
-from reports.tables.training import loss_table, round_table
-from reports.tables.workers import balance_table, memory_table
+from reports.tables.table import ratio_cell
+
+_CODE = re.compile(r"`([^`]+)`")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """A part of a text, without the backticks of code; not escaped yet."""
+
+    text: str
+    is_code: bool
+
+
+def code_spans(text: str) -> tuple[Span, ...]:
+    """Take a text apart; a backtick without another stays as it is."""
+    return tuple(_spans(text))
+
+
+def _spans(text: str) -> Iterator[Span]:
+    # With a group, splitting gives what is between matches and what is in them in turn.
+    for index, part in enumerate(_CODE.split(text)):
+        if part:
+            yield Span(text=part, is_code=index % 2 == 1)
+
+
+_CONFIDENCE = f"{100 * CONFIDENCE:.0f} %"
+_INTERVAL = (
+    "Of a rate: Student's t on logarithms of the repeats' medians. Of a ratio: in each round the two cases' "
+    "windows give one ratio, a repeat's is the mean of their logarithms without the highest and the lowest "
+    f"{100 * TRIMMED_SHARE:.0f} %, and the interval is that of a paired t over repeats. Where repeats went "
+    f"on until it was narrow, it is formed at {100 * SEQUENTIAL_CONFIDENCE:.0f} %, since one that is looked "
+    f"at so often covers {_CONFIDENCE} then. Cases without rounds in common are compared by Welch's t. Below "
+    f"{MIN_REPEATS_INTERVAL} repeats there is none, and the report says so."
+)
+_P = (
+    f"Within rounds that of t, and from {MIN_REPEATS_SIGN_FLIP} repeats on that of a permutation of signs, "
+    "unless a case of one worker was on several workers' cores in turn. Without rounds in common that of "
+    f"Welch's t, and from {MIN_REPEATS_TEST} repeats of each on that of a permutation of labels. Where a "
+    "table has so many pairs that the smallest p of a permutation could not count, that of t is taken."
+)
+_TOGETHER = (
+    "Strategies share a rank when the interval of their ratio contains 1, or its p, adjusted over all pairs "
+    f"of the table (Benjamini and Hochberg), is above {SIGNIFICANCE:g}. A lone leader is named only when "
+    f"neither holds for any other, and each has at least {MIN_REPEATS_INTERVAL} repeats. What is cheapest is "
+    "held to the same, with rates divided by prices."
+)
+
+
+def reading_of_statistics() -> tuple[tuple[str, str], ...]:
+    """Names and what each means."""
+    return ((f"{_CONFIDENCE} interval", _INTERVAL), ("p", _P), ("Ranking together", _TOGETHER))
+
 
 _MAY_WIN = "may win"
 _MANY_ROWS = 60

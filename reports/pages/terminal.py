@@ -12,8 +12,8 @@ from harness.records.legible_text import spelt_out
 from reports.marks import mark_words
 from reports.quantities import MISSING, byte_count, interval_of, plain, seconds, times
 from reports.rows import Comparison, FaultMatrix, Mean, Report, Row
-from reports.tables.cells import Cell
 from reports.tables.robustness import fault_table, front_line
+from reports.tables.table import Cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

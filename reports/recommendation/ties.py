@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from scipy.special import stdtrit
 
 from reports.contrasts import SIGNIFICANCE, Contrasts
-from reports.paired_statistics import POWER
 from reports.quantities import digits
 from reports.recommendation.phrases import rate_phrase
 from reports.rows import Row
-from reports.statistics import Ratio
+from reports.statistics import POWER, Ratio
 
 _MOST_REPEATS = 100
 """Beyond that nobody would wait: the difference is named as too small instead."""

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from harness.records.legible_text import spelt_out
-from reports.legible_runs import legible
+from reports.load import legible
 
 MOST_TASKS = 10_000
 """Of a plan, with servers among them."""

@@ -1,17 +1,30 @@
 """Rows of a report, as plain frozen values: built by `compare`, turned into a medium by the renderers."""
 
-from reports.rows.advice import GOALS, Advice, Answer, Goal, VerdictKind
-from reports.rows.curves import (
+from reports.rows.evidence import Mark, MarkKind, Mean, PassRow, Placement, PlacementLine, TraceFile
+from reports.rows.report import (
     BATCH_RULES,
+    GOALS,
     NO_CURVES,
+    Advice,
+    Answer,
     BatchRule,
     ByteLayer,
+    Comparison,
     CrossOver,
     Curves,
+    FactDifference,
+    FactValue,
+    FaultCell,
+    FaultLine,
+    FaultMatrix,
+    Goal,
+    LeftOut,
     LinkLine,
     LinkPoint,
     LinkSensitivity,
     LossCurve,
+    Origin,
+    Report,
     RoundLine,
     RoundsOverTime,
     Scaling,
@@ -21,18 +34,8 @@ from reports.rows.curves import (
     SlowestRound,
     TradeOff,
     TradeOffPoint,
+    VerdictKind,
     WorkerMemory,
-)
-from reports.rows.evidence import Mark, MarkKind, Mean
-from reports.rows.faults import FaultCell, FaultLine, FaultMatrix
-from reports.rows.plans import PassRow, Placement, PlacementLine, TraceFile
-from reports.rows.report import (
-    Comparison,
-    FactDifference,
-    FactValue,
-    LeftOut,
-    Origin,
-    Report,
 )
 from reports.rows.row import (
     LoopResharding,

@@ -1,4 +1,4 @@
-"""What a figure rests on: the repeats behind a mean, and whether a strategy computes the right thing."""
+"""Parts of a row: means, marks, problems, placements, passes and traces."""
 
 from __future__ import annotations
 
@@ -49,3 +49,55 @@ class Mark:
     def proven(self) -> bool:
         """Whether the strategy may win: shown to keep what it promises, or the reference itself."""
         return self.kind in ("equivalent", "within-bound", "reference")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceFile:
+    """A traced step of one repeat, by the name of its file in the run folder."""
+
+    repeat: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementLine:
+    """What a plan does with a variable, or with `n` of them whose names differ in numbers alone.
+
+    `name` has `#` for such a number, and `bytes` are those of one. `where` it lies, how its gradient or new
+    value is `synchronized`, and `why`.
+    """
+
+    name: str
+    n: int
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    where: str
+    synchronized: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where a plan puts variables; `lines` are those of the largest, `n_more` variables are in none.
+
+    `server_bytes` by task; `worker_bytes` of the replica that owns the most. `path` is the plan's in the run
+    folder.
+    """
+
+    path: str
+    lines: tuple[PlacementLine, ...]
+    n_more: int
+    server_bytes: tuple[int, ...]
+    worker_bytes: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassRow:
+    """A pass over a worker's graph: mean seconds over repeats, and nodes after it in the first of them."""
+
+    name: str
+    nodes: int
+    added: int | None
+    seconds: Mean

@@ -1,16 +1,330 @@
-"""A report and its comparisons, as plain frozen values."""
+"""A report, its comparisons, their recommendation, and the curves beside their rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
-from reports.rows.advice import Advice
-from reports.rows.curves import NO_CURVES, BatchRule, Curves, LinkSensitivity, Scaling
-from reports.rows.evidence import Mean
-from reports.rows.faults import FaultMatrix
+from reports.rows.evidence import MarkKind, Mean
 from reports.rows.row import Problem, Row
-from reports.statistics import Ratio
+from reports.statistics import Estimate, Ratio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultCell:
+    """What a strategy came to in a scenario: a metric after so many steps, or another outcome in a word.
+
+    `void`: more workers are faulty than its rule is for. `note`: what the outcome rests on.
+    """
+
+    value: Mean | None
+    outcome: str
+    step: Mean | None
+    void: bool
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultLine:
+    """A strategy in all scenarios; a cell is None where it was not run.
+
+    `relative_rate` and `payload_bytes` are without faults, `relative_note` is the rate's interval or why it
+    has none. `worst` is the worst of what counts: within its rule's bound, and without faults.
+    """
+
+    strategy: str
+    cells: tuple[FaultCell | None, ...]
+    relative_rate: float | None
+    relative_note: str
+    worst: float | None
+    payload_bytes: float | None
+    on_front: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultMatrix:
+    """A metric by strategy and scenario, on one workload and cluster shape."""
+
+    run: str
+    workload: str
+    shape: str
+    metric: str
+    less_is_better: bool
+    baseline: str | None
+    scenarios: tuple[tuple[str, tuple[str, ...]], ...]
+    lines: tuple[FaultLine, ...]
+
+    @property
+    def title(self) -> str:
+        """What it is of."""
+        return f"{self.metric[:1].upper()}{self.metric[1:]} under faults: {self.workload}"
+
+
+Goal = Literal["fastest", "cheapest", "network"]
+GOALS: tuple[Goal, ...] = ("fastest", "cheapest", "network")
+VerdictKind = Literal["clear", "together", "no-interval", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Which strategy serves one goal best, in a sentence.
+
+    `strategies` are those that the repeats cannot tell apart, the best figure first; `certain` where they
+    show that one is best.
+    """
+
+    goal: Goal
+    text: str
+    strategies: tuple[str, ...]
+    certain: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """Which strategy to take, in words, with what the claim rests on.
+
+    `answers` holds one for each goal that figures are known for; the headline is that of `goal`.
+    """
+
+    kind: VerdictKind
+    headline: str
+    details: tuple[str, ...]
+    leaders: tuple[str, ...]
+    goal: Goal = "fastest"
+    answers: tuple[Answer, ...] = ()
+
+
+BatchRule = Literal["global", "per-replica"]
+BATCH_RULES: tuple[BatchRule, ...] = ("global", "per-replica")
+ByteLayer = Literal["tcp", "payload"]
+Bytes = tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingPoint:
+    """The rate of a strategy on so many devices; `perfect_rate` is the reference's rate for each of them.
+
+    `efficiency`: the rate as a share of the perfect one.
+    """
+
+    workers: int
+    replicas: int
+    n_devices: int
+    rate: Estimate
+    perfect_rate: float
+    efficiency: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingLine:
+    """A strategy by the number of its devices, fewest first.
+
+    `reference` is the strategy whose rate on `reference_devices` devices is called perfect: `single`, or the
+    strategy itself at its smallest size.
+    """
+
+    strategy: str
+    mark: MarkKind
+    reference: str
+    reference_devices: int
+    points: tuple[ScalingPoint, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """Rates by the number of devices, all else equal.
+
+    With the batch rule `global` all sizes share `batch_size` examples (strong scaling), with `per-replica`
+    each replica takes `batch_size` (weak scaling).
+    """
+
+    run: str
+    workload: str
+    shape: str
+    kind: Literal["strong", "weak"]
+    batch_size: int | None
+    lines: tuple[ScalingLine, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkPoint:
+    """The rate of a strategy over links of a requested rate in Mbit/s; None for no limit."""
+
+    requested_mbit: float | None
+    measured_mbit: Mean | None
+    rate: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkLine:
+    """A strategy by the rate of its links, slowest first and no limit last."""
+
+    strategy: str
+    mark: MarkKind
+    can_win: bool
+    points: tuple[LinkPoint, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossOver:
+    """Two strategies of which one is ahead on slower links, the other on faster ones.
+
+    `at_mbit`: where both would be equal, on a line between the logarithms of their ratios over that of the
+    requested rate; None where the faster link has no limit. `is_shown`: the repeats tell the two apart at
+    both ends.
+    """
+
+    slower_mbit: float
+    faster_mbit: float | None
+    at_mbit: float | None
+    ahead_below: str
+    ahead_above: str
+    n: int
+    is_shown: bool
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSensitivity:
+    """Rates by the rate of links, all else equal, and where the best strategy changes.
+
+    `sentences` say all of it: the crossings, that there are none, or why that is not known.
+    """
+
+    run: str
+    workload: str
+    shape: str
+    lines: tuple[LinkLine, ...]
+    cross_overs: tuple[CrossOver, ...]
+    sentences: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TradeOffPoint:
+    """A strategy's rate beside what it sends in a step; `is_bound`: at most that much.
+
+    `on_front`: it may win, and no other that may is as good in both figures and shown by the repeats to be
+    better in one.
+    """
+
+    strategy: str
+    mark: MarkKind
+    can_win: bool
+    rate: Estimate
+    sent_bytes: Mean
+    is_bound: bool
+    on_front: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TradeOff:
+    """Rates against bytes per step: those of TCP where all candidates have them, else the payload."""
+
+    layer: ByteLayer
+    points: tuple[TradeOffPoint, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossCurve:
+    """Loss of a case by step: mean over n repeats, None where it is not finite in one of them.
+
+    `at_steps` count from the first step of the warm-up, which is 1. `at_s` is the time that so many steps
+    take, mean over repeats: each window's steps at its median, those of the warm-up at the repeat's. `low`
+    and `high` are the range over repeats, empty where all agree in five digits.
+    """
+
+    strategy: str
+    mark: MarkKind
+    n: int
+    at_steps: tuple[int, ...]
+    at_s: tuple[float, ...]
+    mean: tuple[float | None, ...]
+    low: tuple[float | None, ...]
+    high: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundLine:
+    """Steps of a strategy by round, relative to its own median over all rounds; None without a window."""
+
+    strategy: str
+    mark: MarkKind
+    n: int
+    median_s: float
+    relative: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowestRound:
+    """The round in which steps were longest: median over the strategies that had a window in it."""
+
+    repeat: int
+    number: int
+    relative: float
+    n_strategies: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundsOverTime:
+    """Windows of all repeats in the order of time.
+
+    `repeats` and `numbers` name each round. `rounds_per_point`: neighbouring rounds of which a point is the
+    mean, and the first is named.
+    """
+
+    repeats: tuple[int, ...]
+    numbers: tuple[int, ...]
+    rounds_per_point: int
+    lines: tuple[RoundLine, ...]
+    slowest: SlowestRound | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerMemory:
+    """Peak resident bytes of each worker: mean over n repeats, and their range, empty where all agree.
+
+    `variable_bytes`: of it in variables and slots; None where that is not stored.
+    """
+
+    strategy: str
+    n: int
+    peak_bytes: Bytes
+    low: Bytes
+    high: Bytes
+    variable_bytes: Bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerBalance:
+    """TCP bytes that each task sends and receives in a step, mean over n repeats, and how unequal tasks are.
+
+    Tasks are in plan order, dedicated servers last; variables are known of workers alone. An imbalance is the
+    largest task ÷ the mean of all, None where they have nothing.
+    """
+
+    strategy: str
+    n: int
+    sent_bytes: tuple[int, ...]
+    received_bytes: tuple[int, ...]
+    variable_bytes: Bytes | None
+    sent_imbalance: float | None
+    received_imbalance: float | None
+    variable_imbalance: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curves:
+    """What the charts of one comparison are drawn of, as far as its records have it."""
+
+    trade_off: TradeOff | None = None
+    losses: tuple[LossCurve, ...] = ()
+    rounds: RoundsOverTime | None = None
+    memory: tuple[WorkerMemory, ...] = ()
+    balance: tuple[ServerBalance, ...] = ()
+
+
+NO_CURVES = Curves()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

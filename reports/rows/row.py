@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from reports.rows.evidence import Mark, Mean
-from reports.rows.plans import PassRow, Placement, TraceFile
+from reports.rows.evidence import Mark, Mean, PassRow, Placement, TraceFile
 from reports.statistics import Estimate, Ratio
 
 RowStatus = Literal["ok", "failed", "skipped", "implausible"]

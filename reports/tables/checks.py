@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from reports.marks import WORDS
 from reports.quantities import error
 from reports.rows import Comparison, Problem, Row
-from reports.tables.cells import Cell, loss_cell, name_cell
-from reports.tables.table import Table, table_of
+from reports.tables.table import Cell, Table, loss_cell, name_cell, table_of
 
 
 def check_table(comparison: Comparison) -> Table:

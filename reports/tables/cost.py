@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from reports.quantities import MISSING, byte_count, digits, plain
 from reports.rows import Comparison, Row
-from reports.tables.cells import Cell, mean_cell, name_cell
-from reports.tables.table import Table, table_of
+from reports.tables.table import Cell, Table, mean_cell, name_cell, table_of
 
 
 def byte_table(comparison: Comparison) -> Table:

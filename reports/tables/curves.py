@@ -1,15 +1,37 @@
-"""Tables behind curves over sizes and links, and behind the trade-off of rate and bytes."""
+"""Tables behind charts: scaling, links, trade-offs, losses, rounds, memory and balance."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from reports.marks import WORDS
-from reports.quantities import MISSING, digits, interval_of, link_rate, plain
-from reports.rows import Comparison, LinkLine, LinkPoint, LinkSensitivity, Scaling, ScalingLine, TradeOffPoint
+from reports.quantities import (
+    MISSING,
+    byte_count,
+    count,
+    digits,
+    interval_of,
+    link_rate,
+    plain,
+    seconds,
+    times,
+)
+from reports.rows import (
+    Comparison,
+    LinkLine,
+    LinkPoint,
+    LinkSensitivity,
+    LossCurve,
+    RoundLine,
+    RoundsOverTime,
+    Scaling,
+    ScalingLine,
+    TradeOffPoint,
+    WorkerMemory,
+)
 from reports.statistics import Estimate
-from reports.tables.cells import Cell, estimate_cell, mean_cell
-from reports.tables.table import Table, table_of
+from reports.tables.table import Cell, Table, estimate_cell, mean_cell, table_of
 
 
 def scaling_table(scaling: Scaling) -> Table:
@@ -120,3 +142,171 @@ def _link_name(point: LinkPoint) -> str:
     asked = link_rate(point.requested_mbit)
     measured = point.measured_mbit
     return asked if measured is None else f"{asked} ({digits(measured.value)} measured, n={measured.n})"
+
+
+_SHARES = {
+    "first": 0.0,
+    "about a quarter": 0.25,
+    "about half": 0.5,
+    "about three quarters": 0.75,
+    "last": 1.0,
+}
+_NEAR = 0.125
+"""How far from a share of its curve a loss may stand and be shown there: no loss is near two of them."""
+
+
+def loss_table(comparison: Comparison) -> Table | None:
+    """Losses at up to five steps of each curve; None where no losses are stored."""
+    curves = comparison.curves.losses
+    if not curves:
+        return None
+    # Short curves have nothing near some shares, and columns without any loss are none.
+    shares = {
+        name: share
+        for name, share in _SHARES.items()
+        if any(_place_near(share, len(curve.mean)) is not None for curve in curves)
+    }
+    return table_of(
+        "Loss by step: mean over repeats with their range, and when the step ends if all steps take the "
+        "median of their window; steps count from the first of the warm-up",
+        ("strategy", "n", *shares),
+        [
+            (
+                Cell(text=curve.strategy),
+                Cell(text=str(curve.n), value=curve.n),
+                *(_loss_cell(curve, _place_near(share, len(curve.mean))) for share in shares.values()),
+            )
+            for curve in curves
+        ],
+    )
+
+
+def round_table(comparison: Comparison) -> Table | None:
+    """Slowest round of each strategy and of all together; None without rounds."""
+    rounds = comparison.curves.rounds
+    if rounds is None:
+        return None
+    joined = f"; means of {rounds.rounds_per_point} rounds" if rounds.rounds_per_point > 1 else ""
+    lines: list[tuple[Cell, ...]] = [
+        (
+            Cell(text=line.strategy),
+            Cell(text=str(line.n), value=line.n),
+            Cell(text=seconds(line.median_s), value=line.median_s),
+            *_slowest_cells(line, rounds),
+        )
+        for line in rounds.lines
+    ]
+    worst = rounds.slowest
+    if worst is not None:
+        lines.append(
+            (
+                Cell(text="all", note=f"median of {worst.n_strategies}"),
+                Cell(text=MISSING),
+                Cell(text=MISSING),
+                Cell(text=times(worst.relative)),
+                Cell(text=f"repeat {worst.repeat}, round {worst.number}"),
+            )
+        )
+    return table_of(
+        "Rounds over time: the slowest of each strategy's windows relative to its own median, and the round "
+        f"in which all were slowest together{joined}",
+        ("strategy", "windows", "median step", "slowest", "when"),
+        lines,
+        words=("when",),
+    )
+
+
+def _place_near(share: float, n: int) -> int | None:
+    """The place of n that is nearest to a share of them; None where none is near."""
+    place = round(share * (n - 1))
+    return place if abs(place / (n - 1) - share) <= _NEAR else None
+
+
+def _loss_cell(curve: LossCurve, place: int | None) -> Cell:
+    if place is None:
+        return Cell(text=MISSING)
+    loss = curve.mean[place]
+    when = f"step {count(curve.at_steps[place])}, {seconds(curve.at_s[place])}"
+    if loss is None:
+        return Cell(text="not finite", note=when)
+    low, high = (limit[place] if limit else None for limit in (curve.low, curve.high))
+    spread = "" if low is None or high is None else f", {digits(low)}\N{EN DASH}{digits(high)}"
+    return Cell(text=digits(loss), note=f"{when}{spread}", value=loss)
+
+
+def _slowest_cells(line: RoundLine, rounds: RoundsOverTime) -> tuple[Cell, Cell]:
+    highest = max(each for each in line.relative if each is not None)
+    place = line.relative.index(highest)
+    when = f"repeat {rounds.repeats[place]}, round {rounds.numbers[place]}"
+    return Cell(text=times(highest), value=highest), Cell(text=when)
+
+
+def memory_table(comparison: Comparison) -> Table | None:
+    """Memory of the largest and the smallest worker; None where it is not stored."""
+    if not comparison.curves.memory:
+        return None
+    return table_of(
+        "Memory of workers: peak resident bytes, mean and range over repeats, beside variables and slots",
+        ("strategy", "workers", "largest", "smallest", "variables, largest", "variables, smallest", "n"),
+        [
+            (
+                Cell(text=each.strategy),
+                Cell(text=str(len(each.peak_bytes)), value=len(each.peak_bytes)),
+                _peak_cell(each, _largest(each.peak_bytes)),
+                _peak_cell(each, _largest([None if b is None else -b for b in each.peak_bytes])),
+                *_limits(each.variable_bytes),
+                Cell(text=str(each.n)),
+            )
+            for each in comparison.curves.memory
+        ],
+    )
+
+
+def balance_table(comparison: Comparison) -> Table | None:
+    """The busiest task beside the mean of all; None where nothing was sent between two tasks."""
+    if not comparison.curves.balance:
+        return None
+    return table_of(
+        "Balance of tasks: the largest and its number, and below it the largest ÷ the mean of all; TCP bytes "
+        "of a step, mean over repeats; dedicated servers come last",
+        ("strategy", "tasks", "sends most", "receives most", "holds most variables", "n"),
+        [
+            (
+                Cell(text=each.strategy),
+                Cell(text=str(len(each.sent_bytes)), value=len(each.sent_bytes)),
+                _share_cell(each.sent_bytes, each.sent_imbalance),
+                _share_cell(each.received_bytes, each.received_imbalance),
+                _share_cell(each.variable_bytes or (), each.variable_imbalance),
+                Cell(text=str(each.n)),
+            )
+            for each in comparison.curves.balance
+        ],
+    )
+
+
+def _peak_cell(memory: WorkerMemory, worker: int) -> Cell:
+    low, high = (limit[worker] if limit else None for limit in (memory.low, memory.high))
+    spread = "" if low is None else f", {byte_count(low)}\N{EN DASH}{byte_count(high)}"
+    peak = memory.peak_bytes[worker]
+    return Cell(text=byte_count(peak), note=f"worker {worker}{spread}", value=peak)
+
+
+def _limits(values: Sequence[int | None] | None) -> tuple[Cell, Cell]:
+    known = [value for value in values or () if value is not None]
+    largest, smallest = max(known, default=None), min(known, default=None)
+    return Cell(text=byte_count(largest), value=largest), Cell(text=byte_count(smallest), value=smallest)
+
+
+def _share_cell(values: Sequence[int | None], imbalance: float | None) -> Cell:
+    if imbalance is None:
+        return Cell(text=MISSING)
+    task = _largest(values)
+    return Cell(text=f"{byte_count(values[task])}, task {task}", note=times(imbalance), value=values[task])
+
+
+def _largest(values: Sequence[int | None]) -> int:
+    """Place of the largest; the first of several."""
+    return max(
+        (place for place, value in enumerate(values) if value is not None),
+        key=lambda place: values[place] or 0,
+    )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from reports.quantities import MISSING, byte_count, seconds
 from reports.rows import Comparison, LoopResharding, Row
-from reports.tables.cells import Cell, estimate_cell, mean_cell, name_cell
-from reports.tables.table import Table, table_of
+from reports.tables.table import Cell, Table, estimate_cell, mean_cell, name_cell, table_of
 
 
 def reshard_table(comparison: Comparison) -> Table | None:

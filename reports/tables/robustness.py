@@ -7,8 +7,7 @@ import math
 from reports.curves.fault_matrix import DIVERGED
 from reports.quantities import MISSING, byte_count, digits, seconds, times
 from reports.rows import Comparison, FaultCell, FaultMatrix, Row, RuleUse
-from reports.tables.cells import Cell, estimate_cell, mean_cell, name_cell
-from reports.tables.table import Table, table_of
+from reports.tables.table import Cell, Table, estimate_cell, mean_cell, name_cell, table_of
 
 _MANY = 1e5
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from reports.marks import WORDS, mark_words
 from reports.quantities import MISSING, plain, seconds, spread_of
 from reports.rows import Comparison, Mean, Row, TimeSplit
-from reports.tables.cells import Cell, estimate_cell, mean_cell, name_cell, ratio_cell
-from reports.tables.table import Table, table_of
+from reports.tables.table import Cell, Table, estimate_cell, mean_cell, name_cell, ratio_cell, table_of
 
 
 def speed_table(comparison: Comparison) -> Table:

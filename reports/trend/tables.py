@@ -10,8 +10,7 @@ from reports.history.figures import METRICS, Subject
 from reports.history.store import Series, date_of
 from reports.history.wording import METRIC_WORDS, figure_text
 from reports.quantities import MISSING, limits, times
-from reports.tables.cells import Cell
-from reports.tables.table import Table, table_of
+from reports.tables.table import Cell, Table, table_of
 from reports.trend.charts import PanelChart
 from reports.trend.panels import ShownSeries
 

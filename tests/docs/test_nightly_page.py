@@ -11,7 +11,7 @@ import yaml
 from pages import ROOT, commands, refuse_unknown_options
 
 from harness.cli.nightly.trend_file import TREND
-from harness.measure.export.nightly import NIGHT_METRICS
+from harness.measure.prometheus import NIGHT_METRICS
 from reports.changes.changes import Verdict
 from reports.changes.wording import VERDICT_WORDS
 from reports.history.figures import METRICS

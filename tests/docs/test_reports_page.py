@@ -10,7 +10,7 @@ from pages import ROOT, blocks, commands, refuse_unknown_options, run
 from synthetic_run import SINGLE, Case, write_run
 
 from harness.cli.commands.report import Format
-from reports.pages.csv_rows import COLUMN_NAMES
+from reports.pages.data import COLUMN_NAMES
 from reports.pages.markdown import MOST_CHARACTERS
 
 PAGE = (ROOT / "docs" / "reports.md").read_text()

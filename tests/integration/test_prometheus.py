@@ -18,10 +18,8 @@ from prometheus_programs import program
 from waiting import eventually
 
 from harness.errors import UsageError
-from harness.measure.export.exporter import serve_metrics
-from harness.measure.export.metrics_port import listen
-from harness.measure.export.push import push_newest
 from harness.measure.live import Left, Moment
+from harness.measure.prometheus import listen, push_newest, serve_metrics
 from harness.records.facts.circumstances import Method
 from harness.records.facts.outcome import Equivalence
 from harness.records.record import Record

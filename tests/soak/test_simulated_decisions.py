@@ -16,7 +16,7 @@ from harness.records.comparing.common_rounds import PairedRatios
 from harness.records.comparing.student_interval import CONFIDENCE, SEQUENTIAL_CONFIDENCE, repeated_mean
 from harness.run.enough_repeats import is_narrow, looks
 from reports.contrasts import SIGNIFICANCE
-from reports.paired_statistics import paired_ratio
+from reports.statistics import paired_ratio
 
 LOG = logging.getLogger(__name__)
 """Shown as it goes on by `--log-cli-level=info`."""

@@ -152,7 +152,7 @@ def _usage_error(error: Exception) -> UsageError:
 
 
 def _push(run_dirs: list[Path], url: str) -> None:
-    from harness.measure.export.push import push_newest
+    from harness.measure.prometheus import push_newest
     from reports.load import load
 
     n_pushed = sum(push_newest(load(path).records, url) for path in run_dirs)

@@ -143,7 +143,7 @@ def run(
         asked["measure.until"] = None  # so many, and no more
     from harness.experiment.resolve import load_experiment
     from harness.host_facts import allowed
-    from harness.measure.export.metrics_port import listen
+    from harness.measure.prometheus import listen
     from harness.preflight import check_experiment
 
     spec = load_experiment(

@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.atomic_files import why_not_writable, write_bytes
 from harness.cli import output
 from harness.errors import UsageError
-from harness.measure.export.nightly import NightFigures, SeriesFigure, night_page
+from harness.measure.prometheus import NightFigures, SeriesFigure, night_page
 from reports.history.verdicts import NightVerdict, SeriesVerdict
 
 

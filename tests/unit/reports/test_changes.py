@@ -17,7 +17,7 @@ from harness.records.facts.circumstances import ModelSize
 from reports.changes.changes import ByBaseline, ByRate, Change, Changes, changes_between
 from reports.changes.wording import changes_table, headline, to_document, to_markdown, to_terminal
 from reports.load import load
-from reports.pages.markdown_text import markdown_text
+from reports.pages.markdown import markdown_text
 
 USUAL_S = {"single": 0.05, "none": 0.02, "ps": 0.04, "all-reduce": 0.03, "sharded-update": 0.025}
 

@@ -16,9 +16,7 @@ from reports.figures import curves
 from reports.load import load
 from reports.quantities import MISSING
 from reports.rows import Comparison, LossCurve, TradeOff
-from reports.tables.curves import trade_off_table
-from reports.tables.training import loss_table, round_table
-from reports.tables.workers import balance_table, memory_table
+from reports.tables.curves import balance_table, loss_table, memory_table, round_table, trade_off_table
 
 Change = Callable[[Record], Mapping[str, object]]
 Compare = Callable[..., Comparison]

@@ -18,7 +18,7 @@ from harness.records.store import load_run
 from reports.compare import build
 from reports.load import load
 from reports.rows import FactValue
-from reports.tables.differences import difference_table
+from reports.tables.placements import difference_table
 
 CASES = [Case(workload="w", **SINGLE), Case(workload="w", strategy="ps")]
 

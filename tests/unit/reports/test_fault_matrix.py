@@ -11,8 +11,7 @@ from harness.records.facts.outcome import Failure
 from harness.records.facts.robustness import Aggregated, Evaluation
 from reports.compare import build
 from reports.load import load
-from reports.pages.csv_rows import to_csv
-from reports.pages.json_document import to_json
+from reports.pages.data import to_csv, to_json
 from reports.pages.markdown import to_markdown
 from reports.pages.page import to_html
 from reports.rows import FaultMatrix, Report

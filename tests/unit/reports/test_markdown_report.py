@@ -17,8 +17,7 @@ import reports
 from harness.records.legible_text import spelt_out
 from reports.compare import build
 from reports.load import load
-from reports.pages.markdown import MOST_CHARACTERS, to_markdown
-from reports.pages.markdown_text import markdown_text
+from reports.pages.markdown import MOST_CHARACTERS, markdown_text, to_markdown
 
 READER = MarkdownIt("commonmark").enable("table").enable("strikethrough")
 # What GitHub looks for in the text of what Markdown has become.

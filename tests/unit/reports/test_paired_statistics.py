@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.records.comparing.common_rounds import PairedRatios, trimmed_mean
-from reports.paired_statistics import adjusted, paired_ratio, sign_flip_p
+from reports.statistics import adjusted, paired_ratio, sign_flip_p
 
 CORES = st.lists(st.integers(0, 2), min_size=4, max_size=12)
 IN_TURN = CORES.filter(lambda cores: len(set(cores)) > 1 and min(Counter(cores).values()) > 1)

@@ -7,10 +7,8 @@ import pytest
 
 from harness.records.comparing.common_rounds import PairedRatios
 from reports.compare import build
-from reports.pages.page import to_html
-from reports.pages.reading import reading_of_statistics
-from reports.paired_statistics import paired_ratio, sign_flip_p
-from reports.statistics import permutation_p, ratio
+from reports.pages.page import reading_of_statistics, to_html
+from reports.statistics import paired_ratio, permutation_p, ratio, sign_flip_p
 
 
 def named(pattern: str) -> int:

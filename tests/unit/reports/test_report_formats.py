@@ -23,9 +23,9 @@ import reports
 from harness.records.facts.outcome import Failure
 from reports.compare import build
 from reports.load import load
-from reports.pages.code_spans import code_spans
-from reports.pages.csv_rows import COLUMN_NAMES, csv_cell
-from reports.pages.markdown_text import markdown_text
+from reports.pages.data import COLUMN_NAMES, csv_cell
+from reports.pages.markdown import markdown_text
+from reports.pages.page import code_spans
 from reports.tables.cost import cost_table
 from reports.tables.speed import speed_table, step_table
 

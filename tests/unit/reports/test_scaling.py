@@ -9,7 +9,7 @@ from synthetic_run import DIED, NONE, SINGLE, Case, write_run
 
 from reports.compare import build
 from reports.load import load
-from reports.pages.json_document import to_json
+from reports.pages.data import to_json
 from reports.pages.markdown import to_markdown
 from reports.rows import Report, Scaling, ScalingLine
 from reports.tables.curves import scaling_table

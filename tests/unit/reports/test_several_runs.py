@@ -20,7 +20,7 @@ from harness.records.checksums import sealed, unsealed
 from harness.records.facts.robustness import Aggregated, Evaluation
 from reports.compare import build
 from reports.load import load
-from reports.pages.markdown_text import markdown_text
+from reports.pages.markdown import markdown_text
 
 CASES = [Case(workload="w", **SINGLE), Case(workload="w", strategy="ps", problems={1: ("failed", DIED)})]
 

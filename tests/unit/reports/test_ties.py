@@ -18,10 +18,9 @@ from harness.records.facts.outcome import StepSeconds
 from harness.records.facts.rounds import Rounds
 from harness.records.record import Record
 from reports.contrasts import Contrasts
-from reports.paired_statistics import adjusted, paired_ratio, sign_flip_p
 from reports.recommendation.ties import enough_repeats, tie_sentences, why_together
 from reports.rows import Comparison
-from reports.statistics import Ratio
+from reports.statistics import Ratio, adjusted, paired_ratio, sign_flip_p
 
 N_ROUNDS = 10
 # Logarithms of four strategies' step times: `a` and `b` differ by themselves, but not as one pair of six.

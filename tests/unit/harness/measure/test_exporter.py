@@ -12,11 +12,9 @@ from harness.errors import UsageError
 from harness.experiment.cases import expand
 from harness.experiment.resolve import resolve
 from harness.experiment.schedule import Slot
-from harness.measure.export import exporter as exporters
-from harness.measure.export.exporter import Exporter, labels_of, serve_metrics
-from harness.measure.export.metrics import LABELS
-from harness.measure.export.metrics_port import listen
+from harness.measure import prometheus as exporters
 from harness.measure.live import Left, Moment
+from harness.measure.prometheus import LABELS, Exporter, labels_of, listen, serve_metrics
 from harness.records.facts.circumstances import Method
 from harness.records.record import Record
 from harness.records.steps_file import Steps

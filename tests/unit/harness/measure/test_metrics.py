@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from harness.measure.export.metrics import LABELS, METRICS, PREFIX, metric
+from harness.measure.prometheus import LABELS, METRICS, PREFIX, metric
 
 
 @pytest.mark.parametrize("item", METRICS, ids=lambda item: item.name)

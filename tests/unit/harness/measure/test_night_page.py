@@ -7,9 +7,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_programs import program
 
-from harness.measure.export.metrics import METRICS, PREFIX
-from harness.measure.export.nightly import (
+from harness.measure.prometheus import (
+    METRICS,
     NIGHT_METRICS,
+    PREFIX,
     SERIES_LABELS,
     NightFigures,
     SeriesFigure,

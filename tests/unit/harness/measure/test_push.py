@@ -7,7 +7,7 @@ import pytest
 from open_folders import made_record
 
 from harness.errors import UsageError
-from harness.measure.export.push import push_newest
+from harness.measure.prometheus import push_newest
 
 TOLD = "push_gateway: must be the address of a Pushgateway, such as"
 

@@ -27,7 +27,7 @@ import json, os, socket, subprocess, sys
 from pathlib import Path
 
 from harness.errors import UsageError
-from harness.measure.export.metrics_port import listen
+from harness.measure.prometheus import listen
 from harness.provision.network_namespace import isolate
 from harness.provision.temporary.reaper import run_folder
 from harness.worker.process.os_process import RUN_FOLDER_VARIABLE

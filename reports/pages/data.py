@@ -1,12 +1,13 @@
-"""CSV: a line for each row of a report, under columns that stay where they are."""
+"""CSV and JSON: the rows of a report as data, under names and in an order that stay."""
 
 from __future__ import annotations
 
 import csv
 import dataclasses
 import io
+import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from reports.rows import Comparison, Mean, Report, Row, TimeSplit
@@ -195,3 +196,45 @@ _LATER: Iterable[_Column] = (
 _COLUMNS: tuple[_Column, ...] = (*_FIRST, *_LATER)
 COLUMN_NAMES = tuple(name for name, _ in _COLUMNS)
 """New ones come last: who reads columns by their place must not read others tomorrow."""
+
+
+SCHEMA = 1
+
+
+def to_json(report: Report) -> str:
+    """The rows as one JSON document; missing and infinite numbers are null."""
+    return (
+        json.dumps(
+            document(report, without=("other_baselines",)), indent=2, ensure_ascii=False, allow_nan=False
+        )
+        + "\n"
+    )
+
+
+def document(report: Report, *, without: Collection[str] = ()) -> dict[str, object]:
+    """The rows as plain data, names as in the contract where it has one.
+
+    Args:
+        without: fields that are left out wherever they are.
+    """
+    fields = [item.name for item in dataclasses.fields(report) if item.name not in without]
+    return {"schema": SCHEMA} | {name: _plain(getattr(report, name), without) for name in fields}
+
+
+def _plain(value: object, without: Collection[str]) -> object:
+    # Scalars first: a report has millions of them.
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if dataclasses.is_dataclass(value):
+        return {
+            item.name.rstrip("_"): _plain(getattr(value, item.name), without)
+            for item in dataclasses.fields(value)
+            if item.name not in without
+        }
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, without) for key, item in value.items()}
+    if isinstance(value, Sequence):
+        return [_plain(item, without) for item in value]
+    return str(value)

@@ -1,0 +1,471 @@
+"""Metrics for Prometheus: served while a run goes on, pushed after it, and written once a night."""
+
+from __future__ import annotations
+
+import math
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPException
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Literal
+from urllib.error import URLError
+
+from prometheus_client import (
+    CONTENT_TYPE_PLAIN_0_0_4,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+    pushadd_to_gateway,
+)
+
+from harness.errors import UsageError
+from harness.experiment.references import StrategyRef, WorkloadRef
+from harness.measure.live import Left, Moment
+from harness.records.record import Record
+from harness.records.steps_file import Steps
+
+PREFIX = "stratbench_"
+
+# Bounded: what an experiment file lists. A run id here would make a new series for every run. A case's id
+# tells apart all that makes cases differ; the others are for people, and say what is compared with what.
+LABELS = ("experiment", "case", "workload", "strategy", "provider", "device", "precision", "xla", "input")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric:
+    """One metric; its name carries the prefix and the base unit.
+
+    Args:
+        labels: names of the labels, in order.
+        buckets: upper bounds of a histogram's buckets, in the metric's unit; empty for other types.
+    """
+
+    name: str
+    type: Literal["counter", "gauge", "histogram"]
+    help: str
+    labels: tuple[str, ...] = LABELS
+    buckets: tuple[float, ...] = ()
+
+
+_STEP_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+METRICS: tuple[Metric, ...] = (
+    Metric(
+        name="stratbench_step_seconds",
+        type="histogram",
+        help="Time of one timed step on one worker.",
+        buckets=_STEP_BUCKETS_S,
+    ),
+    Metric(
+        name="stratbench_throughput_examples_per_second",
+        type="gauge",
+        help="Global examples per second of the newest repeat, by the slowest worker's wall time.",
+    ),
+    Metric(
+        name="stratbench_payload_bytes_per_step",
+        type="gauge",
+        help="Bytes that the plan says all workers send in one step.",
+    ),
+    Metric(
+        name="stratbench_tcp_bytes_per_step",
+        type="gauge",
+        help="Acknowledged TCP bytes between workers' sockets in one step, all workers together.",
+    ),
+    Metric(
+        name="stratbench_exposed_communication_seconds",
+        type="gauge",
+        help="Step time beyond that of the same step without communication.",
+    ),
+    Metric(
+        name="stratbench_update_error_ratio",
+        type="gauge",
+        help="Largest difference from the single-device reference, relative to the update.",
+    ),
+    Metric(
+        name="stratbench_peak_resident_bytes",
+        type="gauge",
+        help="Largest resident memory of any worker in the newest repeat.",
+    ),
+    Metric(
+        name="stratbench_cpu_seconds_per_step",
+        type="gauge",
+        help="Processor time of all workers in one step of the newest repeat.",
+    ),
+    Metric(
+        name="stratbench_repeats_total",
+        type="counter",
+        help="Repeats ended, by how they ended (ok, failed, skipped, implausible).",
+        labels=(*LABELS, "status"),
+    ),
+    Metric(
+        name="stratbench_under_way",
+        type="gauge",
+        help="1 while a repeat of the strategy takes its windows, 0 after it has ended.",
+    ),
+    Metric(
+        name="stratbench_rounds_done",
+        type="gauge",
+        help="Rounds that the repeat under way has done.",
+    ),
+    Metric(
+        name="stratbench_rounds_expected",
+        type="gauge",
+        help="Rounds of a repeat.",
+    ),
+    Metric(
+        name="stratbench_window_examples_per_second",
+        type="gauge",
+        help="Global examples per second of the newest window, by the median step of the slowest worker.",
+    ),
+    Metric(
+        name="stratbench_steps_total",
+        type="counter",
+        help="Steps made in windows, those that lead into them included.",
+    ),
+    Metric(
+        name="stratbench_sent_bytes_total",
+        type="counter",
+        help="Bytes that the plan says all workers have sent in these steps.",
+    ),
+    Metric(
+        name="stratbench_resident_bytes",
+        type="gauge",
+        help="Resident memory of the worker that has most, after the newest window.",
+    ),
+    Metric(
+        name="stratbench_last_sign_timestamp_seconds",
+        type="gauge",
+        help="When the newest window ended, in seconds since 1970: a run that hangs gives no newer one.",
+    ),
+    Metric(
+        name="stratbench_repeats_left",
+        type="gauge",
+        help="Repeats that are to come, as far as is known.",
+        labels=("experiment",),
+    ),
+    Metric(
+        name="stratbench_left_seconds",
+        type="gauge",
+        help="How long these will take if they are like those before.",
+        labels=("experiment",),
+    ),
+)
+
+
+def metric(name: str) -> Metric:
+    """Find a metric by its full name.
+
+    Raises:
+        KeyError: no such metric.
+    """
+    return {item.name: item for item in METRICS}[name]
+
+
+_BETWEEN_S = 1.0
+_SILENT_S = 10.0
+
+
+class Exporter:
+    """The metrics of `harness.measure.prometheus`, in a registry of their own.
+
+    The page that scrapers are given is written between windows, at most once a second and at the end of each
+    repeat: a scrape in a window costs the time to send it.
+
+    Attributes:
+        registry: what the page shows.
+        page: in Prometheus' text format.
+    """
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.page = b""
+        self._written_s = -math.inf
+        self._gauges: dict[str, Gauge] = {}
+        self._counters: dict[str, Counter] = {}
+        self._histograms: dict[str, Histogram] = {}
+        for metric in METRICS:
+            self._add(metric)
+        self._write()
+
+    def window(self, moment: Moment) -> None:
+        """Take in one window; see `Onlooker`."""
+        labels = {name: _text(getattr(moment, name)) for name in LABELS}
+        values = {
+            "stratbench_under_way": 1.0,
+            "stratbench_rounds_done": moment.n_rounds,
+            "stratbench_rounds_expected": moment.n_all_rounds,
+            "stratbench_window_examples_per_second": moment.examples_per_s,
+            "stratbench_resident_bytes": moment.resident_bytes,
+            "stratbench_last_sign_timestamp_seconds": moment.at_s,
+        }
+        self._set(values, labels)
+        self._counters["stratbench_steps_total"].labels(**labels).inc(moment.n_steps)
+        self._counters["stratbench_sent_bytes_total"].labels(**labels).inc(moment.payload_bytes)
+        if time.monotonic() - self._written_s >= _BETWEEN_S:
+            self._write()
+
+    def ended(self, record: Record, steps: Steps | None, left: Left) -> None:
+        """Take in one ended repeat; see `Onlooker`. Of its steps, those of timed windows are counted."""
+        labels = labels_of(record)
+        self._counters["stratbench_repeats_total"].labels(**labels, status=record.status).inc()
+        self._set({**gauge_values(record), "stratbench_under_way": 0.0}, labels)
+        whole = {"stratbench_repeats_left": left.n_repeats, "stratbench_left_seconds": left.seconds}
+        self._set(whole, {"experiment": labels["experiment"]})
+        if steps is not None:
+            histogram = self._histograms["stratbench_step_seconds"].labels(**labels)
+            for seconds in (steps.end_s - steps.start_s)[~steps.warmup]:
+                histogram.observe(float(seconds))
+        self._write()
+
+    def _set(self, values: Mapping[str, float | None], labels: Mapping[str, str]) -> None:
+        for name, value in values.items():
+            if value is not None:
+                self._gauges[name].labels(**labels).set(value)
+
+    def _write(self) -> None:
+        self.page = generate_latest(self.registry)
+        self._written_s = time.monotonic()
+
+    def _add(self, metric: Metric) -> None:
+        if metric.type == "gauge":
+            self._gauges[metric.name] = Gauge(metric.name, metric.help, metric.labels, registry=self.registry)
+        elif metric.type == "counter":
+            self._counters[metric.name] = Counter(
+                metric.name, metric.help, metric.labels, registry=self.registry
+            )
+        else:
+            self._histograms[metric.name] = Histogram(
+                metric.name, metric.help, metric.labels, buckets=metric.buckets, registry=self.registry
+            )
+
+
+class _Server(ThreadingHTTPServer):
+    """Who reads badly or leaves early is no matter of the run's, whose output this process has."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def serve_metrics(listener: socket.socket) -> Iterator[Exporter]:
+    """Serve an exporter's metrics at `/metrics` on a listening socket, which closes when the context ends."""
+    exporter = Exporter()
+
+    class Page(BaseHTTPRequestHandler):
+        """Answers each request with the page as it was last written."""
+
+        timeout = _SILENT_S  # of a connection on which nothing comes
+
+        def do_GET(self) -> None:
+            self.send_response(HTTPStatus.OK)
+            self.send_header("Content-Type", CONTENT_TYPE_PLAIN_0_0_4)
+            self.send_header("Content-Length", str(len(page := exporter.page)))
+            self.end_headers()
+            self.wfile.write(page)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - named by the library
+            """Say nothing."""
+
+    with _Server(listener.getsockname(), Page, bind_and_activate=False) as server:
+        server.socket.close()
+        server.socket = listener
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield exporter
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def labels_of(record: Record) -> dict[str, str]:
+    """Labels of a record's metrics."""
+    method = record.method
+    return {
+        "experiment": record.experiment or "",
+        "case": record.case,
+        "workload": str(WorkloadRef(reference=record.workload, params=record.workload_params)),
+        "strategy": str(StrategyRef(name=record.strategy, params=record.strategy_params)),
+        "provider": record.provider,
+        "device": record.device,
+        "precision": "" if method is None else method.precision,
+        "xla": "" if method is None else _text(method.xla),
+        "input": "" if method is None else method.input,
+    }
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def gauge_values(record: Record) -> dict[str, float | None]:
+    """Metrics of one repeat; None where it has no such figure."""
+    cpu_s = record.cpu_s_per_step
+    peaks = [peak for peak in record.peak_rss_bytes or () if peak is not None]
+    return {
+        "stratbench_throughput_examples_per_second": record.examples_per_s,
+        "stratbench_payload_bytes_per_step": record.payload_bytes_per_step,
+        "stratbench_tcp_bytes_per_step": record.tcp_bytes_per_step,
+        "stratbench_exposed_communication_seconds": record.exposed_comm_s,
+        "stratbench_update_error_ratio": record.equivalence.max_update_error if record.equivalence else None,
+        "stratbench_peak_resident_bytes": max(peaks, default=None),
+        "stratbench_cpu_seconds_per_step": None if cpu_s is None else sum(cpu_s),
+    }
+
+
+_JOB = "stratbench"
+_TIMEOUT_S = 10.0
+
+
+def push_newest(records: Iterable[Record], url: str) -> int:
+    """Push the newest usable repeat of each case.
+
+    Each has a group of its own, so that one that failed keeps there what an earlier run found.
+
+    Args:
+        records: of a run, in the order they ended.
+        url: of the Pushgateway, such as http://127.0.0.1:9091.
+    Returns:
+        how many cases were pushed.
+    Raises:
+        UsageError: no Pushgateway takes it there.
+    """
+    newest = {tuple(labels_of(each).items()): each for each in records if each.status == "ok"}
+    for labels, record in newest.items():
+        registry = CollectorRegistry()
+        for name, value in gauge_values(record).items():
+            if value is not None:
+                Gauge(name, metric(name).help, registry=registry).set(value)
+        try:
+            pushadd_to_gateway(
+                url, job=_JOB, registry=registry, grouping_key=dict(labels), timeout=_TIMEOUT_S
+            )
+        except (URLError, HTTPException, OSError, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            raise UsageError(
+                f"must be the address of a Pushgateway, such as http://127.0.0.1:9091, got {url} ({reason})",
+                field="push_gateway",
+            ) from None
+    return len(newest)
+
+
+_HOST = "127.0.0.1"
+
+
+def listen(port: int) -> socket.socket:
+    """Listen on a port of this host's loopback.
+
+    Raises:
+        UsageError: the port cannot be had.
+    """
+    try:
+        return socket.create_server((_HOST, port))
+    except (OSError, OverflowError) as error:
+        raise UsageError(
+            f"must be a free port of {_HOST}, got {port} ({error}); choose another one", field="metrics_port"
+        ) from error
+
+
+SERIES_LABELS = ("experiment", "case", "workload", "shape", "strategy", "metric", "against")
+"""Bounded by what is followed: no date, run or commit is among them."""
+
+NIGHT_METRICS: tuple[Metric, ...] = (
+    Metric(
+        name="stratbench_nightly_timestamp_seconds",
+        type="gauge",
+        help="When the night's run began, in seconds since 1970.",
+        labels=("experiment",),
+    ),
+    Metric(
+        name="stratbench_nightly_regressed",
+        type="gauge",
+        help="1 if something has got worse that nobody has said is known, otherwise 0.",
+        labels=("experiment",),
+    ),
+    Metric(
+        name="stratbench_nightly_cases_without_figure",
+        type="gauge",
+        help="Cases of the night that have no figure.",
+        labels=("experiment",),
+    ),
+    Metric(
+        name="stratbench_nightly_series",
+        type="gauge",
+        help="Series by their state in the night.",
+        labels=("experiment", "state"),
+    ),
+    Metric(
+        name="stratbench_nightly_figure",
+        type="gauge",
+        help="The night's figure of a series, in the unit of its metric.",
+        labels=SERIES_LABELS,
+    ),
+    Metric(
+        name="stratbench_nightly_regression_ratio",
+        type="gauge",
+        help="By what the figure of a regressed series was multiplied when it got worse.",
+        labels=SERIES_LABELS,
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeriesFigure:
+    """One series of a night.
+
+    Args:
+        labels: all of `SERIES_LABELS` but the experiment.
+        regression: by what it was multiplied when it got worse; None where it has not.
+    """
+
+    labels: Mapping[str, str]
+    value: float
+    regression: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NightFigures:
+    """All that a night gives Prometheus.
+
+    Args:
+        began_s: since 1970.
+        n_by_state: series in each state, also in those that none is in.
+        n_lost: cases without a figure.
+    """
+
+    experiment: str
+    began_s: float
+    n_by_state: Mapping[str, int]
+    n_lost: int
+    series: tuple[SeriesFigure, ...]
+
+
+def night_page(night: NightFigures) -> bytes:
+    """The night in Prometheus' text format."""
+    registry = CollectorRegistry()
+    gauges = {
+        metric.name: Gauge(metric.name, metric.help, metric.labels, registry=registry)
+        for metric in NIGHT_METRICS
+    }
+    of_night = {
+        "stratbench_nightly_timestamp_seconds": night.began_s,
+        "stratbench_nightly_regressed": float(any(each.regression is not None for each in night.series)),
+        "stratbench_nightly_cases_without_figure": night.n_lost,
+    }
+    for name, value in of_night.items():
+        gauges[name].labels(experiment=night.experiment).set(value)
+    for state, count in night.n_by_state.items():
+        gauges["stratbench_nightly_series"].labels(experiment=night.experiment, state=state).set(count)
+    for each in night.series:
+        labels = {**each.labels, "experiment": night.experiment}
+        gauges["stratbench_nightly_figure"].labels(**labels).set(each.value)
+        if each.regression is not None:
+            gauges["stratbench_nightly_regression_ratio"].labels(**labels).set(each.regression)
+    return generate_latest(registry)
