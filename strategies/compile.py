@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from strategies.ir.control_flow.access_rules import Run, verify_accesses
-from strategies.ir.replicas.seeds import require_seeds_of_variables
+from strategies.ir.access_order import Run, verify_accesses
+from strategies.ir.random_ops import require_seeds_of_variables
 from strategies.ir.train_graph import TrainGraph
 from strategies.passes.pass_order import passes_of
 from strategies.passes.run import Pass, PassTiming, run_passes
 from strategies.passes.task_plan import TaskPlan
-from strategies.passes.tpu.replicated.segments import replica_program
+from strategies.passes.tpu.segments import replica_program
 from strategies.plan.payload import n_waiting
 from strategies.plan.schema import Plan
 from strategies.planner import topology_of

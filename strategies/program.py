@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from strategies.ir.graph import DType
-from strategies.ir.initial_value import Fresh
-from strategies.ir.train_graph import BatchInput, Loss, Result
-from strategies.ir.transfer import Transfer
-from strategies.ir.variable import Kind, Part, SeedMix
+from strategies.ir.train_graph import BatchInput, Loss, Result, Transfer
+from strategies.ir.variable import Fresh, Kind, Part, SeedMix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,17 +3,13 @@
 from collections import Counter
 from collections.abc import Container, Mapping
 
-from strategies.ir.assembly.levels import levels_of
-from strategies.ir.assembly.written_values import UNCHANGED
-from strategies.ir.graph import producer
-from strategies.ir.partitioning.cuttable_axes import axes_to_cut, spread_along
-from strategies.ir.partitioning.update_dependencies import update_reach
-from strategies.ir.replicas.after_update import replica_targets
-from strategies.ir.replicas.prior_reads import prior_reads
+from strategies.ir.graph import element_bytes, n_elements, producer
+from strategies.ir.ops import UNCHANGED
+from strategies.ir.partitioning.propagate import axes_to_cut, spread_along, update_reach
+from strategies.ir.replica_updates import prior_reads, replica_targets
 from strategies.ir.resource_uses import resource_uses
-from strategies.ir.sizes import element_bytes, n_elements
 from strategies.ir.train_graph import TrainGraph
-from strategies.ir.traversal import ancestors
+from strategies.ir.traversal import ancestors, levels_of
 from strategies.ir.variable import Variable
 from strategies.passes.replicate.hoist_reads import HoistReads
 from strategies.passes.update.linear_rows import read_linearly

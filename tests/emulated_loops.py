@@ -10,12 +10,11 @@ from host_loop_graphs import FLOAT, RESOURCE, HostLoopGraph
 from strategies.ir.graph import Function, Graph, Shape, producer
 from strategies.ir.graph_rules import verify
 from strategies.numerics.resharding import COUNTS, GAUGES
-from strategies.passes.tpu.emulation.calls import counts_name
-from strategies.passes.tpu.emulation.lowering import lowered
-from strategies.passes.tpu.emulation.program import Member
-from strategies.passes.tpu.reshard.host_loop_reshard import reshard_host_loops
+from strategies.passes.tpu.computations import Member
+from strategies.passes.tpu.host_loop_reshard import reshard_host_loops
+from strategies.passes.tpu.lowering import counts_name, lowered
 from strategies.tf_bridge.attrs import dtype_number
-from strategies.tf_bridge.functions.bodies import function_of
+from strategies.tf_bridge.function_bodies import function_of
 from strategies.tf_bridge.graphdef import serialize_graph
 from strategies.tf_bridge.snippet import TensorSpec, trace
 

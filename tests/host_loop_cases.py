@@ -21,7 +21,7 @@ from host_loop_graphs import (
 )
 
 from strategies.ir.graph import FunctionRef, Graph, Node
-from strategies.passes.tpu.compiled.compile_metadata import Sharding
+from strategies.passes.tpu.computations import Sharding
 
 W, M, X = LoopVariable(name="w"), LoopVariable(name="m"), LoopVariable(name="x")
 NOTHING = "needs a variable that may be sharded and that in its loop its executes alone use, got none"

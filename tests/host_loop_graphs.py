@@ -16,8 +16,8 @@ from strategies.ir.graph import (
     output_index,
     producer,
 )
-from strategies.ir.text.tensors import tensor_proto
-from strategies.passes.tpu.compiled.compile_metadata import Argument, ArgumentKind, CompileMetadata, Sharding
+from strategies.ir.tensor_proto import tensor_proto
+from strategies.passes.tpu.computations import Argument, ArgumentKind, CompileMetadata, Sharding
 
 RESOURCE, FLOAT, INT32, STRING = DType("resource"), DType("float"), DType("int32"), DType("string")
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import tensorflow as tf
 
 from strategies.plan.schema import Plan
-from strategies.tf_bridge.tpu import tpu_system
+from strategies.tf_bridge import tpu
 
 
 class OneReplicaSeen:
@@ -74,18 +74,18 @@ def distribution_of(plan: Plan, task: int, addresses: Sequence[str], n_devices: 
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * n_devices)
     if plan.device == "tpu":
-        return on_tpus(plan, tpu_system.local_runtime())
+        return on_tpus(plan, tpu.local_runtime())
     return Distribution(strategy=_MAKERS[plan.strategy](plan, task, addresses))
 
 
-def on_tpus(plan: Plan, runtime: tpu_system.TpuRuntime) -> Distribution:
+def on_tpus(plan: Plan, runtime: tpu.TpuRuntime) -> Distribution:
     """TensorFlow's strategy of the one task on the TPU devices of its host.
 
     Raises:
         StrategyError: as `tpu_system.brought_up`.
     """
     (n_replicas,) = plan.replicas_per_task
-    system = tpu_system.brought_up(
+    system = tpu.brought_up(
         runtime, n_replicas, label=plan.strategy, matmul=str(plan.strategy_params["matmul"])
     )
     return Distribution(

@@ -10,8 +10,13 @@ from typing import TypeAlias
 import keras
 import tensorflow as tf
 
-from strategies.capture.boundary import BoundaryRecorder, boundary_slug, hooked_gradients, is_trainable
-from strategies.capture.gradient_target import PREFIX as TARGET_PREFIX
+from strategies.capture.boundary import (
+    TARGET_PREFIX,
+    BoundaryRecorder,
+    boundary_slug,
+    hooked_gradients,
+    is_trainable,
+)
 from strategies.capture.hooks import replaced
 from strategies.capture.tracing import Body
 from strategies.ir.train_graph import Loss

@@ -1,21 +1,71 @@
 """Tracing a step: the user's code runs once, as a graph, with gradients and optimizers recorded."""
 
+import inspect
 import itertools
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import keras
 import tensorflow as tf
 from tensorflow.types.experimental import ConcreteFunction
 
 from strategies.capture.boundary import BoundaryRecorder, raw_variable
-from strategies.capture.fixed_batch import FixedBatchError
-from strategies.capture.source_lines import line_of_operation
-from strategies.capture.step_arguments import called_on
+from strategies.capture.hooks import line_of_operation
+from strategies.capture.layers import FixedBatchError
 from strategies.errors import CaptureError
 from strategies.ir.train_graph import Reduction
 from strategies.user_errors import described
+
+Returned = TypeVar("Returned")
+
+
+def called_on(function: Callable[..., Returned], batch: object) -> Returned:
+    """Call a function on a batch, which it gets in parts where it needs more than one argument.
+
+    Raises:
+        CaptureError: it needs other arguments than the batch has parts.
+    """
+    args, kwargs = arguments_of(function, batch)
+    return function(*args, **kwargs)
+
+
+def arguments_of(
+    function: Callable[..., object], batch: object
+) -> tuple[tuple[object, ...], Mapping[str, object]]:
+    """How a function takes a batch: positional arguments, and those by name.
+
+    Raises:
+        CaptureError: as `called_on`.
+    """
+    names = _needed(function)
+    if len(names) < 2:
+        return (batch,), {}
+    if isinstance(batch, Mapping) and set(batch) == set(names):
+        return (), batch
+    if isinstance(batch, tuple) and len(batch) == len(names):
+        return batch, {}
+    raise CaptureError(
+        f"train step: must take a batch, or its parts as arguments, got the arguments {', '.join(names)} for "
+        f"{_described(batch)}; let it take the batch alone and unpack that"
+    )
+
+
+def _needed(function: Callable[..., object]) -> list[str]:
+    """Arguments that have no default."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []  # Not written in Python.
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in variadic]
+
+
+def _described(batch: object) -> str:
+    if isinstance(batch, Mapping):
+        return f"the keys {', '.join(sorted(map(str, batch)))}"
+    return f"a tuple of {len(batch)}" if isinstance(batch, tuple) else "a tensor"
+
 
 AnyVariable: TypeAlias = tf.Variable | keras.Variable
 

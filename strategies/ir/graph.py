@@ -1,6 +1,8 @@
 """Nodes in order, a function library and an index of consumers: a TensorFlow graph as plain values."""
 
-from collections.abc import Iterable, Mapping
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -186,3 +188,43 @@ def output_index(ref: str) -> int:
 def tensor(name: str, index: int = 0) -> str:
     """The reference to an output of a node, in the form that TensorFlow writes."""
     return name if index == 0 else f"{name}:{index}"
+
+
+def node_slug(name: str) -> str:
+    """A variable's name with what a node name must not hold replaced by `_`."""
+    slug = "".join(c if (c.isalnum() and c.isascii()) or c in "_./-" else "_" for c in name)
+    return slug.strip("/") or "unnamed"
+
+
+_BYTES = {
+    **dict.fromkeys(("bool", "int8", "uint8", "qint8", "quint8", "float8_e5m2", "float8_e4m3fn"), 1),
+    **dict.fromkeys(("half", "bfloat16", "int16", "uint16"), 2),
+    **dict.fromkeys(("float", "int32", "uint32", "qint32"), 4),
+    **dict.fromkeys(("double", "int64", "uint64", "complex64"), 8),
+    "complex128": 16,
+}
+
+
+def element_bytes(dtype: str) -> int:
+    """Bytes of one element; 0 for types without a fixed size (strings, resources)."""
+    return _BYTES.get(dtype, 0)
+
+
+def n_elements(shape: Sequence[int]) -> int:
+    """Elements of a tensor of this shape; a scalar has one, a shape with an unknown length counts as none."""
+    return 0 if min(shape, default=0) < 0 else math.prod(shape)
+
+
+def joined(names: Iterable[tuple[str, str]], name: str) -> list[Node]:
+    """A node on each device that comes after those on it, so that others need to wait for one each.
+
+    Args:
+        names: nodes, each with the device that it is or will be on.
+    """
+    by_device: dict[str, list[str]] = defaultdict(list)
+    for node, device in names:
+        by_device[device].append(node)
+    return [
+        Node(name=f"{name}_{k}", op="NoOp", inputs=tuple(f"^{n}" for n in nodes), device=device)
+        for k, (device, nodes) in enumerate(by_device.items())
+    ]

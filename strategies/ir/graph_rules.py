@@ -3,9 +3,8 @@
 from collections.abc import Collection, Container, Iterator, Mapping
 
 from strategies.errors import GraphError
-from strategies.ir.functions import called_functions
 from strategies.ir.graph import Attr, Function, Graph, Node, producer
-from strategies.ir.traversal import COLOCATION_ATTR, colocations, topological_order
+from strategies.ir.traversal import COLOCATION_ATTR, called_functions, colocations, topological_order
 
 
 def verify(graph: Graph) -> None:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from strategies.ir.functions import called_functions
 from strategies.ir.graph import Function, Graph, Node, producer
+from strategies.ir.traversal import called_functions
 
 READ_OPS = frozenset(
     {

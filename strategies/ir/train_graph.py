@@ -4,10 +4,118 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from strategies.ir.boundary import Boundary
 from strategies.ir.graph import DType, Graph, Shape, producer
-from strategies.ir.transfer import Transfer
-from strategies.ir.variable import Variable
+from strategies.ir.variable import Rule, Variable
+
+BEFORE_ALL = 0
+"""The level of what travels before anything crosses a boundary."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """Something that all workers do together: each gives, goes on, and takes what comes when it needs it.
+
+    Attributes:
+        name: the same on all workers.
+        kind: `sum`, of which everybody gets all; `scatter`, a sum of which each gets a share; `gather`, in
+            which everybody gets the shares of all others; `concatenate`, in which everybody gets the vectors
+            of all, one after the other by task, of lengths that only the step tells.
+        shares: elements of each worker's share, by task; empty where nobody has a share.
+        level: of the boundary that is crossed so, or of the update whose result travels; `BEFORE_ALL` of
+            values that forward begins with.
+        wire: type that the values of a sum have on their way; their own unless given.
+        factor: what a sum is multiplied by once it is complete.
+        contiguous: of a gather, whether a worker gets one vector of all shares by task, its own among them.
+            The same bytes travel either way, so that workers may differ in it.
+    """
+
+    name: str
+    kind: Literal["sum", "scatter", "gather", "concatenate"] = "sum"
+    shares: tuple[int, ...] = ()
+    level: int = 1
+    wire: DType | None = None
+    factor: float = 1.0
+    contiguous: bool = False
+
+    def comes(self, task: int, length: int) -> tuple[int, ...]:
+        """Elements of each vector that comes to a worker.
+
+        Those of a gather are one for each worker, its own empty, or one for all together.
+
+        What is concatenated tells its lengths itself.
+
+        Args:
+            length: of the first vector that it gave.
+        """
+        if self.contiguous:
+            return (sum(self.shares),)
+        if self.kind == "gather":
+            return tuple(0 if k == task else n for k, n in enumerate(self.shares))
+        return (length if self.kind == "sum" else self.shares[task],)
+
+    @property
+    def given_token(self) -> str:
+        """Of the call that gives a vector, or several, of a scatter one for each worker, and returns."""
+        return f"{self.name}/given"
+
+    @property
+    def taken_token(self) -> str:
+        """Of the call that waits for what comes: a vector.
+
+        Of a gather that is not contiguous come the vectors of all others, of what is concatenated as many as
+        were given.
+        """
+        return f"{self.name}/taken"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contribution:
+    """What one shard (or several, summed already) brings to a boundary.
+
+    Attributes:
+        values: tensor reference; for a sparse gradient the rows, for a dense one the whole.
+        indices: tensor reference of the row ids, None when dense.
+        weight: factor that turns it into its part of the global mean or sum; 1 when it is applied already.
+        total: it is the sum over all replicas of all tasks already.
+    """
+
+    rank: int
+    values: str
+    indices: str | None
+    weight: float
+    total: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boundary:
+    """Where one replica's value becomes everybody's: a gradient before its update, a new forward state…
+
+    The identity node `values` (and `indices`) is read by the update; synchronisation replaces what flows in.
+
+    Attributes:
+        role: gradient, state (the value about to be assigned to a forward state variable), or variable (the
+            value of an updated one, about to be assigned to it).
+        rule: mean, sum or first-replica; of gradients it is the loss's reduction.
+        merged: rows of equal ids are summed behind the boundary, so that they may be summed before it too.
+        rank: the replica whose copy of the variable is updated; None when all share one.
+        contributions: empty before replication.
+        level: how many boundaries are crossed in a row, with updates between them, itself included;
+            those of one level do not need each other.
+    """
+
+    variable: str
+    role: Literal["gradient", "state", "variable"]
+    rule: Rule
+    dtype: DType
+    shape: Shape
+    values: str
+    indices: str | None = None
+    index_dtype: DType | None = None
+    merged: bool = False
+    rank: int | None = None
+    contributions: tuple[Contribution, ...] = ()
+    level: int = 1
+
 
 Reduction: TypeAlias = Literal["mean", "sum"]
 """How a loss comes of the examples' losses, and so the global batch's of its shards'."""

@@ -1,10 +1,65 @@
 """Variables of a step: what each is for, how a session reaches it, and what part of a captured one it has."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from itertools import accumulate
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from strategies.ir.graph import DType, Shape
-from strategies.ir.initial_value import Fresh
+
+Array: TypeAlias = npt.NDArray[Any]
+Inherits: TypeAlias = Literal["own", "first", "alike", "share", "nothing"]
+_TYPES = {"float": np.float32, "double": np.float64, "int64": np.int64}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fresh:
+    """A first value.
+
+    Attributes:
+        kind: zeros, normal draws of this seed, or `seed`: the seed itself and then zeros.
+        dtype: float, double or int64.
+        inherits: what a replica gets of the values that a checkpoint has for the replicas that saved it: its
+            `own`; the `first` of all, where all replicas must have the same, or, where a value of another
+            shape must not be passed over either, `alike`; or its `share` of their sum,
+            which is its own and, for the first of `owners`, those of all ranks that are no owners any more;
+            or `nothing`, for what counts from the start of a session.
+        owners: the ranks that have such a variable, in ascending order.
+    """
+
+    kind: Literal["zeros", "normal", "seed"]
+    dims: tuple[int, ...]
+    dtype: str
+    seed: int = 0
+    inherits: Inherits = "own"
+    owners: tuple[int, ...] = ()
+
+    def value(self) -> Array:
+        """The value, the same each time."""
+        if self.kind == "normal":
+            return np.random.default_rng(self.seed).standard_normal(self.dims).astype(_TYPES[self.dtype])
+        array = np.zeros(self.dims, _TYPES[self.dtype])
+        if self.kind == "seed":
+            array[0] = self.seed
+        return array
+
+    def inherited(self, rank: int | None, saved: Mapping[int, Array]) -> Array:
+        """The value with which a replica goes on from a checkpoint.
+
+        Args:
+            saved: rank → value of these dimensions.
+        """
+        own = None if self.inherits == "nothing" else saved.get(rank or 0)
+        if saved and self.inherits in ("first", "alike"):
+            own = saved[min(saved)]
+        elif self.inherits == "share" and self.owners[:1] == (rank,):
+            orphaned = [saved[r] for r in sorted(saved) if r not in self.owners]
+            own = sum(orphaned, start=self.value() if own is None else own)
+        return self.value() if own is None else own.astype(_TYPES[self.dtype])
+
 
 Kind: TypeAlias = Literal["trainable", "slot", "state"]
 Rule: TypeAlias = Literal["mean", "sum", "first-replica", "per-replica"]
@@ -72,3 +127,30 @@ class Variable:
     def access(self) -> tuple[str, str, str, str]:
         """Names of the nodes through which a session reaches it: handle, placeholder, load and read."""
         return self.handle, self.placeholder, self.load, self.read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """Consecutive ranges of these lengths along an axis."""
+
+    axis: int
+    sizes: tuple[int, ...]
+
+    @property
+    def n(self) -> int:
+        """Number of parts."""
+        return len(self.sizes)
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """First index of each part."""
+        return tuple(accumulate(self.sizes[:-1], initial=0))
+
+    def shape(self, whole: Sequence[int], index: int) -> tuple[int, ...]:
+        """The shape of a part."""
+        return (*whole[: self.axis], self.sizes[index], *whole[self.axis + 1 :])
+
+
+def part_name(variable: str, index: int) -> str:
+    """What a part of a variable is called: the variable stays what its author knows."""
+    return f"{variable}/part_{index}"

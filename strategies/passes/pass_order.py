@@ -31,12 +31,11 @@ from strategies.passes.robust.gathered import AggregateGathered
 from strategies.passes.robust.inject_faults import InjectFaults
 from strategies.passes.run import Pass
 from strategies.passes.task_plan import TaskPlan
-from strategies.passes.tpu.emulation.emulate import EmulateCores
-from strategies.passes.tpu.loops.loop_on_cores import LoopOnCores
-from strategies.passes.tpu.loops.loop_on_host import LoopOnHost
-from strategies.passes.tpu.replicated.dense_rows import DenseRows
-from strategies.passes.tpu.replicated.replicate import ReplicateComputation
-from strategies.passes.tpu.reshard.host_loop_reshard import HostLoopReshard
+from strategies.passes.tpu.dense_rows import DenseRows
+from strategies.passes.tpu.host_loop_reshard import HostLoopReshard
+from strategies.passes.tpu.loops import LoopOnCores, LoopOnHost
+from strategies.passes.tpu.lowering import EmulateCores
+from strategies.passes.tpu.replicate import ReplicateComputation
 from strategies.passes.update.fuse import FuseUpdates
 from strategies.passes.update.merge_rows import MergeRows
 from strategies.plan.schema import Plan

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
 
-from strategies.ir.ranges import Cut
+from strategies.ir.variable import Cut
 from strategies.plan.aggregation import Aggregation
 from strategies.plan.compressors import is_encoded, is_rounded_on_wire
 from strategies.plan.execution import Execution

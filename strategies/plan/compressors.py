@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from strategies.errors import StrategyError, suggestion
-from strategies.ir.sizes import element_bytes, n_elements
+from strategies.ir.graph import element_bytes, n_elements
 from strategies.plan.schema import Compression, PlanNode, StepSummary
 from strategies.plan.strategy import Param, ParamValue
 from strategies.topology import Topology

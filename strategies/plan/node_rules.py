@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NoReturn, TypeAlias
 
 from strategies.errors import StrategyError, suggestion
-from strategies.ir.ranges import part_name
+from strategies.ir.variable import part_name
 from strategies.plan import compressors
 from strategies.plan.schema import BY_RULE, Compression, Partition, PlanNode, StepSummary, VariableSummary
 from strategies.topology import UPDATER, Topology

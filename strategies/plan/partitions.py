@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from strategies.errors import StrategyError
-from strategies.ir.ranges import Cut, part_name
-from strategies.ir.sizes import element_bytes, n_elements
+from strategies.ir.graph import element_bytes, n_elements
+from strategies.ir.variable import Cut, part_name
 from strategies.plan.schema import PlanNode
 
 _Place = TypeVar("_Place", bound=int)

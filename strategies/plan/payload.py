@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from strategies.ir.graph import DType
-from strategies.ir.sizes import element_bytes, n_elements
+from strategies.ir.graph import DType, element_bytes, n_elements
 from strategies.plan.compressors import is_added_up, is_encoded, payload_bytes
 from strategies.plan.node_rules import is_owned
 from strategies.plan.partitions import parts_of

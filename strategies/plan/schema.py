@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from strategies.ir.sizes import n_elements
+from strategies.ir.graph import n_elements
 from strategies.plan.aggregation import Aggregation
 from strategies.plan.execution import Execution
 from strategies.plan.faults import Fault

@@ -1,16 +1,28 @@
 """One attribute's value ↔ its plain form; types by number, as protos write them."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, TypeAlias
 
+import numpy as np
 import tensorflow as tf
-
-# The protos below are what GraphDef is made of, but tf.compat.v1 exports only some of them by name. They are
-# generated from public .proto files; no code of TensorFlow's Python internals is used.
 from tensorflow.core.framework import attr_value_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
 
 from strategies.errors import GraphError
-from strategies.ir.graph import Attr, AttrPlaceholder, DType, FunctionRef, OpaqueAttr, Shape, TensorValue
+from strategies.ir.graph import (
+    Attr,
+    AttrPlaceholder,
+    DType,
+    FunctionRef,
+    Node,
+    OpaqueAttr,
+    Shape,
+    TensorValue,
+)
+
+# The protos below are what GraphDef is made of, but tf.compat.v1 exports only some of them by name. They are
+# generated from public .proto files; no code of TensorFlow's Python internals is used.
+
 
 _DTYPES: Mapping[int, DType] = {
     number: DType(name.removeprefix("DT_").lower()) for name, number in types_pb2.DataType.items()
@@ -182,3 +194,55 @@ _MESSAGE_WRITERS: Mapping[str, Callable[[Any, Any], None]] = {
     "tensor": _write_tensor,
     "func": _write_function,
 }
+
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+def constant(name: str, value: int | Sequence[int], dtype: DType, device: str) -> Node:
+    """A Const node holding integers: a scalar or a vector.
+
+    Args:
+        dtype: `int32` or `int64`.
+    """
+    return Node(
+        name=name,
+        op="Const",
+        attrs=_attrs(value if isinstance(value, int) else tuple(value), dtype),
+        device=device,
+    )
+
+
+def floating(name: str, value: float, dtype: DType, device: str) -> Node:
+    """A Const node holding a floating scalar.
+
+    Args:
+        dtype: `half`, `bfloat16`, `float` or `double`.
+    """
+    proto = tf.make_tensor_proto(value, dtype=tf.as_dtype(dtype_number(dtype)))
+    attrs: Mapping[str, Attr] = {"dtype": dtype, "value": TensorValue(proto.SerializeToString())}
+    return Node(name=name, op="Const", attrs=attrs, device=device)
+
+
+def constant_shape(node: Node) -> Shape | None:
+    """The shape of a constant; None of any other node."""
+    value = node.attrs.get("value")
+    if node.op != "Const" or not isinstance(value, TensorValue):
+        return None
+    shape = tensor_pb2.TensorProto.FromString(value.proto).tensor_shape
+    return Shape(tuple(each.size for each in shape.dim))
+
+
+def constant_value(node: Node) -> Array | None:
+    """The value of a constant; None of any other node."""
+    value = node.attrs.get("value")
+    if node.op != "Const" or not isinstance(value, TensorValue):
+        return None
+    array: Array = tf.make_ndarray(tensor_pb2.TensorProto.FromString(value.proto))
+    return array
+
+
+@lru_cache(maxsize=4096)
+def _attrs(value: int | tuple[int, ...], dtype: DType) -> Mapping[str, Attr]:
+    proto = tf.make_tensor_proto(np.asarray(value, dtype=str(dtype)))
+    return {"dtype": dtype, "value": TensorValue(proto.SerializeToString())}

@@ -6,15 +6,170 @@ cannot work in double stay narrow between casts, under another name, so that eac
 
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
-# Generated from public .proto files; tf.compat.v1 does not export them by name.
-from tensorflow.core.framework import function_pb2, node_def_pb2, op_def_pb2
+import numpy as np
+import tensorflow as tf
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from tensorflow.core.framework import full_type_pb2, function_pb2, node_def_pb2, op_def_pb2, tensor_pb2
 
 from strategies.errors import StrategyError
-from strategies.ir.graph import Arg, Attr, DType, Function, Graph, Node, tensor
-from strategies.tf_bridge.op_types import OpTensor, op_definition, tensors, with_type_defaults
-from strategies.tf_bridge.widen import widen, widen_attrs, widen_extra
-from strategies.tf_bridge.widest_types import widest_attrs
+from strategies.ir.graph import Arg, Attr, DType, Function, FunctionRef, Graph, Node, TensorValue, tensor
+from strategies.ir.train_graph import TrainGraph
+from strategies.tf_bridge.attrs import dtype_number, dtype_of
+from strategies.tf_bridge.op_types import OpTensor, op_definition, takes, tensors, with_type_defaults
+
+# Generated from public .proto files; tf.compat.v1 does not export them by name.
+
+
+_WIDE = {
+    "half": DType("double"),
+    "bfloat16": DType("double"),
+    "float": DType("double"),
+    "complex64": DType("complex128"),
+}
+_WIDE |= {f"{narrow}_ref": DType(f"{wide}_ref") for narrow, wide in _WIDE.items()}
+
+# The same by number, for the two enums in which protos say types.
+_WIDE_NUMBERS: Mapping[str, Mapping[int, int]] = {
+    "tensorflow.DataType": {
+        dtype_number(DType(narrow)): dtype_number(wide) for narrow, wide in _WIDE.items()
+    },
+    "tensorflow.FullTypeId": {
+        full_type_pb2.TFT_HALF: full_type_pb2.TFT_DOUBLE,
+        full_type_pb2.TFT_BFLOAT16: full_type_pb2.TFT_DOUBLE,
+        full_type_pb2.TFT_FLOAT: full_type_pb2.TFT_DOUBLE,
+        full_type_pb2.TFT_COMPLEX64: full_type_pb2.TFT_COMPLEX128,
+    },
+}
+
+_M = TypeVar("_M", bound=Message)
+
+
+def widen(dtype: DType) -> DType:
+    """The type that tensors of this type have after the rewrite; the same for types that are not floating."""
+    return _WIDE.get(dtype, dtype)
+
+
+def widen_attrs(attrs: Mapping[str, Attr]) -> Mapping[str, Attr]:
+    """Attributes with double for every floating type in them; the same object when there is none."""
+    changed = {name: wide for name, attr in attrs.items() if (wide := _widen_attr(attr)) is not attr}
+    return {**attrs, **changed} if changed else attrs
+
+
+def _widen_attr(attr: Attr) -> Attr:
+    wide: Attr = attr
+    if isinstance(attr, DType):
+        wide = widen(attr)
+    elif isinstance(attr, TensorValue):
+        wide = _widen_tensor(attr)
+    elif isinstance(attr, tuple):
+        items = tuple(map(_widen_attr, attr))
+        wide = attr if all(a is b for a, b in zip(items, attr, strict=True)) else items
+    elif isinstance(attr, FunctionRef):
+        bound = widen_attrs(attr.attrs)
+        wide = attr if bound is attr.attrs else FunctionRef(attr.name, bound)
+    return wide
+
+
+def _widen_tensor(value: TensorValue) -> TensorValue:
+    proto = tensor_pb2.TensorProto.FromString(value.proto)
+    dtype = dtype_of(proto.dtype)
+    if dtype is None or widen(dtype) == dtype:
+        return value
+    wide = tf.as_dtype(dtype_number(widen(dtype)))
+    result = tensor_pb2.TensorProto(dtype=wide.as_datatype_enum, tensor_shape=proto.tensor_shape)
+    # A proto with fewer values than elements repeats the last one; it stays as short as it was.
+    if proto.tensor_content:
+        values = np.frombuffer(proto.tensor_content, tf.as_dtype(proto.dtype).as_numpy_dtype)
+        result.tensor_content = values.astype(wide.as_numpy_dtype).tobytes()
+    elif proto.half_val:
+        words = np.array(proto.half_val, np.uint16)
+        result.double_val.extend(
+            words.view(tf.as_dtype(proto.dtype).as_numpy_dtype).astype(np.float64).tolist()
+        )
+    else:
+        result.double_val.extend(proto.float_val)
+        result.dcomplex_val.extend(proto.scomplex_val)
+    return TensorValue(result.SerializeToString(deterministic=True))
+
+
+def widen_extra(data: bytes, kind: type[_M]) -> bytes:
+    """Serialized leftovers with double for every floating type, and full types to match."""
+    if not data:
+        return data
+    message = kind.FromString(data)
+    return message.SerializeToString(deterministic=True) if _widen_message(message) else data
+
+
+def _widen_message(message: Message) -> bool:
+    """Widen every type in a message; whether there was one."""
+    widened = [
+        _widen_types(message, described, value)
+        if described.enum_type is not None
+        else _widen_children(described, value)
+        for described, value in message.ListFields()
+    ]
+    return any(widened)
+
+
+def _widen_children(described: FieldDescriptor, value: Any) -> bool:  # noqa: ANN401 - whatever a proto's field holds
+    if described.message_type is None:
+        return False
+    if described.message_type.GetOptions().map_entry:
+        children = [child for child in value.values() if isinstance(child, Message)]
+    else:
+        children = [value] if isinstance(value, Message) else list(value)
+    widened = [_widen_message(child) for child in children]
+    return any(widened)
+
+
+def _widen_types(message: Message, described: FieldDescriptor, value: Any) -> bool:  # noqa: ANN401 - see above
+    wide = _WIDE_NUMBERS.get(described.enum_type.full_name, {}) if described.enum_type else {}
+    if isinstance(value, int):
+        if value not in wide:
+            return False
+        setattr(message, described.name, wide[value])
+        return True
+    places = [i for i, number in enumerate(value) if number in wide]
+    for i in places:
+        value[i] = wide[value[i]]
+    return bool(places)
+
+
+# Generated from a public .proto file; tf.compat.v1 does not export it by name.
+
+
+_FLOAT = DType("float")
+
+
+def widest_attrs(op: str, op_def: op_def_pb2.OpDef, attrs: Mapping[str, Attr]) -> Mapping[str, Attr]:
+    """Attributes in double as far as the op can work in it."""
+    wide = widen_attrs(attrs)
+    narrow: dict[str, Attr] = {}
+    for attr_def in op_def.attr:
+        name, attr = attr_def.name, attrs.get(attr_def.name)
+        if isinstance(attr, DType):
+            narrow[name] = _widest(op, name, attr)
+        elif isinstance(attr, tuple) and attr_def.type == "list(type)":
+            narrow[name] = tuple(
+                _widest(op, name, item) if isinstance(item, DType) else item for item in attr
+            )
+    narrow = {name: attr for name, attr in narrow.items() if attr != wide[name]}
+    return {**wide, **narrow} if narrow else wide
+
+
+def _widest(op: str, attr: str, dtype: DType) -> DType:
+    """Double where the op takes it, otherwise the widest that it does."""
+    wide = widen(dtype)
+    if wide == dtype or takes(op, attr, wide):
+        return wide
+    return _FLOAT if wide == "double" and takes(op, attr, _FLOAT) else dtype
+
+
+# Generated from public .proto files; tf.compat.v1 does not export them by name.
+
 
 # Ops that could work in double but would mean something else: other random draws, other bits, other files, or
 # a Python function that returns what it always returned.
@@ -239,3 +394,15 @@ def _op_def(node: Node) -> op_def_pb2.OpDef:
             "load the library that defines it, or verify with the model's own types"
         )
     return op_def
+
+
+def step_in_float64(step: TrainGraph) -> TrainGraph:
+    """The step with every floating variable, feed, gradient and constant in double; made before any pass."""
+    return replace(
+        step,
+        graph=to_float64(step.graph),
+        variables=tuple(replace(v, dtype=widen(v.dtype)) for v in step.variables),
+        boundaries=tuple(replace(b, dtype=widen(b.dtype)) for b in step.boundaries),
+        batch=tuple(replace(b, dtype=widen(b.dtype)) for b in step.batch),
+        statistics=tuple(replace(s, dtype=widen(s.dtype)) for s in step.statistics),
+    )

@@ -1,6 +1,6 @@
 """From a transformed step to a `Program`: the graph as TensorFlow takes it, and what a runner must know."""
 
-from strategies.ir.control_flow.branches import spread_branches
+from strategies.ir.control_flow import spread_branches
 from strategies.ir.graph import Graph
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import prune

@@ -1,7 +1,7 @@
 """New arithmetic for passes: an ordinary TensorFlow function, traced once, spliced in many times."""
 
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -9,10 +9,10 @@ from functools import lru_cache
 import tensorflow as tf
 
 from strategies.errors import GraphError
-from strategies.ir.graph import DType, Node, Shape, producer, tensor
+from strategies.ir.graph import DType, Graph, Node, Shape, producer, tensor
 from strategies.ir.traversal import COLOCATION_ATTR, copy_nodes
-from strategies.tf_bridge.attrs import dtype_number
-from strategies.tf_bridge.graphdef import graph_from_graphdef
+from strategies.tf_bridge.attrs import dtype_number, dtype_of
+from strategies.tf_bridge.graphdef import graph_from_graphdef, serialize_graph
 
 # Control flow v1 or v2 is a setting of the process, not of a graph.
 _tracing = threading.Lock()
@@ -159,3 +159,24 @@ def _output(name: str, result: object) -> str:
         f"snippet {name}: returns tensors or operations of its own graph, got {type(result).__name__}; "
         "convert values with tf.constant"
     )
+
+
+def static_specs(graph: Graph) -> Mapping[str, TensorSpec]:
+    """What is known of every tensor of a graph, by reference; the graph is imported for that."""
+    bare = graph.with_nodes(node.changed(device="") if node.device else node for node in graph.nodes)
+    with tf.Graph().as_default() as imported:
+        definition = tf.compat.v1.GraphDef.FromString(serialize_graph(bare))
+        tf.import_graph_def(definition, name="")
+        return {
+            tensor(operation.name, place): _spec(output)
+            for operation in imported.get_operations()
+            for place, output in enumerate(operation.outputs)
+        }
+
+
+def _spec(output: tf.Tensor) -> TensorSpec:
+    dtype = dtype_of(output.dtype.as_datatype_enum) or DType("invalid")
+    if output.shape.rank is None:
+        return TensorSpec(dtype=dtype)
+    dims = tuple(-1 if size is None else size for size in output.shape.as_list())
+    return TensorSpec(dtype=dtype, shape=Shape(dims))

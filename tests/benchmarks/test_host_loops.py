@@ -10,7 +10,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from synthetic_step import synthetic_step
 
 from strategies.ir.graph import Graph, Node
-from strategies.passes.tpu.reshard.host_loop_reshard import reshard_host_loops
+from strategies.passes.tpu.host_loop_reshard import reshard_host_loops
 
 N_NODES = 20_000
 

@@ -28,7 +28,7 @@ from strategies.planner import topology_of
 from strategies.program import Program
 from strategies.registry import make_plan
 from strategies.summary import summarise
-from strategies.tf_bridge.float64_step import step_in_float64
+from strategies.tf_bridge.float64 import step_in_float64
 from strategies.topology import Topology
 
 

@@ -17,11 +17,11 @@ from strategies.ir.train_graph import TrainGraph
 from strategies.plan.schema import Plan
 from strategies.planner import topology_of
 from strategies.program import ReplicaProgram
-from strategies.tf_bridge.tpu import compiled_replicas
-from strategies.tf_bridge.tpu.compiled_replicas import CompiledReplicas, replicated_variables
+from strategies.tf_bridge import tpu
+from strategies.tf_bridge.tpu import CompiledReplicas, replicated_variables
 
 MOST_REPLICAS = 4
-_SUMS = compiled_replicas.sum_over_replicas
+_SUMS = tpu.sum_over_replicas
 
 
 def begin() -> None:
@@ -31,11 +31,11 @@ def begin() -> None:
 
 
 def drop_sums() -> None:
-    compiled_replicas.sum_over_replicas = lambda contributed: contributed
+    tpu.sum_over_replicas = lambda contributed: contributed
 
 
 def restore_sums() -> None:
-    compiled_replicas.sum_over_replicas = _SUMS
+    tpu.sum_over_replicas = _SUMS
 
 
 def mirrored(n_replicas: int) -> tf.distribute.Strategy:

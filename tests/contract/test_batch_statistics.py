@@ -22,7 +22,7 @@ from harness.worker.verify.bisect import first_divergence
 from harness.worker.verify.check import make_reference
 from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.errors import UnsupportedError
-from strategies.ir.sizes import element_bytes, n_elements
+from strategies.ir.graph import element_bytes, n_elements
 from strategies.numerics.combine import weighted_sum
 from strategies.passes.collectives import batch_norm
 from strategies.passes.pass_order import passes_of

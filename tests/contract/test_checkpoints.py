@@ -22,7 +22,7 @@ from checkpointing import restored, save, steps
 from harness.worker.session.capture_store import InitialValues
 from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.capture.capture import capture
-from strategies.ir.initial_value import Fresh
+from strategies.ir.variable import Fresh
 from strategies.plan.schema import Plan
 from workloads import TrainStep
 from workloads.data.examples import examples_of

@@ -26,12 +26,11 @@ from strategies.capture.capture import capture
 from strategies.compile import compile_replica
 from strategies.errors import UnsupportedError
 from strategies.ir.graph import producer
-from strategies.ir.replicas.seeds import draws_at_random
+from strategies.ir.random_ops import draws_at_random
 from strategies.ir.traversal import ancestors
 from strategies.passes.pass_order import passes_of
 from strategies.passes.run import run_passes
-from strategies.passes.tpu.replicated.replicated_computation import ReplicatedComputation
-from strategies.passes.tpu.replicated.replicated_nodes import DONE, PREFIX
+from strategies.passes.tpu.replicated_computation import DONE, PREFIX, ReplicatedComputation
 from strategies.planner import topology_of
 from strategies.registry import make_plan
 from strategies.tf_bridge.graphdef import graph_from_graphdef

@@ -14,10 +14,10 @@ from model import Model
 
 from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.capture.capture import capture
-from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import DType, Graph, Node, Shape
+from strategies.ir.train_graph import Boundary, Contribution
 from strategies.passes.parameter_server.accumulator import Accumulator
-from strategies.tf_bridge.constants import constant
+from strategies.tf_bridge.attrs import constant
 from strategies.tf_bridge.graphdef import graphdef_from_graph
 from workloads import TrainStep
 

@@ -12,7 +12,7 @@ tf = pytest.importorskip("tensorflow")
 from matrix import OPTIMIZERS, WORKLOADS
 from test_mutations import after, broken, noticed, without
 
-from strategies.ir.text.writer import to_text
+from strategies.ir.text import to_text
 from strategies.ir.traversal import prune
 from strategies.passes.pass_order import passes_of
 from strategies.passes.run import run_passes

@@ -277,7 +277,7 @@ def test_a_function_promises_no_read_that_left_it():
 
 
 def _int32_vector():
-    from strategies.tf_bridge.constants import constant
+    from strategies.tf_bridge.attrs import constant
 
     return constant("c", (0, 1), INT32, "").attrs["value"]
 

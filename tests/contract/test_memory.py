@@ -12,7 +12,7 @@ from matrix import EXACT, PARTITIONED
 
 from harness.worker.session.session import WorkerSession
 from harness.worker.verify.in_process import InProcessCluster, programs_of
-from strategies.ir.sizes import element_bytes, n_elements
+from strategies.ir.graph import element_bytes, n_elements
 
 PARAMS = {**PARTITIONED, "sharded-update": {"min_bytes": 1}}
 

@@ -20,7 +20,7 @@ from test_mutations import after, broken, noticed, without
 from harness.worker.verify.in_process import programs_of
 from strategies.errors import StrategyError
 from strategies.ir.graph_rules import verify
-from strategies.ir.text.writer import to_text
+from strategies.ir.text import to_text
 from strategies.ir.traversal import ancestors
 from strategies.passes.pass_order import passes_of
 from strategies.passes.run import run_passes

@@ -256,7 +256,7 @@ def test_mistakes_are_noticed(cases, monkeypatch, mistake):
 @pytest.mark.parametrize("strategy", ["partitioned-ps", "partitioned-all-reduce"])
 def test_the_pass_is_pure_and_keeps_the_parts_of_the_update(cases, strategy):
     from strategies.ir.graph_rules import verify
-    from strategies.ir.text.writer import to_text
+    from strategies.ir.text import to_text
 
     case = cases.of("word-lm", "adamw-clipped")
     plan = case.plan(strategy, (1, 1))

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
 from strategies.ir.graph_rules import verify
-from strategies.ir.text.writer import to_text
+from strategies.ir.text import to_text
 from strategies.ir.traversal import ancestors, prune
 from strategies.passes.collectives import buckets
 from strategies.passes.collectives.all_reduce import DenseAllReduce, SparseAllGather

@@ -20,8 +20,8 @@ from harness.worker.jobs.capture import capture
 from harness.worker.process.job import JobState
 from harness.worker.session.capture_store import InitialValues, in_float64, load_step
 from harness.worker.verify.in_process import InProcessCluster, programs_of
-from strategies.capture.compute_types import types_of_products
-from strategies.tf_bridge.float64_step import step_in_float64
+from strategies.capture.capture import types_of_products
+from strategies.tf_bridge.float64 import step_in_float64
 
 pytestmark = pytest.mark.tensorflow
 

@@ -32,7 +32,7 @@ from strategies.passes.pass_order import passes_of
 from strategies.passes.replicate import hoist_reads, own_mean
 from strategies.passes.run import run_passes
 from strategies.planner import topology_of
-from strategies.tf_bridge.constants import constant
+from strategies.tf_bridge.attrs import constant
 from strategies.tf_bridge.program import build_program
 from strategies.topology import Topology
 

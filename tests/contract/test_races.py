@@ -14,9 +14,8 @@ from cases import one_at_a_time
 from harness.worker.verify.in_process import programs_of
 from strategies.compile import compile_tasks
 from strategies.errors import GraphError
-from strategies.ir.control_flow.access_order import AccessOrder
-from strategies.ir.functions import CALLS
-from strategies.ir.traversal import prune
+from strategies.ir.access_order import AccessOrder
+from strategies.ir.traversal import CALLS, prune
 
 N_TRIES = 3  # of each strategy; `tests/soak/test_races.py` makes 200
 MOST_TRIES = 20  # of a step that has a race: it shows in every third or second

@@ -29,9 +29,9 @@ from host_loop_graphs import (
 from strategies.errors import GraphError
 from strategies.ir.graph import DType, Function, Graph, Node
 from strategies.numerics.resharding import part_length
-from strategies.passes.tpu.compiled.compile_metadata import Sharding
-from strategies.passes.tpu.emulation.lowering import lowered
-from strategies.passes.tpu.reshard.host_loop_reshard import reshard_host_loops
+from strategies.passes.tpu.computations import Sharding
+from strategies.passes.tpu.host_loop_reshard import reshard_host_loops
+from strategies.passes.tpu.lowering import lowered
 from strategies.tf_bridge.graphdef import serialize_graph
 
 DTYPES = {"float32": FLOAT, "float64": DType("double"), "int32": INT32}

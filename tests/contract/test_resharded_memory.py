@@ -17,8 +17,8 @@ from host_loop_graphs import INT32, HostLoopGraph, LoopVariable, graph_of, handl
 
 from strategies.ir.graph import DType, Function, Graph, Node
 from strategies.numerics.resharding import part_length
-from strategies.passes.tpu.compiled.compile_metadata import Sharding
-from strategies.passes.tpu.reshard.host_loop_reshard import reshard_host_loops
+from strategies.passes.tpu.computations import Sharding
+from strategies.passes.tpu.host_loop_reshard import reshard_host_loops
 
 BOOL = DType("bool")
 

@@ -19,7 +19,7 @@ from tpu_builder import BODY, Computation, Replicated, of_ours, of_tensorflow
 
 from strategies.capture.capture import capture
 from strategies.ir.graph_rules import verify
-from strategies.passes.tpu.replicated.replicate import ReplicateComputation
+from strategies.passes.tpu.replicate import ReplicateComputation
 from strategies.topology import Topology
 from workloads import TrainStep
 

@@ -15,10 +15,10 @@ import tensorflow as tf
 from tensorflow.python.distribute.tpu_values import TPUMirroredVariable
 
 from strategies.ir.graph import Graph, Node, TensorValue, output_index, producer
-from strategies.ir.partitioning.elementwise_ops import ASSIGNMENTS, DENSE_UPDATES
+from strategies.ir.ops import ASSIGNMENTS, DENSE_UPDATES
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import ancestors, topological_order
-from strategies.tf_bridge.constants import constant_value
+from strategies.tf_bridge.attrs import constant_value
 from strategies.tf_bridge.graphdef import graph_from_graphdef
 
 v1 = tf.compat.v1

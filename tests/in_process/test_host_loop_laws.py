@@ -15,8 +15,8 @@ from emulated_loops import core_program, device, first_values, run
 from host_loop_graphs import FLOAT, HostLoopGraph, LoopVariable, graph_of, nested
 
 from strategies.ir.graph import Graph, Node
-from strategies.passes.tpu.compiled.compile_metadata import Sharding
-from strategies.passes.tpu.reshard.host_loop_reshard import reshard_host_loops
+from strategies.passes.tpu.computations import Sharding
+from strategies.passes.tpu.host_loop_reshard import reshard_host_loops
 
 FOUR_ROUNDINGS = 4 * float(np.finfo(np.float32).eps)
 

@@ -7,6 +7,8 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
+from graph_text import from_text
+
 from harness.cluster.shape import ClusterShape
 from harness.errors import UsageError
 from harness.experiment.cases import Case
@@ -15,8 +17,7 @@ from harness.worker.jobs.capture import capture
 from harness.worker.jobs.transform import Wanted, transform
 from harness.worker.process.job import JobState
 from harness.worker.session.capture_store import load_step
-from strategies.ir.text.parser import from_text
-from strategies.ir.text.writer import to_text
+from strategies.ir.text import to_text
 from strategies.passes.pass_order import passes_of
 from strategies.plan.schema import Plan
 from strategies.registry import make_plan

@@ -14,7 +14,7 @@ from harness.worker.verify.check import check
 from strategies.capture.capture import Captured
 from strategies.registry import make_plan
 from strategies.summary import summarise
-from strategies.tf_bridge.float64_step import step_in_float64
+from strategies.tf_bridge.float64 import step_in_float64
 from strategies.topology import Topology
 
 SPEC = (tf.TensorSpec((3,)), tf.TensorSpec((), tf.int32))

@@ -15,8 +15,8 @@ from harness.worker.jobs.training import Training
 from harness.worker.process.job import JobState
 from strategies.baselines import distribution
 from strategies.plan.schema import Plan
-from strategies.tf_bridge.tpu import compiled_replicas, tpu_system
-from strategies.tf_bridge.tpu.compiled_replicas import Batch, CompiledReplicas
+from strategies.tf_bridge import tpu
+from strategies.tf_bridge.tpu import Batch, CompiledReplicas
 
 # Four chips of a device each on one host, as of a v4 slice 2x2x1.
 CHIPS = [(0, 0, 0, 0), (0, 1, 0, 0), (1, 0, 0, 0), (1, 1, 0, 0)]
@@ -56,10 +56,10 @@ def start_without_tpus(
 ) -> None:
     """Begin as `start_distribution` does, with CPUs in the place of TPUs, or with TPUs by description."""
     events: Counter[str] = Counter()
-    runtime = tpu_system.TpuRuntime(
+    runtime = tpu.TpuRuntime(
         resolve=Described,
         initialize=topology_of_chips,
-        distribute=tpu_system.on_devices if describe else on_cpus,
+        distribute=tpu.on_devices if describe else on_cpus,
         shut_down=lambda _: events.update([SHUT_DOWN]),
     )
     with on_reserved_port(state, task, addresses):
@@ -104,7 +104,7 @@ def only_trace(state: JobState) -> None:
 
 def drop_sums_of_replicas(state: JobState) -> None:
     """Break compiled replicas: each keeps its gradients to itself."""
-    compiled_replicas.sum_over_replicas = lambda contributed: contributed  # type: ignore[assignment]
+    tpu.sum_over_replicas = lambda contributed: contributed  # type: ignore[assignment]
 
 
 def _traced(state: JobState) -> tf.Graph:

@@ -15,7 +15,7 @@ from harness.worker.jobs.after_repeats import codec_seconds
 from harness.worker.jobs.checkpoint import gather_checkpoint
 from harness.worker.jobs.xla import compiled_clusters
 from harness.worker.session.variable_parts import values_of
-from strategies.ir.sizes import n_elements
+from strategies.ir.graph import n_elements
 from strategies.plan.faults import sending_wrong
 from strategies.plan.schema import Plan, StepSummary
 from strategies.topology import UPDATER

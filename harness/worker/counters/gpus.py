@@ -354,7 +354,7 @@ def _allocators() -> Any:  # noqa: ANN401 - TensorFlow has no types
 
     The one that eager operations use may be without GPUs, see `harness.worker.jobs.batches`.
     """
-    from strategies.tf_bridge.devices import context_of_all_gpus
+    from strategies.tf_bridge.runtime import context_of_all_gpus
 
     return context_of_all_gpus(logical_devices())
 

@@ -117,7 +117,7 @@ def _encoded_and_decoded(node: PlanNode, plan: Plan) -> object:
     """The operation that encodes a variable's gradient, keeps what the codec keeps, and decodes."""
     import tensorflow as tf
 
-    from strategies.ir.initial_value import Fresh
+    from strategies.ir.variable import Fresh
     from strategies.numerics.compressed_sums import decode_sum_of
     from strategies.numerics.compressors.table import codec_of
     from strategies.plan.compressors import is_added_up

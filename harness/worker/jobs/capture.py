@@ -73,7 +73,7 @@ def capture(
     from harness.worker.session.capture_store import save, save_lines
     from strategies.capture.capture import capture as capture_step
     from strategies.errors import CaptureError
-    from strategies.ir.replicas.seeds import draws_at_random, draws_from_ops
+    from strategies.ir.random_ops import draws_at_random, draws_from_ops
     from strategies.summary import summarise
     from workloads.data.examples import examples_of
     from workloads.protocol import EvaluatedWorkload

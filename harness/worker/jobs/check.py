@@ -96,7 +96,7 @@ def captured_step(
 ) -> tuple["TrainGraph", "InitialValues", list[Batch]]:
     """A captured step, its initial values and its first batches, all in float64 or in their own types."""
     from harness.worker.session.capture_store import InitialValues, in_float64, load_step
-    from strategies.tf_bridge.float64_step import step_in_float64
+    from strategies.tf_bridge.float64 import step_in_float64
 
     folder = Path(capture_folder)
     step, initial = load_step(folder), InitialValues(folder, float64=float64)

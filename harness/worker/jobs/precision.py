@@ -41,7 +41,7 @@ def precision_notes(captured: "Captured", precision: Precision, workload: str) -
         CaseError: `unsupported`, when nothing of it computes in the precision, or nothing scales its loss for
             float16.
     """
-    from strategies.capture.compute_types import types_of_products
+    from strategies.capture.capture import types_of_products
 
     if precision == AS_WRITTEN:
         return ()

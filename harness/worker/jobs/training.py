@@ -211,7 +211,7 @@ def open_program(
     parsed = Plan.model_validate_json(plan)
     with refusals_as(unsupported):
         if float64:
-            from strategies.tf_bridge.float64_step import step_in_float64
+            from strategies.tf_bridge.float64 import step_in_float64
 
             step = step_in_float64(step)
         compiled = compile_step(step, parsed, task, check=False)

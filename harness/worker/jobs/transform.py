@@ -65,7 +65,7 @@ def transform(
     from harness.atomic_files import write_bytes
     from harness.worker.session.capture_store import load_step
     from strategies.compile import compile_step
-    from strategies.ir.text.writer import to_text
+    from strategies.ir.text import to_text
     from strategies.passes.pass_order import passes_of
     from strategies.passes.run import run_passes
     from strategies.planner import topology_of
@@ -102,8 +102,8 @@ def _write_stages(folder: Path, step: "TrainGraph", passes: Sequence["Pass"], to
 
 def _write_stage(stage: Path, step: "TrainGraph") -> None:
     from harness.atomic_files import write_text
-    from strategies.ir.text.writer import to_text
-    from strategies.tf_bridge.event_file import write_event_file
+    from strategies.ir.text import to_text
+    from strategies.tf_bridge.runtime import write_event_file
 
     write_event_file(stage, step.graph)
     write_text(stage.with_name(f"{stage.name}.txt"), to_text(step.graph))

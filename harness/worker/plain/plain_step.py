@@ -11,8 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness.equivalence.yardstick import Array
-from strategies.capture.step_arguments import arguments_of
-from strategies.capture.tracing import CapturableStep
+from strategies.capture.tracing import CapturableStep, arguments_of
 from strategies.ir.graph import Graph
 from strategies.tf_bridge.graphdef import graph_from_graphdef
 

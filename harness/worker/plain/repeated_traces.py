@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import tensorflow as tf
 
 from harness.worker.plain.plain_step import PlainStep
-from strategies.ir.functions import called_functions, renamed_functions
 from strategies.ir.graph import Graph, Node, producer
+from strategies.ir.traversal import called_functions, renamed_functions
 
 _SEEDS = frozenset(("seed", "seed2"))
 

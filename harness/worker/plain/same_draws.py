@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from strategies.ir.graph import Attr, Graph, Node, producer
-from strategies.ir.replicas.seeds import draws_from_op
+from strategies.ir.random_ops import draws_from_op
 from strategies.ir.resource_uses import called
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import descendants

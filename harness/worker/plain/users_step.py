@@ -22,9 +22,9 @@ from harness.worker.session.variable_parts import values_of
 from harness.worker.verify.check import compared_variables, loss_eps, make_reference
 from strategies.capture.boundary import variable_name
 from strategies.capture.tracing import CapturableStep
-from strategies.ir.replicas.seeds import draws_from_ops
-from strategies.ir.replicas.silence import FILE_WRITERS, quiet
+from strategies.ir.random_ops import draws_from_ops
 from strategies.ir.resource_uses import resource_uses
+from strategies.ir.side_effects import FILE_WRITERS, quiet
 from strategies.ir.train_graph import TrainGraph
 from strategies.tf_bridge.program import build_program
 from strategies.topology import Topology

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from strategies.ir.replicas.seeds import mix
+from strategies.ir.random_ops import mix
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.variable import SeedMix
 

@@ -10,7 +10,7 @@ from tensorflow.core.protobuf import config_pb2
 
 from harness.equivalence.yardstick import Array
 from strategies.program import ref
-from strategies.tf_bridge.named_graph import add_named, named_graph
+from strategies.tf_bridge.runtime import add_named, named_graph
 
 v1 = tf.compat.v1
 Prepared: TypeAlias = Callable[..., Sequence[Array]]

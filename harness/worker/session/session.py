@@ -29,7 +29,7 @@ from harness.worker.transport.exchange import Exchange, Transport
 from strategies.ir.variable import Part
 from strategies.numerics.resharding import COUNTS, GAUGES
 from strategies.program import Program, VariableAccess
-from strategies.tf_bridge.devices import on_own_devices
+from strategies.tf_bridge.runtime import on_own_devices
 
 
 class PythonCalls:

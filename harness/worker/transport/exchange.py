@@ -15,7 +15,7 @@ import numpy as np
 
 from harness.worker.transport.flow import Vector
 from harness.worker.transport.ring_connections import RingError
-from strategies.ir.transfer import BEFORE_ALL, Transfer
+from strategies.ir.train_graph import BEFORE_ALL, Transfer
 
 _WIRES: Mapping[str, np.dtype[Any]] = {"bfloat16": np.dtype(ml_dtypes.bfloat16)}
 _ALIGNMENT_BYTES = 64  # TensorFlow takes arrays so aligned as they are and copies others

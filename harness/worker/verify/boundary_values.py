@@ -9,8 +9,7 @@ import numpy as np
 from harness.equivalence.yardstick import Array, Gradient, widened
 from harness.worker.session.session import WorkerSession
 from harness.worker.verify.rounding import Crossed
-from strategies.ir.boundary import Boundary, Contribution
-from strategies.ir.train_graph import TrainGraph
+from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.ir.variable import Part
 
 

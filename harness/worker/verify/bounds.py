@@ -26,8 +26,7 @@ from harness.worker.session.variable_parts import joined, of_part
 from harness.worker.verify.boundary_values import crossings_of
 from harness.worker.verify.compressed_steps import CompressedSteps
 from harness.worker.verify.rounding import PLAIN, Crossed, Rounding, weights_of
-from strategies.ir.boundary import Boundary
-from strategies.ir.train_graph import TrainGraph
+from strategies.ir.train_graph import Boundary, TrainGraph
 from strategies.ir.variable import Part
 from strategies.numerics.compressors.cast import Cast
 from strategies.numerics.compressors.codec import Codec

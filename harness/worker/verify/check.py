@@ -21,12 +21,12 @@ from harness.worker.verify.reference import run_references
 from harness.worker.verify.rounding import EPS, PLAIN, VARIATIONS, coarsest_eps
 from harness.worker.verify.shard_steps import Combine
 from strategies.compile import Compiled, compile_tasks
-from strategies.ir.sizes import element_bytes, n_elements
+from strategies.ir.graph import element_bytes, n_elements
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan.schema import HELD_TO_THE_REFERENCE, Plan
 from strategies.planner import topology_of
 from strategies.program import Program
-from strategies.tf_bridge.computed_types import computed_types
+from strategies.tf_bridge.op_types import computed_types
 from strategies.topology import Topology
 
 MOST_GRADIENT_BYTES = 512 * 2**20

@@ -10,9 +10,8 @@ import numpy as np
 
 from harness.equivalence.yardstick import Array, is_inexact, widened
 from harness.host_facts import n_usable_cores
-from strategies.ir.boundary import Boundary
 from strategies.ir.graph import DType
-from strategies.ir.train_graph import Reduction
+from strategies.ir.train_graph import Boundary, Reduction
 from strategies.ir.variable import Rule
 from strategies.topology import Shard
 

@@ -12,7 +12,7 @@ from harness.worker.session.capture_store import InitialValues
 from harness.worker.session.session import WorkerSession
 from harness.worker.session.tensorflow_settings import Use
 from harness.worker.session.variable_parts import values_of
-from strategies.ir.replicas.seeds import reseed
+from strategies.ir.random_ops import reseed
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.variable import SeedMix, Variable
 from strategies.tf_bridge.program import build_program

@@ -28,10 +28,9 @@ from harness.worker.verify.rounding import (
 )
 from harness.worker.verify.shard_sessions import ShardSessions
 from harness.worker.verify.step_turns import StepTurns
-from strategies.ir.boundary import Boundary
 from strategies.ir.graph import producer
-from strategies.ir.replicas.silence import quiet
-from strategies.ir.train_graph import TrainGraph
+from strategies.ir.side_effects import quiet
+from strategies.ir.train_graph import Boundary, TrainGraph
 from strategies.topology import Shard, Topology
 
 Combine: TypeAlias = Callable[

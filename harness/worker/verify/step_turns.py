@@ -5,13 +5,11 @@ from dataclasses import dataclass
 
 from harness.equivalence.yardstick import Array
 from harness.worker.verify.rounding import Crossed
-from strategies.ir.assembly.levels import levels_of
-from strategies.ir.boundary import Boundary
 from strategies.ir.graph import producer
-from strategies.ir.replicas.after_update import passing, replica_targets
-from strategies.ir.replicas.seeds import draws_from_op
-from strategies.ir.train_graph import TrainGraph
-from strategies.ir.traversal import ancestors
+from strategies.ir.random_ops import draws_from_op
+from strategies.ir.replica_updates import passing, replica_targets
+from strategies.ir.train_graph import Boundary, TrainGraph
+from strategies.ir.traversal import ancestors, levels_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,11 +20,11 @@ from harness.worker.verify.rounding import VARIATIONS, coarsest_eps
 from harness.worker.verify.shard_steps import ShardSteps
 from strategies.errors import StrategyError
 from strategies.ir.graph import producer
-from strategies.ir.replicas.draws import draws_of
+from strategies.ir.random_ops import draws_of
 from strategies.ir.train_graph import Reduction, TrainGraph
 from strategies.ir.traversal import ancestors
-from strategies.tf_bridge.computed_types import computed_types
-from strategies.tf_bridge.float64_step import step_in_float64
+from strategies.tf_bridge.float64 import step_in_float64
+from strategies.tf_bridge.op_types import computed_types
 from strategies.topology import Topology
 from strategies.user_errors import graph_error
 

@@ -1,31 +1,139 @@
 """From a traced step to a `TrainGraph`: what is forward, what is update, and where gradients pass between."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from strategies.errors import CaptureError
-from strategies.ir.assembly.batch_statistics import statistics_of
-from strategies.ir.assembly.forward_assignments import calls_after_writes, with_values_read
-from strategies.ir.assembly.forward_state import additions_as_such, seed_words, state_rules
-from strategies.ir.assembly.forward_update_split import Parts, outermost, tell_apart
-from strategies.ir.assembly.levels import levels_of
-from strategies.ir.assembly.resources import Access, access_nodes, with_resources
-from strategies.ir.assembly.results import Sorted, results_of, sort_results
-from strategies.ir.assembly.row_lookups import with_row_lookups
-from strategies.ir.assembly.side_effects import SideEffects, released_from, side_effects
-from strategies.ir.assembly.slot_owners import owners_by_data, slot_owners
-from strategies.ir.assembly.state_boundaries import merge_state
-from strategies.ir.assembly.traced import TracedGradient, TracedStep
+from strategies.ir.assembly.resources import Access, access_nodes, with_resources, with_row_lookups
+from strategies.ir.assembly.split import Parts, outermost, owners_by_data, slot_owners, tell_apart
+from strategies.ir.assembly.state_rules import additions_as_such, seed_words, state_rules
+from strategies.ir.assembly.traced import TracedGradient, TracedResult, TracedStatistic, TracedStep
 from strategies.ir.assembly.update_region import UpdateSide, detach_update, update_side, wait_for_gradients
-from strategies.ir.boundary import Boundary
-from strategies.ir.control_flow.loop_frames import without_waits_across_loops
+from strategies.ir.assembly.written_values import calls_after_writes, merge_state, with_values_read
+from strategies.ir.control_flow import without_waits_across_loops
 from strategies.ir.graph import DType, Graph, Node, Shape, producer
-from strategies.ir.replicas.seeds import draws, draws_from_op, moves_generator
-from strategies.ir.resource_uses import READ_OPS
-from strategies.ir.train_graph import BatchInput, Loss, Reduction, TrainGraph
-from strategies.ir.traversal import ancestors, prune
+from strategies.ir.random_ops import draws, draws_from_op, moves_generator, reseed
+from strategies.ir.resource_uses import READ_OPS, resource_uses
+from strategies.ir.side_effects import SideEffects, released_from, side_effects
+from strategies.ir.train_graph import (
+    BatchInput,
+    Boundary,
+    Loss,
+    Reduction,
+    Result,
+    ResultRule,
+    Statistic,
+    TrainGraph,
+)
+from strategies.ir.traversal import ancestors, descendants, levels_of, prune
 from strategies.ir.variable import Variable
+
+_FLOATING = frozenset({"half", "bfloat16", "float", "double"})
+_INTEGER = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sorted:
+    """Results that a shard has before anything is assigned, and names of those that come after.
+
+    Attributes:
+        loss: tensor reference of the shard's own loss.
+    """
+
+    loss: str
+    own: tuple[TracedResult, ...]
+    late: tuple[str, ...]
+
+
+def sort_results(graph: Graph, traced: TracedStep, access: Mapping[str, Access]) -> Sorted:
+    """Tell a step's results apart.
+
+    One that needs a gradient from behind the boundary, or waits for an assignment that gradients do not wait
+    for, is no shard's own: it is made once, of what all shards together have come to. So is the running mean
+    that Keras's `train_step` returns as its loss; the loss is then what the gradients are of.
+    """
+    loads = {a.load.name for a in access.values()}
+    boundary = {n for mark in traced.marks for n in (mark.values, mark.indices) if n is not None}
+    changed = {w for uses in resource_uses(graph).values() for w in uses.writes if w not in loads}
+    after = descendants(graph, boundary | (changed - ancestors(graph, boundary)))
+    candidates = [traced.loss, *([] if traced.target is None else [traced.target])]
+    return Sorted(
+        loss=next((loss for loss in candidates if producer(loss) not in after), traced.loss),
+        own=tuple(r for r in traced.results if r.node not in after),
+        late=tuple(r.name for r in traced.results if r.node in after),
+    )
+
+
+def results_of(traced: Sequence[TracedResult], batch_dim: int) -> tuple[Result, ...]:
+    """The results of a captured step.
+
+    Args:
+        batch_dim: length of the batch axis in the trace, -1 where it is free.
+    """
+    return tuple(Result(name=r.name, tensor=r.node, rule=_rule(r, batch_dim)) for r in traced)
+
+
+def _rule(result: TracedResult, batch_dim: int) -> ResultRule:
+    """A scalar is a mean over examples or a count; what has the batch axis is each example's own."""
+    dims = result.shape.dims
+    if dims == ():
+        if result.dtype in _FLOATING:
+            return "mean"
+        return "sum" if result.dtype in _INTEGER else "per-replica"
+    return "concatenate" if dims is not None and dims[0] == batch_dim else "per-replica"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """The statistics of a step, and layer → why its own can be those of a shard only."""
+
+    marked: tuple[Statistic, ...]
+    own: Mapping[str, str]
+
+
+def statistics_of(
+    graph: Graph, traced: Sequence[TracedStatistic], own: Mapping[str, str], forward: Sequence[str]
+) -> Statistics:
+    """What a graph has of the statistics that were traced.
+
+    Args:
+        own: layers of which it is known already.
+        forward: nodes of the loss, and of new forward state.
+    """
+    alive = [t for t in traced if t.node in graph.by_name]
+    if not alive:
+        return Statistics(marked=(), own=dict(own))
+    levels = levels_of(graph, {t.node for t in alive})
+    marked = []
+    for t in alive:
+        dtype = graph.by_name[t.node].attrs["T"]
+        assert isinstance(dtype, DType)
+        level = levels[t.node]
+        statistic = Statistic(
+            layer=t.layer, node=t.node, dtype=dtype, shape=t.shape, level=level, backward=t.backward
+        )
+        marked.append(statistic)
+    return Statistics(marked=tuple(marked), own={**_obstacles(graph, alive, forward), **own})
+
+
+def _obstacles(graph: Graph, traced: Sequence[TracedStatistic], forward: Sequence[str]) -> dict[str, str]:
+    """Layer → why its statistics cannot be those of all shards, for the layers where that is so."""
+    if reseed(graph, 1) is not graph:
+        # The reference takes a shard's forward pass in parts, from its beginning each time.
+        reason = "is in a step with random operations that nobody can repeat; draw with keras.random instead"
+        return {t.layer: reason for t in traced}
+    # A gradient that leads to the loss is not that of a mean over the batch, and would be weighed otherwise.
+    heads = {*forward, *(t.node for t in traced if not t.backward)}
+
+    def leads_on(*marks: TracedStatistic) -> bool:
+        return not heads.isdisjoint(descendants(graph, [t.node for t in marks], control=False))
+
+    backward = [t for t in traced if t.backward]
+    # Next to no step needs the walk for each.
+    wrong = [t for t in backward if leads_on(t)] if leads_on(*backward) else []
+    return {t.layer: "is differentiated within the loss; take gradients of the loss only" for t in wrong}
+
 
 _CallRewrite: TypeAlias = Callable[[Graph, Mapping[str, tuple[DType, Shape]], Collection[str]], Graph]
 """Graph, handle → type and shape, calls → the graph whose calls among these take values of the variables."""

@@ -1,13 +1,15 @@
 """Resources in place of what stood for them in a trace: variables, tables, constants."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from strategies.errors import GraphError
 from strategies.ir.assembly.traced import TracedStep, TracedVariable
-from strategies.ir.control_flow.branches import LOWERING_ATTR
-from strategies.ir.graph import DType, Function, Graph, Node, Shape, tensor
-from strategies.ir.names import node_slug
-from strategies.ir.traversal import COLOCATION_ATTR
+from strategies.ir.control_flow import LOWERING_ATTR
+from strategies.ir.graph import DType, Function, Graph, Node, Shape, node_slug, producer, tensor
+from strategies.ir.partitioning.facts import constant_fact
+from strategies.ir.traversal import COLOCATION_ATTR, descendants, topological_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,3 +133,133 @@ def _follow(ref: str, renamed: Mapping[str, str]) -> str:
     if ref[0] == "^":
         return "^" + renamed.get(ref[1:], ref[1:])
     return renamed.get(ref) or renamed.get(ref.removesuffix(":0")) or ref
+
+
+_BY_ELEMENT = frozenset({"Cast", "Identity"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gather:
+    """A gather of rows from a variable's value.
+
+    Attributes:
+        passed: what the value passes on its way from the read, in order.
+    """
+
+    read: Node
+    passed: tuple[Node, ...]
+    node: Node
+
+
+def with_row_lookups(graph: Graph, handles: Collection[str]) -> Graph:
+    """The graph whose gathers along the first axis take rows of a variable, not of its value.
+
+    Keras's `Embedding` reads its table and gathers from the value: a worker that has the table elsewhere
+    would be sent all of it. What waited for the read waits for the lookup, above all a write of the table. A
+    value that is cast before rows are gathered from it, as under mixed precision, is rows that are cast.
+    A gather that waits for some of that itself stays as it is, and all do where lookups would wait for each
+    other.
+
+    Args:
+        handles: of the step's variables.
+    """
+    lookups: dict[str, tuple[Node, ...]] = {}
+    looked_up: defaultdict[str, list[str]] = defaultdict(list)
+    passed: dict[str, Node] = {}
+    for gather in _gathers(graph, handles):
+        nodes = _lookup(graph, gather)
+        lookups[gather.node.name] = nodes
+        looked_up[gather.read.name].append(nodes[0].name)
+        passed |= {node.name: node for node in gather.passed}
+    if not lookups:
+        return graph
+    idle = lookups.keys() | _idle(graph, passed, lookups)
+    needed = {producer(ref) for node in graph.nodes if node.name not in idle for ref in node.data_inputs}
+    rewritten = [
+        _waiting(each, looked_up, needed) for node in graph.nodes for each in lookups.get(node.name, (node,))
+    ]
+    try:
+        topological_order(rewritten)
+    except GraphError:
+        return graph  # ids of two tables come of each other's updates, and rows are those of before both
+    return graph.with_nodes(rewritten)
+
+
+def _gathers(graph: Graph, handles: Collection[str]) -> Iterator[_Gather]:
+    """Gathers of rows from values of variables that need not come before what waits for a read."""
+    for read in graph.nodes:
+        if read.op != "ReadVariableOp" or read.inputs[0] not in handles:
+            continue
+        gathers = list(_of_read(graph, read))
+        if gathers:
+            users = graph.consumers.get(read.name, ())
+            later = descendants(graph, [user.name for user in users if read.name in user.control_inputs])
+            yield from (gather for gather in gathers if gather.node.name not in later)
+
+
+def _of_read(graph: Graph, read: Node) -> Iterator[_Gather]:
+    """Gathers from what a read gives, or from what that is passed through."""
+    waiting: list[tuple[str, tuple[Node, ...]]] = [(read.name, ())]
+    while waiting:
+        name, passed = waiting.pop()
+        for user in graph.consumers.get(name, ()):
+            if user.op in _BY_ELEMENT and name in map(producer, user.data_inputs):
+                waiting.append((user.name, (*passed, user)))
+            elif _takes_rows(graph, user, name):
+                yield _Gather(read=read, passed=passed, node=user)
+
+
+def _takes_rows(graph: Graph, node: Node, value: str) -> bool:
+    if node.op != "GatherV2" or node.attrs.get("batch_dims", 0) != 0:
+        return False
+    params, indices, axis = map(producer, node.data_inputs)
+    return params == value != indices and constant_fact(graph.by_name[axis]).values == (0,)
+
+
+def _lookup(graph: Graph, gather: _Gather) -> tuple[Node, ...]:
+    """The lookup of a gather's rows, and what they pass then; the last has the gather's name."""
+    own = (gather.read, *gather.passed, gather.node)
+    waits = dict.fromkeys(f"^{name}" for node in own for name in node.control_inputs)
+    names = [_free(graph, f"{gather.node.name}/rows_{k}") for k in range(len(gather.passed))]
+    names.append(gather.node.name)
+    rows = Node(
+        name=names[0],
+        op="ResourceGather",
+        inputs=(gather.read.inputs[0], gather.node.data_inputs[1], *waits),
+        attrs={
+            "dtype": gather.read.attrs["dtype"],
+            "Tindices": gather.node.attrs["Tindices"],
+            "batch_dims": 0,
+            "validate_indices": True,
+        },
+        device=gather.node.device,
+    )
+    steps = zip(gather.passed, names, names[1:], strict=False)
+    return rows, *(replace(node, name=name, inputs=(before,)) for node, before, name in steps)
+
+
+def _free(graph: Graph, name: str) -> str:
+    while name in graph.by_name:
+        name += "_"
+    return name
+
+
+def _idle(graph: Graph, passed: Mapping[str, Node], lookups: Collection[str]) -> set[str]:
+    """Of what values pass, the nodes of which nothing but lookups would take anything."""
+    idle: set[str] = set()
+    for node in reversed(topological_order(passed.values())):
+        if all(user.name in idle or user.name in lookups for user in graph.consumers.get(node.name, ())):
+            idle.add(node.name)
+    return idle
+
+
+def _waiting(node: Node, looked_up: Mapping[str, Sequence[str]], needed: Container[str]) -> Node:
+    """The node, which waits for the lookups in place of a read, or beside one whose value is needed still."""
+    if looked_up.keys().isdisjoint(node.control_inputs):
+        return node
+    waits: dict[str, None] = {}
+    for name in node.control_inputs:
+        if name not in looked_up or name in needed:
+            waits[name] = None
+        waits |= dict.fromkeys(looked_up.get(name, ()))
+    return node.changed(inputs=(*node.data_inputs, *(f"^{name}" for name in waits)))

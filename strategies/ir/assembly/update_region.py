@@ -5,15 +5,14 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from strategies.errors import CaptureError
-from strategies.ir.assembly.forward_update_split import Parts
-from strategies.ir.assembly.levels import levels_of
+from strategies.ir.access_order import AccessOrder, Events
 from strategies.ir.assembly.resources import Access
+from strategies.ir.assembly.split import Parts
 from strategies.ir.assembly.traced import TracedGradient
-from strategies.ir.control_flow.access_order import AccessOrder, Events
 from strategies.ir.graph import Graph, Node, output_index, producer, tensor
-from strategies.ir.replicas.seeds import draws
+from strategies.ir.random_ops import draws
 from strategies.ir.train_graph import UpdateRegion
-from strategies.ir.traversal import ancestors, descendants
+from strategies.ir.traversal import ancestors, descendants, levels_of
 from strategies.ir.variable import Variable
 
 _Update: TypeAlias = tuple[str, int]

@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from strategies.ir.assembly.levels import at_level
 from strategies.ir.graph import Node, Shape
-from strategies.ir.train_graph import TrainGraph
-from strategies.ir.transfer import Transfer
+from strategies.ir.train_graph import TrainGraph, Transfer
+from strategies.ir.traversal import at_level
 from strategies.numerics.shards import all_gather
 from strategies.passes.collectives.buckets import Member, ShardBucket, shard_buckets
 from strategies.passes.collectives.keys import instance_keys

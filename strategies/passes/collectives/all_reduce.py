@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import DType, Node, Shape
-from strategies.ir.train_graph import TrainGraph
+from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.numerics.collectives import IN_ORDER, gather_rows, keyed_all_reduce
 from strategies.numerics.combine import merge_rows
 from strategies.passes.collectives.buckets import Collective, collectives, row_shape, static_dims
@@ -14,7 +13,7 @@ from strategies.passes.collectives.keys import instance_keys, key_ranges, length
 from strategies.passes.collectives.members import Members
 from strategies.passes.replicate.rewire import contribute, sync_prefix
 from strategies.passes.task_plan import Between, TaskPlan
-from strategies.tf_bridge.constants import constant
+from strategies.tf_bridge.attrs import constant
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Topology
 

@@ -12,7 +12,7 @@ from strategies.passes.collectives.keys import STATISTICS_KEY, instance_keys
 from strategies.passes.replicate.rewire import fed_with
 from strategies.passes.replicate.step_copies import replica_prefix
 from strategies.passes.task_plan import TaskPlan
-from strategies.tf_bridge.constants import constant
+from strategies.tf_bridge.attrs import constant
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Topology
 

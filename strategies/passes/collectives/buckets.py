@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from strategies.errors import StrategyError
-from strategies.ir.assembly.levels import at_level
-from strategies.ir.boundary import Boundary
-from strategies.ir.graph import DType, Shape
-from strategies.ir.sizes import element_bytes, n_elements
+from strategies.ir.graph import DType, Shape, element_bytes, n_elements
+from strategies.ir.train_graph import Boundary
+from strategies.ir.traversal import at_level
 from strategies.numerics.collectives import IN_ORDER
 from strategies.passes.replicate.rewire import sync_prefix
 

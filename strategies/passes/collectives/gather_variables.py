@@ -7,10 +7,9 @@ from typing import ClassVar
 
 from strategies.errors import StrategyError
 from strategies.ir.graph import Node, producer
-from strategies.ir.replicas.prior_reads import prior_reads
+from strategies.ir.replica_updates import prior_reads
 from strategies.ir.resource_uses import resource_uses
-from strategies.ir.train_graph import TrainGraph
-from strategies.ir.transfer import BEFORE_ALL
+from strategies.ir.train_graph import BEFORE_ALL, TrainGraph
 from strategies.ir.variable import Variable
 from strategies.passes.collectives.all_gather import gather_values
 from strategies.passes.collectives.buckets import Member, ShardBucket, shard_buckets

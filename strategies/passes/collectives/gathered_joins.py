@@ -8,7 +8,7 @@ from strategies.ir.graph import Node, producer
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.variable import Variable
 from strategies.passes.collectives.buckets import ShardBucket
-from strategies.tf_bridge.constants import constant_value
+from strategies.tf_bridge.attrs import constant_value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

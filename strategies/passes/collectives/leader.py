@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strategies.ir.boundary import Boundary, Contribution
-from strategies.ir.train_graph import TrainGraph
+from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.passes.replicate.rewire import captured_name, contribute
 from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology

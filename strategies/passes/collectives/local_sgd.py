@@ -3,10 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strategies.ir.boundary import Boundary, Contribution
-from strategies.ir.graph import Node
-from strategies.ir.joined_waits import joined
-from strategies.ir.train_graph import TrainGraph
+from strategies.ir.graph import Node, joined
+from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.ir.variable import Variable
 from strategies.numerics.compressors.codec import StateSpec
 from strategies.numerics.periods import every

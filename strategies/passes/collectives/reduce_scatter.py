@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import Node
-from strategies.ir.train_graph import TrainGraph
+from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.numerics.shards import reduce_scatter
 from strategies.passes.collectives.buckets import Member, ShardBucket, shard_buckets, static_dims
 from strategies.passes.collectives.keys import instance_keys, pair_group_key

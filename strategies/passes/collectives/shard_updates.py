@@ -6,10 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from strategies.errors import StrategyError
-from strategies.ir.assembly.levels import at_level
 from strategies.ir.graph import Node, producer
 from strategies.ir.train_graph import TrainGraph, UpdateRegion
-from strategies.ir.traversal import ancestors, descendants
+from strategies.ir.traversal import ancestors, at_level, descendants
 from strategies.ir.variable import Variable
 from strategies.passes.collectives.all_gather import gather_buckets, gather_values
 from strategies.passes.collectives.buckets import ShardBucket

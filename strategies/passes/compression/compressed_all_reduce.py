@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from strategies.ir.boundary import Boundary, Contribution
-from strategies.ir.train_graph import TrainGraph
+from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.numerics.compressed_sums import compressed_sum, n_keys
 from strategies.numerics.compressors.codec import Codec
 from strategies.numerics.compressors.table import codec_of

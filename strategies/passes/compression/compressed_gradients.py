@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from strategies.errors import StrategyError
-from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import Node
-from strategies.ir.train_graph import TrainGraph
+from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.ir.variable import Variable
 from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.replicate.rewire import contribute

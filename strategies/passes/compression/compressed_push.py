@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strategies.ir.boundary import Contribution
-from strategies.ir.train_graph import TrainGraph
+from strategies.ir.train_graph import Contribution, TrainGraph
 from strategies.numerics.compressed_sums import decode_one, encode_one, payload_dtype
 from strategies.numerics.compressors.table import codec_of
 from strategies.passes.collectives.buckets import static_dims

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from strategies.ir.boundary import Boundary
-from strategies.ir.train_graph import TrainGraph
+from strategies.ir.train_graph import Boundary, TrainGraph
 from strategies.ir.variable import Part
 from strategies.numerics.compressors.codec import Codec, StateSpec
 from strategies.passes.collectives.buckets import static_dims

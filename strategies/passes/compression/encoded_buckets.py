@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from strategies.ir.boundary import Boundary
+from strategies.ir.train_graph import Boundary
 from strategies.passes.collectives.buckets import Collective, collectives, static_dims
 from strategies.plan.compressors import payload_bytes
 from strategies.plan.schema import Compression

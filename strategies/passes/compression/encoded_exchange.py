@@ -4,9 +4,8 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from strategies.ir.boundary import Boundary
 from strategies.ir.graph import DType, Node
-from strategies.ir.transfer import Transfer
+from strategies.ir.train_graph import Boundary, Transfer
 from strategies.numerics.compressors.codec import Codec
 from strategies.passes.collectives.buckets import static_dims
 from strategies.passes.collectives.members import Members

@@ -4,9 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from strategies.ir.boundary import Boundary, Contribution
-from strategies.ir.train_graph import TrainGraph
-from strategies.ir.transfer import Transfer
+from strategies.ir.train_graph import Boundary, Contribution, TrainGraph, Transfer
 from strategies.numerics.compressed_sums import bare
 from strategies.numerics.compressors.power import Power
 from strategies.numerics.compressors.table import codec_of

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from strategies.ir.graph import Shape
-from strategies.ir.sizes import n_elements
-from strategies.ir.transfer import Transfer
+from strategies.ir.graph import Shape, n_elements
+from strategies.ir.train_graph import Transfer
 from strategies.numerics.compressors.codec import Codec
 from strategies.numerics.power_sums import (
     directions,

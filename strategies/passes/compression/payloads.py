@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import chain, product
 
 from strategies.ir.graph import DType, Shape
-from strategies.ir.transfer import Transfer
+from strategies.ir.train_graph import Transfer
 from strategies.numerics.compressed_sums import decoded_sums, encode_one
 from strategies.numerics.compressors.codec import Codec
 from strategies.passes.collectives.buckets import static_dims

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strategies.ir.boundary import Contribution
-from strategies.ir.train_graph import TrainGraph
+from strategies.ir.train_graph import Contribution, TrainGraph
 from strategies.numerics.compressed_sums import rounded_one
 from strategies.numerics.compressors.cast import Cast
 from strategies.numerics.compressors.table import codec_of

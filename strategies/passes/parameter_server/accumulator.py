@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import DType, Node, Shape, tensor
+from strategies.ir.train_graph import Boundary, Contribution
 from strategies.numerics.combine import cast_ids, later_numbers, merge_ascending, number_rows, numbered_ids
 from strategies.plan.payload import accumulated_type
-from strategies.tf_bridge.constants import constant
+from strategies.tf_bridge.attrs import constant
 from strategies.tf_bridge.snippet import TensorSpec, trace
 
 # An accumulator silently drops a contribution whose step is smaller than the number of updates it has made.

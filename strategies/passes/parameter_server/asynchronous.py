@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strategies.ir.graph import Node
-from strategies.ir.joined_waits import joined
-from strategies.ir.replicas.after_update import late_nodes
+from strategies.ir.graph import Node, joined
+from strategies.ir.replica_updates import late_nodes
 from strategies.ir.train_graph import TrainGraph
 from strategies.numerics.updates import one_more
 from strategies.passes.parameter_server.accumulator import INT64

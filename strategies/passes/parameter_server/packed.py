@@ -5,13 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
-from strategies.ir.assembly.levels import at_level
-from strategies.ir.boundary import Boundary, Contribution
-from strategies.ir.graph import DType, Node, Shape, producer
+from strategies.ir.graph import DType, Node, Shape, element_bytes, n_elements, producer
 from strategies.ir.resource_uses import resource_uses
-from strategies.ir.sizes import element_bytes, n_elements
-from strategies.ir.train_graph import TrainGraph
-from strategies.ir.traversal import ancestors
+from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
+from strategies.ir.traversal import ancestors, at_level
 from strategies.ir.variable import Variable
 from strategies.numerics.vectors import apart, joined
 from strategies.passes.replicate.rewire import contribute

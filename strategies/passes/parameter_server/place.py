@@ -5,10 +5,9 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
-from strategies.ir.functions import CALLS, called_functions
 from strategies.ir.graph import DType, Graph, Node, producer
 from strategies.ir.train_graph import TrainGraph
-from strategies.ir.traversal import COLOCATION_ATTR, topological_order
+from strategies.ir.traversal import CALLS, COLOCATION_ATTR, called_functions, topological_order
 from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology
 

@@ -4,10 +4,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strategies.ir.assembly.levels import levels_of
 from strategies.ir.graph import Node
-from strategies.ir.replicas.after_update import late_nodes
+from strategies.ir.replica_updates import late_nodes
 from strategies.ir.train_graph import TrainGraph
+from strategies.ir.traversal import levels_of
 from strategies.ir.variable import Variable
 from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology

@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from strategies.ir.control_flow.loop_frames import LoopFrames
-from strategies.ir.graph import DType, Node
-from strategies.ir.joined_waits import joined
-from strategies.ir.replicas.after_update import late_nodes
+from strategies.ir.control_flow import LoopFrames
+from strategies.ir.graph import DType, Node, joined
+from strategies.ir.replica_updates import late_nodes
 from strategies.ir.resource_uses import resource_uses
 from strategies.ir.train_graph import TrainGraph
 from strategies.numerics.updates import share

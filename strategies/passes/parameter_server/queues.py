@@ -9,7 +9,7 @@ from strategies.ir.resource_uses import resource_uses
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import descendants
 from strategies.passes.parameter_server.accumulator import INT64
-from strategies.tf_bridge.constants import constant
+from strategies.tf_bridge.attrs import constant
 from strategies.topology import UPDATER, Topology
 
 

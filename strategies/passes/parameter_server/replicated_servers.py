@@ -6,8 +6,7 @@ from typing import ClassVar
 
 from strategies.errors import UnsupportedError
 from strategies.ir.graph import Node
-from strategies.ir.replicas.after_update import late_nodes
-from strategies.ir.replicas.prior_reads import prior_reads
+from strategies.ir.replica_updates import late_nodes, prior_reads
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.variable import Variable
 from strategies.numerics.model_median import told_median

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strategies.ir.boundary import Boundary
 from strategies.ir.graph import Node, Shape, producer
-from strategies.ir.train_graph import TrainGraph
+from strategies.ir.train_graph import Boundary, TrainGraph
 from strategies.numerics.updates import newest, progress
 from strategies.passes.parameter_server.accumulator import INT64, Accumulator
 from strategies.passes.parameter_server.push import PushInTurn, push_in_turn

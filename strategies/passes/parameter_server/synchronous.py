@@ -4,13 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strategies.ir.assembly.levels import levels_of
-from strategies.ir.boundary import Boundary, Contribution
-from strategies.ir.control_flow.loop_frames import LoopFrames
+from strategies.ir.control_flow import LoopFrames
 from strategies.ir.graph import Node
-from strategies.ir.replicas.after_update import late_nodes
+from strategies.ir.replica_updates import late_nodes
 from strategies.ir.resource_uses import resource_uses
-from strategies.ir.train_graph import TrainGraph
+from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
+from strategies.ir.traversal import levels_of
 from strategies.passes.parameter_server.accumulator import Accumulator
 from strategies.passes.parameter_server.tokens import await_token, give_token
 from strategies.passes.replicate.rewire import contribute

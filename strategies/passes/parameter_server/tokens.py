@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from strategies.ir.graph import Attr, Node, Shape
 from strategies.passes.parameter_server.accumulator import INT32
-from strategies.tf_bridge.constants import constant
+from strategies.tf_bridge.attrs import constant
 
 
 def give_token(name: str, number: int, device: str, after: Iterable[str]) -> tuple[Node, Node, Node]:

@@ -4,10 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from strategies.errors import StrategyError
-from strategies.ir.boundary import Contribution
-from strategies.ir.graph import Node, Shape
-from strategies.ir.joined_waits import joined
-from strategies.ir.train_graph import TrainGraph
+from strategies.ir.graph import Node, Shape, joined
+from strategies.ir.train_graph import Contribution, TrainGraph
 from strategies.ir.traversal import ancestors, descendants
 from strategies.numerics.updates import one_more, share_of
 from strategies.passes.parameter_server.accumulator import (

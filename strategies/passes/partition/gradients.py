@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from strategies.ir.boundary import Boundary
 from strategies.ir.graph import Graph, Node, Shape
+from strategies.ir.train_graph import Boundary
 from strategies.numerics.parts import split_parts, split_rows
 from strategies.passes.partition.names import PartNames
 from strategies.passes.partition.snippets import PartSnippets

@@ -3,12 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from strategies.ir.boundary import Boundary
 from strategies.ir.graph import Node, Shape
 from strategies.ir.partitioning.propagate import Spread
-from strategies.ir.ranges import Cut, part_name
-from strategies.ir.train_graph import TrainGraph, UpdateRegion
-from strategies.ir.variable import Part, Variable
+from strategies.ir.train_graph import Boundary, TrainGraph, UpdateRegion
+from strategies.ir.variable import Cut, Part, Variable, part_name
 from strategies.passes.partition.gradients import PartGradients
 from strategies.passes.partition.names import PartNames
 from strategies.passes.partition.reads import PartReads

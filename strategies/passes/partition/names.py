@@ -4,8 +4,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 
 from strategies.ir.graph import Node, output_index, producer, tensor
 from strategies.ir.partitioning.facts import PartUse, RuleOutcome
-from strategies.ir.ranges import Cut
 from strategies.ir.train_graph import TrainGraph
+from strategies.ir.variable import Cut
 
 
 class PartNames:

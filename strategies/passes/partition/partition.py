@@ -6,9 +6,8 @@ from typing import ClassVar
 
 from strategies.errors import StrategyError
 from strategies.ir.partitioning.propagate import cut_together, spread
-from strategies.ir.ranges import Cut, part_name
 from strategies.ir.train_graph import TrainGraph
-from strategies.ir.variable import Variable
+from strategies.ir.variable import Cut, Variable, part_name
 from strategies.passes.partition.graph import partitioned
 from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology

@@ -9,7 +9,7 @@ from strategies.ir.variable import Variable
 from strategies.numerics.parts import join_parts, split_ids, stitch_rows
 from strategies.passes.partition.names import PartNames
 from strategies.passes.partition.snippets import PartSnippets
-from strategies.tf_bridge.constants import constant
+from strategies.tf_bridge.attrs import constant
 from strategies.tf_bridge.snippet import TensorSpec, trace
 
 _INT32 = DType("int32")

@@ -7,7 +7,7 @@ from strategies.ir.partitioning.facts import PartUse, RuleOutcome
 from strategies.numerics.parts import split_parts, total
 from strategies.passes.partition.names import PartNames
 from strategies.passes.partition.snippets import PartSnippets
-from strategies.tf_bridge.constants import constant
+from strategies.tf_bridge.attrs import constant
 from strategies.tf_bridge.snippet import TensorSpec, trace
 
 _BOOL = DType("bool")

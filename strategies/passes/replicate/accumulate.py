@@ -7,9 +7,8 @@ from operator import attrgetter
 from typing import ClassVar
 
 from strategies.errors import StrategyError
-from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import Node, producer
-from strategies.ir.train_graph import TrainGraph
+from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.numerics.combine import concat_rows, running_sums
 from strategies.passes.replicate.rewire import captured_name, contribute
 from strategies.passes.replicate.step_copies import micro_batch_prefix, replica_prefix

@@ -3,9 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import Node
-from strategies.ir.train_graph import TrainGraph
+from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.numerics.combine import concat_rows, weighted_sum
 from strategies.passes.replicate.rewire import contribute
 from strategies.passes.task_plan import TaskPlan

@@ -4,8 +4,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from strategies.ir.graph import producer
-from strategies.ir.replicas.after_update import replica_targets
-from strategies.ir.replicas.replica_updates import own_updates
+from strategies.ir.replica_updates import own_updates, replica_targets
 from strategies.ir.resource_uses import resource_uses
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import ancestors

@@ -8,11 +8,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
 
-from strategies.ir.functions import CALLS, drop_unreachable_functions
 from strategies.ir.graph import DType, Graph, Node, Shape, producer
-from strategies.ir.replicas.after_update import after_updates
+from strategies.ir.replica_updates import after_updates
 from strategies.ir.resource_uses import resource_uses
 from strategies.ir.train_graph import TrainGraph
+from strategies.ir.traversal import CALLS, drop_unreachable_functions
 from strategies.passes.replicate.value_arguments import (
     TAKERS,
     Use,

@@ -4,8 +4,7 @@ import zlib
 from dataclasses import dataclass
 
 from strategies.ir.graph import Attr, DType, Node, Shape
-from strategies.ir.initial_value import Fresh, Inherits
-from strategies.ir.variable import Part, Variable
+from strategies.ir.variable import Fresh, Inherits, Part, Variable
 from strategies.numerics.compressors.codec import StateSpec
 
 

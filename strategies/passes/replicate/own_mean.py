@@ -3,8 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strategies.ir.boundary import Boundary
-from strategies.ir.train_graph import TrainGraph
+from strategies.ir.train_graph import Boundary, TrainGraph
 from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strategies.ir.graph import Graph
-from strategies.ir.replicas.seeds import reseed
-from strategies.ir.replicas.silence import silenced
+from strategies.ir.random_ops import reseed
+from strategies.ir.side_effects import silenced
 from strategies.ir.train_graph import TrainGraph
 from strategies.passes.replicate.copy_scope import Owners
 from strategies.passes.replicate.split_batch import split_batch

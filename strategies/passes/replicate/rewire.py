@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import Graph, Node
-from strategies.ir.train_graph import TrainGraph
+from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.passes.replicate.step_copies import replica_prefix
 
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strategies.errors import StrategyError
-from strategies.ir.assembly.levels import at_level, levels_of
 from strategies.ir.graph import DType, Node, producer, tensor
 from strategies.ir.train_graph import Handed, TrainGraph
+from strategies.ir.traversal import at_level, levels_of
 from strategies.passes.replicate.tensor_queue import TensorQueue
 from strategies.passes.task_plan import TaskPlan
-from strategies.tf_bridge.constants import constant
+from strategies.tf_bridge.attrs import constant
 from strategies.tf_bridge.op_types import output_type
 from strategies.topology import UPDATER, Topology
 

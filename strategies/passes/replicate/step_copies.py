@@ -4,10 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import Graph, Node, producer
-from strategies.ir.replicas.silence import quiet_tables
-from strategies.ir.train_graph import Loss, TrainGraph, UpdateRegion
+from strategies.ir.side_effects import quiet_tables
+from strategies.ir.train_graph import Boundary, Contribution, Loss, TrainGraph, UpdateRegion
 from strategies.ir.traversal import Renames, renamed_copies
 from strategies.ir.variable import Variable
 from strategies.passes.replicate.copy_scope import Owners

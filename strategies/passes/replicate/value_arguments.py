@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from strategies.ir.functions import BRANCHES, CALLS, LOOPS
 from strategies.ir.graph import Arg, Attr, DType, Function, FunctionRef, Graph, Node, Shape, producer, tensor
 from strategies.ir.resource_uses import called
-from strategies.ir.traversal import COLOCATION_ATTR
-from strategies.tf_bridge.constants import constant
+from strategies.ir.traversal import BRANCHES, CALLS, COLOCATION_ATTR, LOOPS
+from strategies.tf_bridge.attrs import constant
 
 _READERS = frozenset({"ReadVariableOp", "VariableShape", "ResourceGather"})
 # A call may look up elements by itself; among the nodes of a loop none stands for the whole of it.

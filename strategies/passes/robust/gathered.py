@@ -3,9 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strategies.ir.boundary import Contribution
 from strategies.ir.graph import Node, Shape
-from strategies.ir.train_graph import TrainGraph
+from strategies.ir.train_graph import Contribution, TrainGraph
 from strategies.numerics.collectives import gather_rows, gather_vectors
 from strategies.passes.collectives.buckets import row_shape
 from strategies.passes.collectives.keys import compressed_keys, key_ranges, length_keys

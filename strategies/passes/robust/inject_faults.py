@@ -6,9 +6,8 @@ from typing import ClassVar
 from zlib import crc32
 
 from strategies.errors import StrategyError
-from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import DType, Node, Shape, producer
-from strategies.ir.train_graph import BatchInput, TrainGraph
+from strategies.ir.train_graph import BatchInput, Boundary, Contribution, TrainGraph
 from strategies.numerics.compressors.codec import StateSpec
 from strategies.numerics.faults import delayed, faulty, flipped_labels, next_step
 from strategies.passes.collectives.buckets import static_dims

@@ -17,7 +17,7 @@ from strategies.passes.task_plan import TaskPlan
 from strategies.passes.update.kernels import GRADIENT, KERNELS, Input, Kernel, OneMinus, Slot
 from strategies.passes.update.patterns import NOTHING, Found, Leaf, Matcher
 from strategies.passes.update.static_shapes import StaticShapes
-from strategies.tf_bridge.constants import constant_value, floating
+from strategies.tf_bridge.attrs import constant_value, floating
 from strategies.topology import Topology
 
 # About as many as the operations of an optimizer have, which a kernel does in one go.

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterator
 from enum import Enum, auto
 
-from strategies.ir.boundary import Boundary
 from strategies.ir.graph import Node, producer
-from strategies.ir.train_graph import TrainGraph
+from strategies.ir.train_graph import Boundary, TrainGraph
 from strategies.ir.traversal import descendants, topological_order
 from strategies.passes.update.static_shapes import StaticShapes
 

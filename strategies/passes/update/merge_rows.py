@@ -5,9 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strategies.ir.boundary import Boundary
 from strategies.ir.graph import Node, producer
-from strategies.ir.train_graph import TrainGraph, UpdateRegion
+from strategies.ir.train_graph import Boundary, TrainGraph, UpdateRegion
 from strategies.numerics.combine import merge_rows
 from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.snippet import TensorSpec, trace

@@ -1,10 +1,10 @@
 """Shapes in an update as far as its nodes show them: a scalar, or a variable's own."""
 
 from strategies.ir.graph import Graph, Shape, output_index, producer
-from strategies.ir.partitioning.elementwise_ops import ELEMENTWISE
+from strategies.ir.ops import ELEMENTWISE
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.variable import Variable
-from strategies.tf_bridge.constants import constant_shape
+from strategies.tf_bridge.attrs import constant_shape
 
 
 class StaticShapes:

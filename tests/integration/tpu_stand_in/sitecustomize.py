@@ -29,6 +29,4 @@ def with_chips(accelerators: Any) -> None:
     accelerators.lack_of_tensorflow = lambda device: None
 
 
-ChangedModules(
-    {"strategies.tf_bridge.tpu.tpu_system": on_cpus, "harness.provision.accelerators": with_chips}
-).install()
+ChangedModules({"strategies.tf_bridge.tpu": on_cpus, "harness.provision.accelerators": with_chips}).install()

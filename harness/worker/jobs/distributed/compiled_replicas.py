@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from harness.worker.session.capture_store import InitialValues
     from harness.worker.session.variable_memory import Holdings
     from strategies.program import ReplicaProgram
-    from strategies.tf_bridge.tpu.compiled_replicas import CompiledReplicas
+    from strategies.tf_bridge.tpu import CompiledReplicas
 
 _WHO_COMPILES = (
     "replicas compile this strategy's graph; TensorFlow's TPUStrategy gives them devices, variables and sums"
@@ -152,7 +152,7 @@ def _session(
     batch: Batch,
 ) -> ReplicaSession:
     from harness.worker.jobs.distributed.variable_copies import DistributedCopies
-    from strategies.tf_bridge.tpu.compiled_replicas import CompiledReplicas, replicated_variables
+    from strategies.tf_bridge.tpu import CompiledReplicas, replicated_variables
 
     distribution = state.get(Distributed).distribution.strategy
     topology, execution = topology_of(plan), plan.execution

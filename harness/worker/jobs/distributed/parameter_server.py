@@ -23,7 +23,7 @@ from harness.worker.process.job import JobState
 from harness.worker.session.timed_loop import StepTimes, no_garbage_collection
 from harness.worker.session.variable_parts import Held
 from strategies.builders.tensorflow_strategies import servers_of
-from strategies.ir.replicas.seeds import require_seeds_of_variables
+from strategies.ir.random_ops import require_seeds_of_variables
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan.schema import Plan
 from strategies.planner import topology_of

@@ -17,7 +17,7 @@ from harness.worker.jobs.refusals import refusals_as, unsupported
 from harness.worker.jobs.training import Batch, Opened, Training
 from harness.worker.process.job import JobState
 from harness.worker.session.variable_parts import Held
-from strategies.ir.replicas.seeds import require_seeds_of_variables
+from strategies.ir.random_ops import require_seeds_of_variables
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan.schema import Plan
 from strategies.planner import topology_of

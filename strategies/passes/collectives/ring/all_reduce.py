@@ -5,11 +5,9 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import ClassVar, Protocol
 
-from strategies.ir.assembly.levels import at_level
-from strategies.ir.boundary import Boundary, Contribution
 from strategies.ir.graph import DType, Node
-from strategies.ir.train_graph import TrainGraph
-from strategies.ir.transfer import Transfer
+from strategies.ir.train_graph import Boundary, Contribution, TrainGraph, Transfer
+from strategies.ir.traversal import at_level
 from strategies.passes.collectives.members import Members
 from strategies.passes.collectives.ring.rows import rows_of
 from strategies.passes.collectives.ring.sums import sums_for_all, sums_for_owners

@@ -5,10 +5,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from strategies.ir.assembly.levels import at_level
-from strategies.ir.graph import Node, Shape
-from strategies.ir.sizes import n_elements
-from strategies.ir.transfer import Transfer
+from strategies.ir.graph import Node, Shape, n_elements
+from strategies.ir.train_graph import Transfer
+from strategies.ir.traversal import at_level
 from strategies.passes.collectives.buckets import ShardBucket
 from strategies.passes.collectives.ring.transfers import all_given, give, take
 from strategies.topology import Topology

@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from strategies.ir.assembly.levels import at_level
-from strategies.ir.boundary import Boundary
 from strategies.ir.graph import Node
-from strategies.ir.transfer import Transfer
+from strategies.ir.train_graph import Boundary, Transfer
+from strategies.ir.traversal import at_level
 from strategies.passes.collectives.ring.transfers import Brought, Taken, give_rows, take_rows
 
 

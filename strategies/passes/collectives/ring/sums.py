@@ -4,10 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from strategies.ir.boundary import Boundary
-from strategies.ir.graph import DType, Node
-from strategies.ir.sizes import element_bytes, n_elements
-from strategies.ir.transfer import Transfer
+from strategies.ir.graph import DType, Node, element_bytes, n_elements
+from strategies.ir.train_graph import Boundary, Transfer
 from strategies.passes.collectives.buckets import Member, collectives, shard_buckets, static_dims
 from strategies.passes.collectives.ring.transfers import Brought, Taken, give, take
 from strategies.topology import Topology

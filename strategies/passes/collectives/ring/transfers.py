@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TypeAlias
 
-from strategies.ir.boundary import Boundary
 from strategies.ir.graph import DType, Node, Shape
-from strategies.ir.transfer import Transfer
+from strategies.ir.train_graph import Boundary, Transfer
 from strategies.numerics.exchange import hand_over, hand_over_rows, take_back, take_back_rows, waypoint
 from strategies.passes.collectives.buckets import row_shape, static_dims
 from strategies.tf_bridge.attrs import dtype_number

@@ -7,7 +7,7 @@ import pytest
 
 from harness.worker.transport.exchange import Exchange
 from harness.worker.transport.ring_connections import RingError
-from strategies.ir.transfer import BEFORE_ALL, Transfer
+from strategies.ir.train_graph import BEFORE_ALL, Transfer
 
 TIMEOUT_S = 30
 FIRST, SECOND = Transfer(name="first"), Transfer(name="second")

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from harness.worker.verify.rounding import PLAIN, VARIATIONS, RoundedReads, RoundedSums, Rounding
-from strategies.ir.boundary import Boundary
 from strategies.ir.graph import DType, Shape
+from strategies.ir.train_graph import Boundary
 from strategies.topology import Topology
 
 SHARDS = Topology(replicas_per_task=(2, 1), batch_size=8).shards()  # of 3, 3 and 2 examples

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from harness.worker.session.variable_parts import joined, of_part
-from strategies.ir.ranges import Cut
-from strategies.ir.variable import Part
+from strategies.ir.variable import Cut, Part
 
 
 @given(

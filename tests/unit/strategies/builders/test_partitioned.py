@@ -7,7 +7,7 @@ from planning import slot, state, step_of, trainable
 
 from strategies.builders.partitioned import near_equal, smallest_divisor, smallest_non_divisor
 from strategies.errors import StrategyError
-from strategies.ir.ranges import part_name
+from strategies.ir.variable import part_name
 from strategies.plan.partitions import cuts_of, parts_of
 from strategies.plan.schema import Partition, Plan
 from strategies.registry import make_plan

@@ -3,8 +3,7 @@ from dataclasses import replace
 import pytest
 
 from strategies.errors import GraphError
-from strategies.ir.control_flow.access_order import AccessOrder
-from strategies.ir.control_flow.access_rules import Run, verify_accesses
+from strategies.ir.access_order import AccessOrder, Run, verify_accesses
 from strategies.ir.graph import Arg, DType, Function, FunctionRef, Graph, Node
 
 V = Arg(name="v", dtype=DType("resource"))

@@ -4,8 +4,7 @@ import pytest
 
 from strategies.errors import CaptureError
 from strategies.ir.assembly.assemble import assemble
-from strategies.ir.assembly.forward_update_split import needed_by
-from strategies.ir.assembly.slot_owners import slot_owners
+from strategies.ir.assembly.split import needed_by, slot_owners
 from strategies.ir.assembly.traced import TracedGradient, TracedInput, TracedStep, TracedVariable
 from strategies.ir.graph import DType, Graph, Node, Shape
 from strategies.ir.graph_rules import verify

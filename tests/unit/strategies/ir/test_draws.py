@@ -1,5 +1,5 @@
 from strategies.ir.graph import Function, FunctionRef, Graph, Node
-from strategies.ir.replicas.draws import draws_of
+from strategies.ir.random_ops import draws_of
 
 
 def node(name, op, *inputs, **attrs):

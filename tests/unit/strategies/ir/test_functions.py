@@ -1,10 +1,10 @@
-from strategies.ir.functions import (
+from strategies.ir.graph import DType, Function, FunctionRef, Graph, Node
+from strategies.ir.traversal import (
     called_functions,
     drop_unreachable_functions,
     functions_reaching,
     renamed_functions,
 )
-from strategies.ir.graph import DType, Function, FunctionRef, Graph, Node
 
 
 def node(name, *inputs, op="Op", **attrs):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strategies.ir.initial_value import Fresh
+from strategies.ir.variable import Fresh
 
 RANKS = st.sets(st.integers(0, 6), min_size=1)
 

@@ -1,6 +1,6 @@
 import pytest
 
-from strategies.ir.control_flow.loop_frames import LoopFrames, without_waits_across_loops
+from strategies.ir.control_flow import LoopFrames, without_waits_across_loops
 from strategies.ir.graph import DType, Graph, Node
 from strategies.ir.graph_rules import verify
 

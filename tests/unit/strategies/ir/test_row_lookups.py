@@ -1,10 +1,10 @@
 """Gathers from a variable's value that become lookups in the variable, and those that must not."""
 
 import pytest
+from graph_text import from_text
 
-from strategies.ir.assembly.row_lookups import with_row_lookups
+from strategies.ir.assembly.resources import with_row_lookups
 from strategies.ir.graph_rules import verify
-from strategies.ir.text.parser import from_text
 
 GRAPH = """
 table = VarHandleOp() {{dtype=float, shape=<9,2>, shared_name='table'}}

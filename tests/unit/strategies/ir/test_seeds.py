@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies.ir.graph import Function, FunctionRef, Graph, Node
-from strategies.ir.replicas.seeds import (
+from strategies.ir.random_ops import (
     draws,
     draws_from_op,
     draws_statelessly,

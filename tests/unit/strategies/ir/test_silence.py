@@ -1,5 +1,5 @@
 from strategies.ir.graph import DType, Function, FunctionRef, Graph, Node
-from strategies.ir.replicas.silence import silenced
+from strategies.ir.side_effects import silenced
 
 
 def node(name, op, *inputs, **attrs):

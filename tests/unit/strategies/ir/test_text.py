@@ -2,6 +2,7 @@ import re
 from pathlib import Path
 
 import pytest
+from graph_text import from_text
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,9 +19,8 @@ from strategies.ir.graph import (
     Shape,
     TensorValue,
 )
-from strategies.ir.text.parser import from_text
-from strategies.ir.text.tensors import tensor_proto, tensor_text
-from strategies.ir.text.writer import to_text
+from strategies.ir.tensor_proto import tensor_proto, tensor_text
+from strategies.ir.text import to_text
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from strategies.ir.initial_value import Fresh
+from strategies.ir.variable import Fresh
 from strategies.numerics.compressors.cast import Cast
 from strategies.numerics.compressors.codec import difference
 from strategies.numerics.compressors.feedback import Feedback

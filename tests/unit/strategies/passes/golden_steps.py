@@ -3,13 +3,12 @@
 from dataclasses import replace
 
 from golden_texts import check_text
+from graph_text import from_text
 
-from strategies.ir.boundary import Boundary
 from strategies.ir.graph import DType, Shape
 from strategies.ir.graph_rules import verify
-from strategies.ir.text.parser import from_text
-from strategies.ir.text.writer import to_text
-from strategies.ir.train_graph import BatchInput, Loss, TrainGraph, UpdateRegion
+from strategies.ir.text import to_text
+from strategies.ir.train_graph import BatchInput, Boundary, Loss, TrainGraph, UpdateRegion
 from strategies.ir.variable import Variable
 from strategies.passes.pass_order import passes_of
 from strategies.plan.schema import Plan

@@ -3,11 +3,10 @@
 from dataclasses import replace
 
 from golden_steps import FLOAT, tiny
+from graph_text import from_text
 
-from strategies.ir.boundary import Boundary
 from strategies.ir.graph import DType, Shape
-from strategies.ir.text.parser import from_text
-from strategies.ir.train_graph import TrainGraph, UpdateRegion
+from strategies.ir.train_graph import Boundary, TrainGraph, UpdateRegion
 
 _NODES = """
 w = VarHandleOp() {{container='', dtype=float, shape=<5,2>, shared_name='w'}}

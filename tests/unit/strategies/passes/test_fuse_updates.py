@@ -8,13 +8,12 @@ pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow")
 
 from golden_steps import FLOAT
+from graph_text import from_text
 
-from strategies.ir.boundary import Boundary
 from strategies.ir.graph import Shape
 from strategies.ir.graph_rules import verify
-from strategies.ir.text.parser import from_text
-from strategies.ir.text.writer import to_text
-from strategies.ir.train_graph import BatchInput, Loss, TrainGraph, UpdateRegion
+from strategies.ir.text import to_text
+from strategies.ir.train_graph import BatchInput, Boundary, Loss, TrainGraph, UpdateRegion
 from strategies.ir.variable import Variable
 from strategies.passes.update.fuse import FuseUpdates
 from strategies.topology import Topology

@@ -9,9 +9,9 @@ from host_loop_graphs import RESOURCE, graph_of, in_function, while_graph
 
 from strategies.ir.graph import FunctionRef, Graph, Node
 from strategies.ir.graph_rules import verify
-from strategies.ir.text.writer import to_text
-from strategies.passes.tpu.compiled.compile_metadata import CompileMetadata
-from strategies.passes.tpu.reshard.host_loop_reshard import reshard_host_loops
+from strategies.ir.text import to_text
+from strategies.passes.tpu.computations import CompileMetadata
+from strategies.passes.tpu.host_loop_reshard import reshard_host_loops
 
 RESHARD = "TPUReshardVariables"
 STATE = b"stratbench/format/"

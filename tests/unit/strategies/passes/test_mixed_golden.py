@@ -9,12 +9,11 @@ pytest.importorskip("tensorflow")
 
 from golden_steps import check_pass, text_of, tiny
 from golden_texts import check_text
+from graph_text import from_text
 
 from strategies.errors import StrategyError
-from strategies.ir.boundary import Boundary
-from strategies.ir.replicas.replica_updates import own_updates
-from strategies.ir.text.parser import from_text
-from strategies.ir.train_graph import TrainGraph, UpdateRegion
+from strategies.ir.replica_updates import own_updates
+from strategies.ir.train_graph import Boundary, TrainGraph, UpdateRegion
 from strategies.ir.variable import Variable
 from strategies.passes.pass_order import passes_of
 from strategies.passes.replicate.copy_scope import Owners

@@ -8,9 +8,8 @@ pytest.importorskip("tensorflow")
 from golden_steps import text_of, vector
 from golden_texts import check_text
 
-from strategies.ir.partitioning.cuttable_axes import axes_to_cut, spread_along
-from strategies.ir.partitioning.propagate import spread
-from strategies.ir.ranges import Cut
+from strategies.ir.partitioning.propagate import axes_to_cut, spread, spread_along
+from strategies.ir.variable import Cut
 from strategies.passes.partition.partition import PartitionVariables
 from strategies.topology import Topology
 

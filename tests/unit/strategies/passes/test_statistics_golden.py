@@ -8,9 +8,9 @@ pytest.importorskip("tensorflow")
 from dataclasses import replace
 
 from golden_steps import FLOAT, check_pass, tiny
+from graph_text import from_text
 
 from strategies.ir.graph import Shape
-from strategies.ir.text.parser import from_text
 from strategies.ir.train_graph import Statistic, TrainGraph
 from strategies.passes.pass_order import passes_of
 from strategies.planner import topology_of

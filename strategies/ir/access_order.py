@@ -1,0 +1,441 @@
+"""The order in which a graph reads and assigns variables, into the bodies of calls.
+
+A call is no barrier: TensorFlow lays the bodies of branches, loops and functions into the graph, where a node
+starts as soon as its own inputs are there and the control inputs of the call have run. An assignment in a
+branch waits for nothing that other nodes of the branch take.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import and_, or_
+from typing import TypeAlias
+
+from strategies.errors import GraphError
+from strategies.ir.graph import Function, FunctionRef, Graph, Node, TensorValue, producer
+from strategies.ir.resource_uses import FORWARDING_OPS, written_inputs
+from strategies.ir.tensor_proto import tensor_integers
+from strategies.ir.traversal import (
+    BRANCHES,
+    CALLS,
+    LOOPS,
+    ancestors,
+    copy_nodes,
+    prune,
+    renamed_functions,
+    topological_order,
+)
+
+Events: TypeAlias = int
+"""A set of accesses and marks: each is a bit."""
+Path: TypeAlias = tuple[str, ...]
+"""A node of the graph, and then a function and a node of it for each body that leads to a node."""
+Branches: TypeAlias = Mapping[Path, int]
+"""Calls, and predicates of branches of the first kind (Switch, Merge), each with the number of a branch."""
+
+_TAKES_NO_VALUE = frozenset({"VariableShape", "VarIsInitializedOp"})
+_NEXT_ITERATIONS = frozenset({"NextIteration", "RefNextIteration"})
+_SWITCHES, _MERGES = frozenset({"Switch", "RefSwitch"}), frozenset({"Merge", "RefMerge"})
+_LOOP_CONDITIONS = frozenset({"LoopCond"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """A read or an assignment of a variable.
+
+    Attributes:
+        handle: node of the graph that names the variable.
+        event: its bit. before: what comes before it in every run.
+        branches: calls and predicates in whose branches it is, each with the number of the branch.
+    """
+
+    handle: str
+    path: Path
+    writes: bool
+    event: Events
+    before: Events
+    branches: Branches
+
+    def is_ordered_with(self, other: "Access") -> bool:
+        """Return True if one of the two comes first in every run, or no run has both."""
+        if self.event & other.before or other.event & self.before:
+            return True
+        common = self.branches.keys() & other.branches.keys()
+        return any(self.branches[call] != other.branches[call] for call in common)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessOrder:
+    """Accesses of a graph, and what comes before each.
+
+    Attributes:
+        marks: node → its bit, of the nodes that were asked for.
+        done: node → what comes before all that waits for it, itself included.
+    """
+
+    accesses: tuple[Access, ...]
+    marks: Mapping[str, Events]
+    done: Mapping[str, Events]
+
+    @classmethod
+    def of(cls, graph: Graph, marks: Iterable[str] = ()) -> "AccessOrder":
+        """The order of a graph.
+
+        Args:
+            marks: nodes to look for among what comes before accesses.
+        """
+        walk = _Walk(graph)
+        bits = {name: walk.event((name,)) for name in marks}
+        while True:
+            known = dict(walk.rounds)
+            body = walk.through(graph.nodes, _Body(), (), bits)
+            # What a loop's round leaves to the next one is known at its end.
+            if walk.rounds == known:
+                return cls(accesses=tuple(walk.accesses.values()), marks=bits, done=body.done)
+
+
+@dataclass(slots=True)
+class _Body:
+    """A graph or the body of a function, as far as it has been walked through.
+
+    Attributes:
+        tensors: node or argument → what comes before each of its outputs; one entry where that is the same.
+        handles: node or argument → the variables that its outputs name, likewise.
+        start: what comes before everything in it.
+        branches: calls in whose branches it is.
+        sides: tensor, or node → branches in which it is there, where they are more than those of the body.
+        loops: conditions of loops of the first kind, whose Switches make no branches.
+    """
+
+    tensors: dict[str, list[Events]] = field(default_factory=dict)
+    handles: dict[str, list[str | None]] = field(default_factory=dict)
+    done: dict[str, Events] = field(default_factory=dict)
+    start: Events = 0
+    branches: Branches = field(default_factory=dict)
+    sides: dict[str, Branches] = field(default_factory=dict)
+    loops: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(
+        cls,
+        function: Function,
+        events: Sequence[Events],
+        handles: Sequence[str | None],
+        start: Events,
+        branches: Branches,
+    ) -> "_Body":
+        """The body of a function before anything in it has run: all that there is are its arguments."""
+        names = [arg.name for arg in function.inputs]
+        return cls(
+            tensors={name: [each] for name, each in zip(names, events, strict=True)},
+            handles={name: [each] for name, each in zip(names, handles, strict=True)},
+            done=dict(zip(names, events, strict=True)),
+            start=start,
+            branches=branches,
+        )
+
+    def events(self, ref: str) -> Events:
+        """Events before anything that takes a tensor, or waits for a node."""
+        if ref[0] == "^":
+            return self.done[ref[1:]]
+        outputs = self.tensors[producer(ref)]
+        return outputs[_index(ref)] if len(outputs) > 1 else outputs[0]
+
+    def handle(self, ref: str) -> str | None:
+        """The variable that a tensor names, if any."""
+        outputs = self.handles.get(producer(ref), [None])
+        return outputs[_index(ref)] if len(outputs) > 1 else outputs[0]
+
+
+@dataclass(slots=True)
+class _Walk:
+    """A way through a graph and the bodies of all calls.
+
+    Attributes:
+        rounds: NextIteration → what came before it when it was last met.
+    """
+
+    graph: Graph
+    accesses: dict[Events, Access] = field(default_factory=dict)
+    rounds: dict[Path, Events] = field(default_factory=dict)
+    _events: dict[Path, Events] = field(default_factory=dict)
+    _within: dict[Path, Events] = field(default_factory=dict)
+    _open: list[str] = field(default_factory=list)
+
+    def event(self, key: Path) -> Events:
+        """The bit of a mark or an access, always the same."""
+        return self._events.setdefault(key, 1 << len(self._events))
+
+    def through(
+        self, nodes: Collection[Node], body: _Body, scope: Path, marks: Mapping[str, Events]
+    ) -> _Body:
+        """Walk through the nodes of a body, each after its inputs."""
+        for node in topological_order(nodes):
+            path = (*scope, node.name)
+            waits = (
+                body.events(ref)
+                if producer(ref) in body.tensors
+                else self.rounds.get((*scope, producer(ref)), 0)
+                for ref in node.inputs
+            )
+            before = reduce(or_, waits, body.start)
+            functions, branches = self._functions(node), _branches(node, body, scope)
+            if functions:
+                self._call(node, functions, body, path, branches)
+            else:
+                accessed = self._accessed(node, body, before, path, branches)
+                events = before | accessed | marks.get(node.name, 0)
+                body.tensors[node.name], body.done[node.name] = [events], events
+            if node.op in _NEXT_ITERATIONS:
+                self.rounds[path] = before
+        return body
+
+    def _functions(self, node: Node) -> list[Function]:
+        """Functions whose bodies a call becomes; those of a loop are its condition and its body."""
+        if node.op not in CALLS:
+            return []
+        attrs = [node.attrs.get(key) for key in ("cond", "body", "then_branch", "else_branch", "f")]
+        branches = node.attrs.get("branches", ())
+        refs = [*attrs, *(branches if isinstance(branches, tuple) else ())]
+        names = [ref.name for ref in refs if isinstance(ref, FunctionRef)]
+        # One that reaches itself is taken as a single node.
+        return [] if set(names) & set(self._open) else [self.graph.functions[name] for name in names]
+
+    def _call(
+        self, node: Node, functions: list[Function], body: _Body, path: Path, branches: Branches
+    ) -> None:
+        """Walk through the bodies of a call, and note what comes before its outputs."""
+        taken = list(node.data_inputs)
+        start = reduce(or_, (body.done[name] for name in node.control_inputs), body.start)
+        if node.op in BRANCHES:
+            start |= body.events(taken.pop(0))
+        events, handles = [body.events(ref) | start for ref in taken], [body.handle(ref) for ref in taken]
+        n_before = len(self._events)
+        outcomes: list[_Outcome] = []
+        for k, function in enumerate(functions):
+            chosen = {**branches, path: k} if node.op in BRANCHES else branches
+            inner = _Body.of(function, events, handles, start, chosen)
+            outcomes.append(self._through_function(function, inner, path))
+            if node.op in LOOPS:
+                # Each round begins when the condition holds.
+                start |= outcomes[0].results[0]
+                events = [each | start for each in events]
+        within = self._within.setdefault(path, (1 << len(self._events)) - (1 << n_before))
+        done = _one_of([outcome.done for outcome in outcomes], within) | start
+        if node.op in LOOPS:
+            # It may end before its first round.
+            results = zip(events, outcomes[-1].results, strict=True)
+            outputs = [own | (result & within) for own, result in results]
+            done = reduce(or_, outputs, done)
+        else:
+            outputs = [
+                _one_of(results, within) for results in zip(*(o.results for o in outcomes), strict=True)
+            ]
+            handles = outcomes[0].handles
+        body.tensors[node.name], body.handles[node.name] = outputs or [done], handles or [None]
+        body.done[node.name] = done
+
+    def _through_function(self, function: Function, body: _Body, path: Path) -> "_Outcome":
+        """Walk through a function that has been given its arguments."""
+        self._open.append(function.name)
+        self.through(function.nodes, body, (*path, function.name), {})
+        self._open.pop()
+        refs = [function.results[arg.name] for arg in function.outputs]
+        return _Outcome(
+            results=[body.events(ref) for ref in refs],
+            handles=[body.handle(ref) for ref in refs],
+            done=reduce(or_, (body.done[name] for name in function.control_results.values()), body.start),
+        )
+
+    def _accessed(self, node: Node, body: _Body, before: Events, path: Path, branches: Branches) -> Events:
+        """Note which variables a node reads and assigns."""
+        if node.op == "VarHandleOp" and len(path) == 1:
+            body.handles[node.name] = [node.name]
+        named = {k: name for k, ref in enumerate(node.data_inputs) if (name := body.handle(ref)) is not None}
+        if not named or node.op in _TAKES_NO_VALUE:
+            return 0
+        if node.op in FORWARDING_OPS:
+            body.handles[node.name] = [next(iter(named.values()))]
+            return 0
+        written = {named[k] for k in written_inputs(self.graph, node, frozenset(named), {})}
+        noted = 0
+        for handle in dict.fromkeys(named.values()):
+            event = self.event((*path, handle))
+            self.accesses[event] = Access(
+                handle=handle,
+                path=path,
+                writes=handle in written,
+                event=event,
+                before=before,
+                branches=branches,
+            )
+            noted |= event
+        return noted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    """A body that has been walked through: what comes before its results, and what these name."""
+
+    results: list[Events]
+    handles: list[str | None]
+    done: Events
+
+
+def _branches(node: Node, body: _Body, scope: Path) -> Branches:
+    """The branches in which a node runs; those between a Switch and a Merge are noted in the body."""
+    sides = [body.sides.get(ref, body.sides.get(producer(ref), {})) for ref in node.inputs]
+    if node.op in _MERGES:
+        branches = {call: k for call, k in sides[0].items() if all(side.get(call) == k for side in sides)}
+    else:
+        branches = {call: k for side in sides for call, k in side.items()}
+    if branches:
+        branches = {**body.branches, **branches}
+        body.sides[node.name] = branches
+    if node.op in _LOOP_CONDITIONS:
+        body.loops.add(node.name)
+    elif node.op in _SWITCHES and producer(node.inputs[1]) not in body.loops:
+        predicate = (*scope, node.inputs[1])
+        outputs = (
+            (node.name, f"{node.name}:output_false:0"),
+            (f"{node.name}:1", f"{node.name}:output_true:0"),
+        )
+        for k, refs in enumerate(outputs):
+            body.sides.update((ref, {**body.branches, **branches, predicate: k}) for ref in refs)
+        body.sides[f"^{node.name}"] = branches
+    return branches or body.branches
+
+
+def _one_of(branches: Collection[Events], within: Events) -> Events:
+    """Events before the end of the branch that runs; those within the others do not happen."""
+    return reduce(and_, branches) | (reduce(or_, branches) & within)
+
+
+def _index(ref: str) -> int:
+    return int(ref.rpartition(":")[2]) if ":" in ref else 0
+
+
+_PUSHES = frozenset({"AccumulatorApplyGradient", "SparseAccumulatorApplyGradient", "QueueEnqueueV2"})
+_TAKES = frozenset({"AccumulatorTakeGradient", "SparseAccumulatorTakeGradient", "QueueDequeueV2"})
+_Resource: TypeAlias = tuple[str, str]
+"""Shared name and device, by which runs find a variable, an accumulator or a queue."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A session's run of a graph.
+
+    Attributes:
+        name: as messages have it. roots: nodes that it runs; it ends when they have.
+    """
+
+    name: str
+    graph: Graph
+    roots: Sequence[str]
+
+
+def verify_accesses(runs: Sequence[Run]) -> None:
+    """Check the order in which runs of one step access variables.
+
+    An assignment of a variable that several runs access and any other access to it come one after the other,
+    wherever they are: in one run or in two, in branches, loops or functions. A run that accesses a variable
+    ends after all assignments of it, because the next step reads it.
+
+    Args:
+        runs: all that begin when others end, so that each takes part once in a step.
+    Raises:
+        GraphError: for the first variable whose accesses may come in either order.
+    """
+    graph = _together(runs)
+    order = AccessOrder.of(graph)
+    accesses: defaultdict[_Resource, list[Access]] = defaultdict(list)
+    for access in order.accesses:
+        accesses[_resource(graph.by_name[access.handle])].append(access)
+    ends = [reduce(or_, (order.done[_name(k, root)] for root in run.roots), 0) for k, run in enumerate(runs)]
+    for (name, _), of_one in accesses.items():
+        # Within one run capture has ordered them, but for reads that the branch taken does not use.
+        if len({_run(access) for access in of_one}) == 1:
+            continue
+        for write in (access for access in of_one if access.writes):
+            conflict = f"variable {name!r}: {_described(write, runs)} assigns it"
+            for other in of_one:
+                if other is not write and not other.is_ordered_with(write):
+                    raise GraphError(
+                        f"{conflict} before or after {_described(other, runs)} accesses it; order them"
+                    )
+            for k in sorted({_run(access) for access in of_one}):
+                if not write.event & ends[k]:
+                    raise GraphError(f"{conflict} before or after {runs[k].name} ends; let the end wait")
+
+
+def _together(runs: Sequence[Run]) -> Graph:
+    """One graph of all that runs, in which a take waits for what is pushed."""
+    nodes: list[Node] = []
+    functions: dict[str, Function] = {}
+    for k, run in enumerate(runs):
+        graph = prune(run.graph, run.roots)
+        renamed = {name: _name(k, name) for name in graph.functions}
+        nodes += (renamed_functions(node, renamed) for node in copy_nodes(graph.nodes, _name(k, "")))
+        for name, function in graph.functions.items():
+            body = tuple(renamed_functions(node, renamed) for node in function.nodes)
+            functions[renamed[name]] = replace(function, name=renamed[name], nodes=body)
+    graph = Graph(nodes=tuple(nodes), functions=functions)
+    waits = dict(_waits(graph))
+    return graph.with_nodes(
+        node.changed(inputs=(*node.inputs, *(f"^{name}" for name in waits[node.name])))
+        if node.name in waits
+        else node
+        for node in nodes
+    )
+
+
+def _waits(graph: Graph) -> Iterator[tuple[str, Sequence[str]]]:
+    """Takes, each with the pushes that it waits for."""
+    pushes: defaultdict[_Resource, list[str]] = defaultdict(list)
+    takes: defaultdict[_Resource, list[Node]] = defaultdict(list)
+    for node in graph.nodes:
+        if node.op in _PUSHES:
+            pushes[_resource_of(node, graph)].append(node.name)
+        elif node.op in _TAKES:
+            takes[_resource_of(node, graph)].append(node)
+    for resource, (take, *others) in takes.items():
+        pushed = pushes[resource]
+        # What a step gives back after it has taken it was there before.
+        if not others and _needed(take, graph) == len(pushed) and take.name not in ancestors(graph, pushed):
+            yield take.name, pushed
+
+
+def _needed(take: Node, graph: Graph) -> int:
+    """Number of pushes that a take waits for."""
+    if take.op == "QueueDequeueV2":
+        return 1
+    value = graph.by_name[producer(take.inputs[1])].attrs["value"]
+    assert isinstance(value, TensorValue)
+    _, numbers = tensor_integers(value.proto)
+    return numbers[0] if numbers else 0
+
+
+def _resource_of(node: Node, graph: Graph) -> _Resource:
+    return _resource(graph.by_name[producer(node.inputs[0])])
+
+
+def _resource(handle: Node) -> _Resource:
+    shared_name = handle.attrs.get("shared_name")
+    named = isinstance(shared_name, bytes) and shared_name.decode()
+    return named or handle.name, handle.device
+
+
+def _name(run: int, name: str) -> str:
+    return f"{run}/{name}"
+
+
+def _run(access: Access) -> int:
+    return int(access.path[0].partition("/")[0])
+
+
+def _described(access: Access, runs: Sequence[Run]) -> str:
+    """An access as a person finds it, innermost first."""
+    _, _, node = access.path[0].partition("/")
+    inner = (name.partition("/")[2] if k % 2 else name for k, name in enumerate(access.path[1:], 1))
+    return f"{' in '.join(repr(name) for name in reversed((node, *inner)))} of {runs[_run(access)].name}"

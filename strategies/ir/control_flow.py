@@ -1,0 +1,149 @@
+"""Frames of loops of the first kind (Enter, Merge, Switch, NextIteration, Exit): what runs in which loop.
+
+A control edge between two frames cannot run, so what waits for a node of a loop waits for the loop's Exits.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from strategies.ir.graph import Function, Graph, Node, producer
+from strategies.ir.resource_uses import FORWARDING_OPS, READ_OPS
+from strategies.ir.traversal import BRANCHES, ENTERS, reachable_functions, topological_order
+
+Frame: TypeAlias = tuple[bytes, ...]
+"""Names of the loops around a node, outermost first; empty outside of all."""
+_EXITS = frozenset({"Exit", "RefExit"})
+
+
+@dataclass(frozen=True, slots=True)
+class LoopFrames:
+    """Frames of a graph.
+
+    Attributes:
+        frames: node → the frame of its outputs; only nodes in one are listed.
+        exits: frame → its Exits whose values are used; all of them where none is.
+    """
+
+    frames: Mapping[str, Frame]
+    exits: Mapping[Frame, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, graph: Graph) -> "LoopFrames":
+        """The frames of a graph, found in one sweep."""
+        frames: dict[str, Frame] = {}
+        exits: dict[Frame, list[str]] = {}
+        if not any(node.op in ENTERS for node in graph.nodes):
+            return cls({}, {})
+        for node in topological_order(graph.nodes):
+            frame = _inside(node, frames)
+            if node.op in ENTERS:
+                name = node.attrs["frame_name"]
+                assert isinstance(name, bytes)
+                frame = (*frame, name)
+            elif node.op in _EXITS:
+                exits.setdefault(frame, []).append(node.name)
+                frame = frame[:-1]
+            if frame:
+                frames[node.name] = frame
+        used = {frame: tuple(n for n in names if n in graph.consumers) for frame, names in exits.items()}
+        return cls(frames, {frame: used[frame] or tuple(names) for frame, names in exits.items()})
+
+    def crosses(self, name: str, node: Node) -> bool:
+        """Whether a node that waits for another one is not in its frame."""
+        return self.frames.get(name, ()) != _inside(node, self.frames)
+
+    def outside(self, names: Iterable[str]) -> tuple[str, ...]:
+        """What to wait for outside of all loops: these nodes, and for those in a loop the end of it."""
+        waits: dict[str, None] = {}
+        for name in names:
+            frame = self.frames.get(name)
+            waits |= dict.fromkeys((name,) if frame is None else self.exits.get(frame[:1], ()))
+        return tuple(waits)
+
+
+def _inside(node: Node, frames: Mapping[str, Frame]) -> Frame:
+    """The frame in which a node runs, which is that of its data; what takes none is where it waits."""
+    return max(
+        (frames.get(producer(ref), ()) for ref in node.data_inputs or node.inputs), key=len, default=()
+    )
+
+
+def without_waits_across_loops(graph: Graph, must_run: tuple[str, ...]) -> tuple[Graph, tuple[str, ...]]:
+    """A traced graph without the control edges that tf.function laid across the borders of imported loops.
+
+    It lays none to or from nodes of loops that it knows of; of imported ones it does not know. What these
+    edges say of variables is kept: an assignment comes after the end of the loops that took its handle. What
+    a loop's Merge waited for, only so that it runs, must run by itself.
+
+    Args:
+        must_run: nodes that run for what they do.
+    Returns:
+        the graph and `must_run`, the same objects where there is nothing to take out.
+    """
+    loops = LoopFrames.of(graph)
+    lost: dict[str, list[str]] = {
+        node.name: crossing
+        for node in graph.nodes
+        if (crossing := [name for name in node.control_inputs if loops.crosses(name, node)])
+    }
+    if not lost:
+        return graph, must_run
+    released = dict.fromkeys(
+        name
+        for node, names in lost.items()
+        if graph.by_name[node].op == "Merge"
+        for name in names
+        if graph.by_name[name].op not in READ_OPS | FORWARDING_OPS
+    )
+    nodes = [
+        _without(node, lost[node.name], loops, graph) if node.name in lost else node for node in graph.nodes
+    ]
+    return graph.with_nodes(nodes), tuple(dict.fromkeys((*must_run, *released)))
+
+
+def _without(node: Node, lost: Iterable[str], loops: LoopFrames, graph: Graph) -> Node:
+    gone = set(lost)
+    waits = [name for name in node.control_inputs if name not in gone]
+    if node.op not in READ_OPS | FORWARDING_OPS and not _inside(node, loops.frames):
+        waits += loops.outside(_taken_handles(gone, graph))
+    return node.changed(inputs=(*node.data_inputs, *(f"^{name}" for name in dict.fromkeys(waits))))
+
+
+def _taken_handles(names: Iterable[str], graph: Graph) -> Iterator[str]:
+    """Of these nodes, those by which a loop takes a variable."""
+    for name in names:
+        node = graph.by_name[name]
+        if node.op in ENTERS and node.attrs.get("T") == "resource":
+            yield name
+
+
+LOWERING_ATTR = "_lower_using_switch_merge"
+
+
+def spread_branches(graph: Graph) -> Graph:
+    """The graph with branches taken apart that would need one device for variables of several.
+
+    A branch in a function runs as one node; a branch of the graph that reaches variables of several devices
+    (as a loss scale's, which holds the whole update) may hold others that do.
+    """
+    by_name = graph.by_name
+    spread = [node for node in graph.nodes if node.op in BRANCHES and _reaches_several(node, by_name)]
+    names = reachable_functions(spread, graph.functions)
+    if not any(node.op in BRANCHES for name in names for node in graph.functions[name].nodes):
+        return graph
+    taken_apart = {name: _taken_apart(graph.functions[name]) for name in names}
+    return replace(graph, functions={**graph.functions, **taken_apart})
+
+
+def _reaches_several(node: Node, by_name: Mapping[str, Node]) -> bool:
+    sources = [by_name[producer(ref)] for ref in node.inputs]
+    return len({source.device for source in sources if source.op == "VarHandleOp"}) > 1
+
+
+def _taken_apart(function: Function) -> Function:
+    nodes = tuple(
+        replace(node, attrs={**node.attrs, LOWERING_ATTR: True}) if node.op in BRANCHES else node
+        for node in function.nodes
+    )
+    return replace(function, nodes=nodes)

@@ -1,1 +1,0 @@
-"""Loops and branches as far as they bear on where nodes may run, and when."""

@@ -1,0 +1,278 @@
+"""Random state of a rank: rank 0 draws what the captured step draws, every other rank its own numbers."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from strategies.errors import UnsupportedError
+from strategies.ir.graph import Function, Graph, Node, producer
+from strategies.ir.resource_uses import called
+from strategies.ir.traversal import (
+    ENTERS,
+    ancestors,
+    descendants,
+    functions_reaching,
+    reachable_functions,
+    renamed_functions,
+)
+
+_MASK = (1 << 31) - 1
+_GENERATOR_OPS = (
+    "Rng",
+    "StatefulUniform",
+    "StatefulStandardNormal",
+    "StatefulTruncatedNormal",
+    "StatefulRandom",
+)
+_SEEDED_OPS = (
+    "Random",
+    "TruncatedNormal",
+    "ParameterizedTruncatedNormal",
+    "Multinomial",
+    "SampleDistortedBoundingBox",
+    "FractionalMaxPool",
+    "FractionalAvgPool",
+)
+_SAMPLERS = "CandidateSampler"
+_DRAWS_NOTHING = frozenset({"ComputeAccidentalHits"})  # it compares ids, and has the seeds of samplers
+# Ops whose output depends on shapes alone: no seed passes through them.
+SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "VariableShape"})
+_TELLS_ALGORITHM = frozenset({"StatelessRandomGetAlg"})
+_SEEDS_AT = {
+    "StatelessRandomGetKeyCounter": frozenset({0}),
+    "StatelessRandomGetKeyCounterAlg": frozenset({0}),
+    "StatelessMultinomial": frozenset({2}),
+    "StatelessRandomGammaV2": frozenset({1}),
+}
+"""Op → its inputs that are seeds; of the others it is the second, or a key and a counter after the shape."""
+_OF_KEY = ("V2", "V3")
+_STATELESS_OPS = (
+    "StatelessRandom",
+    "StatelessTruncatedNormal",
+    "StatelessMultinomial",
+    "StatelessParameterized",
+)
+
+
+def is_random_op(op: str) -> bool:
+    """Whether an op draws numbers from a state, its own or a generator's."""
+    return op.startswith(_GENERATOR_OPS) or _is_seeded_op(op)
+
+
+def draws_from_op(node: Node) -> bool:
+    """Whether a node draws numbers from a state of its own, not of a variable."""
+    return _is_seeded_op(node.op)
+
+
+def draws(graph: Graph, node: Node) -> bool:
+    """Whether a node, or a function that it calls, draws numbers from a state."""
+    return any(is_random_op(op) for op in _ops(graph, node))
+
+
+def moves_generator(graph: Graph, node: Node) -> bool:
+    """Whether a node, or a function that it calls, draws from a generator's variable."""
+    return any(op.startswith(_GENERATOR_OPS) for op in _ops(graph, node))
+
+
+def generator_inputs(graph: Graph, node: Node) -> frozenset[int]:
+    """Positions of a node's inputs that are generators' variables, its own or those of functions it calls."""
+    return _inputs_reaching(graph, node, _own_generator, {})
+
+
+def seed_inputs(graph: Graph, node: Node, memo: dict[str, frozenset[int]] | None = None) -> frozenset[int]:
+    """Positions of a node's inputs that hold seeds, its own or those of functions it calls; shapes are none.
+
+    Args:
+        memo: what is known of functions, for who asks of many nodes.
+    """
+    return _inputs_reaching(graph, node, _own_seeds, {} if memo is None else memo)
+
+
+def _own_generator(node: Node) -> frozenset[int]:
+    return frozenset({0}) if node.op.startswith(_GENERATOR_OPS) else frozenset()
+
+
+def _own_seeds(node: Node) -> frozenset[int]:
+    if not node.op.startswith(_STATELESS_OPS) or node.op in _TELLS_ALGORITHM:
+        return frozenset()
+    return _SEEDS_AT.get(node.op) or frozenset({1, 2} if node.op.endswith(_OF_KEY) else {1})
+
+
+def _inputs_reaching(
+    graph: Graph,
+    node: Node,
+    own: Callable[[Node], frozenset[int]],
+    memo: dict[str, frozenset[int]],
+) -> frozenset[int]:
+    """Positions of a node's inputs from which the operands that `own` names are computed.
+
+    In the node itself, or in functions that it calls.
+
+    Args:
+        own: node → positions of those among its own inputs.
+        memo: function → positions among its arguments, as far as known.
+    """
+    functions = called(graph, node) if graph.functions else ()
+    if not functions:
+        return own(node)
+    n_inputs = len(node.data_inputs)
+    return frozenset(
+        position + n_inputs - len(function.inputs)
+        for function in functions
+        for position in _arguments_reaching(graph, function, own, memo)
+    ).intersection(range(n_inputs))
+
+
+def _arguments_reaching(
+    graph: Graph,
+    function: Function,
+    own: Callable[[Node], frozenset[int]],
+    memo: dict[str, frozenset[int]],
+) -> frozenset[int]:
+    if function.name in memo:
+        return memo[function.name]
+    memo[function.name] = frozenset()  # a function that reaches itself adds nothing of its own
+    by_name = {node.name: node for node in function.nodes}
+    waiting = [
+        producer(node.data_inputs[position])
+        for node in function.nodes
+        for position in _inputs_reaching(graph, node, own, memo)
+    ]
+    visited: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in visited:
+            continue
+        visited.add(name)
+        if name in by_name and by_name[name].op not in SHAPES:
+            waiting += map(producer, by_name[name].data_inputs)
+    memo[function.name] = frozenset(i for i, arg in enumerate(function.inputs) if arg.name in visited)
+    return memo[function.name]
+
+
+def draws_statelessly(graph: Graph, node: Node) -> bool:
+    """Whether a node, or a function that it calls, makes random numbers of a seed that it is given."""
+    return any(op.startswith(_STATELESS_OPS) for op in _ops(graph, node))
+
+
+def draws_at_random(graph: Graph) -> bool:
+    """Whether anything of a graph makes random numbers."""
+    return any(draws(graph, node) or draws_statelessly(graph, node) for node in graph.nodes)
+
+
+def draws_from_ops(graph: Graph) -> bool:
+    """Whether anything of a graph draws numbers from a state of an operation, which ends with its session."""
+    return any(_is_seeded_op(op) for node in graph.nodes for op in _ops(graph, node))
+
+
+def _ops(graph: Graph, node: Node) -> Iterator[str]:
+    yield node.op
+    for name in reachable_functions((node,), graph.functions):
+        for inner in graph.functions[name].nodes:
+            yield inner.op
+
+
+def mix(seed: int, rank: int, name: str) -> int:
+    """A seed for a rank: `seed` itself for rank 0, otherwise its exclusive or with a hash of rank and name.
+
+    Returns:
+        0 ≤ seed < 2³¹ for rank > 0, so that it fits every integer type that holds seeds.
+    """
+    if rank == 0:
+        return seed
+    digest = hashlib.blake2b(f"{rank}/{name}".encode(), digest_size=8).digest()
+    return (seed ^ int.from_bytes(digest, "little")) & _MASK
+
+
+def reseed(graph: Graph, rank: int) -> Graph:
+    """The graph with a rank's seeds in its stateful random ops, those of its functions included.
+
+    Ops without any seed differ on every run and are left alone.
+
+    Returns:
+        The same object for rank 0 and for a graph without such ops.
+    """
+    if rank == 0:
+        return graph
+    renamed = {name: f"{name}__rank_{rank}" for name in functions_reaching(graph.functions, _is_seeded)}
+    if not renamed and not any(_is_seeded(node) for node in graph.nodes):
+        return graph
+    functions = dict(graph.functions)
+    for old, new in renamed.items():
+        body = tuple(_reseeded(node, rank, renamed) for node in graph.functions[old].nodes)
+        functions[new] = replace(graph.functions[old], name=new, nodes=body)
+    return replace(graph, nodes=tuple(_reseeded(n, rank, renamed) for n in graph.nodes), functions=functions)
+
+
+def _is_seeded_op(op: str) -> bool:
+    # Gradients of pooling take what was drawn as inputs.
+    return (op.startswith(_SEEDED_OPS) and not op.endswith("Grad")) or op.endswith(_SAMPLERS)
+
+
+def _is_seeded(node: Node) -> bool:
+    attrs = node.attrs
+    return node.op not in _DRAWS_NOTHING and "seed2" in attrs and bool(attrs["seed2"] or attrs.get("seed"))
+
+
+def _reseeded(node: Node, rank: int, renamed: Mapping[str, str]) -> Node:
+    node = renamed_functions(node, renamed)
+    if not _is_seeded(node):
+        return node
+    seed2 = node.attrs["seed2"]
+    assert isinstance(seed2, int)
+    return replace(node, attrs={**node.attrs, "seed2": mix(seed2, rank, node.name)})
+
+
+def require_seeds_of_variables(graph: Graph) -> None:
+    """Refuse operations with seeds of their own, by which replicas of one program would draw alike.
+
+    Raises:
+        UnsupportedError: there are any.
+    """
+    if reseed(graph, 1) is not graph:
+        raise UnsupportedError(
+            "train step: random numbers must come of seeds that each replica can have for itself, got "
+            "operations with seeds of their own; use keras.random with a SeedGenerator"
+        )
+
+
+_EXITS = frozenset({"Exit", "RefExit"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draws:
+    """What nodes of a graph draw at random.
+
+    Attributes:
+        tensors: references that carry draws to other nodes; a session can feed them.
+        hidden: nodes that draw within a function or a loop, where nothing can be fed.
+    """
+
+    tensors: tuple[str, ...]
+    hidden: tuple[str, ...]
+
+
+def draws_of(graph: Graph, wanted: Iterable[str]) -> Draws:
+    """What some nodes need of random numbers, from a state or of a seed.
+
+    Args:
+        wanted: names of nodes.
+    """
+    needed = ancestors(graph, wanted, control=False)
+    drawing = [
+        n for n in graph.nodes if n.name in needed and (draws(graph, n) or draws_statelessly(graph, n))
+    ]
+    if not drawing:
+        return Draws(tensors=(), hidden=())
+    exits = {n.name for n in graph.nodes if n.op in _EXITS}
+    in_loops = descendants(graph, (n.name for n in graph.nodes if n.op in ENTERS), stop=exits)
+    hidden = {n.name for n in drawing if n.name in in_loops or reachable_functions((n,), graph.functions)}
+    names = {n.name for n in drawing} - hidden
+    tensors = dict.fromkeys(
+        ref
+        for node in graph.nodes
+        if node.name in needed
+        for ref in node.data_inputs
+        if producer(ref) in names
+    )
+    return Draws(tensors=tuple(tensors), hidden=tuple(n.name for n in drawing if n.name in hidden))

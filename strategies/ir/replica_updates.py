@@ -1,0 +1,163 @@
+"""Nodes that run after a step's updates: no replica may bring them about or wait for them before."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from strategies.errors import StrategyError
+from strategies.ir.graph import Node, producer
+from strategies.ir.resource_uses import Uses, resource_uses
+from strategies.ir.train_graph import TrainGraph
+from strategies.ir.traversal import ancestors, descendants, topological_order
+from strategies.ir.variable import Variable
+
+
+def late_nodes(step: TrainGraph, variables: Collection[Variable]) -> set[str]:
+    """What crosses a boundary of these variables or writes one, and what waits for that or reads of it.
+
+    A later forward pass of the same step is none of it: what it takes of an update is handed to replicas.
+    """
+    after = after_updates(step, variables)
+    return after - passing(step) if step.n_levels > 1 and not step.handed else after
+
+
+def after_updates(step: TrainGraph, variables: Collection[Variable]) -> set[str]:
+    """The same with later forward passes, unless replicas are handed what these take."""
+    loads = {v.load for v in step.variables}
+    names = {v.name for v in variables}
+    uses = resource_uses(step.graph)
+    late = {w for v in variables for w in uses[v.handle].writes if w not in loads}
+    late |= {
+        n for b in step.boundaries if b.variable in names for n in (b.values, b.indices) if n is not None
+    }
+    return descendants(step.graph, late, stop={handed.node for handed in step.handed})
+
+
+def passing(step: TrainGraph) -> set[str]:
+    """Forward and backward, of every level: what gradients, new forward state, losses and results need."""
+    by_name = step.graph.by_name
+    crossing = [n for b in step.boundaries for n in (b.values, b.indices) if n is not None]
+    roots = [*(producer(by_name[n].inputs[0]) for n in crossing), *step.returned()]
+    stop = {v.handle for v in step.variables}.union(crossing, step.update_nodes())
+    stop |= {b.node for b in step.batch}
+    return ancestors(step.graph, roots, stop=stop)
+
+
+def replica_targets(step: TrainGraph, shared: Collection[Variable] | None = None) -> tuple[str, ...]:
+    """The state targets of a captured step that each replica runs for itself: its random state, its checks.
+
+    The others are merged state and checks of what was updated, which come once.
+
+    Args:
+        shared: the variables that replicas share; unless given, all but those that each has for itself.
+    """
+    if shared is None:
+        shared = [v for v in step.variables if v.rule != "per-replica"]
+    late = late_nodes(step, shared)
+    return tuple(target for target in step.state_targets if target not in late)
+
+
+_READERS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})
+
+
+def prior_reads(step: TrainGraph, variables: Collection[Variable]) -> dict[str, tuple[str, ...]]:
+    """Handle → nodes outside of updates that read it, of variables that are read before their updates only.
+
+    A variable is not among them if a step reads it after one of its writes, or reads it by a node that needs
+    the variable itself, such as a loop that writes it.
+    """
+    run = ancestors(step.graph, [*step.targets(), *step.returned()])
+    outside = run - step.update_nodes() - {name for v in step.variables for name in v.access}
+    written = _written_before(step, variables)
+    found = {}
+    for bit, v in enumerate(variables):
+        users = [u for u in step.graph.consumers.get(v.handle, ()) if u.name in outside]
+        if all(_takes_value(u, v.handle) and not written[u.name] >> bit & 1 for u in users):
+            found[v.handle] = tuple(dict.fromkeys(u.name for u in users))
+    return found
+
+
+def _takes_value(node: Node, handle: str) -> bool:
+    return node.op in _READERS and [k for k, ref in enumerate(node.data_inputs) if ref == handle] == [0]
+
+
+def _written_before(step: TrainGraph, variables: Collection[Variable]) -> dict[str, int]:
+    """Node → a bit for each of the variables, set where the node comes after a write of it."""
+    uses = resource_uses(step.graph)
+    loads = {v.load for v in step.variables}
+    written: dict[str, int] = {}
+    for bit, v in enumerate(variables):
+        for write in uses[v.handle].writes:
+            if write not in loads:
+                written[write] = written.get(write, 0) | 1 << bit
+    for node in topological_order(step.graph.nodes):
+        bits = written.get(node.name, 0)
+        for ref in node.inputs:
+            bits |= written.get(producer(ref), 0)
+        written[node.name] = bits
+    return written
+
+
+def own_updates(step: TrainGraph, shared: Collection[str]) -> set[str]:
+    """The nodes with which every replica updates its own variables, and all that these need.
+
+    What the update computes of shared variables and their gradients alone (the norm of such a gradient)
+    exists once, and replicas' own updates read the result; what it computes of both kinds each replica
+    computes for itself, from the same values.
+
+    Args:
+        shared: names of the variables of which there is one copy for all replicas, with those of their slots.
+    Raises:
+        StrategyError: when one node updates variables of both kinds.
+    """
+    uses = resource_uses(step.graph)
+    one_copy = [v for v in step.variables if v.name in shared]
+    own = [v for v in step.variables if v.name not in shared]
+    _check_updates(step, shared, uses)
+    update = step.update_nodes()
+    names = {v.name for v in own}
+    roots = [n for v in own for n in v.access]
+    roots += _boundary_nodes(step, own)
+    roots += replica_targets(step, one_copy)
+    roots += [target for region in step.regions if region.variable in names for target in region.targets]
+    roots += [read for v in own for read in uses[v.handle].reads if read in update]
+    apart = {v.handle for v in one_copy} | {b.node for b in step.batch}
+    return ancestors(step.graph, roots, stop=apart | _made_once(step, one_copy, own, uses))
+
+
+def _boundary_nodes(step: TrainGraph, variables: Sequence[Variable]) -> list[str]:
+    names = {v.name for v in variables}
+    crossing = (n for b in step.boundaries if b.variable in names for n in (b.values, b.indices))
+    return [n for n in crossing if n is not None]
+
+
+def _made_once(
+    step: TrainGraph, shared: Sequence[Variable], own: Sequence[Variable], uses: Mapping[str, Uses]
+) -> set[str]:
+    """What depends on shared variables and their gradients alone, and all that writes such variables."""
+    update = step.update_nodes()
+    after = update | late_nodes(step, shared)
+    loads = {v.load for v in shared}
+    touching = {n for v in shared for n in uses[v.handle].reads if n in after}
+    touching |= {n for v in shared for n in uses[v.handle].writes if n not in loads}
+    touching.update(_boundary_nodes(step, shared))
+    others = {n for v in own for n in (*uses[v.handle].reads, *uses[v.handle].writes) if n in update}
+    others.update(_boundary_nodes(step, own))
+    of_shared = descendants(step.graph, touching, control=False)
+    return touching | (of_shared - descendants(step.graph, others, control=False))
+
+
+def _check_updates(step: TrainGraph, shared: Collection[str], uses: Mapping[str, Uses]) -> None:
+    """No node can be both one for all replicas and one for each."""
+    update = step.update_nodes()
+    writes = {n for v in step.variables for n in uses[v.handle].writes if n in update}
+    variable_of: dict[str, Variable] = {}
+    for v in step.variables:
+        for name in (*uses[v.handle].reads, *uses[v.handle].writes):
+            if name not in writes:
+                continue
+            other = variable_of.setdefault(name, v)
+            if (v.name in shared) != (other.name in shared):
+                op = step.graph.by_name[name].op
+                raise StrategyError(
+                    f"variables {other.name!r} and {v.name!r}: {op} {name!r} updates them together, so both "
+                    "must be on servers or neither, got one of each; use ps or all-reduce for all"
+                )

@@ -1,0 +1,173 @@
+"""Effects of a step beside its updates."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from strategies.ir.graph import Graph, Node, producer
+from strategies.ir.random_ops import is_random_op
+from strategies.ir.resource_uses import READ_OPS
+from strategies.ir.train_graph import TrainGraph
+from strategies.ir.traversal import (
+    COLOCATION_ATTR,
+    ENTERS,
+    ancestors,
+    functions_reaching,
+    reachable_functions,
+    renamed_functions,
+)
+
+_CHECK_OPS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2"})
+_CALL_OPS = frozenset({"While", "If", "Case", "StatefulPartitionedCall", "For", "RemoteCall"})
+# What loops of the first kind keep from round to round for their gradients, and for nobody else.
+_KEPT_BY_LOOPS = ("Stack", "TensorArray")
+_HARMLESS = READ_OPS | _CALL_OPS | {"Placeholder", "VarHandleOp", "HashTableV2", "SummaryWriter"}
+
+
+@dataclass(frozen=True, slots=True)
+class SideEffects:
+    """Nodes that a step runs although no result needs them.
+
+    Attributes:
+        seen: printing, summaries: what is noticed outside, once in a step.
+        state: assignments of forward state and checks, which every replica runs.
+    """
+
+    seen: tuple[str, ...]
+    state: tuple[str, ...]
+
+
+def side_effects(
+    graph: Graph, must_run: Iterable[str], excluded: Collection[str], stateful_ops: Collection[str]
+) -> SideEffects:
+    """Sort the nodes that must run by who must run them.
+
+    Args:
+        excluded: nodes that are accounted for already.
+    """
+    seen: list[str] = []
+    state: list[str] = []
+    for name in must_run:
+        node = graph.by_name.get(name)
+        if node is None or name in excluded:
+            continue
+        acting = acting_ops(graph, node, stateful_ops)
+        if any(not _keeps_state(op) for op in acting):
+            seen.append(name)
+        elif acting or node.op.startswith("Rng"):
+            state.append(name)
+    return SideEffects(seen=tuple(seen), state=tuple(state))
+
+
+def acting_ops(graph: Graph, node: Node, stateful_ops: Collection[str]) -> set[str]:
+    """Op types of a node, and of all functions that it reaches, of which anybody could tell that they ran."""
+    # An assignment that became an addition is of a type that the trace need not have had.
+    stateful = {op for op in _ops_within(graph, node) - _HARMLESS if op in stateful_ops or _keeps_state(op)}
+    return {op for op in stateful if _is_noticed(op)}
+
+
+def released_from(graph: Graph, effects: Iterable[str], keep: Iterable[str]) -> Graph:
+    """Nothing but further effects waits for what is seen outside, so that a replica can leave it out.
+
+    Args:
+        keep: nodes that all replicas run; they and what they need are released.
+    """
+    gone = set(effects)
+    if not gone:
+        return graph
+    needed = ancestors(graph, keep, stop=gone)
+    return graph.with_nodes(_released(node, gone) if node.name in needed else node for node in graph.nodes)
+
+
+def _released(node: Node, gone: Collection[str]) -> Node:
+    if not any(c in gone for c in node.control_inputs):
+        return node
+    return replace(node, inputs=tuple(ref for ref in node.inputs if ref[0] != "^" or ref[1:] not in gone))
+
+
+def _ops_within(graph: Graph, node: Node) -> set[str]:
+    """The node's op, and those of all functions that it reaches."""
+    reached = reachable_functions((node,), graph.functions)
+    return {node.op} | {inner.op for name in reached for inner in graph.functions[name].nodes}
+
+
+def _is_noticed(op: str) -> bool:
+    """Whether anybody could tell that a stateful op has run."""
+    return not (is_random_op(op) or op.startswith(_KEPT_BY_LOOPS))
+
+
+def _keeps_state(op: str) -> bool:
+    return op.startswith(("Assign", "Rng", "ResourceScatter")) or op in _CHECK_OPS
+
+
+_MADE_FOR_SHOW = frozenset({"CreateSummaryFileWriter", "CreateSummaryDbWriter"})
+_HANDED_ON = "Print"  # of the first TensorFlow: its result is its first input
+FILE_WRITERS = frozenset(
+    {
+        "WriteSummary",
+        "WriteScalarSummary",
+        "WriteHistogramSummary",
+        "WriteImageSummary",
+        "WriteAudioSummary",
+        "WriteRawProtoSummary",
+        "WriteGraphSummary",
+        "WriteFile",
+    }
+)
+"""Operations that write files or records of summaries."""
+_SHOWN = FILE_WRITERS | {"PrintV2", "FlushSummaryWriter"}
+
+
+def quiet(step: TrainGraph) -> TrainGraph:
+    """The step as a shard makes it that shows nothing; the same object when there is nothing to show."""
+    graph, tables = silenced(step.graph), quiet_tables(step)
+    if graph is step.graph and not step.effects and tables == step.tables:
+        return step
+    return replace(step, graph=graph, effects=(), tables=tables)
+
+
+def quiet_tables(step: TrainGraph) -> tuple[str, ...]:
+    """Initializers of what a step needs though it shows nothing."""
+    return tuple(name for name in step.tables if step.graph.by_name[name].op not in _MADE_FOR_SHOW)
+
+
+def silenced(graph: Graph) -> Graph:
+    """The graph and its functions without what prints and writes summaries; all names remain.
+
+    What is shown becomes a wait for what it waited for, and `Print` hands its tensor on.
+
+    Returns:
+        The same object when nothing is shown.
+    """
+    renamed = {name: f"{name}__quiet" for name in functions_reaching(graph.functions, _is_shown)}
+    if not renamed and not any(map(_is_shown, graph.nodes)):
+        return graph
+    copies = {
+        new: replace(graph.functions[old], name=new, nodes=_silenced(graph.functions[old].nodes, renamed))
+        for old, new in renamed.items()
+    }
+    return replace(graph, nodes=_silenced(graph.nodes, renamed), functions={**graph.functions, **copies})
+
+
+def _is_shown(node: Node) -> bool:
+    return node.op in _SHOWN or node.op == _HANDED_ON
+
+
+def _silenced(nodes: Sequence[Node], renamed: Mapping[str, str]) -> tuple[Node, ...]:
+    # What waits in a loop's frame must be in that frame, which it may owe to its data alone. Elsewhere what
+    # is shown need not even be computed.
+    framed = any(node.op in ENTERS for node in nodes)
+    return tuple(
+        _unshown(node, framed=framed) if _is_shown(node) else renamed_functions(node, renamed)
+        for node in nodes
+    )
+
+
+def _unshown(node: Node, *, framed: bool) -> Node:
+    kept = {key: value for key, value in node.attrs.items() if key == COLOCATION_ATTR}
+    waits = [f"^{name}" for name in node.control_inputs]
+    if node.op == _HANDED_ON:
+        op, inputs, attrs = "Identity", [node.inputs[0], *waits], {"T": node.attrs["T"], **kept}
+    else:
+        needed = [f"^{producer(ref)}" for ref in node.data_inputs] if framed else []
+        op, inputs, attrs = "NoOp", list(dict.fromkeys([*waits, *needed])), kept
+    return Node(name=node.name, op=op, inputs=tuple(inputs), attrs=attrs, device=node.device)

@@ -1,1 +1,0 @@
-"""Compiled computations in a graph: compile nodes and executes, what their metadata and handles tell."""

@@ -1,0 +1,260 @@
+"""Compile metadata of a TPU computation: how many replicas run it, and which arguments may be sharded.
+
+TensorFlow ships no Python class of this message. The fields that are read or changed are declared here; all
+others are kept as they came.
+
+Source:
+    TensorFlow 2.21, tensorflow/core/protobuf/tpu/compile_metadata.proto.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from functools import cache
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from strategies.errors import GraphError
+from strategies.ir.graph import Attr, DType, Node, Shape, TensorValue, producer
+from strategies.ir.tensor_proto import tensor_proto
+from strategies.passes.tpu.scopes import Scope
+from strategies.tf_bridge.snippet import TensorSpec
+
+_PACKAGE = "stratbench.tpu"
+_OPTIONAL, _REPEATED = 1, 3
+_INT32, _MESSAGE = 5, 11
+
+
+class ArgumentKind(IntEnum):
+    """What an argument of a computation is."""
+
+    INVALID = 0
+    PARAMETER = 1
+    VARIABLE = 2
+    GUARANTEED_CONSTANT = 3
+
+
+class Sharding(IntEnum):
+    """Whether the compiler may keep an argument in parts; `TENTATIVE` is for who knows of its host loop."""
+
+    DISALLOWED = 0
+    TENTATIVE = 1
+    ALLOWED = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argument:
+    """One argument of a computation, as every replica passes it."""
+
+    kind: ArgumentKind
+    sharding: Sharding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileMetadata:
+    """What a compile node says of its computation.
+
+    Attributes:
+        arguments: those that executes pass, in their order; guaranteed constants go to the compiler alone.
+        proto: the serialized message.
+    """
+
+    n_replicas: int
+    n_cores_per_replica: int
+    arguments: tuple[Argument, ...]
+    proto: bytes
+
+    @classmethod
+    def parse(cls, proto: bytes) -> "CompileMetadata":
+        """Read a serialized message.
+
+        Raises:
+            GraphError: it is none.
+        """
+        try:
+            message = _message_class().FromString(proto)
+            arguments = tuple(
+                Argument(kind=ArgumentKind(arg.kind), sharding=Sharding(arg.enable_xla_sharding))
+                for arg in message.args
+            )
+        except (DecodeError, ValueError) as error:
+            raise GraphError(
+                f"metadata must be a TPUCompileMetadataProto, got {len(proto)} bytes that are none ({error})"
+            ) from error
+        return cls(
+            n_replicas=message.num_replicas,
+            n_cores_per_replica=message.num_cores_per_replica,
+            arguments=tuple(a for a in arguments if a.kind is not ArgumentKind.GUARANTEED_CONSTANT),
+            proto=proto,
+        )
+
+    @classmethod
+    def of(cls, n_replicas: int, arguments: Sequence[Argument]) -> "CompileMetadata":
+        """The metadata of a computation of one core for each replica."""
+        message = _message_class()(num_replicas=n_replicas, num_cores_per_replica=1)
+        for argument in arguments:
+            message.args.add(kind=argument.kind, enable_xla_sharding=argument.sharding)
+        return cls.parse(message.SerializeToString(deterministic=True))
+
+    def allowing(self, positions: Collection[int]) -> bytes:
+        """The serialized message with the sharding of the arguments at these positions allowed."""
+        message = _message_class().FromString(self.proto)
+        passed = [arg for arg in message.args if arg.kind != ArgumentKind.GUARANTEED_CONSTANT]
+        for position in positions:
+            passed[position].enable_xla_sharding = Sharding.ALLOWED
+        return bytes(message.SerializeToString(deterministic=True))
+
+
+@cache
+def _message_class() -> Any:  # noqa: ANN401 - a class that is made at run time
+    file = descriptor_pb2.FileDescriptorProto(
+        name="stratbench/tpu_compile_metadata.proto", package=_PACKAGE, syntax="proto3"
+    )
+    metadata = file.message_type.add(name="CompileMetadata")
+    argument = metadata.nested_type.add(name="Argument")
+    for name, number in (("kind", 3), ("enable_xla_sharding", 6)):
+        argument.field.add(name=name, number=number, type=_INT32, label=_OPTIONAL)
+    metadata.field.add(
+        name="args",
+        number=1,
+        type=_MESSAGE,
+        label=_REPEATED,
+        type_name=f".{_PACKAGE}.CompileMetadata.Argument",
+    )
+    for name, number in (("num_replicas", 3), ("num_cores_per_replica", 4)):
+        metadata.field.add(name=name, number=number, type=_INT32, label=_OPTIONAL)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.CompileMetadata"))
+
+
+COMPILES = frozenset({"TPUCompile", "_TPUCompileMlir"})
+EXECUTES = frozenset({"TPUExecute", "TPUExecuteAndUpdateVariables"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computation:
+    """A compile node whose program every replica executes once.
+
+    Attributes:
+        executes: in graph order; each takes the arguments of the metadata, then the program's key.
+    """
+
+    compile: Node
+    metadata: CompileMetadata
+    executes: tuple[Node, ...]
+
+    def candidates(self) -> tuple[int, ...]:
+        """Positions of arguments that are variables and that the metadata would let be sharded."""
+        return tuple(
+            position
+            for position, argument in enumerate(self.metadata.arguments)
+            if argument.sharding is not Sharding.DISALLOWED
+            and all(self._dtype(execute, position) == "resource" for execute in self.executes)
+        )
+
+    @staticmethod
+    def _dtype(execute: Node, position: int) -> object:
+        dtypes = execute.attrs.get("Targs")
+        return dtypes[position] if isinstance(dtypes, tuple) and position < len(dtypes) else None
+
+
+def computation(scope: Scope, node: Node) -> Computation:
+    """The computation of a compile node.
+
+    Raises:
+        GraphError: it is none that can be resharded; the message says which rule it breaks.
+    """
+    metadata = _metadata(node)
+    if metadata.n_cores_per_replica != 1:
+        raise GraphError(
+            f"num_cores_per_replica must be 1, got {metadata.n_cores_per_replica}: each replica's program is "
+            "sharded already"
+        )
+    n_dynamic = node.attrs.get("NumDynamicShapes", 0)
+    if n_dynamic != 0:
+        raise GraphError(f"shapes must be known when it compiles, got {n_dynamic!r} that are not")
+    executes = tuple(sorted(_executes(scope, node), key=lambda execute: scope.order[execute.name]))
+    if len(executes) != metadata.n_replicas:
+        raise GraphError(f"needs an execute for each of {metadata.n_replicas} replicas, got {len(executes)}")
+    n_arguments = len(metadata.arguments)
+    for execute in executes:
+        if len(execute.data_inputs) != n_arguments + 1:
+            raise GraphError(
+                f"execute {execute.name!r} must take {n_arguments} arguments and a key, got "
+                f"{len(execute.data_inputs)} inputs"
+            )
+    return Computation(compile=node, metadata=metadata, executes=executes)
+
+
+def _metadata(node: Node) -> CompileMetadata:
+    proto = node.attrs.get("metadata")
+    if not isinstance(proto, bytes):
+        raise GraphError("needs metadata, got none")
+    return CompileMetadata.parse(proto)
+
+
+def _executes(scope: Scope, node: Node) -> Iterator[Node]:
+    """Nodes that execute the program of a compile node, directly or by identities of its key."""
+    waiting = [node.name]
+    for name in waiting:
+        for reader, _ in scope.readers(name):
+            if reader.op in EXECUTES:
+                yield reader
+            elif reader.op == "Identity":
+                waiting.append(reader.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """Nodes of a graph with arguments, which have no nodes.
+
+    Attributes:
+        arguments: name → type, in order.
+        results: name → reference, in order.
+        waits: nodes that run in each call, whether results need them or not.
+    """
+
+    nodes: tuple[Node, ...]
+    arguments: Mapping[str, DType]
+    results: Mapping[str, str]
+    waits: tuple[str, ...]
+
+    def roots(self) -> tuple[str, ...]:
+        """Nodes that a call runs, without those that they need."""
+        results = (producer(ref) for ref in self.results.values())
+        return tuple(dict.fromkeys((*self.waits, *(name for name in results if name not in self.arguments))))
+
+    def with_nodes(self, nodes: Iterable[Node], *, waits: Iterable[str] = ()) -> "Program":
+        """This program with other nodes, and more that run in each call."""
+        return replace(self, nodes=tuple(nodes), waits=(*self.waits, *waits))
+
+
+PLACE, PLACE_SPEC = "place", TensorSpec(dtype=DType("int32"), shape=Shape(()))
+"""The node of a program that gives its replica's rank, and what that is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A replica among those that run a program together.
+
+    Attributes:
+        place: its rank.
+        order: rank at each place of the group, as TensorFlow's collectives take them.
+        group: how many they are, and the key of their group.
+        device: its own. host: of its task.
+    """
+
+    place: int
+    order: tuple[int, ...]
+    group: tuple[int, int]
+    device: str
+    host: str
+
+    def place_node(self) -> Node:
+        """Its rank, for programs."""
+        proto = tensor_proto("int32", (), (self.place,))
+        attrs: dict[str, Attr] = {"dtype": DType("int32"), "value": TensorValue(proto)}
+        return Node(name=PLACE, op="Const", attrs=attrs)

@@ -1,0 +1,423 @@
+"""Resharding around host loops: variables lie in parts while a loop runs, and whole before and after it.
+
+In a host loop every iteration executes one program on all cores. A variable that in the loop these executes
+alone see need not be whole on every core between iterations: each core keeps a part of it, and its update is
+made once in place of once on each. Before each iteration a node brings variables into the program's format,
+which is nothing to do after the first; after the last iteration one brings them back, and whatever leaves the
+loop waits for that.
+
+Source:
+    Xu et al. 2020, "Automatic cross-replica sharding of weight update in data-parallel training",
+    arXiv:2004.13336.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import ClassVar
+
+from strategies.errors import GraphError
+from strategies.ir.graph import Attr, DType, Function, Graph, Node, Shape, TensorValue, producer
+from strategies.ir.tensor_proto import tensor_proto
+from strategies.ir.train_graph import TrainGraph
+from strategies.passes.task_plan import TaskPlan
+from strategies.passes.tpu.computations import COMPILES, Computation, Sharding, computation
+from strategies.passes.tpu.reshard_loops import FunctionLoop, HostLoop, LoopHandles, function_loop, host_loops
+from strategies.passes.tpu.scopes import Scope, Scopes, handle_node
+from strategies.topology import Topology
+
+FORMAT_KEY = Shape((3,))
+"""Of a program's key, and so of a format: three strings; the default format's are empty."""
+_STRING = DType("string")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaFormat:
+    """What resharding must know of one replica of a computation.
+
+    Attributes:
+        prefix: put before names of nodes: that of the compile node, and the replica's place.
+        device: where the replica's program is executed.
+        shared_name: of the variable that holds the present format.
+    """
+
+    prefix: str
+    device: str
+    shared_name: str
+
+    @classmethod
+    def of(cls, scope: Scope, compile_name: str, execute: Node, place: int) -> "ReplicaFormat":
+        """Of an execute of a compile node."""
+        prefix = f"{compile_name}/reshard_{place}/"
+        place_in_library = "/".join(filter(None, (scope.name, compile_name, str(place))))
+        return cls(prefix=prefix, device=execute.device, shared_name=f"stratbench/format/{place_in_library}")
+
+    def state(self, waits: Sequence[str] = ()) -> Node:
+        """A handle of the variable that holds the present format; it begins without a value.
+
+        Args:
+            waits: nodes that run before; a handle that takes nothing is in a loop where it waits there.
+        """
+        handle = handle_node(
+            f"{self.prefix}state",
+            shared_name=self.shared_name,
+            dtype=_STRING,
+            shape=FORMAT_KEY,
+            device=self.device,
+        )
+        return handle.changed(inputs=_after(waits))
+
+    def default_key(self, waits: Sequence[str]) -> Node:
+        """The key of the default format."""
+        proto = tensor_proto("string", (3,), (b"", b"", b""))
+        attrs: dict[str, Attr] = {"dtype": _STRING, "value": TensorValue(proto)}
+        return Node(
+            name=f"{self.prefix}default_key",
+            op="Const",
+            inputs=_after(waits),
+            attrs=attrs,
+            device=self.device,
+        )
+
+    def reshard(self, name: str, handles: Sequence[str], key: str, state: str, waits: Sequence[str]) -> Node:
+        """What brings variables into a format, where they are not in it.
+
+        Args:
+            handles, key, state: references.
+            waits: nodes that run before.
+        """
+        return Node(
+            name=self.prefix + name,
+            op="TPUReshardVariables",
+            inputs=(*handles, key, state, *_after(waits)),
+            attrs={"N": len(handles)},
+            device=self.device,
+        )
+
+
+def identity(name: str, ref: str, dtype: Attr, device: str, waits: Sequence[str] = ()) -> Node:
+    """A node that passes a tensor on after certain nodes have run."""
+    return Node(
+        name=name,
+        op="Identity",
+        inputs=(ref, *_after(waits)),
+        attrs={"T": dtype},
+        device=device,
+    )
+
+
+def no_op(name: str, waits: Sequence[str], device: str) -> Node:
+    """A node that does nothing after certain nodes have run."""
+    return Node(name=name, op="NoOp", inputs=_after(waits), device=device)
+
+
+def _after(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"^{name}" for name in names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """A computation, and the positions of its arguments that lie in parts."""
+
+    found: Computation
+    positions: tuple[int, ...]
+
+    def handles(self, execute: Node) -> tuple[str, ...]:
+        """What an execute takes there."""
+        taken = execute.data_inputs
+        return tuple(taken[position] for position in self.positions)
+
+    def waits(self, scope: Scope, execute: Node, before: Node) -> tuple[str, ...]:
+        """What resharding for an execute waits for: all that the execute does, which may write variables."""
+        resharded = frozenset(self.positions)
+        others = (ref for i, ref in enumerate(execute.data_inputs[:-1]) if i not in resharded)
+        needed = [node.name for ref in others if (node := scope.of_data(ref)) is not None]
+        return tuple(dict.fromkeys((before.name, *needed, *execute.control_inputs)))
+
+    def compile_node(self) -> Node:
+        """The compile node, which now knows of it."""
+        node = self.found.compile
+        return node.changed(attrs={**node.attrs, "metadata": self.found.metadata.allowing(self.positions)})
+
+
+def all_chosen(
+    scope: Scope,
+    compiles: Iterable[Node],
+    handles: LoopHandles,
+    check: Callable[[Computation], None],
+    source: Callable[[str], str | None],
+    left: dict[str, str],
+) -> list[Chosen]:
+    """The computations of a loop that can be resharded; the others get a reason.
+
+    Args:
+        check: of a computation, whether the loop makes it in every iteration.
+        source: of what an execute takes, where it comes into the loop.
+    """
+    chosen: list[Chosen] = []
+    for node in compiles:
+        try:
+            found = computation(scope, node)
+            check(found)
+            taken = [execute.data_inputs for execute in found.executes]
+            sources = {
+                position: [source(refs[position]) for refs in taken] for position in found.candidates()
+            }
+            chosen.append(_chosen(found, handles.reshardable(found, sources)))
+        except GraphError as error:
+            left[node.name] = str(error)
+    return chosen
+
+
+def _chosen(found: Computation, positions: tuple[int, ...]) -> Chosen:
+    for position in found.candidates():
+        if position not in positions and found.metadata.arguments[position].sharding is Sharding.ALLOWED:
+            # The compiler may have it in parts, and with nothing resharded for it, it would come whole.
+            raise GraphError(
+                "in its loop executes alone must use each variable that may be sharded already, got another "
+                f"use of argument {position}"
+            )
+    if not positions:
+        raise GraphError(
+            "needs a variable that may be sharded and that in its loop its executes alone use, got none"
+        )
+    return Chosen(found=found, positions=positions)
+
+
+@dataclass(slots=True)
+class ScopeEdits:
+    """What changes in one scope.
+
+    Attributes:
+        ending: nodes that run when a While node has, before anything else that takes what it gives.
+        gated: While node → those of them that all others wait for.
+    """
+
+    replaced: dict[str, Node] = field(default_factory=dict)
+    added: list[Node] = field(default_factory=list)
+    ending: list[Node] = field(default_factory=list)
+    gated: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.ending)
+
+    def nodes(self, scope: Scope) -> tuple[Node, ...]:
+        """The nodes of a scope as they are now."""
+        nodes = (*(self.replaced.get(node.name, node) for node in scope.graph.nodes), *self.added)
+        if not self.gated:
+            return nodes
+        waiting = (
+            node.changed(inputs=tuple(self.after_loops(scope, ref) for ref in node.inputs)) for node in nodes
+        )
+        return (*waiting, *self.ending, *self._gates(scope))
+
+    def after_loops(self, scope: Scope, ref: str) -> str:
+        """What stands for a reference: for what a While node gives, that after resharding."""
+        name = producer(ref)
+        if name not in self.gated:
+            return ref
+        gate = _gate(name)
+        return f"^{gate}" if ref[0] == "^" else scope.ref(f"{gate}_{scope.number(ref)}")
+
+    def _gates(self, scope: Scope) -> Iterator[Node]:
+        for name, waits in self.gated.items():
+            loop, gate = scope.graph.by_name[name], _gate(name)
+            dtypes = loop.attrs["T"]
+            assert isinstance(dtypes, tuple)
+            yield no_op(gate, waits, loop.device)
+            for number, dtype in enumerate(dtypes):
+                ref = scope.ref(name, "output", number, number)
+                yield identity(f"{gate}_{number}", ref, dtype, loop.device, [gate])
+
+
+def _gate(name: str) -> str:
+    return f"{name}/reshard/gate"
+
+
+def edited(graph: Graph, edits: Mapping[str, ScopeEdits], scopes: Scopes) -> Graph:
+    """The graph with what changes in each scope; the same object where nothing does."""
+    if not any(edits.values()):
+        return graph
+    functions = {
+        **graph.functions,
+        **{
+            name: _edited_function(scopes.by_name[name], each)
+            for name, each in edits.items()
+            if name and each
+        },
+    }
+    own = edits[""].nodes(scopes.by_name[""]) if edits[""] else graph.nodes
+    return replace(graph, nodes=own, functions=functions)
+
+
+def _edited_function(scope: Scope, edits: ScopeEdits) -> Function:
+    function = scope.function
+    assert function is not None
+    return replace(
+        function,
+        nodes=edits.nodes(scope),
+        results={name: edits.after_loops(scope, ref) for name, ref in function.results.items()},
+        control_results={
+            name: edits.after_loops(scope, f"^{node}")[1:] for name, node in function.control_results.items()
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resharded:
+    """A graph after the pass.
+
+    Attributes:
+        graph: the object that came in where nothing could be resharded.
+        left: compile node → why it was left as it is.
+    """
+
+    graph: Graph
+    left: Mapping[str, str]
+
+
+def reshard_host_loops(graph: Graph) -> Resharded:
+    """Insert resharding around every host loop whose computations allow it.
+
+    A computation that breaks a rule is left untouched, and others are looked at all the same.
+    """
+    if not any(node.op in COMPILES for nodes in _all_nodes(graph) for node in nodes):
+        return Resharded(graph=graph, left={})
+    scopes = Scopes.of(graph)
+    edits = {name: ScopeEdits() for name in scopes.by_name}
+    left: dict[str, str] = {}
+    for name, scope in scopes.by_name.items():
+        if name and scopes.only_site(name) is None:
+            reason = "must be reached from one place, so that its format is known there, got several"
+            left |= {node.name: reason for node in scope.graph.nodes if node.op in COMPILES}
+            continue
+        for loop in host_loops(scope, left):
+            _reshard_in_frame(scopes, scope, loop, edits[name], left)
+        in_no_frame = [n for n in scope.graph.nodes if n.op in COMPILES and n.name not in scope.loops.frames]
+        if in_no_frame:
+            _reshard_in_function(scopes, scope, in_no_frame, edits, left)
+    return Resharded(graph=edited(graph, edits, scopes), left=left)
+
+
+def _all_nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
+    yield graph.nodes
+    yield from (function.nodes for function in graph.functions.values())
+
+
+def _reshard_in_frame(
+    scopes: Scopes, scope: Scope, loop: HostLoop, edits: ScopeEdits, left: dict[str, str]
+) -> None:
+    handles = loop.handles(scopes, scope)
+    check, source = partial(loop.check, scope), partial(loop.source, scope)
+    chosen = all_chosen(scope, loop.compiles, handles, check, source, left)
+    if chosen:
+        _insert_in_frame(scope, loop, chosen, edits)
+
+
+def _insert_in_frame(scope: Scope, loop: HostLoop, chosen: Iterable[Chosen], edits: ScopeEdits) -> None:
+    prefix, device = f"{loop.condition.name}/reshard/", loop.condition.device
+    goes_on = next(iter(loop.switches.values()))
+    goes_on_ref = scope.ref(goes_on.name, "output_true", 1)
+    iteration = identity(f"{prefix}iteration", goes_on_ref, goes_on.attrs["T"], goes_on.device)
+    before = no_op(f"{prefix}before", [iteration.name], device)
+    last = {
+        name: identity(f"{prefix}last/{name}", scope.ref(name, "output_false"), node.attrs["T"], node.device)
+        for name, node in loop.switches.items()
+    }
+    after = no_op(f"{prefix}after", [node.name for node in last.values()], device)
+    edits.added += [iteration, before, *last.values(), after]
+    back: list[str] = []
+    for each in chosen:
+        edits.replaced[each.found.compile.name] = each.compile_node()
+        for place, execute in enumerate(each.found.executes):
+            own = ReplicaFormat.of(scope, each.found.compile.name, execute, place)
+            state = own.state([loop.condition.name])
+            state_ref = scope.ref(state.name, "resource")
+            default_key = own.default_key([after.name])
+            key = execute.data_inputs[-1]
+            waits = each.waits(scope, execute, before)
+            shard = own.reshard("shard", each.handles(execute), key, state_ref, waits)
+            at_end = [_at_end(scope, loop, ref, last) for ref in each.handles(execute)]
+            unshard = own.reshard("unshard", at_end, scope.ref(default_key.name), state_ref, [after.name])
+            edits.added += [state, shard, default_key, unshard]
+            edits.replaced[execute.name] = execute.changed(inputs=(*execute.inputs, f"^{shard.name}"))
+            back.append(unshard.name)
+    for node in loop.exits:
+        gate = identity(f"{prefix}exit/{node.name}", node.inputs[0], node.attrs["T"], node.device, back)
+        edits.added.append(gate)
+        edits.replaced[node.name] = node.changed(inputs=(scope.ref(gate.name), *node.inputs[1:]))
+
+
+def _at_end(scope: Scope, loop: HostLoop, ref: str, last: Mapping[str, Node]) -> str:
+    """What a handle of an iteration is after the last one."""
+    switch = loop.switch(ref, scope)
+    if switch is not None:
+        return scope.ref(last[switch].name)
+    source = loop.source(scope, ref)
+    assert source is not None
+    return scope.ref(source)
+
+
+def _reshard_in_function(
+    scopes: Scopes, scope: Scope, nodes: Iterable[Node], edits: Mapping[str, ScopeEdits], left: dict[str, str]
+) -> None:
+    try:
+        loop = function_loop(scopes, scope)
+    except GraphError as error:
+        left |= {node.name: str(error) for node in nodes}
+        return
+    chosen = all_chosen(scope, nodes, loop.handles(scopes), loop.check, loop.source, left)
+    if chosen:
+        _insert_in_function(loop, chosen, edits[scope.name], edits[loop.caller.name])
+
+
+def _insert_in_function(
+    loop: FunctionLoop, chosen: Iterable[Chosen], inside: ScopeEdits, outside: ScopeEdits
+) -> None:
+    body, caller, name = loop.body, loop.caller, loop.node.name
+    before = no_op("reshard/before", [], "")
+    after = no_op(f"{name}/reshard/after", [name], loop.node.device)
+    inside.added.append(before)
+    outside.ending.append(after)
+    back: list[str] = []
+    for each in chosen:
+        inside.replaced[each.found.compile.name] = each.compile_node()
+        for place, execute in enumerate(each.found.executes):
+            own = ReplicaFormat.of(body, each.found.compile.name, execute, place)
+            state = own.state()
+            key = execute.data_inputs[-1]
+            handles = each.handles(execute)
+            waits = each.waits(body, execute, before)
+            shard = own.reshard("shard", handles, key, body.ref(state.name, "resource"), waits)
+            inside.added += [state, shard]
+            inside.replaced[execute.name] = execute.changed(inputs=(*execute.inputs, f"^{shard.name}"))
+            own = replace(own, prefix=f"{name}/{own.prefix}")
+            # Where the While node is in a loop itself, so must they be.
+            state, default_key = own.state([after.name]), own.default_key([after.name])
+            sources = [loop.source(ref) for ref in handles]
+            at_end = [loop.handle(source) for source in sources if source is not None]
+            default_ref, state_ref = caller.ref(default_key.name), caller.ref(state.name, "resource")
+            unshard = own.reshard("unshard", at_end, default_ref, state_ref, [after.name])
+            outside.ending += [state, default_key, unshard]
+            back.append(unshard.name)
+    outside.gated[name] = tuple(back)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostLoopReshard:
+    """Keep variables in parts while the step's host loop runs."""
+
+    name: ClassVar[str] = "host-loop-reshard"
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "HostLoopReshard | None":
+        """Where the plan has variables that may lie in parts."""
+        return cls() if plan.on_cores and plan.in_parts else None
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:  # noqa: ARG002 - the form of every pass
+        """The step with resharding around its loop, and a note on each computation that is left as it was."""
+        resharded = reshard_host_loops(graph.graph)
+        notes = tuple(f"resharding: computation {name!r}: {why}" for name, why in resharded.left.items())
+        if resharded.graph is graph.graph and not notes:
+            return graph
+        return replace(graph, graph=resharded.graph, notes=(*graph.notes, *notes))

@@ -1,0 +1,326 @@
+"""A loop on the cores: each runs all steps by itself, in one execution of one program.
+
+The host hands over the batches of all steps at once and hears of no iteration, so that it cannot reshard
+between them.
+"""
+
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from strategies.ir.graph import DType, Function, Graph, Node, Shape, producer, tensor
+from strategies.ir.train_graph import BatchInput, TrainGraph
+from strategies.ir.traversal import Renames
+from strategies.numerics import host_loops
+from strategies.passes.replicate.step_copies import replica_prefix
+from strategies.passes.task_plan import TaskPlan
+from strategies.passes.tpu.replicated_computation import (
+    DONE,
+    METADATA,
+    PREFIX,
+    PROGRAM,
+    RESOURCE,
+    ReplicatedComputation,
+    argument,
+    dtype_of,
+    fed_on,
+    in_program,
+    input_of,
+    stacked,
+)
+from strategies.passes.tpu.step_loop import StepLoop
+from strategies.tf_bridge.function_bodies import OUTPUT_SHAPES, Library, function_of
+from strategies.tf_bridge.snippet import TensorSpec, trace
+from strategies.topology import Topology
+
+_COMPILE = f"{PREFIX}compile"
+_INT32 = DType("int32")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoopOnCores:
+    """Make the loop over steps a part of the computation.
+
+    Attributes:
+        steps_per_loop: most batches that are fed at once.
+    """
+
+    name: ClassVar[str] = "tpu-device-loop"
+    task: int
+    steps_per_loop: int
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "LoopOnCores | None":
+        """Where the plan's replicas are cores that loop by themselves."""
+        if not plan.on_cores or not plan.execution.loops_on_device:
+            return None
+        return cls(task=plan.task, steps_per_loop=plan.execution.steps_per_loop)
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        """The step whose batches and losses are those of several steps."""
+        found = ReplicatedComputation.of(graph)
+        batch = tuple(map(stacked, graph.batch))
+        library = graph.graph.functions
+        host = topology.host_device(self.task)
+        inputs, arguments = self._arguments(found, batch, topology)
+        compiled = found.compile_node(_COMPILE, frozenset(), waits=(), device=host)
+        executes = [
+            found.execute_node(
+                f"{PREFIX}execute_{replica.rank}",
+                arguments[replica.rank],
+                tensor(_COMPILE, 1),
+                waits=(),
+                device=replica.device,
+            )
+            for replica in topology.replicas()
+        ]
+        looped = Graph(
+            nodes=(*found.outside(batch), *found.fed_elsewhere(), *inputs, compiled, *executes),
+            functions={**library, PROGRAM: _loop_program(found, batch, library)},
+            extra=graph.graph.extra,
+        )
+
+        def given(ref: str) -> str:
+            place, rank = found.place_of(ref)
+            return tensor(executes[rank].name, place)
+
+        return replace(
+            graph,
+            graph=looped,
+            batch=batch,
+            losses=tuple(replace(loss, tensor=given(loss.tensor)) for loss in graph.losses),
+            results=tuple(replace(each, tensor=given(each.tensor)) for each in graph.results),
+            step_targets=tuple(executes[r.rank].name for r in topology.local_replicas(self.task)),
+            steps_per_run=self.steps_per_loop,
+        )
+
+    def _arguments(
+        self, found: ReplicatedComputation, batch: Sequence[BatchInput], topology: Topology
+    ) -> tuple[list[Node], list[list[str]]]:
+        """Nodes that split what is fed, and what each replica gives the computation, by rank."""
+        nodes: list[Node] = []
+        columns: dict[str, list[str]] = {}
+        for b in batch:
+            refs: list[str] = []
+            for task in range(topology.n_tasks):
+                fed = b.node if task == self.task else fed_on(task, b.node)
+                sizes = tuple(shard.examples for shard in topology.local_shards(task))
+                snippet = trace(host_loops.replica_batches, (TensorSpec(dtype=b.dtype),), sizes=sizes)
+                added, parts = snippet.splice(
+                    f"{PREFIX}{fed}/of_replicas/", [fed], device=topology.host_device(self.task)
+                )
+                nodes += added
+                refs += parts
+            columns[input_of(b.node)] = refs
+        rows = zip(*(columns.get(node.name, node.data_inputs) for node in found.inputs), strict=True)
+        return nodes, [list(row) for row in rows]
+
+
+def _loop_program(found: ReplicatedComputation, batch: Sequence[BatchInput], library: Library) -> Function:
+    """The loop over all steps, as one program."""
+    names = {node.name: argument(place) for place, node in enumerate(found.inputs)}
+    loop = StepLoop(f"{PREFIX}loop/", "")
+    first = batch[0]
+    step = loop.begin(names[input_of(first.node)], first.dtype)
+    fed = {input_of(b.node): b for b in batch}
+    renames = Renames({})
+    for node in found.inputs:
+        entered = loop.frame.enter(names[node.name], names[node.name], dtype_of(node))
+        if node.name in fed:
+            dtype = dtype_of(node)
+            entered = loop.in_step(
+                host_loops.one_batch, f"{names[node.name]}/of_step", [(entered, dtype), (step, _INT32)]
+            )
+        renames[node.name] = entered
+    pivot = f"^{loop.frame.pivot}"
+    renames[f"^{METADATA}"] = pivot
+    own = {node.name for node in found.body}
+    for node in found.body:
+        inputs = [renames[ref] for ref in node.inputs]
+        # What takes arguments alone would not wait for the iteration before, which may write variables.
+        if own.isdisjoint(map(producer, node.inputs)) and pivot not in inputs:
+            inputs.append(pivot)
+        loop.frame.nodes.append(in_program(node, tuple(inputs)))
+    ends = [
+        loop.output(f"result_{place}", node.inputs[0], dtype_of(node), is_loss=place == 0)
+        for place, node in enumerate(found.outputs)
+    ]
+    # What only a result reads must have been read before the next iteration writes.
+    count = loop.end([DONE, *(producer(node.inputs[0]) for node in found.outputs)])
+    return function_of(
+        PROGRAM,
+        loop.frame.nodes,
+        inputs={names[node.name]: dtype_of(node) for node in found.inputs},
+        results={
+            f"result_{place}": (ref, dtype_of(node))
+            for place, (ref, node) in enumerate(zip(ends, found.outputs, strict=True))
+        },
+        waits=[count],
+        library=library,
+    )
+
+
+LOOP = f"{PREFIX}loop/"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoopOnHost:
+    """Run a replicated computation in a loop, once for each batch that is fed.
+
+    Attributes:
+        steps_per_loop: most batches that are fed at once.
+        in_parts: names of variables that may lie in parts while the loop runs.
+    """
+
+    name: ClassVar[str] = "tpu-host-loop"
+    task: int
+    steps_per_loop: int
+    in_parts: frozenset[str]
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "LoopOnHost | None":
+        """Where the plan's replicas are cores, and their steps a loop of the host."""
+        if not plan.on_cores or plan.execution.loops_on_device:
+            return None
+        return cls(task=plan.task, steps_per_loop=plan.execution.steps_per_loop, in_parts=plan.in_parts)
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        """The step whose batches and losses are those of several steps."""
+        found = ReplicatedComputation.of(graph)
+        batch = tuple(map(stacked, graph.batch))
+        building = _Building(found=found, batch=batch, topology=topology, task=self.task)
+        handles = {v.handle.removeprefix(replica_prefix(v.rank or 0)): v.name for v in graph.variables}
+        parted = {handle for handle, name in handles.items() if name in self.in_parts}
+        nodes, ends, count = building.nodes(parted)
+        library = graph.graph.functions
+        examples = topology.replicas()[0].examples
+        of_replica = [_of_replica(b, examples) for b in graph.batch]
+        looped = Graph(
+            nodes=(*found.outside(batch), *nodes),
+            functions={**library, PROGRAM: _step_program(found, library, of_replica)},
+            extra=graph.graph.extra,
+        )
+        return replace(
+            graph,
+            graph=looped,
+            batch=batch,
+            losses=tuple(replace(loss, tensor=ends[found.place_of(loss.tensor)]) for loss in graph.losses),
+            results=tuple(replace(each, tensor=ends[found.place_of(each.tensor)]) for each in graph.results),
+            step_targets=(count,),
+            steps_per_run=self.steps_per_loop,
+        )
+
+
+def _of_replica(b: BatchInput, examples: int) -> BatchInput:
+    return b if not b.shape.dims else replace(b, shape=Shape((examples, *b.shape.dims[1:])))
+
+
+def _step_program(
+    found: ReplicatedComputation, library: Library, of_replica: Sequence[BatchInput]
+) -> Function:
+    """The program of a step, which knows the shapes of what a replica is fed."""
+    renames = Renames({})
+    renames.update((node.name, argument(place)) for place, node in enumerate(found.inputs))
+    body = [
+        in_program(node, tuple(renames[ref] for ref in node.inputs if ref != f"^{METADATA}"))
+        for node in found.body
+    ]
+    program = function_of(
+        PROGRAM,
+        body,
+        inputs={argument(place): dtype_of(node) for place, node in enumerate(found.inputs)},
+        results={
+            f"result_{place}": (node.inputs[0], dtype_of(node)) for place, node in enumerate(found.outputs)
+        },
+        waits=[DONE],
+        library=library,
+    )
+    shapes = {input_of(b.node): b.shape for b in of_replica}
+    arg_attrs = {
+        place: {OUTPUT_SHAPES: (shapes[node.name],)}
+        for place, node in enumerate(found.inputs)
+        if node.name in shapes
+    }
+    return replace(program, arg_attrs=arg_attrs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Building:
+    """A loop around a computation as it is built.
+
+    Attributes:
+        batch: what is fed, stacked.
+    """
+
+    found: ReplicatedComputation
+    batch: Sequence[BatchInput]
+    topology: Topology
+    task: int
+
+    def nodes(self, parted: AbstractSet[str]) -> tuple[tuple[Node, ...], dict[tuple[int, int], str], str]:
+        """The loop: its nodes, what outputs are after it by place and rank, and the number of its steps.
+
+        Args:
+            parted: replicated handles of variables that may lie in parts meanwhile.
+        """
+        host = self.topology.host_device(self.task)
+        loop = StepLoop(LOOP, host)
+        frame, replicas = loop.frame, self.topology.replicas()
+        frame.nodes += self.found.fed_elsewhere()
+        step = loop.begin(self.batch[0].node, self.batch[0].dtype)
+        compiled = self.found.compile_node(f"{LOOP}compile", parted, waits=[frame.pivot], device=host)
+        executes = [
+            self.found.execute_node(
+                f"{LOOP}execute_{replica.rank}",
+                arguments,
+                tensor(compiled.name, 1),
+                waits=[frame.pivot],
+                device=replica.device,
+            )
+            for replica, arguments in zip(replicas, self._arguments(loop, step), strict=True)
+        ]
+        frame.nodes += [compiled, *executes]
+        ends = {
+            (place, replica.rank): loop.output(
+                f"output_{place}/replica_{replica.rank}",
+                tensor(executes[replica.rank].name, place),
+                dtype_of(output),
+                is_loss=place == 0,
+            )
+            for place, output in enumerate(self.found.outputs)
+            for replica in replicas
+        }
+        count = loop.end([node.name for node in executes])
+        return tuple(frame.nodes), ends, count
+
+    def _arguments(self, loop: StepLoop, step: str) -> list[list[str]]:
+        """What each replica gives the computation in an iteration, by rank."""
+        batches = {input_of(b.node): self._batches(loop, b, step) for b in self.batch}
+        columns = [
+            batches[node.name] if node.name in batches else list(self._constants(loop, node))
+            for node in self.found.inputs
+        ]
+        return [list(row) for row in zip(*columns, strict=True)]
+
+    def _constants(self, loop: StepLoop, node: Node) -> Iterator[str]:
+        for rank, ref in enumerate(node.data_inputs):
+            device = self.topology.replicas()[rank].device if dtype_of(node) == RESOURCE else None
+            yield loop.frame.enter(f"{node.name}/replica_{rank}", ref, dtype_of(node), device=device)
+
+    def _batches(self, loop: StepLoop, b: BatchInput, step: str) -> list[str]:
+        frame = loop.frame
+        refs: list[str] = []
+        for task in range(self.topology.n_tasks):
+            fed = b.node if task == self.task else fed_on(task, b.node)
+            entered = frame.enter(fed, fed, b.dtype)
+            sizes = tuple(shard.examples for shard in self.topology.local_shards(task))
+            snippet = trace(
+                host_loops.step_batch, (TensorSpec(dtype=b.dtype), TensorSpec(dtype=_INT32)), sizes=sizes
+            )
+            nodes, parts = snippet.splice(
+                f"{LOOP}{fed}/of_step/", [entered, step], device=frame.device, control=[frame.pivot]
+            )
+            frame.nodes += nodes
+            refs += parts
+        return refs

@@ -1,0 +1,461 @@
+"""Computations for TPU cores lowered to devices that are here: same graph, same formats, real bytes.
+
+An execute becomes a call of its program on the replica's device, a compile node a constant key, a sum over
+replicas a collective, and resharding a function that takes variables apart or puts them together, or finds
+them in the format that it is asked for.
+"""
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
+
+from strategies.errors import GraphError
+from strategies.ir.graph import Attr, DType, Function, FunctionRef, Graph, Node, Shape, TensorValue, producer
+from strategies.ir.tensor_proto import tensor_proto
+from strategies.ir.train_graph import TrainGraph
+from strategies.ir.traversal import COLOCATION_ATTR, descendants, drop_unreachable_functions
+from strategies.numerics.compressors.codec import StateSpec
+from strategies.numerics.resharding import COUNTS, GAUGES, ON_CORE, all_here, part_length, resharded
+from strategies.passes.collectives.keys import GATHER_GROUP_KEY, GROUP_KEY, instance_keys
+from strategies.passes.replicate.kept_state import KeptState
+from strategies.passes.task_plan import TaskPlan
+from strategies.passes.tpu.computations import COMPILES, PLACE_SPEC, Member
+from strategies.passes.tpu.emulated_program import BARRIER, RESHARD, EmulatedComputation
+from strategies.passes.tpu.host_loop_reshard import no_op
+from strategies.passes.tpu.replicated_computation import PREFIX
+from strategies.passes.tpu.scopes import Scope, Scopes, handle_node, variable_of
+from strategies.tf_bridge.attrs import dtype_number
+from strategies.tf_bridge.function_bodies import function_of
+from strategies.tf_bridge.runtime import as_written
+from strategies.tf_bridge.snippet import TensorSpec, trace
+from strategies.topology import Topology
+
+
+def resharding_call(
+    found: EmulatedComputation, member: Member, node: Node, keys: Mapping[str, int]
+) -> tuple[Node, Function]:
+    """The call of a function that brings a replica's variables into a format, and that function.
+
+    Args:
+        node: that reshards. keys: name of a collective → its instance key.
+    Raises:
+        GraphError: it reshards other variables than its execute takes.
+    """
+    *handles, key, state = node.data_inputs
+    if len(handles) != len(found.resharded):
+        raise GraphError(
+            f"{node.name!r}: must reshard {len(found.resharded)} variables, as for its execute, got "
+            f"{len(handles)}"
+        )
+    taken = [(position, found.variables[position]) for position in found.parted]
+    parted = [ref for position, ref in zip(found.resharded, handles, strict=True) if position in found.parted]
+    handle = TensorSpec(dtype=_RESOURCE, shape=Shape(()))
+    n_parted = len(taken)
+    snippet = trace(
+        resharded,
+        (
+            *(handle,) * (2 * n_parted),
+            TensorSpec(dtype=_STRING, shape=Shape((3,))),
+            *(handle, handle, PLACE_SPEC),
+        ),
+        variables=tuple((variable.shape.dims, dtype_number(variable.dtype)) for _, variable in taken),
+        group=member.group,
+        order=member.order,
+        keys=tuple(keys[found.collective(name)] for name in (*found.parted_arguments, BARRIER)),
+    )
+    own = list(_own_nodes(found, member))
+    arguments = {f"argument_{i}": _RESOURCE for i in range(n_parted)}
+    arguments |= {"key": _STRING, "state": _RESOURCE}
+    *parts, counts, rank = (each.name for each in own)
+    refs = [*list(arguments)[:n_parted], *parts, "key", "state", counts, rank]
+    nodes, waits = snippet.splice("", refs)
+    name = f"{found.label}__reshard_{member.place}"
+    function = function_of(
+        name,
+        [*own, *(_placed(each, member) for each in nodes)],
+        inputs=arguments,
+        results={},
+        waits=[producer(ref) for ref in waits],
+        library={},
+    )
+    after = (f"^{each}" for each in node.control_inputs)
+    call = call_of(node.name, name, (*parted, key, state, *after), arguments.values(), (), member.host)
+    return call, function
+
+
+def _own_nodes(found: EmulatedComputation, member: Member) -> Iterator[Node]:
+    """What resharding takes of a replica's own: its parts, what it counts, and its rank."""
+    for position in found.parted:
+        variable = found.variables[position]
+        assert variable.shape.dims is not None
+        yield handle_node(
+            f"part_{position}",
+            shared_name=found.part(position, member.place),
+            dtype=variable.dtype,
+            shape=Shape((part_length(variable.shape.dims, member.group[0]),)),
+            device=member.device,
+        )
+    yield handle_node(
+        "counts",
+        shared_name=counts_name(found.label, member.place),
+        dtype=DType("int64"),
+        shape=Shape((len(COUNTS) + len(GAUGES),)),
+        device=member.host,
+    )
+    yield member.place_node().changed(device=member.host)
+
+
+def _placed(node: Node, member: Member) -> Node:
+    """A node of a snippet for hosts and cores, where it is for this replica."""
+    # Colocations are with inputs of the snippet, under names that all its copies have in common.
+    attrs = {name: attr for name, attr in node.attrs.items() if name != COLOCATION_ATTR}
+    return node.changed(attrs=attrs, device=member.device if node.device == ON_CORE else member.host)
+
+
+def call_of(
+    name: str,
+    function: str,
+    inputs: tuple[str, ...],
+    taken: Iterable[DType],
+    given: tuple[Attr, ...],
+    device: str,
+) -> Node:
+    """The call of a function.
+
+    Args:
+        taken, given: types of its arguments and results.
+    """
+    attrs: dict[str, Attr] = {
+        "Tin": tuple(taken),
+        "Tout": given,
+        "config": b"",
+        "config_proto": as_written(),
+        "executor_type": b"",
+        "f": FunctionRef(function),
+    }
+    return Node(name=name, op="StatefulPartitionedCall", inputs=inputs, attrs=attrs, device=device)
+
+
+def counts_path(label: str) -> str:
+    """What the names of all that counts a computation's resharding start with.
+
+    Args:
+        label: name of the compile node, after that of the function that it is in.
+    """
+    return f"reshard_counts/{label}"
+
+
+def counts_name(label: str, place: int) -> str:
+    """Shared name of the variable with what a replica counts, see `COUNTS` and `GAUGES` of `resharding`."""
+    return f"{counts_path(label)}/replica_{place}/handle"
+
+
+_ASSERT = "TPUCompileSucceededAssert"
+_STRING, _RESOURCE, _BOOL = DType("string"), DType("resource"), DType("bool")
+
+
+def lowered(graph: Graph, members: Mapping[int, Member]) -> Graph:
+    """A graph whose computations run on the devices of these members.
+
+    Args:
+        members: place among the executes of a computation → who runs it, of those that run here; the executes
+            of others are left out, with all that needs their results.
+    Raises:
+        GraphError: for a computation that cannot be lowered.
+    """
+    scopes = Scopes.of(graph)
+    found = {
+        name: [
+            EmulatedComputation.of(scopes, scope, node, graph.functions)
+            for node in scope.graph.nodes
+            if node.op in COMPILES
+        ]
+        for name, scope in scopes.by_name.items()
+    }
+    for each in (each for own in found.values() for each in own):
+        _check_members(each, members)
+    keys = instance_keys(name for own in found.values() for each in own for name in each.collectives())
+    states = {
+        state: (each, place)
+        for name, own in found.items()
+        for each in own
+        for place, execute in enumerate(each.found.executes)
+        for state in _states(scopes, scopes.by_name[name], execute)
+    }
+    functions = dict(graph.functions)
+    nodes = graph.nodes
+    for name, scope in scopes.by_name.items():
+        if not any(node.op in COMPILES or node.op == RESHARD for node in scope.graph.nodes):
+            continue
+        lowering = _ScopeLowering(
+            scopes=scopes, scope=scope, found=found[name], states=states, members=members, keys=keys
+        )
+        made, added = lowering.nodes()
+        functions |= added
+        if scope.function is None:
+            nodes = made
+        else:
+            functions[name] = lowering.function(scope.function, made)
+    return drop_unreachable_functions(replace(graph, nodes=nodes, functions=functions))
+
+
+def _check_members(found: EmulatedComputation, members: Mapping[int, Member]) -> None:
+    n_replicas = found.found.metadata.n_replicas
+    for place, member in members.items():
+        if member.group[0] != n_replicas:
+            raise GraphError(
+                f"computation {found.label!r}: needs a member for each of {n_replicas} replicas, "
+                f"got a group of {member.group[0]} at place {place}"
+            )
+
+
+def _states(scopes: Scopes, scope: Scope, execute: Node) -> Iterator[bytes]:
+    """Shared name of the variable with the format of what an execute takes."""
+    for name in execute.control_inputs:
+        node = scope.graph.by_name[name]
+        if node.op == RESHARD:
+            yield _shared_name(scopes, scope, node.data_inputs[-1])
+
+
+def _shared_name(scopes: Scopes, scope: Scope, ref: str) -> bytes:
+    variable = variable_of(scopes, scope, ref)
+    shared_name = None if variable is None else variable.attrs.get("shared_name")
+    if not isinstance(shared_name, bytes) or not shared_name:
+        raise GraphError(f"{ref!r}: the variable with a format must have a shared name, got none")
+    return shared_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ScopeLowering:
+    """The lowering of one scope; without slots, for what is derived is kept.
+
+    Attributes:
+        found: its computations.
+        states: shared name of the variable with a replica's format → computation and place, of all scopes.
+        keys: name of a collective → its instance key.
+    """
+
+    scopes: Scopes
+    scope: Scope
+    found: Sequence[EmulatedComputation]
+    states: Mapping[bytes, tuple[EmulatedComputation, int]]
+    members: Mapping[int, Member]
+    keys: Mapping[str, int]
+
+    def nodes(self) -> tuple[tuple[Node, ...], dict[str, Function]]:
+        """The nodes, and the functions that they call besides those of the library."""
+        executes, compiles = self._executes, self._compiles
+        left_out = self._left_out(executes)
+        functions: dict[str, Function] = {}
+        nodes: list[Node] = []
+        for node in self.scope.graph.nodes:
+            if node.name in left_out:
+                continue
+            kept = node.changed(inputs=tuple(self._inputs(node, left_out)))
+            if node.name in compiles:
+                nodes += self._compiled(compiles[node.name], kept)
+            elif node.name in executes:
+                nodes.append(self._called(*executes[node.name], kept, functions))
+            elif node.op == RESHARD:
+                nodes.append(self._resharded(kept, functions))
+            elif self._is_state(node):
+                nodes.append(kept.changed(device=self._host))
+            elif node.op == _ASSERT:
+                waits = (producer(ref) for ref in kept.inputs)
+                nodes.append(no_op(node.name, tuple(dict.fromkeys(waits)), self._host))
+            else:
+                nodes.append(kept)
+        return tuple(nodes), functions
+
+    def function(self, function: Function, nodes: tuple[Node, ...]) -> Function:
+        """The function of this scope, with these nodes for its body."""
+        results = {name: self._kept(ref) for name, ref in function.results.items()}
+        waits = {name: self._kept(f"^{node}")[1:] for name, node in function.control_results.items()}
+        return replace(function, nodes=nodes, results=results, control_results=waits)
+
+    @cached_property
+    def _executes(self) -> Mapping[str, tuple[EmulatedComputation, int]]:
+        return {
+            execute.name: (each, place)
+            for each in self.found
+            for place, execute in enumerate(each.found.executes)
+        }
+
+    @cached_property
+    def _compiles(self) -> Mapping[str, EmulatedComputation]:
+        return {each.name: each for each in self.found}
+
+    @property
+    def _host(self) -> str:
+        return next(iter(self.members.values())).host
+
+    def _left_out(self, executes: Mapping[str, tuple[EmulatedComputation, int]]) -> set[str]:
+        """What is of replicas that run elsewhere, and what needs their results."""
+        elsewhere = [name for name, (_, place) in executes.items() if place not in self.members]
+        elsewhere += [
+            node.name
+            for node in self.scope.graph.nodes
+            if node.op == RESHARD and self._replica(node)[1] not in self.members
+        ]
+        return descendants(self.scope.graph, elsewhere, control=False)
+
+    def _is_state(self, node: Node) -> bool:
+        return node.op == "VarHandleOp" and node.attrs.get("shared_name") in self.states
+
+    def _replica(self, node: Node) -> tuple[EmulatedComputation, int]:
+        """Whose variables a node reshards."""
+        shared_name = _shared_name(self.scopes, self.scope, node.data_inputs[-1])
+        if shared_name not in self.states:
+            raise GraphError(f"{node.name!r}: must reshard for an execute that waits for it, got none")
+        return self.states[shared_name]
+
+    def _inputs(self, node: Node, left_out: Container[str]) -> Iterator[str]:
+        for ref in node.inputs:
+            if ref[0] != "^" or ref[1:] not in left_out:
+                yield self._kept(ref)
+
+    def _kept(self, ref: str) -> str:
+        """What stands for a reference."""
+        name = producer(ref)
+        if name in self._compiles:
+            key = f"^{_key_name(name)}"
+            return key if ref[0] == "^" else self.scope.ref(self._constant(self._compiles[name], ref))
+        if name in self._executes and ref[0] != "^":
+            number = self.scope.number(ref)
+            return self.scope.ref(name, "output", number, number)
+        return ref
+
+    def _constant(self, found: EmulatedComputation, ref: str) -> str:
+        """The constant that stands for an output of a compile node."""
+        n_programs = found.found.compile.attrs["num_computations"]
+        assert isinstance(n_programs, int)
+        if ref == self.scope.ref(found.name, "compilation_status"):
+            return f"{found.name}/status"
+        keys = {self.scope.ref(found.name, "program", 1 + k, k) for k in range(n_programs)}
+        return _key_name(found.name) if ref in keys else f"{found.name}/may_modify_variables"
+
+    def _compiled(self, found: EmulatedComputation, node: Node) -> Iterator[Node]:
+        """What a compile node gives: its status, the key of its program, and that it may write variables."""
+        waits = tuple(f"^{name}" for name in node.control_inputs)
+        label = found.label.encode()
+        form = label if found.parted else b""
+        for name, dtype, value in (
+            (f"{found.name}/status", _STRING, tensor_proto("string", (), (b"",))),
+            (_key_name(found.name), _STRING, tensor_proto("string", (3,), (label, b"", form))),
+            (f"{found.name}/may_modify_variables", _BOOL, tensor_proto("bool", (), (True,))),
+        ):
+            attrs: dict[str, Attr] = {"dtype": dtype, "value": TensorValue(value)}
+            yield Node(name=name, op="Const", inputs=waits, attrs=attrs, device=self._host)
+
+    def _called(
+        self, found: EmulatedComputation, place: int, node: Node, functions: dict[str, Function]
+    ) -> Node:
+        """The call of a program, in place of an execute."""
+        member = self.members[place]
+        program, library = found.program_of(place, member, self.keys)
+        functions |= library
+        dtypes = node.attrs["Tresults"]
+        assert isinstance(dtypes, tuple)
+        name = f"{found.label}__replica_{place}"
+        functions[name] = function_of(
+            name,
+            program.nodes,
+            inputs=program.arguments,
+            results={
+                result: (ref, dtype)
+                for (result, ref), dtype in zip(program.results.items(), dtypes, strict=True)
+                if isinstance(dtype, DType)
+            },
+            # Once TensorFlow puts its body in place, what waits for a call waits for control outputs alone.
+            waits=program.roots(),
+            library=library,
+        )
+        *arguments, key = node.data_inputs
+        waits = (f"^{producer(key)}", *(f"^{each}" for each in node.control_inputs))
+        return call_of(
+            node.name, name, (*arguments, *waits), program.arguments.values(), dtypes, member.device
+        )
+
+    def _resharded(self, node: Node, functions: dict[str, Function]) -> Node:
+        """The call of a function that brings variables into a format."""
+        found, place = self._replica(node)
+        call, function = resharding_call(found, self.members[place], node, self.keys)
+        functions[function.name] = function
+        return call
+
+
+def _key_name(compile_name: str) -> str:
+    return f"{compile_name}/key"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EmulateCores:
+    """Lower the computations of a step to this task's replicas; the other tasks have theirs."""
+
+    name: ClassVar[str] = "tpu-emulation"
+    task: int
+
+    @classmethod
+    def of(cls, plan: TaskPlan) -> "EmulateCores | None":
+        """Where the plan's replicas are cores, of which there are none here."""
+        return cls(task=plan.task) if plan.on_cores else None
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        """The step on this task's devices."""
+        host = topology.host_device(self.task)
+        order = topology.collective_order()
+        members = {
+            replica.rank: Member(
+                place=replica.rank,
+                order=order,
+                group=(topology.n_replicas, GROUP_KEY),
+                device=replica.device,
+                host=host,
+            )
+            for replica in topology.local_replicas(self.task)
+        }
+        emulated = lowered(graph.graph, members)
+        is_resharded = any(node.op == RESHARD for node in graph.graph.nodes)
+        compiles = [node.name for node in graph.graph.nodes if node.op in COMPILES] if is_resharded else []
+        counts = [_counts(name, rank, topology.n_replicas, host) for name in compiles for rank in members]
+        meeting = [node for member in members.values() for node in _meeting(member)]
+        nodes = (*emulated.nodes, *meeting, *(node for each in counts for node in each.nodes))
+        return replace(
+            graph,
+            graph=emulated.with_nodes(nodes),
+            variables=(*graph.variables, *(each.variable for each in counts)),
+            step_targets=(*graph.step_targets, *(_met(rank) for rank in members)),
+            reshard_counts=tuple(each.variable.read for each in counts),
+        )
+
+
+def _meeting(member: Member) -> Iterator[Node]:
+    """A collective of the graph itself in each run.
+
+    TensorFlow looks for collectives there, not in functions, to know whether workers' runs belong together.
+    """
+    snippet = trace(all_here, (), group=(member.group[0], GATHER_GROUP_KEY), key=1)
+    nodes, (met,) = snippet.splice(f"{_met(member.place)}/", [], device=member.device)
+    yield from nodes
+    yield Node(name=_met(member.place), op="NoOp", inputs=(f"^{met}",), device=member.device)
+
+
+def _met(rank: int) -> str:
+    return f"{PREFIX}replica_{rank}/all_here"
+
+
+def _counts(compile_name: str, rank: int, n_replicas: int, host: str) -> KeptState:
+    """What a replica counts of its resharding, from the moment its variables are loaded."""
+    n_counted = len(COUNTS) + len(GAUGES)
+    path = counts_path(compile_name)
+    return KeptState.of(
+        StateSpec(name="counts", dims=(n_counted,), dtype="int64", initial="zeros"),
+        path,
+        group="resharding",
+        path=path,
+        rank=rank,
+        device=host,
+        owners=tuple(range(n_replicas)),
+        lasting=False,
+    )

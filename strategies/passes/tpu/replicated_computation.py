@@ -1,0 +1,254 @@
+"""A replicated computation as its nodes tell of it: what it takes and gives, and what cores run."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+
+from strategies.ir.graph import (
+    Attr,
+    DType,
+    FunctionRef,
+    Graph,
+    Node,
+    Shape,
+    TensorValue,
+    output_index,
+    producer,
+)
+from strategies.ir.tensor_proto import tensor_proto
+from strategies.ir.train_graph import BatchInput, TrainGraph
+from strategies.passes.tpu.computations import Argument, ArgumentKind, CompileMetadata, Sharding
+
+CLUSTER = "step"
+"""Name of the one computation of a step."""
+BODY = "_tpu_replicate"
+"""Attribute of the nodes that cores run, with the computation's name."""
+PREFIX = "tpu/"
+"""Begins the names of nodes that no capture has."""
+PIVOT, METADATA, DONE = (f"{PREFIX}{name}" for name in ("pivot", "metadata", "done"))
+OF_CLUSTER: Mapping[str, Attr] = {BODY: CLUSTER.encode()}
+WAITED_FOR: Mapping[str, Attr] = {"_has_manual_control_dependencies": True}
+"""Of nodes for which others wait, as TensorFlow marks those of `tf.control_dependencies`."""
+SUM = "CrossReplicaSum"
+ANY_CORE = "/device:TPU_REPLICATED_CORE:0"
+
+
+def input_of(name: str) -> str:
+    """The replicated input of what is fed under a name."""
+    return f"{PREFIX}input/{name}"
+
+
+def fed_on(task: int, name: str) -> str:
+    """What another task is fed with, by its name where it is."""
+    return f"{PREFIX}task_{task}/{name}"
+
+
+def around(n_replicas: int) -> tuple[Node, ...]:
+    """What every computation has: where it begins, what describes it, and whether it compiled."""
+    described: dict[str, Attr] = {
+        **OF_CLUSTER,
+        **WAITED_FOR,
+        "allow_soft_placement": False,
+        "computation_shape": (),
+        "device_assignment": (),
+        "host_compute_core": (),
+        "num_cores_per_replica": 1,
+        "num_replicas": n_replicas,
+        "padding_map": (),
+        "step_marker_location": b"STEP_MARK_AT_ENTRY",
+        "topology": b"",
+        "tpu_compile_options_proto": b"",
+        "use_shardy_partitioner": False,
+        "use_spmd_for_xla_partitioning": True,
+        "use_tpu": True,
+    }
+    return (
+        Node(name=PIVOT, op="NoOp", attrs={"_pivot_for_cluster": CLUSTER.encode()}),
+        Node(name=METADATA, op="TPUReplicateMetadata", inputs=(f"^{PIVOT}",), attrs=described),
+        Node(
+            name=f"{PREFIX}compilation_result",
+            op="TPUCompilationResult",
+            inputs=(f"^{METADATA}",),
+            attrs={"_tpu_compilation_status": CLUSTER.encode()},
+        ),
+    )
+
+
+def done(updates: Sequence[str]) -> Node:
+    """What all outputs wait for: a group of the nodes that update variables."""
+    inputs = (*(f"^{name}" for name in updates), f"^{METADATA}")
+    return Node(name=DONE, op="NoOp", inputs=inputs, attrs={**OF_CLUSTER, **WAITED_FOR})
+
+
+def cross_replica_sum(name: str, ref: str, dtype: DType, n_replicas: int) -> tuple[Node, Node]:
+    """The sum of a tensor over all replicas, and their groups, of which there is one: [1, n_replicas]."""
+    proto = tensor_proto("int32", (1, n_replicas), tuple(range(n_replicas)))
+    groups: dict[str, Attr] = {"dtype": DType("int32"), "value": TensorValue(proto), **OF_CLUSTER}
+    group = Node(name=f"{name}/group_assignment", op="Const", inputs=(f"^{METADATA}",), attrs=groups)
+    return group, Node(name=name, op=SUM, inputs=(ref, group.name), attrs={"T": dtype, **OF_CLUSTER})
+
+
+def replicated_input(name: str, refs: Sequence[str], dtype: DType, *, mirrored: bool) -> Node:
+    """One input of the computation, which each replica has a tensor of its own for.
+
+    Args:
+        refs: by rank. mirrored: they are handles of a variable whose copies are equal.
+    """
+    attrs: dict[str, Attr] = {
+        "N": len(refs),
+        "T": dtype,
+        "index": -1,
+        "is_mirrored_variable": mirrored,
+        "is_packed": False,
+    }
+    waits = (f"^{METADATA}",) if mirrored else ()
+    return Node(name=name, op="TPUReplicatedInput", inputs=(*refs, *waits), attrs=attrs)
+
+
+def taken(name: str, ref: str, dtype: DType) -> Node:
+    """An input where the computation takes it."""
+    attrs: dict[str, Attr] = {"T": dtype, "_tpu_input_identity": True, **OF_CLUSTER}
+    return Node(name=name, op="Identity", inputs=(ref, f"^{METADATA}"), attrs=attrs)
+
+
+def given(name: str, ref: str, dtype: DType) -> Node:
+    """A tensor where the computation gives it."""
+    attrs: dict[str, Attr] = {"T": dtype, "_tpu_output_identity": True, **OF_CLUSTER}
+    return Node(name=name, op="Identity", inputs=(ref,), attrs=attrs, device=ANY_CORE)
+
+
+def replicated_output(name: str, ref: str, dtype: DType, n_replicas: int) -> Node:
+    """One output of the computation, which gives a tensor of each replica."""
+    attrs: dict[str, Attr] = {"T": dtype, "num_replicas": n_replicas}
+    return Node(name=name, op="TPUReplicatedOutput", inputs=(ref,), attrs=attrs)
+
+
+PROGRAM = f"{CLUSTER}__program"
+"""The function that cores run."""
+RESOURCE = DType("resource")
+_SCAFFOLD = frozenset(
+    {"TPUReplicateMetadata", "TPUReplicatedInput", "TPUReplicatedOutput", "TPUCompilationResult"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicatedComputation:
+    """A replicated computation.
+
+    Attributes:
+        graph: with its nodes, and all that is around them.
+        inputs, outputs: replicated ones, in graph order.
+        n_replicas: that run it.
+    """
+
+    graph: Graph
+    inputs: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+    n_replicas: int
+
+    @classmethod
+    def of(cls, step: TrainGraph) -> "ReplicatedComputation":
+        """The one of a step."""
+        nodes = step.graph.nodes
+        n_replicas = step.graph.by_name[METADATA].attrs["num_replicas"]
+        assert isinstance(n_replicas, int)
+        return cls(
+            graph=step.graph,
+            inputs=tuple(node for node in nodes if node.op == "TPUReplicatedInput"),
+            outputs=tuple(node for node in nodes if node.op == "TPUReplicatedOutput"),
+            n_replicas=n_replicas,
+        )
+
+    @property
+    def body(self) -> tuple[Node, ...]:
+        """What cores run."""
+        return tuple(n for n in self.graph.nodes if BODY in n.attrs and n.op not in _SCAFFOLD)
+
+    def place_of(self, ref: str) -> tuple[int, int]:
+        """Which output a tensor outside of the computation is, and whose."""
+        source = self.graph.by_name[producer(ref)].inputs[0]
+        names = [node.name for node in self.outputs]
+        return names.index(producer(source)), output_index(source)
+
+    def outside(self, batch: Sequence[BatchInput]) -> Iterator[Node]:
+        """Nodes around the computation that remain when it has become a program; what is fed is stacked."""
+        fed = {b.node for b in batch}
+        for node in self.graph.nodes:
+            if BODY in node.attrs or node.op in _SCAFFOLD or node.name.startswith(PREFIX):
+                continue
+            yield as_stacked(node) if node.name in fed else node
+
+    def fed_elsewhere(self) -> Iterator[Node]:
+        """What other tasks are fed with."""
+        for node in self.graph.nodes:
+            if node.op == "Placeholder" and node.name.startswith(PREFIX):
+                yield as_stacked(node)
+
+    def compile_node(self, name: str, parted: AbstractSet[str], *, waits: Sequence[str], device: str) -> Node:
+        """The node that compiles the program.
+
+        Args:
+            parted: replicated handles of variables that may lie in parts.
+        """
+        arguments = [
+            Argument(
+                kind=ArgumentKind.VARIABLE if dtype_of(node) == RESOURCE else ArgumentKind.PARAMETER,
+                sharding=Sharding.TENTATIVE
+                if node.name in parted and node.attrs["is_mirrored_variable"]
+                else Sharding.DISALLOWED,
+            )
+            for node in self.inputs
+        ]
+        attrs: dict[str, Attr] = {
+            "NumDynamicShapes": 0,
+            "Tguaranteed_constants": (),
+            "function": FunctionRef(PROGRAM),
+            "metadata": CompileMetadata.of(self.n_replicas, arguments).proto,
+            "num_computations": 1,
+        }
+        inputs = tuple(f"^{each}" for each in waits)
+        return Node(name=name, op="TPUCompile", inputs=inputs, attrs=attrs, device=device)
+
+    def execute_node(
+        self, name: str, arguments: Sequence[str], key: str, *, waits: Sequence[str], device: str
+    ) -> Node:
+        """The node by which one replica runs the program."""
+        variables = tuple(i for i, node in enumerate(self.inputs) if dtype_of(node) == RESOURCE)
+        attrs: Mapping[str, Attr] = {
+            "Targs": tuple(map(dtype_of, self.inputs)),
+            "Tresults": tuple(map(dtype_of, self.outputs)),
+            "device_var_reads_indices": variables,
+            "device_var_updates_indices": variables,
+        }
+        inputs = (*arguments, key, *(f"^{each}" for each in waits))
+        return Node(name=name, op="TPUExecuteAndUpdateVariables", inputs=inputs, attrs=attrs, device=device)
+
+
+def argument(place: int) -> str:
+    """Name of an argument of the program."""
+    return f"argument_{place}"
+
+
+def dtype_of(node: Node) -> DType:
+    """Type of a replicated input or output."""
+    dtype = node.attrs["T"]
+    assert isinstance(dtype, DType)
+    return dtype
+
+
+def stacked(b: BatchInput) -> BatchInput:
+    """What is fed, for several steps."""
+    return b if b.shape.dims is None else replace(b, shape=Shape((-1, *b.shape.dims)))
+
+
+def as_stacked(node: Node) -> Node:
+    """A placeholder for the batches of several steps."""
+    shape = node.attrs.get("shape")
+    dims = shape.dims if isinstance(shape, Shape) else None
+    return node.changed(attrs={**node.attrs, "shape": Shape(None if dims is None else (-1, *dims))})
+
+
+def in_program(node: Node, inputs: tuple[str, ...]) -> Node:
+    """A node of the computation as a program has it."""
+    attrs = {name: attr for name, attr in node.attrs.items() if not name.startswith("_tpu_")}
+    return node.changed(inputs=inputs, attrs=attrs, device="")

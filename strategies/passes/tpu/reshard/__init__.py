@@ -1,1 +1,0 @@
-"""Resharding around host loops: which variables can lie in parts meanwhile, and what brings them there."""

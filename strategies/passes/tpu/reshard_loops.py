@@ -1,0 +1,416 @@
+"""Variables that in a loop only one computation's executes see, so that they can lie in parts there."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+from strategies.errors import GraphError
+from strategies.ir.control_flow import Frame
+from strategies.ir.graph import FunctionRef, Node, producer
+from strategies.ir.traversal import ENTERS, ancestors, descendants, reachable_functions
+from strategies.passes.tpu.computations import COMPILES, EXECUTES, Computation
+from strategies.passes.tpu.scopes import (
+    EXITS,
+    NEXT_ITERATIONS,
+    WHILES,
+    Origin,
+    Scope,
+    Scopes,
+    origin,
+    origin_of_node,
+)
+
+Use: TypeAlias = tuple[str, int]
+"""An execute that takes a handle, and the position at which it does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopHandle:
+    """A handle as it comes into a loop.
+
+    Attributes:
+        source: what brings it: an Enter, or an argument of the loop's body.
+        uses: where executes take it; None where anything else does.
+    """
+
+    source: str
+    origin: Origin
+    uses: frozenset[Use] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopHandles:
+    """All by which variables can be reached in a loop; without slots, for what is derived is kept.
+
+    Attributes:
+        entering: by source.
+        made: variables of which the loop itself makes handles.
+    """
+
+    entering: Mapping[str, LoopHandle]
+    made: tuple[Origin, ...]
+
+    def reshardable(self, found: Computation, sources: Mapping[int, Sequence[str | None]]) -> tuple[int, ...]:
+        """Positions of the arguments that can lie in parts while the loop runs.
+
+        Args:
+            sources: position → source of the handle that each execute takes, None where it has none.
+        """
+        return tuple(
+            position
+            for position in found.candidates()
+            if self._is_reshardable(found, position, sources[position])
+        )
+
+    def _is_reshardable(self, found: Computation, position: int, sources: Sequence[str | None]) -> bool:
+        taken = [self.entering.get(source) for source in sources if source is not None]
+        known = [handle for handle in taken if handle is not None]
+        uses = frozenset((execute.name, position) for execute in found.executes)
+        return len(known) == len(found.executes) and _one_or_each(known) and self._only(uses, known)
+
+    def _only(self, uses: frozenset[Use], handles: Sequence[LoopHandle]) -> bool:
+        """Whether the variables of these handles are used there alone, by whichever handle."""
+        variables = {handle.origin for handle in handles}
+        if any(one.names is None or self._is_made(one) for one in variables):
+            return False
+        return all(
+            other.uses is not None and other.uses <= uses
+            for one in variables
+            for other in (*self._by_names.get(one.names, ()), *self._by_names.get(None, ()))
+            if one.may_be(other.origin)
+        )
+
+    def _is_made(self, variable: Origin) -> bool:
+        return any(variable.may_be(other) for other in self.made)
+
+    @cached_property
+    def _by_names(self) -> Mapping[tuple[str | bytes, ...] | None, Sequence[LoopHandle]]:
+        """Names of a variable → handles that can be of one with these names."""
+        handles: dict[tuple[str | bytes, ...] | None, list[LoopHandle]] = {}
+        for handle in self.entering.values():
+            handles.setdefault(handle.origin.names, []).append(handle)
+        return handles
+
+
+def _one_or_each(handles: Sequence[LoopHandle]) -> bool:
+    """Whether replicas share one variable, or have one each."""
+    n_replicas = len(handles)
+    n_sources = len({handle.source for handle in handles})
+    n_variables = len({handle.origin for handle in handles})
+    return n_sources in (1, n_replicas) and n_variables in (1, n_replicas)
+
+
+def handles_made(scopes: Scopes, nodes: Iterable[Node], programs: Iterable[Node]) -> tuple[Origin, ...]:
+    """Variables of which nodes make handles, or functions that they call.
+
+    Args:
+        programs: compile nodes; their functions run on cores and are not called.
+    """
+    functions = {name: scope.function for name, scope in scopes.by_name.items() if scope.function is not None}
+    compiled = {node.name for node in programs}
+    own = tuple(nodes)
+    called = reachable_functions((node for node in own if node.name not in compiled), functions)
+    inside = (node for name in sorted(called) for node in functions[name].nodes)
+    return tuple(origin_of_node(node) for node in (*own, *inside) if node.op == "VarHandleOp")
+
+
+_SWITCHES = frozenset({"Switch", "RefSwitch"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostLoop:
+    """A loop with compile nodes.
+
+    Attributes:
+        frame: names of the loops around its nodes, its own last.
+        condition: its LoopCond.
+        switches: of its condition, by name.
+        exits: its Exits, in graph order.
+        compiles: compile nodes in it and in no loop inside of it.
+        nodes: everything in it, inner loops included.
+    """
+
+    frame: Frame
+    condition: Node
+    switches: dict[str, Node]
+    exits: tuple[Node, ...]
+    compiles: tuple[Node, ...]
+    nodes: tuple[Node, ...]
+
+    def handles(self, scopes: Scopes, scope: Scope) -> LoopHandles:
+        """All by which variables can be reached in it."""
+        entering = {
+            node.name: LoopHandle(
+                source=node.name,
+                origin=origin(scopes, scope, node.data_inputs[0]),
+                uses=self._uses(scope, node.name),
+            )
+            for node in self.nodes
+            if self._enters(scope, node) and node.attrs.get("T") == "resource"
+        }
+        return LoopHandles(entering=entering, made=handles_made(scopes, self.nodes, self.compiles))
+
+    def source(self, scope: Scope, ref: str) -> str | None:
+        """The Enter of a value that is the same in every iteration; None of what is not, or is made inside.
+
+        It is traced back through identities and, if it is a variable of the loop, its Switch and Merge.
+        """
+        is_iterated = False
+        while (node := scope.of_data(ref)) is not None:
+            if node.op in ENTERS:
+                return node.name if self._enters(scope, node) else None
+            if node.op == "Merge":
+                return self._source_of_merge(scope, node) if is_iterated else None
+            if self._is_iterated(scope, ref):
+                is_iterated = True
+            elif node.op != "Identity":
+                return None
+            ref = node.data_inputs[0]
+        return None
+
+    def switch(self, ref: str, scope: Scope) -> str | None:
+        """The Switch through which a value comes; None of one that every iteration takes directly."""
+        while (node := scope.of_data(ref)) is not None and node.op == "Identity":
+            ref = node.data_inputs[0]
+        return producer(ref) if producer(ref) in self.switches else None
+
+    def check(self, scope: Scope, found: Computation) -> None:
+        """Check that executes run in every iteration, and that each next one waits for them.
+
+        Raises:
+            GraphError: the last iteration's could go on after the loop has ended, or begin where it ends.
+        """
+        frames = scope.loops.frames
+        backs = {n.name for n in self.nodes if n.op in NEXT_ITERATIONS and frames[n.name] == self.frame}
+        enters = {n.name for n in self.nodes if self._enters(scope, n)}
+        awaited = ancestors(scope.graph, self.switches, stop=enters)
+        begun = [
+            reader.name
+            for switch in self.switches
+            for reader, position in scope.readers(switch)
+            if self._is_iterated(scope, reader.data_inputs[position])
+        ]
+        iterated = descendants(scope.graph, begun, stop=backs)
+        for execute in found.executes:
+            if execute.name not in awaited or execute.name not in iterated:
+                raise GraphError(
+                    f"every iteration must make its executes and wait for them, got {execute.name!r}, which "
+                    "is not between the loop's Switches and its NextIterations"
+                )
+
+    def _enters(self, scope: Scope, node: Node) -> bool:
+        return node.op in ENTERS and scope.loops.frames.get(node.name) == self.frame
+
+    def _is_iterated(self, scope: Scope, ref: str) -> bool:
+        """Whether a reference is what a Switch of the loop gives while it goes on."""
+        return producer(ref) in self.switches and ref == scope.ref(producer(ref), "output_true", 1)
+
+    def _source_of_merge(self, scope: Scope, merge: Node) -> str | None:
+        """The Enter of a variable of the loop that every iteration hands on as it is."""
+        sources = [node for ref in merge.data_inputs if (node := scope.of_data(ref)) is not None]
+        enters = [node for node in sources if self._enters(scope, node)]
+        backs = [node for node in sources if node.op in NEXT_ITERATIONS]
+        if len(merge.data_inputs) != 2 or len(enters) != 1 or len(backs) != 1:
+            return None
+        ref = backs[0].data_inputs[0]
+        while (node := scope.of_data(ref)) is not None:
+            if node.op != "Identity" and not self._is_iterated(scope, ref):
+                break
+            ref = node.data_inputs[0]
+        return enters[0].name if node is merge else None
+
+    def _uses(self, scope: Scope, entry: str) -> frozenset[Use] | None:
+        uses: set[Use] = set()
+        waiting = [entry]
+        seen = {entry}
+        for name in waiting:
+            for reader, position in scope.readers(name):
+                if reader.op in EXECUTES:
+                    uses.add((reader.name, position))
+                elif self._passes_on(reader, position):
+                    if reader.name not in seen:
+                        seen.add(reader.name)
+                        waiting.append(reader.name)
+                elif reader.op not in EXITS:
+                    return None
+        return frozenset(uses)
+
+    def _passes_on(self, node: Node, position: int) -> bool:
+        is_switched = node.name in self.switches and position == 0
+        return is_switched or node.op in NEXT_ITERATIONS or node.op in ("Identity", "Merge")
+
+
+def host_loops(scope: Scope, left: dict[str, str]) -> Iterator[HostLoop]:
+    """Loops with compile nodes, innermost first.
+
+    Args:
+        left: gets the reason for compile nodes whose loop is none.
+    """
+    by_frame = {
+        frame: compiles
+        for frame, own in scope.by_frame.items()
+        if (compiles := tuple(node for node in own if node.op in COMPILES))
+    }
+    for frame in sorted(by_frame, key=len, reverse=True):
+        try:
+            yield _loop(scope, frame, by_frame[frame])
+        except GraphError as error:
+            left |= {node.name: str(error) for node in by_frame[frame]}
+
+
+def _loop(scope: Scope, frame: Frame, compiles: tuple[Node, ...]) -> HostLoop:
+    own = scope.by_frame[frame]
+    conditions = [node for node in own if node.op == "LoopCond"]
+    if len(conditions) != 1:
+        raise GraphError(f"its loop must have one condition, got {len(conditions)}")
+    condition = conditions[0]
+    switches = {
+        node.name: node
+        for node in own
+        if node.op in _SWITCHES and producer(node.data_inputs[1]) == condition.name
+    }
+    exits = tuple(node for node in own if node.op in EXITS)
+    if not exits or not all(_is_after_last(scope, switches, node.data_inputs[0]) for node in exits):
+        raise GraphError(
+            "what leaves its loop must come from Switches of its condition, got other Exits, or none"
+        )
+    inside = tuple(
+        node for other, nodes in scope.by_frame.items() if other[: len(frame)] == frame for node in nodes
+    )
+    return HostLoop(
+        frame=frame, condition=condition, switches=switches, exits=exits, compiles=compiles, nodes=inside
+    )
+
+
+def _is_after_last(scope: Scope, switches: dict[str, Node], ref: str) -> bool:
+    while (node := scope.of_data(ref)) is not None and node.op == "Identity":
+        ref = node.data_inputs[0]
+    return producer(ref) in switches and ref == scope.ref(producer(ref), "output_false", 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionLoop:
+    """A While node whose body has compile nodes; without slots, for what is derived is kept.
+
+    Attributes:
+        caller: the scope of the node. body, condition: those of its functions.
+    """
+
+    node: Node
+    caller: Scope
+    body: Scope
+    condition: Scope
+    compiles: tuple[Node, ...]
+
+    def handles(self, scopes: Scopes) -> LoopHandles:
+        """All by which variables can be reached in it."""
+        function = self.body.function
+        assert function is not None
+        entering = {
+            arg.name: LoopHandle(
+                source=arg.name,
+                origin=origin(scopes, self.caller, self.node.data_inputs[position]),
+                uses=self._uses(position),
+            )
+            for position, arg in enumerate(function.inputs)
+            if arg.dtype == "resource"
+        }
+        nodes = (*self.body.graph.nodes, *self.condition.graph.nodes)
+        return LoopHandles(entering=entering, made=handles_made(scopes, nodes, self.compiles))
+
+    def source(self, ref: str) -> str | None:
+        """The argument that a reference of the body passes on, if it is one that every iteration hands on."""
+        name = self._argument(ref)
+        function = self.body.function
+        assert function is not None
+        position = self.body.places.get(name) if name is not None else None
+        if position is None:
+            return None
+        handed_on = function.results[function.outputs[position].name]
+        return name if self._argument(handed_on) == name else None
+
+    def handle(self, source: str) -> str:
+        """What an argument of the body is outside of the loop."""
+        return self.node.data_inputs[self.body.places[source]]
+
+    def check(self, found: Computation) -> None:
+        """Check that each call of the body waits for the executes.
+
+        Raises:
+            GraphError: the last iteration's could go on after the loop has ended.
+        """
+        function = self.body.function
+        assert function is not None
+        ends = (*map(producer, function.results.values()), *function.control_results.values())
+        awaited = ancestors(self.body.graph, ends, stop=self.body.places)
+        for execute in found.executes:
+            if execute.name not in awaited:
+                raise GraphError(
+                    f"every iteration must wait for its executes, got {execute.name!r}, which no result of "
+                    "the loop's body needs"
+                )
+
+    def _argument(self, ref: str) -> str | None:
+        while (node := self.body.of_data(ref)) is not None:
+            if node.op != "Identity":
+                return None
+            ref = node.data_inputs[0]
+        return producer(ref)
+
+    def _uses(self, position: int) -> frozenset[Use] | None:
+        function, tested = self.body.function, self.condition.function
+        assert function is not None
+        assert tested is not None
+        uses: set[Use] = set()
+        waiting = [function.inputs[position].name]
+        seen = set(waiting)
+        for name in waiting:
+            place = self.body.places.get(name)
+            if place is not None and self.condition.readers(tested.inputs[place].name):
+                return None
+            handed_on = [function.inputs[each].name for each in self._results_of.get(name, ())]
+            for reader, at in self.body.readers(name):
+                if reader.op in EXECUTES:
+                    uses.add((reader.name, at))
+                elif reader.op == "Identity":
+                    handed_on.append(reader.name)
+                else:
+                    return None
+            waiting += [each for each in handed_on if each not in seen]
+            seen.update(handed_on)
+        return frozenset(uses)
+
+    @cached_property
+    def _results_of(self) -> Mapping[str, Sequence[int]]:
+        """Argument or node of the body → places of results that it gives, by which iterations hand it on."""
+        function = self.body.function
+        assert function is not None
+        places: dict[str, list[int]] = {}
+        for place, output in enumerate(function.outputs):
+            places.setdefault(producer(function.results[output.name]), []).append(place)
+        return places
+
+
+def function_loop(scopes: Scopes, scope: Scope) -> FunctionLoop:
+    """The loop of which a scope is the body.
+
+    Raises:
+        GraphError: it is that of none, or of several.
+    """
+    site = scopes.only_site(scope.name) if scope.function is not None else None
+    if site is None or site.node.op not in WHILES or _called(site.node, "body") != scope.name:
+        raise GraphError("must be in a loop of the host, got it in none that is entered from one place")
+    return FunctionLoop(
+        node=site.node,
+        caller=site.scope,
+        body=scope,
+        condition=scopes.by_name[_called(site.node, "cond")],
+        compiles=tuple(node for node in scope.graph.nodes if node.op in COMPILES),
+    )
+
+
+def _called(node: Node, attribute: str) -> str:
+    called = node.attrs[attribute]
+    assert isinstance(called, FunctionRef)
+    return called.name

@@ -1,0 +1,315 @@
+"""Scopes of nodes: a graph, or the body of one of its functions, and how each writes references."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from strategies.ir.control_flow import Frame, LoopFrames
+from strategies.ir.graph import (
+    Attr,
+    DType,
+    Function,
+    FunctionRef,
+    Graph,
+    Node,
+    Shape,
+    output_index,
+    producer,
+    tensor,
+)
+from strategies.ir.traversal import ENTERS, called_functions, reachable_functions
+
+EXITS = frozenset({"Exit", "RefExit"})
+_CALLS: Mapping[str, tuple[tuple[str, ...], int]] = {
+    "PartitionedCall": (("f",), 0),
+    "StatefulPartitionedCall": (("f",), 0),
+    "TPUPartitionedCall": (("f",), 0),
+    "While": (("cond", "body"), 0),
+    "StatelessWhile": (("cond", "body"), 0),
+    "If": (("then_branch", "else_branch"), 1),
+    "StatelessIf": (("then_branch", "else_branch"), 1),
+}
+"""Op → attributes that name functions which it calls, and how many inputs come before their arguments."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """Nodes that name each other; without slots, for what is derived is kept.
+
+    Attributes:
+        graph: of these nodes; of a function's body without the arguments, which are no nodes.
+        function: whose body it is, None for a graph itself.
+    """
+
+    graph: Graph
+    function: Function | None = None
+
+    @cached_property
+    def loops(self) -> LoopFrames:
+        """The frames of its loops."""
+        return LoopFrames.of(self.graph)
+
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """Argument of the function → its place among them."""
+        return {} if self.function is None else {arg.name: i for i, arg in enumerate(self.function.inputs)}
+
+    @cached_property
+    def order(self) -> Mapping[str, int]:
+        """Node → its place in the graph."""
+        return {node.name: place for place, node in enumerate(self.graph.nodes)}
+
+    @cached_property
+    def by_frame(self) -> Mapping[Frame, tuple[Node, ...]]:
+        """Nodes of each loop, without those of loops inside of it; an Exit is where its value comes from."""
+        nodes: dict[Frame, list[Node]] = {}
+        for node in self.graph.nodes:
+            frames = self.loops.frames
+            name = producer(node.data_inputs[0]) if node.op in EXITS else node.name
+            if name in frames:
+                nodes.setdefault(frames[name], []).append(node)
+        return {frame: tuple(own) for frame, own in nodes.items()}
+
+    @property
+    def name(self) -> str:
+        """Of the function, empty for a graph."""
+        return "" if self.function is None else self.function.name
+
+    def ref(self, node: str, output: str = "output", place: int = 0, number: int = 0) -> str:
+        """The reference to an output of a node.
+
+        Args:
+            output: name of the op's output. place: among all tensors that the op gives.
+            number: among those of this output.
+        """
+        return tensor(node, place) if self.function is None else f"{node}:{output}:{number}"
+
+    def number(self, ref: str) -> int:
+        """Which of the tensors of one output a reference names, for an op with one output."""
+        return output_index(ref) if self.function is None else int(ref.rpartition(":")[2])
+
+    def of_data(self, ref: str) -> Node | None:
+        """The node that a reference comes from; None for an argument of the function."""
+        return self.graph.by_name.get(producer(ref))
+
+    def readers(self, name: str) -> Sequence[tuple[Node, int]]:
+        """Nodes that take outputs of a node as data, and the number of the input."""
+        return self._readers.get(name, ())
+
+    @cached_property
+    def _readers(self) -> Mapping[str, Sequence[tuple[Node, int]]]:
+        # By input, not by consumer: an execute takes so many that they must not be looked through for each.
+        readers: dict[str, list[tuple[Node, int]]] = {}
+        for node in self.graph.nodes:
+            for position, ref in enumerate(node.data_inputs):
+                readers.setdefault(producer(ref), []).append((node, position))
+        return readers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSite:
+    """Where a function is called: the scope, the node, and how many of its inputs come before arguments."""
+
+    scope: Scope
+    node: Node
+    n_before: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scopes:
+    """A graph's own scope and those of the functions that it reaches.
+
+    Attributes:
+        by_name: function → scope of its body; the graph's own has no name.
+        sites: function → where it is called, None for a call of another form than those known here.
+    """
+
+    by_name: Mapping[str, Scope]
+    sites: Mapping[str, tuple[CallSite | None, ...]]
+
+    @classmethod
+    def of(cls, graph: Graph) -> "Scopes":
+        """All scopes of a graph, and who calls whom."""
+        by_name = {"": Scope(graph=graph)}
+        for name in sorted(reachable_functions(graph.nodes, graph.functions)):
+            function = graph.functions[name]
+            by_name[name] = Scope(graph=Graph(nodes=function.nodes), function=function)
+        sites: dict[str, list[CallSite | None]] = {}
+        for scope in by_name.values():
+            for node in scope.graph.nodes:
+                for name in called_functions(node.attrs) | ({node.op} & by_name.keys()):
+                    sites.setdefault(name, []).append(_site(scope, node, name))
+        return cls(by_name=by_name, sites={name: tuple(found) for name, found in sites.items()})
+
+    def only_site(self, function: str) -> CallSite | None:
+        """Where a function is called, if that is one place in a program that passes there once."""
+        found = self.sites.get(function, ())
+        if len(found) != 1 or found[0] is None:
+            return None
+        caller = found[0].scope.name
+        return found[0] if not caller or self.only_site(caller) is not None else None
+
+
+def _site(scope: Scope, node: Node, function: str) -> CallSite | None:
+    if node.op == function:
+        return CallSite(scope=scope, node=node, n_before=0)
+    attributes, n_before = _CALLS.get(node.op, ((), 0))
+    called = [node.attrs.get(attribute) for attribute in attributes]
+    is_known = any(isinstance(each, FunctionRef) and each.name == function for each in called)
+    return CallSite(scope=scope, node=node, n_before=n_before) if is_known else None
+
+
+NEXT_ITERATIONS = frozenset({"NextIteration", "RefNextIteration"})
+WHILES = frozenset({"While", "StatelessWhile"})
+_PASSING = (
+    ENTERS
+    | NEXT_ITERATIONS
+    | {"Identity", "RefIdentity", "Switch", "RefSwitch", "Merge", "RefMerge", "Exit", "RefExit"}
+)
+_GIVEN = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "_Arg"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a handle comes from.
+
+    Attributes:
+        device: of the node that makes it, empty where TensorFlow places it.
+        names: container and shared name of a variable, which its handles have in common, or whatever tells
+            another resource from all others; None where it may be any variable.
+    """
+
+    device: str
+    names: tuple[str | bytes, ...] | None
+
+    def may_be(self, other: "Origin") -> bool:
+        """Whether both can be one variable; nobody knows where what has no device will be."""
+        if self.names is None or other.names is None:
+            return True
+        return self.names == other.names and _may_be_one(self.device, other.device)
+
+
+_ANY = Origin(device="", names=None)
+
+
+def handle_node(name: str, *, shared_name: str, dtype: DType, shape: Shape, device: str = "") -> Node:
+    """A node that gives the handle of a variable."""
+    attrs: dict[str, Attr] = {
+        "allowed_devices": (),
+        "container": b"",
+        "debug_name": b"",
+        "dtype": dtype,
+        "shape": shape,
+        "shared_name": shared_name.encode(),
+    }
+    return Node(name=name, op="VarHandleOp", attrs=attrs, device=device)
+
+
+def origin_of_node(node: Node) -> Origin:
+    """The variable of a VarHandleOp; two without a shared name on one device are one variable."""
+    names = (node.attrs.get("container", b""), node.attrs.get("shared_name", b""))
+    return Origin(device=node.device, names=tuple(n if isinstance(n, bytes) else b"" for n in names))
+
+
+def origin(scopes: Scopes, scope: Scope, ref: str) -> Origin:
+    """The origin of the handle that a reference names."""
+    found_scope, found, node = _source(scopes, scope, ref)
+    if node is None or node.op in _GIVEN or node.op in scopes.by_name or called_functions(node.attrs):
+        return _ANY
+    if node.op == "VarHandleOp":
+        return origin_of_node(node)
+    return Origin(device="", names=("elsewhere", found_scope.name, found))
+
+
+def variable_of(scopes: Scopes, scope: Scope, ref: str) -> Node | None:
+    """The VarHandleOp that a handle comes from; None where it comes from anything else, or from several."""
+    _, _, node = _source(scopes, scope, ref)
+    return node if node is not None and node.op == "VarHandleOp" else None
+
+
+def _source(scopes: Scopes, scope: Scope, ref: str) -> tuple[Scope, str, Node | None]:
+    """Scope, reference and node that a handle comes from; the node is None of an argument, and of several."""
+    waiting = [(scope, ref)]
+    seen = {(scope.name, ref)}
+    sources: list[tuple[Scope, str, Node | None]] = []
+    for own, each in waiting:
+        before = list(_before(scopes, own, each))
+        if not before:
+            sources.append((own, each, own.of_data(each)))
+        for other, one in before:
+            if (other.name, one) not in seen:
+                seen.add((other.name, one))
+                waiting.append((other, one))
+    return sources[0] if len(sources) == 1 else (scope, ref, None)
+
+
+def _before(scopes: Scopes, scope: Scope, ref: str) -> Iterator[tuple[Scope, str]]:
+    """What a handle can be one step before; nothing where it is made, or where that is not known."""
+    node = scope.of_data(ref)
+    if node is None:
+        yield from _passed(scopes, scope, producer(ref))
+    elif node.op in ("Merge", "RefMerge"):
+        yield from ((scope, each) for each in node.data_inputs)
+    elif node.op in _PASSING:
+        yield scope, node.data_inputs[0]
+    elif node.op == "IdentityN":
+        yield scope, node.data_inputs[scope.number(ref)]
+    else:
+        for called in _called(scopes, node):
+            function = called.function
+            assert function is not None
+            yield called, function.results[_result(scope, node, function, ref)]
+        if node.op in WHILES:
+            yield scope, node.data_inputs[scope.number(ref)]
+
+
+def _passed(scopes: Scopes, scope: Scope, argument: str) -> Iterator[tuple[Scope, str]]:
+    """What an argument of a function is where it is called, if that is one place."""
+    site = scopes.only_site(scope.name) if scope.function is not None else None
+    if site is None or scope.function is None:
+        return
+    place = scope.places[argument]
+    yield site.scope, site.node.data_inputs[site.n_before + place]
+    body = site.node.attrs.get("body")
+    if site.node.op in WHILES and isinstance(body, FunctionRef):
+        handing_on = scopes.by_name[body.name]
+        assert handing_on.function is not None
+        yield handing_on, handing_on.function.results[handing_on.function.outputs[place].name]
+
+
+def _called(scopes: Scopes, node: Node) -> tuple[Scope, ...]:
+    """Functions whose results are what a node gives."""
+    names = [node.op]
+    for attribute in ("f", "then_branch", "else_branch", "body"):
+        called = node.attrs.get(attribute)
+        names += [called.name] if isinstance(called, FunctionRef) else []
+    return tuple(scopes.by_name[name] for name in names if name in scopes.by_name)
+
+
+def _result(scope: Scope, node: Node, function: Function, ref: str) -> str:
+    """The result of a function that a reference to a call names."""
+    if node.op == function.name and scope.function is not None:
+        return ref.split(":")[1]
+    return function.outputs[scope.number(ref)].name
+
+
+def _may_be_one(device: str, other: str) -> bool:
+    """Whether two names, of which each may leave out parts, can be of one device."""
+    if device == other or not device or not other:
+        return True
+    mine, theirs = _parts(device), _parts(other)
+    return all(mine[part] == theirs[part] for part in mine.keys() & theirs.keys())
+
+
+@lru_cache(maxsize=4096)
+def _parts(device: str) -> Mapping[str, str]:
+    parts: dict[str, str] = {}
+    for each in device.strip("/").lower().split("/"):
+        key, _, value = each.partition(":")
+        if key == "device":
+            kind, _, value = value.partition(":")
+        else:
+            kind = "" if key in ("job", "replica", "task") else key
+        named = {"kind": kind, "index": value} if kind else {key: value}
+        parts |= {name: text for name, text in named.items() if text not in ("", "*")}
+    return parts

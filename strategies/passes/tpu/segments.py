@@ -1,0 +1,213 @@
+"""A replicated computation cut at its sums over replicas, for replicas that are compiled one by one.
+
+A node is in the first segment that can have all that it needs; what depends on nothing but constants is in
+each that needs it, since compilers want shapes as constants.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from strategies.errors import UnsupportedError
+from strategies.ir.graph import Function, Graph, Node, producer
+from strategies.ir.train_graph import TrainGraph
+from strategies.ir.traversal import (
+    ENTERS,
+    ancestors,
+    drop_unreachable_functions,
+    reachable_functions,
+    renamed_functions,
+    topological_order,
+)
+from strategies.passes.replicate.step_copies import replica_prefix
+from strategies.passes.tpu.replicate import RANK
+from strategies.passes.tpu.replicated_computation import (
+    DONE,
+    METADATA,
+    SUM,
+    ReplicatedComputation,
+    dtype_of,
+    in_program,
+    input_of,
+)
+from strategies.program import ReplicaProgram, Segment
+from strategies.tf_bridge.graphdef import serialize_graph
+from strategies.tf_bridge.op_types import op_definition
+
+
+def replica_program(step: TrainGraph) -> ReplicaProgram:
+    """The program of a replica of a step's replicated computation.
+
+    Raises:
+        UnsupportedError: the step has a loop of TensorFlow 1, or an array that grows.
+    """
+    computation = ReplicatedComputation.of(step)
+    loss = computation.outputs[0].inputs[0]
+    waits = computation.graph.by_name[DONE].control_inputs
+    updates = frozenset(name for name in waits if name != METADATA)
+    inputs = {node.name for node in computation.inputs}
+    needed = ancestors(computation.graph, (producer(loss), *updates), stop=inputs | {METADATA})
+    nodes = [
+        in_program(node, tuple(ref for ref in node.inputs if ref != f"^{METADATA}"))
+        for node in computation.body
+        if node.name in needed
+    ]
+    _refuse_uncompilable(nodes, computation.graph.functions)
+    cut = _Cut.of(topological_order(nodes), roots=updates | {producer(loss)})
+    segments = tuple(cut.segments(computation.graph, outputs=(loss,), targets=updates))
+    handles = {v.handle.removeprefix(replica_prefix(v.rank or 0)): v.name for v in step.variables}
+    asks_rank = any(input_of(RANK) in segment.inputs for segment in segments)
+    return ReplicaProgram(
+        segments=segments,
+        batch=tuple(input_of(b.node) for b in step.batch),
+        rank=input_of(RANK) if asks_rank else None,
+        variables=handles,
+        loss=loss,
+        loss_dtype=dtype_of(computation.outputs[0]),
+        weight=step.losses[0].weight,
+    )
+
+
+def _refuse_uncompilable(nodes: Sequence[Node], functions: Mapping[str, Function]) -> None:
+    """Refuse what XLA has no form for, or ends a process at."""
+    bodies = (functions[name].nodes for name in sorted(reachable_functions(nodes, functions)))
+    for node in chain(nodes, *bodies):
+        if node.op in ENTERS:
+            raise UnsupportedError(
+                f"a step for TPU devices: its loops must be functions, got {node.name!r} of a loop of "
+                "TensorFlow 1; write it with tf.while_loop in a tf.function"
+            )
+        if node.attrs.get("resize_if_index_out_of_bounds") is True:
+            raise UnsupportedError(
+                f"a step for TPU devices: each tf.TensorArray must have its size, got {node.name!r}, which "
+                "makes one longer; give it size=, without dynamic_size"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cut:
+    """Nodes of a computation, and where each of them is.
+
+    Attributes:
+        nodes: with every one after its inputs.
+        places: node → number of its segment; a sum's is that of the segment before it.
+        anywhere: nodes that depend on constants alone.
+    """
+
+    nodes: Sequence[Node]
+    places: Mapping[str, int]
+    anywhere: AbstractSet[str]
+
+    @classmethod
+    def of(cls, nodes: Sequence[Node], *, roots: AbstractSet[str]) -> "_Cut":
+        """Each in the first segment that can have all that it needs; roots are in one segment alone."""
+        places: dict[str, int] = {}
+        after: dict[str, int] = {}
+        anywhere: set[str] = set()
+        for node in nodes:
+            needed = [producer(ref) for ref in node.inputs]
+            places[node.name] = max((after[name] for name in needed if name in after), default=0)
+            after[node.name] = places[node.name] + (node.op == SUM)
+            if node.name not in roots and _is_pure(node) and all(name in anywhere for name in needed):
+                anywhere.add(node.name)
+        return cls(nodes=nodes, places=places, anywhere=anywhere)
+
+    def segments(
+        self, graph: Graph, *, outputs: Sequence[str], targets: AbstractSet[str]
+    ) -> Iterator[Segment]:
+        """All segments.
+
+        Args:
+            graph: with the functions that nodes call.
+            outputs: references that are needed in the end. targets: nodes that have to run.
+        """
+        members: list[list[Node]] = [[] for _ in range(max(self.places.values()) + 1)]
+        sums: list[dict[str, str]] = [{} for _ in members]
+        for node in self.nodes:
+            place = self.places[node.name]
+            if node.op == SUM:
+                sums[place][node.name] = node.data_inputs[0]
+            elif node.name not in self.anywhere:
+                members[place].append(node)
+        own = [
+            self._with_constants(nodes, [*after.values()]) for nodes, after in zip(members, sums, strict=True)
+        ]
+        crossing = dict.fromkeys(outputs)
+        waited: set[str] = set(targets)
+        for nodes in own:
+            names = {node.name for node in nodes}
+            crossing |= dict.fromkeys(
+                ref for node in nodes for ref in node.data_inputs if producer(ref) not in names
+            )
+            waited.update(name for node in nodes for name in node.control_inputs if name not in names)
+        for nodes, after in zip(own, sums, strict=True):
+            yield _segment(graph, nodes, after, crossing, waited)
+
+    def _with_constants(self, nodes: Sequence[Node], contributed: Sequence[str]) -> tuple[Node, ...]:
+        """Nodes with all that they need of what can be anywhere, in their order."""
+        names = {node.name for node in nodes}
+        needed = {producer(ref) for node in nodes for ref in node.inputs} | set(map(producer, contributed))
+        by_name = {node.name: node for node in self.nodes}
+        waiting = [name for name in needed if name in self.anywhere]
+        while waiting:
+            name = waiting.pop()
+            if name not in names:
+                names.add(name)
+                waiting += map(producer, by_name[name].inputs)
+        return tuple(node for node in self.nodes if node.name in names)
+
+
+def _segment(
+    graph: Graph,
+    nodes: Sequence[Node],
+    sums: Mapping[str, str],
+    crossing: Iterable[str],
+    waited: AbstractSet[str],
+) -> Segment:
+    names = {node.name for node in nodes}
+    inputs = dict.fromkeys(ref for node in nodes for ref in node.data_inputs if producer(ref) not in names)
+    outputs = dict.fromkeys(ref for ref in (*sums.values(), *crossing) if producer(ref) in names)
+    alone = tuple(_without_waits_elsewhere(node, names) for node in nodes)
+    own = _with_names_of_their_own(drop_unreachable_functions(graph.with_nodes(alone)))
+    return Segment(
+        graph_def=serialize_graph(own),
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        targets=tuple(node.name for node in nodes if node.name in waited),
+        sums=sums,
+        n_nodes=len(alone),
+    )
+
+
+def _with_names_of_their_own(graph: Graph) -> Graph:
+    """The graph whose functions nothing else in a process is called by, but the same ones once more.
+
+    They come into the library of the whole process, which may have traced others by the names that they had.
+    """
+    if not graph.functions:
+        return graph
+    digest = hashlib.sha256(serialize_graph(graph)).hexdigest()[:16]
+    renamed = {name: f"replica_{digest}/{name}" for name in graph.functions}
+    functions = {
+        renamed[name]: replace(
+            function,
+            name=renamed[name],
+            nodes=tuple(renamed_functions(node, renamed) for node in function.nodes),
+        )
+        for name, function in graph.functions.items()
+    }
+    nodes = tuple(renamed_functions(node, renamed) for node in graph.nodes)
+    return replace(graph, nodes=nodes, functions=functions)
+
+
+def _without_waits_elsewhere(node: Node, names: AbstractSet[str]) -> Node:
+    """A node that waits for nodes of its segment alone: segments run one after the other."""
+    kept = tuple(ref for ref in node.inputs if ref[0] != "^" or ref[1:] in names)
+    return node if kept == node.inputs else node.changed(inputs=kept)
+
+
+def _is_pure(node: Node) -> bool:
+    definition = op_definition(node.op)
+    return definition is not None and not definition.is_stateful and node.op != SUM

@@ -1,0 +1,175 @@
+"""A loop in a frame, built variable by variable."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from strategies.ir.graph import Attr, DType, Node
+from strategies.numerics import host_loops
+from strategies.tf_bridge.attrs import constant, dtype_number
+from strategies.tf_bridge.snippet import TensorSpec, trace
+
+
+@dataclass(slots=True, kw_only=True)
+class Frame:
+    """The nodes of a loop as it is built.
+
+    Attributes:
+        prefix: of all their names, and the name of the frame.
+        device: of the loop's own nodes.
+        pivot: runs once in each iteration, first.
+    """
+
+    prefix: str
+    device: str
+    nodes: list[Node] = field(default_factory=list)
+
+    @property
+    def pivot(self) -> str:
+        """A node that runs in each iteration, and in none else."""
+        return f"{self.prefix}goes_on"
+
+    @property
+    def condition(self) -> str:
+        """The node that tells whether there is another iteration."""
+        return f"{self.prefix}condition"
+
+    def enter(self, name: str, ref: str, dtype: DType, *, device: str | None = None) -> str:
+        """What every iteration takes as it is.
+
+        Args:
+            device: where it is, the loop's own unless given.
+        """
+        return self._entered(name, ref, dtype, is_constant=True, device=device)
+
+    def variable(self, name: str, first: str, dtype: DType) -> tuple[str, str]:
+        """A variable of the loop.
+
+        Args:
+            first: its value before the first iteration.
+        Returns:
+            its value where the condition is, and in an iteration.
+        """
+        enter = self._entered(f"{name}/first", first, dtype, is_constant=False)
+        merge, switch = f"{self.prefix}{name}/merge", f"{self.prefix}{name}/switch"
+        self._add(merge, "Merge", (enter, f"{self.prefix}{name}/next"), N=2, T=dtype)
+        self._add(switch, "Switch", (merge, self.condition), T=dtype)
+        self._add(f"{self.prefix}{name}/value", "Identity", (f"{switch}:1",), T=dtype)
+        return merge, f"{self.prefix}{name}/value"
+
+    def repeat_while(self, ref: str) -> None:
+        """Tell what there is another iteration for."""
+        self._add(self.condition, "LoopCond", (ref,))
+
+    def begins_at(self, value: str) -> None:
+        """Tell by which variable's value an iteration begins."""
+        self._add(self.pivot, "NoOp", (f"^{value}",))
+
+    def next(self, name: str, ref: str, dtype: DType, waits: Sequence[str] = ()) -> str:
+        """What a variable is in the next iteration.
+
+        Args:
+            waits: nodes that run before there is a next one.
+        Returns:
+            its value after the last one.
+        """
+        inputs = (ref, *(f"^{each}" for each in waits))
+        self._add(f"{self.prefix}{name}/next", "NextIteration", inputs, T=dtype)
+        self._add(f"{self.prefix}{name}/last", "Exit", (f"{self.prefix}{name}/switch",), T=dtype)
+        return f"{self.prefix}{name}/last"
+
+    def _entered(
+        self, name: str, ref: str, dtype: DType, *, is_constant: bool, device: str | None = None
+    ) -> str:
+        self._add(
+            f"{self.prefix}{name}/enter",
+            "Enter",
+            (ref,),
+            device=device,
+            T=dtype,
+            frame_name=self.prefix.encode(),
+            is_constant=is_constant,
+            parallel_iterations=10,
+        )
+        return f"{self.prefix}{name}/enter"
+
+    def _add(
+        self, name: str, op: str, inputs: Sequence[str], *, device: str | None = None, **attrs: Attr
+    ) -> None:
+        own = self.device if device is None else device
+        self.nodes.append(Node(name=name, op=op, inputs=tuple(inputs), attrs=attrs, device=own))
+
+
+_COUNT, _INT32 = "step", DType("int32")
+
+
+class StepLoop:
+    """A loop as it is built: `begin` it, give it outputs, `end` it.
+
+    Attributes:
+        frame: its nodes.
+    """
+
+    def __init__(self, prefix: str, device: str) -> None:
+        self.frame = Frame(prefix=prefix, device=device)
+        self._step = ""
+
+    def begin(self, batches: str, dtype: DType) -> str:
+        """Begin a loop over as many steps as there are batches.
+
+        Args:
+            batches: [n_steps, …], of this type.
+        Returns:
+            the number of an iteration's step.
+        """
+        frame = self.frame
+        limit = self.spliced(host_loops.n_steps, "limit", [(batches, dtype)])
+        zero = constant(f"{frame.prefix}first_step", 0, _INT32, frame.device)
+        frame.nodes.append(zero)
+        at_condition, self._step = frame.variable(_COUNT, zero.name, _INT32)
+        entered = frame.enter("limit", limit, _INT32)
+        goes_on = self.spliced(host_loops.goes_on, "goes_on_if", [(at_condition, _INT32), (entered, _INT32)])
+        frame.repeat_while(goes_on)
+        frame.begins_at(self._step)
+        return self._step
+
+    def output(self, name: str, ref: str, dtype: DType, *, is_loss: bool) -> str:
+        """What something that a step gives is after the loop: all losses, or the last of something else."""
+        first = trace(
+            host_loops.no_losses if is_loss else host_loops.no_result, (), dtype=dtype_number(dtype)
+        )
+        nodes, (nothing,) = first.splice(f"{self.frame.prefix}{name}/nothing/", [], device=self.frame.device)
+        self.frame.nodes += nodes
+        _, value = self.frame.variable(name, nothing, dtype)
+        if is_loss:
+            ref = self.in_step(host_loops.with_loss, f"{name}/appended", [(value, dtype), (ref, dtype)])
+        return self.frame.next(name, ref, dtype)
+
+    def end(self, waits: Sequence[str]) -> str:
+        """End the loop; each next iteration waits for these nodes.
+
+        Returns:
+            the number of steps.
+        """
+        following = self.in_step(host_loops.next_step, "next_step", [(self._step, _INT32)])
+        return self.frame.next(_COUNT, following, _INT32, waits)
+
+    def in_step(self, fn: Callable[..., object], name: str, inputs: Sequence[tuple[str, DType]]) -> str:
+        """As `spliced`, in each iteration."""
+        return self.spliced(fn, name, inputs, waits=[self.frame.pivot])
+
+    def spliced(
+        self,
+        fn: Callable[..., object],
+        name: str,
+        inputs: Sequence[tuple[str, DType]],
+        *,
+        waits: Sequence[str] = (),
+    ) -> str:
+        """The one result of a function of tensors, which are given by reference and type."""
+        frame = self.frame
+        snippet = trace(fn, tuple(TensorSpec(dtype=dtype) for _, dtype in inputs))
+        nodes, (result,) = snippet.splice(
+            f"{frame.prefix}{name}/", [ref for ref, _ in inputs], device=frame.device, control=waits
+        )
+        frame.nodes += nodes
+        return result

@@ -1,1 +1,0 @@
-"""Functions that nodes call: their bodies as nodes of a graph and back, and how TensorFlow runs them."""

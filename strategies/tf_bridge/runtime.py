@@ -1,0 +1,90 @@
+"""Devices of graphs and of this process, as TensorFlow knows them beside its servers."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.client import pywrap_tf_session
+from tensorflow.python.eager.context import Context
+from tensorflow.python.framework import c_api_util
+
+from strategies.ir.graph import Graph
+from strategies.tf_bridge.graphdef import graphdef_from_graph
+
+
+def on_own_devices(graph_def: tf.compat.v1.GraphDef) -> None:
+    """Name devices as a session without servers knows them, by type and number alone; in place."""
+    bodies = (function.node_def for function in graph_def.library.function)
+    for node in itertools.chain(graph_def.node, *bodies):
+        if node.device:
+            device = tf.DeviceSpec.from_string(node.device)
+            node.device = device.replace(job=None, replica=None, task=None).to_string()
+
+
+def context_of_all_gpus(logical: Mapping[Any, Sequence[tf.config.LogicalDeviceConfiguration]]) -> Context:
+    """Make a context of eager operations that has all GPUs of this process, beside the usual one.
+
+    Each GPU has one allocator in a process, which sessions, servers and contexts share.
+
+    Args:
+        logical: devices of each physical GPU that is more than one.
+    Source:
+        GPUProcessState::GetGPUAllocator in TensorFlow's gpu_process_state.cc; TFE_GetMemoryInfo.
+    """
+    context = Context()
+    for gpu, devices in logical.items():
+        context.set_logical_device_configuration(gpu, devices)
+    return context
+
+
+def named_graph(graph_def: tf.compat.v1.GraphDef) -> tf.Graph:
+    """Import a graph; `Graph.get_operation_by_name` does not know of its operations, a session does.
+
+    Raises:
+        tf.errors.InvalidArgumentError: TensorFlow refuses the graph, or an input of a node is not in it.
+    """
+    graph = tf.Graph()
+    add_named(graph, graph_def)
+    return graph
+
+
+def add_named(graph: tf.Graph, graph_def: tf.compat.v1.GraphDef) -> None:
+    """Add nodes to a graph, as `named_graph` does; errors as there."""
+    options: Any = c_api_util.ScopedTFImportGraphDefOptions()
+    serialized = pywrap_tf_session.TF_NewBufferFromString(graph_def.SerializeToString())
+    try:
+        with graph._c_graph.get() as inner:  # noqa: SLF001
+            results = pywrap_tf_session.TF_GraphImportGraphDefWithResults(inner, serialized, options.options)
+        c_api_util.ScopedTFImportGraphDefResults(results)  # which frees them
+    finally:
+        pywrap_tf_session.TF_DeleteBuffer(serialized)
+
+
+@cache
+def as_written() -> bytes:
+    """The settings, serialized, of a function whose nodes run as they are, without TensorFlow's optimizers.
+
+    These would go over every function anew before its first call, for longer than many steps take.
+    """
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    return bytes(config.SerializeToString(deterministic=True))
+
+
+def write_event_file(folder: Path, graph: Graph) -> None:
+    """Write a graph into a folder of its own, which TensorBoard shows as a run of that name.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    folder.mkdir(parents=True)
+    try:
+        writer = tf.summary.create_file_writer(str(folder))
+        with writer.as_default():
+            tf.summary.graph(graphdef_from_graph(graph))
+        writer.close()
+    except tf.errors.OpError as error:
+        raise OSError(None, error.message) from error
