@@ -8,9 +8,8 @@ from socket import socket
 from harness.equivalence.verification import Verification
 from harness.errors import HarnessError, Interrupted, UsageError
 from harness.experiment.cases import Case, expand
-from harness.experiment.document import spec_document
+from harness.experiment.model import Experiment
 from harness.experiment.schedule import Slot, schedule
-from harness.experiment.spec import ExperimentSpec
 from harness.host_facts import environment
 from harness.measure.live import Nobody, Onlooker
 from harness.records.run_folder import RunFolder, open_run
@@ -51,7 +50,7 @@ from harness.worker.jobs.verify import verify as verify_plan
 from strategies.slices.slice_cost import slice_cost
 
 
-def run(spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
+def run(spec: Experiment, options: RunOptions) -> RunOutcome:
     """Run an experiment: every repeat of every case on fresh processes, recorded as it ends.
 
     Raises:
@@ -211,10 +210,10 @@ def _skipped(cases: Sequence[Case], refusals: Mapping[str, str]) -> tuple[str, .
     return tuple(f"will be skipped: {strategy}: {refusal}" for strategy, refusal in sorted(refused))
 
 
-def _opened(spec: ExperimentSpec, options: RunOptions) -> RunFolder:
+def _opened(spec: Experiment, options: RunOptions) -> RunFolder:
     return open_run(
         options.out,
-        experiment=spec_document(spec),
+        experiment=spec.to_document(),
         environment=environment(options.environ, command=options.command),
         resume=options.resume,
     )
@@ -223,7 +222,7 @@ def _opened(spec: ExperimentSpec, options: RunOptions) -> RunFolder:
 def _carry_out(
     slots: Sequence[Slot],
     cases: Sequence[Case],
-    spec: ExperimentSpec,
+    spec: Experiment,
     options: RunOptions,
     folder: RunFolder,
     then: FurtherRepeats | None,
@@ -266,7 +265,7 @@ def _carry_out(
     return _write_report(folder)
 
 
-def _require_time(spec: ExperimentSpec, budget_s: float | None) -> None:
+def _require_time(spec: Experiment, budget_s: float | None) -> None:
     """Refuse windows that take longer than the time budget, which is asked between repeats alone."""
     measure = spec.measure
     windows_s = measure.n_rounds * measure.window_s

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
 from harness.experiment.chosen_strategy import choose
+from harness.experiment.model import Experiment
 from harness.experiment.references import WorkloadRef
-from harness.experiment.spec import ExperimentSpec
 from harness.requests import Target
 from strategies.errors import StrategyError
 from strategies.plan.aggregation import Aggregation
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from strategies.users_plans import EditedPlan
 
 
-def check_experiment(spec: ExperimentSpec) -> None:
+def check_experiment(spec: Experiment) -> None:
     """Check every workload and strategy of an experiment, and its workers against the slice they are on.
 
     Raises:
@@ -27,10 +27,10 @@ def check_experiment(spec: ExperimentSpec) -> None:
     for index, workload in enumerate(spec.workloads):
         _check_workload(workload, field=f"workloads[{index}]")
     _check_strategies(spec)
-    if spec.connection.slice is not None:
+    if spec.cluster.slice is not None:
         from harness.provision.cluster.tpu_slices import require_hosts
 
-        require_hosts(spec.connection.slice, spec.cluster.workers, spec.cluster.replicas_per_worker)
+        require_hosts(spec.cluster.slice, spec.cluster.workers, spec.cluster.replicas_per_worker)
 
 
 def check_target(target: Target) -> None:
@@ -61,7 +61,7 @@ def _check_workload(ref: WorkloadRef, *, field: str) -> None:
         raise UsageError(str(error), field=field) from None
 
 
-def _check_strategies(spec: ExperimentSpec) -> None:
+def _check_strategies(spec: Experiment) -> None:
     references: dict[str, str] = {}
     for index, ref in enumerate(spec.strategies):
         field = f"strategies[{index}]"
@@ -78,7 +78,7 @@ def _check_strategies(spec: ExperimentSpec) -> None:
             )
 
 
-def _check_plan(edited: EditedPlan, spec: ExperimentSpec, *, field: str) -> None:
+def _check_plan(edited: EditedPlan, spec: Experiment, *, field: str) -> None:
     """A plan must be for some case; those of other workloads and shapes are skipped when their turn comes."""
     refusals = [
         edited.refusal(workload.reference, (replicas,) * workers)

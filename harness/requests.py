@@ -17,7 +17,7 @@ from harness.provision.network_namespace import NOT_ASKED
 if TYPE_CHECKING:
     from harness.cluster.providers import Hardware
     from harness.experiment.cases import Case
-    from harness.experiment.spec import ExperimentSpec
+    from harness.experiment.model import Experiment
     from reports.pages.terminal import TerminalTable
     from strategies.slices.tpu_slice import TpuSlice
 
@@ -154,7 +154,7 @@ class TuneRequest:
         out: the plan's file; None for one in the run folder.
     """
 
-    spec: ExperimentSpec
+    spec: Experiment
     seconds: float
     out: Path | None
     options: RunOptions

@@ -29,8 +29,7 @@ from open_folders import made_record
 from harness import pipeline
 from harness.cli import main
 from harness.experiment.cases import expand
-from harness.experiment.document import spec_document
-from harness.experiment.resolve import load_experiment
+from harness.experiment.load import load_experiment
 from harness.provision import clean
 from harness.records.checksums import sealed, unsealed
 from harness.records.facts.outcome import StepSeconds
@@ -151,7 +150,7 @@ def write_place(place: Place) -> None:
 def _write_run(path: Path, experiment: Path, *, slower: float) -> None:
     spec = load_experiment(str(experiment))
     rng = np.random.default_rng(3)
-    with open_run(path, experiment=spec_document(spec), environment={"machine": {}}) as folder:
+    with open_run(path, experiment=spec.to_document(), environment={"machine": {}}) as folder:
         for repeat in range(2):
             for order, case in enumerate(expand(spec)):
                 folder.begin_repeat(case.id, repeat)

@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.experiment.cases import Case
+from harness.experiment.model import Experiment
 from harness.experiment.references import StrategyRef, file_of
-from harness.experiment.spec import ClusterSpec, ExperimentSpec
 
 
-def single_case(spec: ExperimentSpec, case: Case) -> ExperimentSpec:
+def single_case(spec: Experiment, case: Case) -> Experiment:
     """The experiment of one case, measured as before, without what is only looked at afterwards.
 
     Args:
         case: one of the experiment's.
     """
-    shape = {item.name: (getattr(case.shape, item.name),) for item in fields(ClusterSpec)}
-    return replace(
-        spec,
-        workloads=(case.workload,),
-        strategies=tuple(dict.fromkeys((spec.baseline, case.strategy))),
-        cluster=ClusterSpec(**shape),
-        measure=replace(
-            spec.measure.of_one(case.computation),
-            trace=False,
-            aa=False,
-            observer=False,
-            exposed_comm=False,
-            evaluate=False,
-        ),
-        include=(),
-        exclude=(),
-        scenarios=(case.scenario,),
+    alone = spec.with_strategies(spec.baseline, case.strategy, baseline=spec.baseline)
+    alone = alone.of_one(case.shape, case.computation, case.scenario)
+    only_timed = dict.fromkeys(("trace", "aa", "observer", "exposed_comm", "evaluate"), False)
+    return alone.model_copy(
+        update={
+            "workloads": (case.workload,),
+            "measure": alone.measure.model_copy(update=only_timed),
+        }
     )
 
 
@@ -45,11 +36,11 @@ class PlacedExperiment:
         start: working directory of its runs within the worktree; None where they need no file of it.
     """
 
-    spec: ExperimentSpec
+    spec: Experiment
     start: Path | None
 
 
-def placed_in(root: Path, spec: ExperimentSpec, *, working_directory: Path) -> PlacedExperiment:
+def placed_in(root: Path, spec: Experiment, *, working_directory: Path) -> PlacedExperiment:
     """Write references to files of a checkout relative to where runs start, and others in full.
 
     Runs start where the person did, if that is in the checkout, otherwise at its root.
@@ -70,15 +61,10 @@ def placed_in(root: Path, spec: ExperimentSpec, *, working_directory: Path) -> P
     def placed_strategy(ref: StrategyRef) -> StrategyRef:
         return replace(ref, name=placed(ref.name)) if ref.is_file else ref
 
-    return PlacedExperiment(
-        spec=replace(
-            spec,
-            workloads=tuple(
-                replace(ref, reference=placed(ref.reference)) if ref.is_path else ref
-                for ref in spec.workloads
-            ),
-            strategies=tuple(map(placed_strategy, spec.strategies)),
-            baseline=placed_strategy(spec.baseline),
-        ),
-        start=start,
+    workloads = (
+        replace(ref, reference=placed(ref.reference)) if ref.is_path else ref for ref in spec.workloads
     )
+    moved = spec.with_strategies(
+        *map(placed_strategy, spec.strategies), baseline=placed_strategy(spec.baseline)
+    )
+    return PlacedExperiment(spec=moved.model_copy(update={"workloads": tuple(workloads)}), start=start)

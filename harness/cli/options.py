@@ -10,11 +10,10 @@ from typing import Annotated
 
 import typer
 
-from harness.durations import parse_duration_s
 from harness.errors import UsageError
 from harness.experiment.references import parse_strategy, parse_workload, split_list
 from harness.requests import Target
-from harness.shares import parse_share
+from harness.written_values import parse_duration_s, parse_share
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, all else on stderr.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]

@@ -1,15 +1,14 @@
 """Limits of the links of workers: as a person asks for them, and as each link gets its own."""
 
-from __future__ import annotations
-
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
+
+from pydantic import Field
 
 from harness.canonical import JsonValue
+from harness.sections import Section
 
-_UNITS_MBIT = {"": 1.0, "kbit": 0.001, "mbit": 1.0, "gbit": 1000.0}
 _BURST_S = 0.004  # so late a timer may be
 _MOST_BURST_S = 0.008
 # The largest piece that TCP hands over at once, with the headers of its packets. In a smaller bucket it is
@@ -36,23 +35,23 @@ Limits: TypeAlias = Sequence[LinkLimit | None]
 """Of each worker's link in worker order; None has no limit."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WorkerLink:
-    """What is asked of one worker's link in place of what is asked of all; a rate of None is no limit."""
+Rate: TypeAlias = Annotated[float, Field(gt=0, le=MOST_MBIT, allow_inf_nan=False)]
+Burst: TypeAlias = Annotated[int, Field(ge=2, le=10**6)]
 
-    rate_mbit: float | None
-    burst_kb: int | None = None
+
+class WorkerLink(Section):
+    """Limit of one worker's link in place of that of all; a rate of None is no limit.
+
+    Attributes:
+        burst_kb: thousands of bytes; None takes that of all.
+    """
+
+    rate_mbit: Rate | None
+    burst_kb: Burst | None = None
 
 
 WorkerLinks: TypeAlias = tuple[tuple[int, WorkerLink], ...]
 """Those that differ, by the worker's number."""
-
-
-def parse_rate_mbit(text: str) -> float | None:
-    """Read `100mbit`, `1gbit` or a plain number of Mbit/s; None where it is none of these."""
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*([a-z]*)", text.strip().lower())
-    unit = None if match is None else _UNITS_MBIT.get(match[2])
-    return None if match is None or unit is None else float(match[1]) * unit
 
 
 def limits_of(
@@ -64,20 +63,19 @@ def limits_of(
         rate_mbit: None for no limit.
         burst_kb: thousands of bytes; None takes one that suits the rate.
     """
-    others = WorkerLink(rate_mbit=rate_mbit, burst_kb=burst_kb)
-    asked = [dict(different).get(worker, others) for worker in range(n_workers)]
-    return tuple(_limit(link.rate_mbit, link.burst_kb or burst_kb) for link in asked)
+    links = dict(different)
+    asked = (
+        (links[worker].rate_mbit, links[worker].burst_kb or burst_kb)
+        if worker in links
+        else (rate_mbit, burst_kb)
+        for worker in range(n_workers)
+    )
+    return tuple(_limit(rate, burst) for rate, burst in asked)
 
 
 def other_keys(burst_kb: int | None, different: WorkerLinks) -> dict[str, JsonValue]:
     """The keys of `cluster.link` beside the rate; none where there was no choice."""
-    workers: dict[str, JsonValue] = {
-        str(worker): {
-            "rate_mbit": link.rate_mbit,
-            **({} if link.burst_kb is None else {"burst_kb": link.burst_kb}),
-        }
-        for worker, link in different
-    }
+    workers: dict[str, JsonValue] = {str(worker): link.model_dump() for worker, link in different}
     return {
         # Runs from before there were such keys keep their hash.
         **({} if burst_kb is None else {"burst_kb": burst_kb}),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -13,23 +14,25 @@ from harness.cluster.link_limits import other_keys
 from harness.cluster.shape import ClusterShape
 from harness.errors import UsageError
 from harness.experiment.chosen_strategy import Chosen, choose
-from harness.experiment.references import Scalar, StrategyRef, WorkloadRef
-from harness.experiment.size import require_few_combinations, require_few_repeats
-from harness.experiment.spec import (
+from harness.experiment.model import (
     AS_USUAL,
     NO_FAULTS,
     BatchRule,
     CaseFilter,
-    ClusterSpec,
     Computation,
-    ExperimentSpec,
+    Experiment,
     Scenario,
 )
+from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.records.facts.circumstances import AS_WRITTEN
+from harness.sections import sweeps_of
+from harness.written_values import Scalar
 from strategies.errors import suggestion
 from strategies.plan.execution import Execution
 
 _BATCH_SIZE = "batch_size"
+MAX_REPEATS = 10_000
+"""In one experiment, of all cases together: a night's worth where the shortest takes four seconds."""
 CONTROL = "none"
 """The strategy that computes as much as others and sends nothing."""
 FUSED = "fused_update"
@@ -83,7 +86,7 @@ class Case:
         return self.workload.reference
 
 
-def expand(spec: ExperimentSpec) -> tuple[Case, ...]:
+def expand(spec: Experiment) -> tuple[Case, ...]:
     """Make the cases of an experiment: every combination, filtered, each once.
 
     Returns:
@@ -92,23 +95,23 @@ def expand(spec: ExperimentSpec) -> tuple[Case, ...]:
         UsageError: when the filters leave nothing, one of them matches nothing, or there is more than a
             night can run.
     """
-    require_few_combinations(spec)
+    _require_few_combinations(spec)
     cases: dict[str, Case] = {}
     unfaulted = next((each for each in spec.scenarios if not each.faults), NO_FAULTS)
     for workload, shape, computation, scenario, strategy in itertools.product(
-        spec.workloads, _shapes(spec), spec.measure.computations, spec.scenarios, spec.strategies
+        spec.workloads, spec.cluster.shapes(), spec.measure.computations, spec.scenarios, spec.strategies
     ):
         # Nobody hears of the faults of a worker that sends nothing.
         own = unfaulted if strategy.name == CONTROL else scenario
         case = _case(workload, strategy, shape, spec.measure.batch, computation, own)
         cases[case.id] = case
-    for field, filters in (("matrix.include", spec.include), ("matrix.exclude", spec.exclude)):
+    for field, filters in (("matrix.include", spec.matrix.include), ("matrix.exclude", spec.matrix.exclude)):
         for index, item in enumerate(filters):
             names = [scenario.name for scenario in spec.scenarios]
-            if item.scenario is not None and item.scenario not in names:
-                hint = suggestion(item.scenario, names)
+            if item.faults is not None and item.faults not in names:
+                hint = suggestion(item.faults, names)
                 raise UsageError(
-                    f"must be a scenario of faults, got {item.scenario!r}; {hint}",
+                    f"must be a scenario of faults, got {item.faults!r}; {hint}",
                     field=f"{field}[{index}].faults",
                 )
             if not any(matches(item, case) for case in cases.values()):
@@ -116,8 +119,8 @@ def expand(spec: ExperimentSpec) -> tuple[Case, ...]:
     kept = tuple(
         case
         for case in cases.values()
-        if (not spec.include or any(matches(item, case) for item in spec.include))
-        and not any(matches(item, case) for item in spec.exclude)
+        if (not spec.matrix.include or any(matches(item, case) for item in spec.matrix.include))
+        and not any(matches(item, case) for item in spec.matrix.exclude)
     )
     if spec.measure.exposed_comm:
         kept += _missing_controls(kept)
@@ -134,7 +137,7 @@ def expand(spec: ExperimentSpec) -> tuple[Case, ...]:
         raise UsageError(
             "must leave at least one case to run, got none; relax include or exclude", field="matrix"
         )
-    require_few_repeats(spec, len(kept))
+    _require_few_repeats(spec, len(kept))
     return kept
 
 
@@ -143,8 +146,8 @@ def matches(item: CaseFilter, case: Case) -> bool:
     return (
         (item.workload is None or _same_workload(item.workload, case.workload))
         and (item.strategy is None or _same_strategy(item.strategy, case.strategy))
-        and item.scenario in (None, case.scenario.name)
-        and all(getattr(case.shape, field) == value for field, value in item.shape)
+        and item.faults in (None, case.scenario.name)
+        and all(getattr(case.shape, field) == value for field, value in item.shape.items())
     )
 
 
@@ -168,13 +171,54 @@ def global_batch(case: Case, default: int) -> int:
     return size
 
 
-def _shapes(spec: ExperimentSpec) -> Iterator[ClusterShape]:
-    """Take a cluster's sweeps apart into shapes."""
-    names = [item.name for item in dataclasses.fields(ClusterSpec)]
-    for values in itertools.product(*(getattr(spec.cluster, name) for name in names)):
-        shape = ClusterShape(**dict(zip(names, values, strict=True)), connection=spec.connection)
-        there = tuple(link for link in shape.worker_links if link[0] < shape.workers)
-        yield dataclasses.replace(shape, worker_links=there)
+def _require_few_combinations(spec: Experiment) -> None:
+    """Refuse lists whose product is beyond what could be run even once, whatever filters would leave of it.
+
+    Raises:
+        UsageError: it is.
+    """
+    counts = _counts(spec)
+    n_combinations = math.prod(counts.values())
+    if n_combinations > MAX_REPEATS:
+        product = " x ".join(f"{n:,} {field}" for field, n in counts.items() if n > 1)
+        raise UsageError(
+            f"must combine to at most {MAX_REPEATS:,} cases, got {product} = {n_combinations:,}; shorten "
+            "these lists, or split them into several experiments",
+            field="matrix",
+        )
+
+
+def _require_few_repeats(spec: Experiment, n_cases: int) -> None:
+    """Refuse more repeats of cases than could be run.
+
+    Args:
+        n_cases: those that the filters left.
+    Raises:
+        UsageError: there are more.
+    """
+    n_repeats = n_cases * spec.measure.repeats
+    if n_repeats > MAX_REPEATS:
+        raise UsageError(
+            f"must come to at most {MAX_REPEATS:,} in all, got {spec.measure.repeats:,} measure.repeats x "
+            f"{n_cases:,} cases = {n_repeats:,}; lower the repeats, or split the cases into several "
+            "experiments",
+            field="measure.repeats",
+        )
+
+
+def _counts(spec: Experiment) -> Mapping[str, int]:
+    """Number of values of each field that is swept, by its path in the file."""
+    sections = {"cluster": spec.cluster, "cluster.link": spec.cluster.link, "measure": spec.measure}
+    return {
+        "workloads": len(spec.workloads),
+        "strategies": len(spec.strategies),
+        **{
+            f"{path}.{section.key_of(name)}": len(values)
+            for path, section in sections.items()
+            for name, values in sweeps_of(section).items()
+        },
+        "faults": len(spec.scenarios),
+    }
 
 
 def _case(

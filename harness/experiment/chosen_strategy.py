@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from harness.canonical import slug
 from harness.errors import UsageError
-from harness.experiment.references import Scalar, StrategyRef, file_of, kebab
+from harness.experiment.references import StrategyRef, file_of
+from harness.written_values import Scalar, kebab
 
 if TYPE_CHECKING:
     from strategies.plan.schema import Plan, PlanNode, StepSummary

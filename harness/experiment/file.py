@@ -1,20 +1,21 @@
-"""Find an experiment file by path or shipped name, read its YAML, and lay command-line values over it."""
+"""Experiment files: found by path or shipped name, and read as plain data, bounded and with each key once."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping
+import re
+from collections.abc import Hashable
 from pathlib import Path
 
 import yaml
 
 from harness.errors import UsageError, first_line
-from harness.experiment.yaml_reader import YamlValue, parse
 from strategies.errors import suggestion
 
 _SHIPPED = Path(__file__).parent / "shipped"
 
 _MOST_BYTES = 2**20
+_MOST_VALUES = 100_000
+YamlValue = object
 Document = dict[str, YamlValue]
 
 
@@ -78,41 +79,6 @@ def read(path: Path) -> Document:
     return document
 
 
-def overlay(document: Mapping[str, YamlValue], values: Mapping[str, YamlValue]) -> Document:
-    """Set values by dotted path on a copy of the document.
-
-    Args:
-        document: as read.
-        values: dotted path → value; a piece of digits is an index into a list.
-    Raises:
-        UsageError: a path leads through something that holds no such piece.
-    """
-    changed: Document = copy.deepcopy(dict(document))
-    for path, value in values.items():
-        _set(changed, path, value)
-    return changed
-
-
-def parse_setting(text: str) -> tuple[str, YamlValue]:
-    """Read one `--set dotted.path=value`; the value is YAML.
-
-    Raises:
-        UsageError: not of that form.
-    """
-    path, equals, value = text.partition("=")
-    if not equals or not all(piece.strip() for piece in path.split(".")):
-        raise UsageError(
-            f"must be dotted.path=value, got {text!r}; write for example measure.steps=20", field="set"
-        )
-    try:
-        return path.strip(), parse(value)
-    except yaml.YAMLError as error:
-        problem = getattr(error, "problem", None) or first_line(str(error))
-        raise UsageError(
-            f"the value must be YAML, got {value[:80]!r} ({problem}); quote it", field=f"set {path.strip()}"
-        ) from None
-
-
 def _text(path: Path) -> str:
     n_bytes = path.stat().st_size
     if n_bytes > _MOST_BYTES:
@@ -123,27 +89,82 @@ def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def _set(document: Document, path: str, value: YamlValue) -> None:
-    *parents, last = path.split(".")
-    holder: YamlValue = document
-    for piece in parents:
-        if isinstance(holder, dict) and holder.get(piece) is None:
-            holder[piece] = {}
-        holder = _get(holder, piece, path)
-    if isinstance(holder, list):
-        _get(holder, last, path)
-        holder[int(last)] = value
-    elif isinstance(holder, dict):
-        holder[last] = value
-    else:
-        raise UsageError(f"{last!r} must be inside a mapping, got {holder!r} there", field=path)
+def parse(text: str) -> YamlValue:
+    """Read one YAML document.
+
+    Raises:
+        yaml.YAMLError: it is none, or one that is no plain data of a size that a person writes.
+    """
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        # Before anything is made of it: a kilobyte of anchors can stand for more values than memory holds.
+        _count(node, {}, set())
+        return loader.construct_document(node)
+    except RecursionError:
+        raise yaml.YAMLError("must not be nested hundreds of times") from None
+    finally:
+        loader.dispose()
 
 
-def _get(holder: YamlValue, piece: str, path: str) -> YamlValue:
-    if isinstance(holder, dict) and piece in holder:
-        return holder[piece]
-    if isinstance(holder, list):
-        if piece.isdecimal() and int(piece) < len(holder):
-            return holder[int(piece)]
-        raise UsageError(f"{piece!r} must be an index below {len(holder)}", field=path)
-    raise UsageError(f"{piece!r} must be inside a mapping, got {holder!r} there", field=path)
+class _Loader(yaml.SafeLoader):
+    """A safe loader that refuses a key given twice, which YAML would silently overwrite.
+
+    It takes 1e-3 and 1.0e12 for numbers, as YAML 1.2 does (section 10.2.1.4) and PyYAML does not.
+    """
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> YamlValue:  # noqa: FBT001, FBT002 - the base class's signature
+        try:
+            return super().construct_object(node, deep=deep)
+        except ValueError as error:
+            raise _error(str(error), node) from None
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, YamlValue]:  # noqa: FBT001, FBT002 - the base class's signature
+        seen: set[Hashable] = set()
+        for key_node, _ in node.value:
+            key = key_node.value if _is_merge(key_node) else self.construct_object(key_node, deep=True)
+            try:
+                is_known = key in seen
+            except TypeError:
+                raise _error("a key must be text, got a list or mapping", key_node) from None
+            if is_known:
+                raise _error(f"key {key!r} is given twice", key_node)
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)[eE][-+]?[0-9]+$"),
+    list("-+.0123456789"),
+)
+
+
+def _count(node: yaml.Node, known: dict[yaml.Node, int], above: set[yaml.Node]) -> int:
+    """How many values a node stands for, what anchors repeat counted each time.
+
+    Args:
+        known: counts of nodes. above: nodes that this one is a part of.
+    """
+    if node in above:
+        raise _error("an anchor must not be inside of itself", node)
+    if node not in known:
+        above.add(node)
+        pairs = isinstance(node, yaml.MappingNode)
+        parts = [part for pair in node.value for part in pair] if pairs else node.value
+        below = [] if isinstance(node, yaml.ScalarNode) else parts
+        known[node] = 1 + sum(_count(part, known, above) for part in below)
+        above.remove(node)
+    if known[node] > _MOST_VALUES:
+        raise _error(f"must stand for at most {_MOST_VALUES} values, anchors repeated", node)
+    return known[node]
+
+
+def _is_merge(node: yaml.Node) -> bool:
+    return bool(node.tag == "tag:yaml.org,2002:merge")
+
+
+def _error(problem: str, node: yaml.Node) -> yaml.MarkedYAMLError:
+    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.errors import UsageError
-
-Scalar = None | bool | int | float | str
+from harness.written_values import Scalar, home_expanded, kebab, parse_scalar, scalar_text
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _CONTINUES = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\s*=")
-_SAFE_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
 _PLAN = ".json"
 _KERAS = "keras"
-_WORDS: dict[str, Scalar] = {"true": True, "false": False, "null": None}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,19 +158,6 @@ def split_list(text: str, *, field: str) -> tuple[str, ...]:
     return tuple(references)
 
 
-def kebab(name: str) -> str:
-    """Spell a name as records do: `wide_mlp` and `wide-mlp` are one."""
-    return name.strip().lower().replace("_", "-")
-
-
-def home_expanded(path: str) -> str:
-    """A path with the home directory in place of its `~`, which a shell replaces in no list and no file."""
-    try:
-        return str(Path(path).expanduser()) if path.startswith("~") else path
-    except RuntimeError:
-        return path  # nobody has that name
-
-
 def _is_path(text: str) -> bool:
     location = text.partition(":")[0]
     return "/" in location or location.endswith(".py")
@@ -265,36 +247,6 @@ def _mapping(value: object, field: str) -> tuple[str, dict[str, Scalar]]:
             )
         _add(params, key, item, field)
     return name, params
-
-
-def parse_scalar(text: str) -> Scalar:
-    """Read a value from the command line: true, false, null, a whole number, a number, or text.
-
-    Text in double quotes is JSON, so that `"true"` can be given as a word.
-    """
-    text = text.strip()
-    if text.lower() in _WORDS:
-        return _WORDS[text.lower()]
-    if text.startswith('"'):
-        try:
-            quoted = json.loads(text)
-        except ValueError:
-            return text
-        return quoted if isinstance(quoted, str) else text
-    if re.fullmatch(r"[+-]?\d{1,300}", text):
-        return int(text)
-    if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text) and math.isfinite(float(text)):
-        return float(text)
-    return text
-
-
-def scalar_text(value: Scalar) -> str:
-    """Write a value so that `parse_scalar` reads the same value of the same type again."""
-    if isinstance(value, str):
-        plain = _SAFE_TEXT.fullmatch(value) and value.lower() not in _WORDS
-        # A comma or an equals sign would end the parameter; their JSON escapes do not.
-        return value if plain else json.dumps(value).replace(",", "\\u002c").replace("=", "\\u003d")
-    return json.dumps(value)
 
 
 def _params_text(params: Mapping[str, Scalar]) -> str:

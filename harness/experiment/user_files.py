@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.experiment.cases import Case
+from harness.experiment.model import Experiment
 from harness.experiment.references import file_of
-from harness.experiment.spec import ExperimentSpec
 from harness.normalised_path import normalised
 
 
-def folders_of_users(cases: Sequence[Case], spec: ExperimentSpec) -> tuple[Path, ...]:
+def folders_of_users(cases: Sequence[Case], spec: Experiment) -> tuple[Path, ...]:
     """Each once: of workloads, strategies and the checkpoint that cases begin with.
 
     Of a file that is reached by a link there are two folders: workers open it where it is named, and its

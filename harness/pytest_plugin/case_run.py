@@ -18,13 +18,13 @@ from harness.errors import CaseError, first_line
 from harness.module_command import module_command
 
 if TYPE_CHECKING:
-    from harness.experiment.spec import ExperimentSpec
+    from harness.experiment.model import Experiment
     from harness.records.store import StoredRun
 
 _CLEANING_S = 60.0
 
 
-def run_experiment(spec: ExperimentSpec, folder: Path) -> StoredRun:
+def run_experiment(spec: Experiment, folder: Path) -> StoredRun:
     """Run an experiment; whatever ends this early ends that.
 
     Args:
@@ -32,13 +32,12 @@ def run_experiment(spec: ExperimentSpec, folder: Path) -> StoredRun:
     Raises:
         CaseError: it could not be run.
     """
-    from harness.experiment.document import spec_document
     from harness.records.run_layout import RUN_FILE
     from harness.records.store import load_run
 
     experiment, run_dir, log = folder / "experiment.yaml", folder / "run", folder / "run.log"
     # What is JSON is YAML too.
-    write_text(experiment, json.dumps(spec_document(spec)))
+    write_text(experiment, json.dumps(spec.to_document()))
     with os.fdopen(open_to_write(log, is_replaced=True), "wb") as log_file:
         process = subprocess.Popen(
             module_command("harness.cli", "run", str(experiment), "--out", str(run_dir), "--json"),

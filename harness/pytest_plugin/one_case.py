@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.errors import UsageError
 from harness.experiment.cases import Case, expand, matches
+from harness.experiment.load import load_experiment
+from harness.experiment.model import CaseFilter, Experiment
 from harness.experiment.references import parse_strategy, parse_workload
-from harness.experiment.resolve import load_experiment
-from harness.experiment.spec import CaseFilter, ClusterSpec, ExperimentSpec
 from strategies.errors import suggestion
 
 _N_NAMED = 8
@@ -36,7 +35,7 @@ class OneCase:
     """A case, and the experiment that has no other but the controls that it is measured beside."""
 
     case: Case
-    spec: ExperimentSpec
+    spec: Experiment
 
 
 def one_case(request: CaseRequest) -> OneCase:
@@ -47,8 +46,7 @@ def one_case(request: CaseRequest) -> OneCase:
     """
     spec = _loaded(request)
     # Twins and controls are there for others.
-    alone = dataclasses.replace(spec.measure, aa=False, exposed_comm=False, until=None)
-    cases = expand(dataclasses.replace(spec, measure=alone))
+    cases = expand(_measured(spec, aa=False, exposed_comm=False, until=None))
     matching = _matching(cases, request)
     if len(matching) != 1:
         raise UsageError(
@@ -60,10 +58,10 @@ def one_case(request: CaseRequest) -> OneCase:
     return OneCase(case=case, spec=_with_one_case(spec, case))
 
 
-def with_one_step(spec: ExperimentSpec) -> ExperimentSpec:
+def with_one_step(spec: Experiment) -> Experiment:
     """The experiment as it is only checked: one repeat of one window of one step."""
-    measure = dataclasses.replace(
-        spec.measure,
+    return _measured(
+        spec,
         warmup_steps=0,
         steps=1,
         repeats=1,
@@ -74,10 +72,13 @@ def with_one_step(spec: ExperimentSpec) -> ExperimentSpec:
         exposed_comm=False,
         evaluate=False,
     )
-    return dataclasses.replace(spec, measure=measure)
 
 
-def _loaded(request: CaseRequest) -> ExperimentSpec:
+def _measured(spec: Experiment, **values: object) -> Experiment:
+    return spec.model_copy(update={"measure": spec.measure.model_copy(update=values)})
+
+
+def _loaded(request: CaseRequest) -> Experiment:
     # Text means what it means after --set.
     texts = [f"{path}={value}" for path, value in request.settings.items() if isinstance(value, str)]
     values = {path: value for path, value in request.settings.items() if not isinstance(value, str)}
@@ -86,16 +87,22 @@ def _loaded(request: CaseRequest) -> ExperimentSpec:
     spec = load_experiment(
         request.experiment, settings=texts, overrides={**values, **given}, surroundings=os.environ
     )
-    return dataclasses.replace(
-        spec, include=_possible(spec.include, request), exclude=_possible(spec.exclude, request)
-    )
+    filters = {
+        "include": _possible(spec.matrix.include, request),
+        "exclude": _possible(spec.matrix.exclude, request),
+    }
+    return spec.model_copy(update={"matrix": spec.matrix.model_copy(update=filters)})
 
 
 def _possible(filters: tuple[CaseFilter, ...], request: CaseRequest) -> tuple[CaseFilter, ...]:
     """Filters without those for other numbers of workers or replicas; all of them where none is left."""
     asked = {"workers": request.workers, "replicas_per_worker": request.replicas}
     return (
-        tuple(item for item in filters if all(asked.get(name) in (None, value) for name, value in item.shape))
+        tuple(
+            item
+            for item in filters
+            if all(asked.get(name) in (None, value) for name, value in item.shape.items())
+        )
         or filters
     )
 
@@ -113,12 +120,12 @@ def _matching(cases: Sequence[Case], request: CaseRequest) -> Sequence[Case]:
         matching = having
     if request.workload is not None:
         workload = parse_workload(request.workload, field="workload")
-        having = [case for case in matching if matches(CaseFilter(workload=workload, strategy=None), case)]
+        having = [case for case in matching if matches(CaseFilter(workload=workload), case)]
         _require(having, "workload", request.workload, [str(case.workload) for case in matching])
         matching = [case for case in having if case.workload == workload] or having
     if request.strategy is not None:
         strategy = parse_strategy(request.strategy, field="strategy")
-        having = [case for case in matching if matches(CaseFilter(workload=None, strategy=strategy), case)]
+        having = [case for case in matching if matches(CaseFilter(strategy=strategy), case)]
         _require(having, "strategy", request.strategy, [str(case.strategy) for case in matching])
         matching = [case for case in having if case.strategy == strategy] or having
     return matching
@@ -138,25 +145,9 @@ def _titles(cases: Sequence[Case]) -> str:
     return ", ".join(names[:_N_NAMED]) + more
 
 
-def _with_one_case(spec: ExperimentSpec, case: Case) -> ExperimentSpec:
+def _with_one_case(spec: Experiment, case: Case) -> Experiment:
     """The experiment without its other cases."""
-    measure = dataclasses.replace(spec.measure.of_one(case.computation), aa=False, until=None)
-    narrow = dataclasses.replace(
-        spec,
-        workloads=(case.workload,),
-        strategies=(case.strategy,),
-        baseline=case.strategy,
-        include=(),
-        exclude=(),
-        measure=measure,
-    )
-    return next(each for each in _points(narrow) if case.id in {other.id for other in expand(each)})
-
-
-def _points(spec: ExperimentSpec) -> Iterator[ExperimentSpec]:
-    """The experiment at each point of its sweeps of shapes and scenarios."""
-    names = [item.name for item in dataclasses.fields(ClusterSpec)]
-    sweeps = (getattr(spec.cluster, name) for name in names)
-    for values, scenario in itertools.product(itertools.product(*sweeps), spec.scenarios):
-        point = {name: (value,) for name, value in zip(names, values, strict=True)}
-        yield dataclasses.replace(spec, cluster=ClusterSpec(**point), scenarios=(scenario,))
+    alone = spec.with_strategies(case.strategy, baseline=case.strategy)
+    alone = alone.of_one(case.shape, case.computation, case.scenario)
+    alone = alone.model_copy(update={"workloads": (case.workload,)})
+    return _measured(alone, aa=False, until=None)

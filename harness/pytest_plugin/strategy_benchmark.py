@@ -16,12 +16,12 @@ from harness.pytest_plugin.case_run import run_experiment
 from harness.pytest_plugin.step_clock import Benchmark, StepClock, record_rounds
 
 if TYPE_CHECKING:
-    from harness.experiment.spec import ExperimentSpec
+    from harness.experiment.model import Experiment
     from harness.pytest_plugin.benchmarked_case import BenchmarkedCase
     from harness.pytest_plugin.one_case import CaseRequest
     from harness.records.store import StoredRun
 
-Run = Callable[["ExperimentSpec", Path], "StoredRun"]
+Run = Callable[["Experiment", Path], "StoredRun"]
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 from harness.errors import NO_DEVICE, CaseError, HarnessError, first_line
-from harness.experiment.spec import Measure
+from harness.experiment.model import Measure
 from harness.measure.rounds import balanced_orders
 from harness.measure.timeouts import Timeouts
 from harness.provision.failures import REFUSED_STEP, GpuOutOfMemory, LinkDown, WorkerDied, WorkerUnresponsive

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.experiment.cases import Case
+from harness.experiment.model import Experiment, Until
 from harness.experiment.schedule import Slot, baseline_of, blocks_of
-from harness.experiment.spec import ExperimentSpec, Until
 from harness.records.comparing.common_rounds import paired_ratios
 from harness.records.comparing.student_interval import SEQUENTIAL_CONFIDENCE, RepeatedMean
 from harness.records.record import Record
@@ -26,7 +26,7 @@ MOST_REPEATS = 100
 class NarrowRatios:
     """Repeats follow until ratios are known as closely as `measure.until` asks."""
 
-    spec: ExperimentSpec
+    spec: Experiment
     until: Until
 
     @property
@@ -69,7 +69,7 @@ def is_narrow(ratio: RepeatedMean, until: Until) -> bool:
 
 
 def further_slots(
-    spec: ExperimentSpec, cases: Sequence[Case], records: Sequence[Record], *, first: int
+    spec: Experiment, cases: Sequence[Case], records: Sequence[Record], *, first: int
 ) -> tuple[Slot, ...]:
     """Repeats up to the next look, block by block; none where all is known as closely as asked for.
 
@@ -102,7 +102,7 @@ def further_slots(
     return tuple(slots)
 
 
-def _due(case: Case, own: Sequence[Record], others: Sequence[Record], spec: ExperimentSpec) -> _Due | None:
+def _due(case: Case, own: Sequence[Record], others: Sequence[Record], spec: Experiment) -> _Due | None:
     """A case that needs more repeats; None where it does not, or where they would tell no more."""
     until = spec.measure.until
     assert until is not None
@@ -121,7 +121,7 @@ def _due(case: Case, own: Sequence[Record], others: Sequence[Record], spec: Expe
 
 
 def _turns(
-    block: Sequence[Case], found: Mapping[str, _Due], spec: ExperimentSpec
+    block: Sequence[Case], found: Mapping[str, _Due], spec: Experiment
 ) -> Iterator[tuple[tuple[int, float], int, list[Case]]]:
     """Repeats of a block: what they are ordered by, their number, and the cases that have them."""
     due = [found[case.id] for case in block if case.id in found]
@@ -135,7 +135,7 @@ def _turns(
             yield (repeat - first, -max(each.half for each in having.values())), repeat, together
 
 
-def _goes_along(case: Case, spec: ExperimentSpec) -> bool:
+def _goes_along(case: Case, spec: Experiment) -> bool:
     return case.strategy == spec.baseline or case.chosen.strategy.strategy_class == "control"
 
 

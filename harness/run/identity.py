@@ -7,9 +7,8 @@ from pathlib import Path
 
 from harness.experiment.cases import Case
 from harness.experiment.chosen_strategy import source_hash
-from harness.experiment.document import spec_hash
+from harness.experiment.model import Experiment
 from harness.experiment.schedule import Slot
-from harness.experiment.spec import ExperimentSpec
 from harness.host_facts import machine, provenance, repository_of
 from harness.provision.accelerators import replicas_on_gpus
 from harness.records.facts.circumstances import Machine, Method, Provenance, Repository
@@ -52,7 +51,7 @@ class Origin:
 
 
 def identity(
-    spec: ExperimentSpec, run: str, origin: Origin, slot: Slot, site: SiteFacts, wall_s: float | None
+    spec: Experiment, run: str, origin: Origin, slot: Slot, site: SiteFacts, wall_s: float | None
 ) -> Record:
     """The record of a repeat of which nothing has been measured yet.
 
@@ -70,7 +69,7 @@ def identity(
         repeat=slot.repeat,
         order=slot.order,
         experiment=spec.name,
-        spec_hash=spec_hash(spec),
+        spec_hash=spec.spec_hash,
         workload=case.workload_name,
         workload_params=dict(case.workload.params),
         strategy=strategy.name,
@@ -92,7 +91,7 @@ def identity(
         method=Method(
             seed=measure.seed,
             steps=measure.steps,
-            warmup_rule="auto" if measure.warmup_steps is None else str(measure.warmup_steps),
+            warmup_rule=str(measure.warmup_steps),
             interleave=measure.interleave,
             batch_rule=measure.batch,
             cores_per_worker=case.shape.cores_per_worker,

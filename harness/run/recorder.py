@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from harness.errors import CaseError
 from harness.experiment.cases import CONTROL, Case
+from harness.experiment.model import Experiment
 from harness.experiment.schedule import Slot
-from harness.experiment.spec import ExperimentSpec
 from harness.host_facts import clock_hz, lock_hash
 from harness.measure.collector import Measurement, tcp_fields
 from harness.measure.link import link_of_record
@@ -37,7 +37,7 @@ Number = TypeVar("Number", int, float)
 class RunRecorder:
     """Makes the records of one run, and remembers what later ones need of earlier ones."""
 
-    spec: ExperimentSpec
+    spec: Experiment
     run: str
     _verdicts: dict[str, Equivalence] = field(default_factory=dict)
     _controls: dict[tuple[object, ...], Record] = field(default_factory=dict)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from harness.errors import UNSUPPORTED, CaseError, UsageError, first_line
 from harness.experiment.cases import Case
+from harness.experiment.model import Experiment, Measure
 from harness.experiment.schedule import Slot, baseline_of
-from harness.experiment.spec import ExperimentSpec, Measure
 from harness.measure.live import Onlooker
 from harness.measure.timeouts import Timeouts
 from harness.provision.failures import USER_ERROR
@@ -54,7 +54,7 @@ class SlotRunner:
         cases: all of the run, also those whose repeats have ended already.
     """
 
-    spec: ExperimentSpec
+    spec: Experiment
     cases: Sequence[Case]
     folder: RunFolder
     cluster: Cluster

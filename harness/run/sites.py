@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from harness.cluster.shape import ClusterShape, largest
 from harness.errors import UsageError
 from harness.experiment.cases import Case
+from harness.experiment.model import Experiment
 from harness.experiment.schedule import Slot
-from harness.experiment.spec import ExperimentSpec
 from harness.experiment.user_files import folders_of_users
 from harness.measure.live import Harmless, Onlooker
 from harness.provision.accelerators import gpus_per_worker
@@ -35,7 +35,7 @@ from strategies.plan.schema import Plan
 def run_slots(
     slots: Sequence[Slot],
     cases: Sequence[Case],
-    spec: ExperimentSpec,
+    spec: Experiment,
     options: RunOptions,
     folder: RunFolder,
     progress: Progress,
@@ -112,7 +112,7 @@ class _Sites:
         share: of the time for further repeats, by the end of which those of this site have ended.
     """
 
-    spec: ExperimentSpec
+    spec: Experiment
     cases: Sequence[Case]
     options: RunOptions
     folder: RunFolder

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from harness.errors import UNSUPPORTED, CaseError, UsageError
 from harness.experiment.cases import expand
 from harness.experiment.chosen_strategy import choose
+from harness.experiment.model import Experiment
 from harness.experiment.references import StrategyRef
-from harness.experiment.spec import ExperimentSpec
 from harness.provision.failures import USER_ERROR
 from harness.records.record import Record
 from harness.tuning.successive_halving import LEAST_CONFIRMING
@@ -18,7 +17,7 @@ from strategies.errors import StrategyError
 from strategies.registry import alternatives
 
 
-def tuner_of(spec: ExperimentSpec, *, seconds: float) -> Tuner:
+def tuner_of(spec: Experiment, *, seconds: float) -> Tuner:
     """What tunes the one strategy of an experiment.
 
     Args:
@@ -41,7 +40,7 @@ def tuner_of(spec: ExperimentSpec, *, seconds: float) -> Tuner:
             field="set",
         )
     _require_time(spec, seconds)
-    spec = replace(spec, strategies=(asked, *_alternatives(asked)), baseline=asked)
+    spec = spec.with_strategies(asked, *_alternatives(asked), baseline=asked)
     return Tuner(spec=spec, cases=expand(spec), at_most_s=seconds)
 
 
@@ -91,7 +90,7 @@ def _alternatives(asked: StrategyRef) -> tuple[StrategyRef, ...]:
     return tuple(StrategyRef(name=asked.name, params=params) for params in others)
 
 
-def _require_time(spec: ExperimentSpec, seconds: float) -> None:
+def _require_time(spec: Experiment, seconds: float) -> None:
     """Refuse less time than the windows take of the default and of one candidate beside it."""
     measure = spec.measure
     least_n = 1 + LEAST_CONFIRMING  # one to select a candidate by

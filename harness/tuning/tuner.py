@@ -8,8 +8,8 @@ from pathlib import Path
 
 from harness.errors import UNSUPPORTED, CaseError
 from harness.experiment.cases import Case
+from harness.experiment.model import Experiment
 from harness.experiment.schedule import Slot
-from harness.experiment.spec import ExperimentSpec
 from harness.records.comparing.common_rounds import paired_ratios
 from harness.records.comparing.student_interval import repeated_mean
 from harness.records.record import Record
@@ -29,7 +29,7 @@ class Tuner:
         at_most_s: seconds for all of it.
     """
 
-    spec: ExperimentSpec
+    spec: Experiment
     cases: Sequence[Case]
     at_most_s: float
     _plans: dict[str, Plan] = field(default_factory=dict)

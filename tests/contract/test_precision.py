@@ -13,8 +13,8 @@ from cases import Case as Checked
 from harness.cluster.shape import ClusterShape
 from harness.errors import CaseError
 from harness.experiment.cases import Case
+from harness.experiment.model import Computation
 from harness.experiment.references import StrategyRef, WorkloadRef
-from harness.experiment.spec import Computation
 from harness.worker.jobs.batches import lay_batches, read_batches
 from harness.worker.jobs.capture import capture
 from harness.worker.process.job import JobState

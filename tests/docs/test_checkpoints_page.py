@@ -4,7 +4,7 @@ import pytest
 import yaml
 from pages import ROOT, blocks, commands, refuse_unknown_options
 
-from harness.experiment.resolve import resolve
+from harness.experiment.load import resolve
 
 PAGE = (ROOT / "docs" / "checkpoints.md").read_text()
 

@@ -7,7 +7,7 @@ import yaml
 from pages import ROOT, commands, refuse_unknown_options
 
 from harness.cluster.providers import PROVIDERS
-from harness.experiment.schema import ClusterSection
+from harness.experiment.cluster import Cluster
 
 PAGE = (ROOT / "docs" / "running.md").read_text()
 
@@ -19,7 +19,9 @@ def test_every_command_and_option_exists(command: str) -> None:
 
 def test_its_providers_and_keys_are_those_there_are() -> None:
     assert set(re.findall(r"\| `(\w+)`(?: \(default\))? \|", PAGE)) == set(PROVIDERS)
-    assert set(re.findall(r"`cluster\.(\w+)`", PAGE)) <= set(ClusterSection.model_fields)
+    assert set(re.findall(r"`cluster\.(\w+)`", PAGE)) <= {
+        Cluster.key_of(name) for name in Cluster.model_fields
+    }
 
 
 def test_variables_and_services_are_those_of_the_compose_file() -> None:

@@ -12,8 +12,8 @@ import tensorflow as tf
 from harness.cluster.shape import ClusterShape
 from harness.errors import UNSUPPORTED, CaseError
 from harness.experiment.cases import Case
+from harness.experiment.model import Computation
 from harness.experiment.references import StrategyRef, WorkloadRef
-from harness.experiment.spec import Computation
 from harness.worker.jobs import check, verify
 from harness.worker.jobs.arithmetic import allows_tf32, set_tf32
 from harness.worker.jobs.batches import open_pipeline

@@ -11,13 +11,14 @@ from processes import program
 from waiting import eventually
 from watched_run import WatchedRun, records, records_so_far, watched
 
-from harness.experiment.spec import USUAL_ROUNDS
+from harness.experiment.model import Measure
 
 pytestmark = [pytest.mark.ray, pytest.mark.tensorflow]
 
 QUICK, SLOW = "digits-mlp:units=16", "wide-mlp"
 # Its steps take seconds whatever the machine: what is done to a case must meet it while it runs.
 RUN = ["run", "quickstart", "--strategies", "none,ps", "--steps", "150", "--warmup", "2", "--repeats", "1"]
+USUAL_ROUNDS = Measure().rounds
 RUN += ["--set", f"measure.rounds={USUAL_ROUNDS}"]
 BOTH = [*RUN, "--workloads", f"{QUICK},{SLOW}"]
 START_S = 240.0

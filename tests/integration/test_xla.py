@@ -8,8 +8,8 @@ import pytest
 from harness.cluster.shape import ClusterShape
 from harness.errors import CaseError
 from harness.experiment.cases import Case
+from harness.experiment.model import Computation
 from harness.experiment.references import WorkloadRef, parse_strategy
-from harness.experiment.spec import Computation
 from harness.measure.timeouts import USUAL
 from harness.provision.local.child_process import child_process
 from harness.provision.local.child_processes import SoloWorkers

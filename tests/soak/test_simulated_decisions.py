@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from harness.experiment.spec import Until
+from harness.experiment.model import Until
 from harness.records.comparing.common_rounds import PairedRatios
 from harness.records.comparing.student_interval import CONFIDENCE, SEQUENTIAL_CONFIDENCE, repeated_mean
 from harness.run.enough_repeats import is_narrow, looks
@@ -26,7 +26,7 @@ RUNS = [np.array(run["log_ratios"]) for run in RECORDED["runs"]]
 
 N_DRAWS = 2000
 WRONG, TOLERANCE = 0.05, 0.015
-UNTIL = Until(ratio_ci=0.03, at_most_s=600.0)
+UNTIL = Until(ratio_ci=0.03, at_most=600.0)
 N_REPEATS = (4, 7, 12, 20)
 EFFECTS = (0.01, 0.02, 0.03, 0.05, 0.07, 0.10)
 

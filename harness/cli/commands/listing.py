@@ -77,7 +77,7 @@ def _faults() -> Sequence[Mapping[str, object]]:
 
 def _experiments() -> Sequence[Mapping[str, object]]:
     from harness.experiment.file import read, shipped
-    from harness.experiment.resolve import resolve
+    from harness.experiment.load import resolve
 
     experiments: list[Mapping[str, object]] = []
     for path in shipped():

@@ -110,7 +110,7 @@ def nightly(
         return _stored(
             store, name, ack, reason, replay, import_ or (), confirm=confirm, prometheus=prometheus
         )
-    from harness.experiment.resolve import load_experiment
+    from harness.experiment.load import load_experiment
 
     spec = load_experiment(experiment, settings=settings or (), surroundings=os.environ)
     budget_s = None if time_budget is None else duration_s(time_budget, field="time-budget")

@@ -16,9 +16,10 @@ from harness.cli.commands.planned import planned_table
 from harness.cli.isolation import NoIsolation, RequireIsolation, command_of, isolate_workers
 from harness.cli.options import Debug, Json, duration_s, plan_reference
 from harness.errors import UsageError
-from harness.experiment.references import parse_scalar, split_list
+from harness.experiment.references import split_list
 from harness.measure.timeouts import timeouts
 from harness.requests import RunOptions, RunOutcome
+from harness.written_values import parse_scalar
 
 if TYPE_CHECKING:
     from reports.pages.terminal import TerminalTable
@@ -141,7 +142,7 @@ def run(
     asked = {path: value for path, value in overrides.items() if value is not None}
     if repeats is not None and until_ci is None and not any(_sets_until(text) for text in settings or ()):
         asked["measure.until"] = None  # so many, and no more
-    from harness.experiment.resolve import load_experiment
+    from harness.experiment.load import load_experiment
     from harness.host_facts import allowed
     from harness.measure.prometheus import listen
     from harness.preflight import check_experiment

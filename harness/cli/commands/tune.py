@@ -16,6 +16,7 @@ from harness.cli.isolation import NoIsolation, RequireIsolation, command_of, iso
 from harness.errors import UsageError
 from harness.measure.timeouts import timeouts
 from harness.requests import RunOptions, TuneRequest
+from harness.written_values import parse_rate_mbit
 
 if TYPE_CHECKING:
     from harness.tuning.tuned import Tuned
@@ -78,7 +79,7 @@ def tune(
     target = options.parsed_target(workload, strategy, None, workers, replicas)
     if out is not None:
         options.plan_reference(str(out), field="out")
-    from harness.experiment.resolve import laid_over
+    from harness.experiment.load import laid_over
     from harness.host_facts import allowed
     from harness.preflight import check_experiment, check_target
 
@@ -129,8 +130,6 @@ def tune(
 
 
 def _rate_mbit(text: str) -> float:
-    from harness.cluster.link_limits import parse_rate_mbit
-
     rate = parse_rate_mbit(text)
     if rate is None:
         raise UsageError(f"must be a rate such as 100mbit or 1gbit, got {text[:80]!r}", field="link")

@@ -20,8 +20,7 @@ from harness.cli.nightly.trials import RunAt, Trials, factor_text
 from harness.cli.nightly.which_night import holdings
 from harness.errors import EXIT_CASE, EXIT_OK, CaseError, UsageError
 from harness.experiment.cases import Case, expand
-from harness.experiment.document import spec_document
-from harness.experiment.spec import ExperimentSpec
+from harness.experiment.model import Experiment
 from harness.host_facts import checkout_of, own_checkout
 from harness.provision.temporary.reaper import run_folder
 from reports.changes.changes import Factor
@@ -36,7 +35,7 @@ _METRICS = (RATIO.name, RATE.name)
 
 def bisect(
     store: Path,
-    spec: ExperimentSpec,
+    spec: Experiment,
     case: str,
     *,
     confirm: int,
@@ -67,7 +66,7 @@ def bisect(
     until_s = None if budget_s is None else time.monotonic() + budget_s
     with run_folder() as folder:
         placed = placed_in(code.root, single_case(spec, cases[case_id]), working_directory=Path.cwd())
-        document = spec_document(placed.spec)
+        document = placed.spec.to_document()
         runs = CommitRuns(
             root=code.root,
             is_own=code.is_own,

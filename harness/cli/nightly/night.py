@@ -13,7 +13,7 @@ from harness import pipeline
 from harness.cli import output
 from harness.contained_files import open_to_write
 from harness.errors import Interrupted, MissingError, StoreError
-from harness.experiment.spec import ExperimentSpec
+from harness.experiment.model import Experiment
 from harness.preflight import check_experiment
 from harness.records.retention import remove_old_runs
 from harness.records.run_layout import default_name
@@ -28,7 +28,7 @@ _LEAST_FREE_BYTES = 1 << 30
 
 
 def judged_night(
-    store: Path, spec: ExperimentSpec, options: RunOptions, *, confirm: int, keep: int
+    store: Path, spec: Experiment, options: RunOptions, *, confirm: int, keep: int
 ) -> tuple[NightVerdict, RunOutcome]:
     """Run, write, judge, and remove what is too old.
 

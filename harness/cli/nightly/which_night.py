@@ -21,7 +21,7 @@ def name_in_history(experiment: str, settings: Sequence[str]) -> str:
     Raises:
         UsageError: it is a path without a usable file.
     """
-    from harness.experiment.resolve import load_experiment
+    from harness.experiment.load import load_experiment
 
     path = Path(experiment)
     try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from harness.equivalence.capture_verdict import CaptureVerdict
 from harness.equivalence.reference_outcome import Reference
 from harness.equivalence.verdict import Verdict
-from harness.experiment.spec import Measure
+from harness.experiment.model import Measure
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.measure.windows import MAX_WARMUP_STEPS
 from harness.provision.protocols import ProcessSet

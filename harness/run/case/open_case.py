@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from harness.errors import CaseError
-from harness.experiment.spec import Measure
+from harness.experiment.model import Measure
 from harness.measure.collector import Measurement, Meter
 from harness.measure.link import measured_links
 from harness.measure.live import Moment
@@ -90,7 +90,7 @@ class OpenCase:
             settles=prepared.plan.strategy_class == "statistical",
             timeouts=self._limits,
         )
-        self._meter.warm_up("auto" if measure.warmup_steps is None else measure.warmup_steps)
+        self._meter.warm_up(measure.warmup_steps)
         self._start_s = warming_s - begun_s - (self._check_s or 0.0)
         self._warmup_s = time.monotonic() - warming_s
 
@@ -101,7 +101,7 @@ class OpenCase:
             CaseError: it failed.
         """
         # A short warm-up tells little of steps to come; the first window does.
-        if self._n_windows == 0 or (self._n_windows == 1 and self._measure.warmup_steps is not None):
+        if self._n_windows == 0 or (self._n_windows == 1 and self._measure.warmup_steps != "auto"):
             self._n_steps = self._window_steps()
         self._n_windows += 1
         step_s = self._meter.window(self._n_steps, n_lead=self._n_lead)

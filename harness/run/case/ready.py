@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.errors import CaseError
 from harness.experiment.cases import Case
-from harness.experiment.spec import InputRule
+from harness.experiment.model import InputRule
 from harness.measure.timeouts import Timeouts
 from harness.provision.accelerators import shared_memory_mib
 from harness.provision.protocols import Forks, ProcessSet

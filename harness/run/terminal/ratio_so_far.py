@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.experiment.cases import Case
+from harness.experiment.model import Experiment
 from harness.experiment.schedule import baseline_of
-from harness.experiment.spec import ExperimentSpec
 from harness.records.comparing.common_rounds import paired_ratios
 from harness.records.comparing.student_interval import CONFIDENCE, SEQUENTIAL_CONFIDENCE
 from harness.records.record import Record
@@ -30,7 +30,7 @@ class RatioSoFar:
 
 
 def ratio_so_far(
-    case: Case, cases: Sequence[Case], spec: ExperimentSpec, records: Sequence[Record]
+    case: Case, cases: Sequence[Case], spec: Experiment, records: Sequence[Record]
 ) -> RatioSoFar | None:
     """The ratio of a case; None of the baseline itself, and where the two were not timed in turn.
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from harness.errors import UNSUPPORTED, CaseError
-from harness.experiment.spec import Precision
+from harness.experiment.model import Precision
 from harness.records.facts.circumstances import AS_WRITTEN
 from strategies.ir.graph import DType
 

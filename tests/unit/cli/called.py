@@ -16,8 +16,8 @@ from harness.equivalence.separability import Separability
 from harness.equivalence.verdict import FLOAT64_EPS, Limits, VariableVerdict, Verdict
 from harness.equivalence.verification import Verification
 from harness.experiment.cases import Case
+from harness.experiment.model import Experiment
 from harness.experiment.references import StrategyRef, WorkloadRef
-from harness.experiment.spec import ExperimentSpec
 from harness.requests import (
     PlanRequest,
     RunOptions,
@@ -148,7 +148,7 @@ class Pipeline(ModuleType):
         if self.raises is not None:
             raise self.raises
 
-    def run(self, spec: ExperimentSpec, options: RunOptions) -> RunOutcome:
+    def run(self, spec: Experiment, options: RunOptions) -> RunOutcome:
         self._note(spec, options)
         return self.outcome
 

@@ -11,8 +11,8 @@ from ports import kept_port
 
 from harness.cli.commands.planned import planned_table
 from harness.experiment.cases import expand
+from harness.experiment.load import resolve
 from harness.experiment.references import WorkloadRef
-from harness.experiment.resolve import resolve
 from harness.measure.timeouts import Timeouts
 from harness.requests import RunOutcome
 

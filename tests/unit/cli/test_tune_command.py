@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from called import DEFAULT, Pipeline, call, document
 
-from harness.cluster.link_limits import parse_rate_mbit
+from harness.written_values import parse_rate_mbit
 
 
 def test_it_asks_for_an_experiment_of_one_case(
@@ -34,7 +34,7 @@ def test_options_and_settings_say_where_and_how(
     (request,) = pipeline.asked
     spec = request.spec
     assert (spec.cluster.provider, spec.cluster.workers) == (("docker",), (3,))
-    assert (spec.cluster.replicas_per_worker, spec.cluster.rate_mbit) == ((2,), (1000.0,))
+    assert (spec.cluster.replicas_per_worker, spec.cluster.link.rate_mbit) == ((2,), (1000.0,))
     assert (request.seconds, request.out) == (90.0, Path("t.json"))
     assert (spec.measure.seed, spec.measure.rounds) == (7, 3)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from harness.bisection.single_case import placed_in
-from harness.experiment.resolve import resolve
-from harness.experiment.spec import ExperimentSpec
+from harness.experiment.load import resolve
+from harness.experiment.model import Experiment
 
 BUILDER = """
 class Mine:
@@ -28,7 +28,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path.resolve() / "code"
 
 
-def spec(workload: str, *strategies: str) -> ExperimentSpec:
+def spec(workload: str, *strategies: str) -> Experiment:
     return resolve({"name": "x", "workloads": [workload], "strategies": list(strategies)})
 
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UsageError
-from harness.experiment import size
+from harness.experiment import cases
 from harness.experiment.cases import Case, expand, global_batch
-from harness.experiment.resolve import resolve
+from harness.experiment.load import resolve
 from harness.experiment.schedule import schedule
 
 
@@ -174,12 +174,12 @@ def test_every_swept_field_counts(monkeypatch: pytest.MonkeyPatch) -> None:
         "memory_per_worker": ["1GiB", "2GiB"],
         "image": [None, "mine"],
     }
-    monkeypatch.setattr(size, "MAX_REPEATS", 2 * 3 * 4 * 2 * 3 * 2 * 2)
+    monkeypatch.setattr(cases, "MAX_REPEATS", 2 * 3 * 4 * 2 * 3 * 2 * 2)
     measure = {"repeats": 1}
-    assert len(_cases(strategies=["ps"], cluster=swept, measure=measure)) == size.MAX_REPEATS
+    assert len(_cases(strategies=["ps"], cluster=swept, measure=measure)) == cases.MAX_REPEATS
     for field, values in swept.items():
         less = {name: [given[0]] for name, given in swept.items() if name != field}
-        monkeypatch.setattr(size, "MAX_REPEATS", len(values) - 1)
+        monkeypatch.setattr(cases, "MAX_REPEATS", len(values) - 1)
         with pytest.raises(UsageError, match=rf"got {len(values)} cluster\.{field} = {len(values)}; "):
             _cases(strategies=["ps"], cluster=less | {field: values}, measure=measure)
 

@@ -9,8 +9,8 @@ import pytest
 
 from harness.errors import UsageError
 from harness.experiment.chosen_strategy import choose, source_hash
+from harness.experiment.load import load_experiment, resolve
 from harness.experiment.references import parse_strategy
-from harness.experiment.resolve import load_experiment, resolve
 from harness.preflight import check_experiment
 from strategies.errors import StrategyError
 from strategies.plan.schema import Plan, StepSummary, VariableSummary

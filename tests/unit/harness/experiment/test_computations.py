@@ -11,8 +11,8 @@ from open_folders import made_record
 from harness.bisection.single_case import single_case
 from harness.cli.commands.planned import planned_table
 from harness.experiment.cases import Case, expand
+from harness.experiment.load import resolve
 from harness.experiment.references import StrategyRef
-from harness.experiment.resolve import resolve
 from harness.experiment.schedule import baseline_of, blocks_of
 from harness.records.comparing.comparison_key import comparable_facts, comparison_key
 from harness.records.facts.circumstances import Method

@@ -1,8 +1,7 @@
 """The control, which a run that asks for exposed communication cannot do without."""
 
 from harness.experiment.cases import Case, expand
-from harness.experiment.document import spec_document
-from harness.experiment.resolve import resolve
+from harness.experiment.load import resolve
 
 
 def cases(*strategies: str, exposed: bool = True, workers: int | list[int] = 2) -> tuple[Case, ...]:
@@ -15,7 +14,7 @@ def cases(*strategies: str, exposed: bool = True, workers: int | list[int] = 2) 
             "measure": {"exposed_comm": exposed},
         }
     )
-    assert resolve(spec_document(spec)) == spec
+    assert resolve(spec.to_document()) == spec
     return expand(spec)
 
 

@@ -6,11 +6,10 @@ import pytest
 
 from harness.errors import UsageError
 from harness.experiment.cases import Case, expand
-from harness.experiment.document import spec_document, spec_hash
 from harness.experiment.file import find, read
-from harness.experiment.resolve import resolve
+from harness.experiment.load import resolve
+from harness.experiment.model import NO_FAULTS
 from harness.experiment.schedule import baseline_of, blocks_of
-from harness.experiment.spec import NO_FAULTS
 
 FLIP = {"worker": 1, "kind": "sign-flip", "scale": 10.0}
 
@@ -49,16 +48,16 @@ def test_a_list_is_one_scenario() -> None:
 
 def test_without_faults_nothing_changes() -> None:
     bare, empty = resolve(document()), resolve(document(faults=[]))
-    assert spec_hash(bare) == spec_hash(empty)
+    assert bare.spec_hash == empty.spec_hash
     assert bare.scenarios == (NO_FAULTS,)
-    assert "faults" not in spec_document(bare)
+    assert "faults" not in bare.to_document()
 
 
 def test_a_written_experiment_is_the_same_experiment() -> None:
     spec = resolve(
         document(faults={"clean": [], "flip": [FLIP, {"worker": 2, "kind": "stale", "delay_steps": 3}]})
     )
-    assert resolve(spec_document(spec)) == spec
+    assert resolve(spec.to_document()) == spec
 
 
 def test_scenarios_are_measured_apart_and_compared_within() -> None:
@@ -83,7 +82,7 @@ def test_filters_choose_by_scenario() -> None:
         )
     )
     assert names(expand(spec)) == [("ps", "clean"), ("robust-ps", "clean"), ("robust-ps", "flip")]
-    assert resolve(spec_document(spec)) == spec
+    assert resolve(spec.to_document()) == spec
 
 
 @pytest.mark.parametrize(

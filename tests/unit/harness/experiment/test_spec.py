@@ -1,4 +1,4 @@
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.cli.commands.planned import planned_table
-from harness.cluster.connection import NO_CLUSTER, Connection, Slice
+from harness.cluster.connection import Connection, Slice
 from harness.cluster.providers import PROVIDERS
 from harness.errors import UsageError
 from harness.experiment.cases import expand
-from harness.experiment.document import spec_document, spec_hash
+from harness.experiment.file import parse
+from harness.experiment.load import load_experiment, resolve
 from harness.experiment.references import StrategyRef, WorkloadRef
-from harness.experiment.resolve import load_experiment, resolve
-from harness.experiment.yaml_reader import parse
 
 _MINIMAL: dict[str, Any] = {"name": "x", "workloads": ["wide-mlp"], "strategies": ["single", "ps"]}
 _CLUSTER = {"address": "head:10001", "data_network": "10.0.0.0/16"}
@@ -51,7 +50,7 @@ def test_the_shipped_quickstart_is_what_the_contract_shows() -> None:
         "tf-multi-worker-mirrored",
     ]
     assert (spec.cluster.workers, spec.cluster.memory_bytes) == ((2,), (4 * 2**30,))
-    assert spec.measure.warmup_steps is None
+    assert spec.measure.warmup_steps == "auto"
     assert (spec.measure.steps, spec.measure.repeats, spec.measure.batch) == (50, 3, "global")
     assert spec.baseline == StrategyRef(name="single")
 
@@ -108,16 +107,16 @@ def test_names_and_lists_may_be_written_in_several_ways() -> None:
 )
 def test_the_resolved_document_resolves_to_itself_through_yaml(change: dict[str, Any]) -> None:
     spec = resolve(_MINIMAL | change)
-    again = resolve(yaml.safe_load(yaml.safe_dump(spec_document(spec))))
+    again = resolve(yaml.safe_load(yaml.safe_dump(spec.to_document())))
     assert again == spec
-    assert spec_hash(again) == spec_hash(spec)
+    assert again.spec_hash == spec.spec_hash
 
 
-@given(st.permutations(sorted(spec_document(load_experiment("quickstart")))))
+@given(st.permutations(sorted(load_experiment("quickstart").to_document())))
 def test_the_hash_does_not_depend_on_the_order_of_keys(keys: list[str]) -> None:
     spec = load_experiment("quickstart")
-    document = spec_document(spec)
-    assert spec_hash(resolve({key: document[key] for key in keys})) == spec_hash(spec)
+    document = spec.to_document()
+    assert resolve({key: document[key] for key in keys}).spec_hash == spec.spec_hash
 
 
 @pytest.mark.parametrize(
@@ -141,23 +140,23 @@ def test_the_hash_does_not_depend_on_the_order_of_keys(keys: list[str]) -> None:
 )
 def test_the_hash_sees_every_change(setting: str) -> None:
     changed = load_experiment("quickstart", settings=[setting])
-    assert spec_hash(changed) != spec_hash(load_experiment("quickstart"))
+    assert changed.spec_hash != load_experiment("quickstart").spec_hash
 
 
 def test_every_key_of_a_connection_is_part_of_the_experiment() -> None:
     values = (*_CLUSTER.values(), Path("token"), "pack", Slice(accelerator="v4", topology="2x2x2"))
     keys = (*_CLUSTER, "token_file", "placement", "slice")
-    assert {*keys} == {item.name for item in fields(Connection)}
+    assert {*keys} == {*Connection.model_fields}
     plain = resolve(_MINIMAL)
     changed = [
-        replace(plain, connection=replace(NO_CLUSTER, **{key: value}))
+        plain.model_copy(update={"cluster": plain.cluster.model_copy(update={key: value})})
         for key, value in zip(keys, values, strict=True)
     ]
-    assert len({spec_hash(spec) for spec in [plain, *changed]}) == len(keys) + 1
+    assert len({spec.spec_hash for spec in [plain, *changed]}) == len(keys) + 1
 
 
 def test_a_run_on_no_cluster_is_described_as_before_there_were_any() -> None:
-    assert not set(spec_document(resolve(_MINIMAL))["cluster"]) & {
+    assert not set(resolve(_MINIMAL).to_document()["cluster"]) & {
         *_CLUSTER,
         "token_file",
         "placement",
@@ -228,7 +227,7 @@ def test_the_cluster_around_a_process_is_taken_where_no_other_is_named() -> None
 
     def found(*settings: str) -> tuple[str | None, Path | None]:
         spec = load_experiment("quickstart", settings=settings, surroundings=around)
-        return spec.connection.address, spec.connection.token_file
+        return spec.cluster.address, spec.cluster.token_file
 
     assert found() == (None, None)
     assert found("cluster.provider=cluster") == ("here:10001", Path("/run/token"))
@@ -243,43 +242,43 @@ def test_a_file_that_travels_must_be_named_relative_to_the_current_folder(tmp_pa
 
 
 def test_a_run_without_checkpoints_is_described_as_before_there_were_any() -> None:
-    assert "checkpoint" not in spec_document(resolve(_MINIMAL))
-    assert spec_hash(resolve(_MINIMAL | {"checkpoint": {"save": False}})) == spec_hash(resolve(_MINIMAL))
+    assert "checkpoint" not in resolve(_MINIMAL).to_document()
+    assert resolve(_MINIMAL | {"checkpoint": {"save": False}}).spec_hash == resolve(_MINIMAL).spec_hash
 
 
 def test_a_run_with_traces_is_described_as_before_there_were_any() -> None:
     traced = resolve(_MINIMAL | {"measure": {"trace": True}})
-    assert (traced.measure.trace, spec_hash(traced)) == (True, spec_hash(resolve(_MINIMAL)))
+    assert (traced.measure.trace, traced.spec_hash) == (True, resolve(_MINIMAL).spec_hash)
     untraced = resolve(_MINIMAL | {"measure": {"trace": False}})
-    assert resolve(spec_document(untraced)).measure.trace is False
+    assert resolve(untraced.to_document()).measure.trace is False
 
 
 def test_a_run_as_written_is_described_as_before_there_were_other_computations() -> None:
     written = resolve(
         _MINIMAL | {"measure": {"precision": ["float32", "float32"], "xla": False, "tf32": True}}
     )
-    assert (written.measure.precision, spec_hash(written)) == (("float32",), spec_hash(resolve(_MINIMAL)))
+    assert (written.measure.precision, written.spec_hash) == (("float32",), resolve(_MINIMAL).spec_hash)
 
 
 def test_a_price_is_that_of_a_worker_with_the_device() -> None:
     assert resolve(_MINIMAL).price_per_hour("cpu") is None
     assert resolve(_MINIMAL | {"cluster": {"price_per_hour": 0.35}}).price_per_hour("cpu") == 0.35
     both = resolve(_MINIMAL | {"cluster": {"price_per_hour": {"gpu": 2.5, "cpu": 1}}})
-    assert both.prices == (("cpu", 1.0),)
+    assert both.cluster.price_per_hour == {"cpu": 1.0}
 
 
 def test_a_run_for_speed_is_described_as_before_there_were_other_goals() -> None:
     spec = resolve(_MINIMAL)
-    assert spec.goal == "fastest"
-    assert spec_document(spec)["compare"] == {"baseline": "single"}
+    assert spec.compare.goal == "fastest"
+    assert spec.to_document()["compare"] == {"baseline": "single"}
 
 
 def test_a_run_without_prices_is_described_as_before_there_were_any() -> None:
-    assert "price_per_hour" not in str(spec_document(resolve(_MINIMAL)))
+    assert "price_per_hour" not in str(resolve(_MINIMAL).to_document())
 
 
 def test_a_run_without_other_limits_of_links_is_described_as_before_there_were_any() -> None:
-    cluster = spec_document(resolve(_MINIMAL | _linked(burst_kb=None, workers={})))["cluster"]
+    cluster = resolve(_MINIMAL | _linked(burst_kb=None, workers={})).to_document()["cluster"]
     assert isinstance(cluster, dict)
     assert cluster["link"] == {"rate_mbit": None}
 
@@ -287,9 +286,9 @@ def test_a_run_without_other_limits_of_links_is_described_as_before_there_were_a
 def test_a_run_that_shares_no_gpus_is_described_as_before_it_could() -> None:
     on_gpus = {"cluster": {"device": "gpu"}}
     spec = resolve(_MINIMAL | on_gpus)
-    assert "share_gpus" not in spec_document(spec)["cluster"]  # type: ignore[operator]
+    assert "share_gpus" not in spec.to_document()["cluster"]  # type: ignore[operator]
     shared = resolve(_MINIMAL | {"cluster": {"device": "gpu", "share_gpus": True}})
-    assert spec_hash(shared) != spec_hash(spec)
+    assert shared.spec_hash != spec.spec_hash
     assert {case.id for case in expand(shared)}.isdisjoint(case.id for case in expand(spec))
     assert "may share GPUs" in planned_table(expand(shared), n_repeats=1).columns
 
@@ -323,8 +322,8 @@ def test_names_are_written_with_either_dash() -> None:
             "compare": {"baseline": "robust_ps:rule=multi_krum,pre=nearest_neighbour_mixing"},
         }
     )
-    assert spec == resolve(spec_document(spec))
-    document = str(spec_document(spec))
+    assert spec == resolve(spec.to_document())
+    document = str(spec.to_document())
     assert "multi_krum" not in document
     assert [dict(ref.params) for ref in spec.strategies] == [
         {"rule": "multi-krum", "pre": "nearest-neighbour-mixing"},
@@ -350,7 +349,7 @@ def test_home_is_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
         "~nobody-of-that-name/b.py:Make",
     ]
     assert spec.strategies[0].params == {"k": "~/c"}
-    assert spec.connection.token_file == Path("/home/me/token")
+    assert spec.cluster.token_file == Path("/home/me/token")
     assert spec.checkpoint.restore == Path("/home/me/saved")
     assert resolve(_MINIMAL | {"workloads": ["~/a.py:make"]}).workloads[0].reference == "/home/me/a.py:make"
 
@@ -653,9 +652,9 @@ def test_batches_are_staged_unless_a_pipeline_is_asked_for() -> None:
     staged, pipeline = resolve(_MINIMAL), resolve({**_MINIMAL, "measure": {"input": "pipeline"}})
     assert (staged.measure.input, pipeline.measure.input) == ("staged", "pipeline")
     # Runs from before there were pipelines keep their hash.
-    assert spec_hash(resolve({**_MINIMAL, "measure": {"input": "staged"}})) == spec_hash(staged)
-    assert spec_hash(pipeline) != spec_hash(staged)
-    assert resolve(spec_document(pipeline)) == pipeline
+    assert resolve({**_MINIMAL, "measure": {"input": "staged"}}).spec_hash == staged.spec_hash
+    assert pipeline.spec_hash != staged.spec_hash
+    assert resolve(pipeline.to_document()) == pipeline
     assert _error({**_MINIMAL, "measure": {"input": "memory"}}).startswith(
         "measure.input: must be 'staged' or 'pipeline', got 'memory'"
     )

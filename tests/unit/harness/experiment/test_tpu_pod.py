@@ -1,15 +1,13 @@
 """`tpu-pod` where no TPU is: it resolves, and a dry run says what would not run."""
 
-from dataclasses import replace
-
 import pytest
 
 from harness import pipeline
 from harness.cli.commands.planned import planned_table
 from harness.cluster.connection import NO_CLUSTER
 from harness.errors import UsageError
+from harness.experiment.load import load_experiment
 from harness.experiment.references import StrategyRef
-from harness.experiment.resolve import load_experiment
 from harness.experiment.schedule import blocks_of, schedule
 from harness.preflight import check_experiment
 from harness.requests import RunOptions
@@ -27,7 +25,8 @@ def test_all_of_it_has_a_form_for_tpus() -> None:
 def test_a_dry_run_names_what_will_be_skipped_on_several_hosts_and_why() -> None:
     spec = load_experiment("tpu-pod")
     strategies = (*spec.strategies[-1:], StrategyRef(name="all-reduce"))
-    several = replace(spec, strategies=strategies, cluster=replace(spec.cluster, workers=(2,)))
+    cluster = spec.cluster.model_copy(update={"workers": (2,)})
+    several = spec.model_copy(update={"strategies": strategies, "cluster": cluster})
     outcome = pipeline.run(several, RunOptions(dry_run=True))
     elsewhere, own = outcome.notes
     assert elsewhere.startswith("will be skipped: all-reduce: has a form for cpu and gpu alone")
@@ -65,13 +64,13 @@ def test_one_case_at_a_time_has_the_devices() -> None:
 
 def test_another_provider_leaves_out_what_the_file_says_of_its_cluster() -> None:
     spec = load_experiment("tpu-pod", overrides={"cluster.provider": "local"})
-    assert (spec.connection, spec.cluster.provider) == (NO_CLUSTER, ("local",))
+    assert (spec.cluster.connection, spec.cluster.provider) == (NO_CLUSTER, ("local",))
     assert spec.cluster.device == ("tpu",)
     # What is asked for beside it is refused, not left out.
     with pytest.raises(UsageError, match="is of the cluster provider, got it with local"):
         load_experiment("tpu-pod", overrides={"cluster.provider": "local", "cluster.address": "head:1"})
     emptied = load_experiment("tpu-pod", overrides={"cluster.provider": "local", "cluster.address": None})
-    assert emptied.connection == NO_CLUSTER
+    assert emptied.cluster.connection == NO_CLUSTER
 
 
 def test_it_compares_what_has_a_form_for_tpus_on_all_chips_of_one_host() -> None:

@@ -6,8 +6,7 @@ import pytest
 
 from harness.errors import UsageError
 from harness.experiment.cases import Case, expand
-from harness.experiment.document import spec_document
-from harness.experiment.resolve import resolve
+from harness.experiment.load import resolve
 from harness.experiment.schedule import baseline_of, blocks_of
 
 
@@ -15,7 +14,7 @@ def cases(**measure: Any) -> tuple[Case, ...]:
     strategies = ["single", "none", "ps:staleness=1"]
     document = {"name": "x", "workloads": ["digits-mlp"], "strategies": strategies}
     spec = resolve({**document, "measure": measure, "compare": {"baseline": "ps:staleness=1"}})
-    assert resolve(spec_document(spec)) == spec
+    assert resolve(spec.to_document()) == spec
     return expand(spec)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.experiment.cases import expand
-from harness.experiment.resolve import resolve
+from harness.experiment.load import resolve
 from harness.experiment.user_files import folders_of_users
 
 

@@ -10,7 +10,7 @@ from ports import kept_port
 
 from harness.errors import UsageError
 from harness.experiment.cases import expand
-from harness.experiment.resolve import resolve
+from harness.experiment.load import resolve
 from harness.experiment.schedule import Slot
 from harness.measure import prometheus as exporters
 from harness.measure.live import Left, Moment

@@ -10,8 +10,8 @@ import pytest
 from harness.cluster.connection import Connection, Slice
 from harness.cluster.shape import ClusterShape
 from harness.errors import UsageError
-from harness.experiment.resolve import resolve
-from harness.experiment.spec import ExperimentSpec
+from harness.experiment.load import resolve
+from harness.experiment.model import Experiment
 from harness.preflight import check_experiment
 from harness.provision.cluster.capacity import actor_options
 from harness.provision.cluster.tpu_placement import whole_slices
@@ -25,7 +25,7 @@ def shape(workers: int, accelerator: Accelerator = "v4", topology: str = "2x2x2"
     return ClusterShape(workers=workers, device="tpu", connection=wanted)
 
 
-def on_slice(**cluster: Any) -> ExperimentSpec:
+def on_slice(**cluster: Any) -> Experiment:
     section = {
         "provider": "cluster",
         "address": "head:10001",

@@ -7,7 +7,7 @@ import pytest
 from synthetic_run import DIED, NO_GPU, NONE, TOO_FAST, Case, write_run
 
 from harness.experiment.cases import expand
-from harness.experiment.resolve import load_experiment
+from harness.experiment.load import load_experiment
 from harness.pytest_plugin.benchmarked_case import BenchmarkedCase, problem_of
 from harness.records.facts.outcome import Equivalence
 from harness.records.record import Record

@@ -1,6 +1,5 @@
 """A run beside a test: what it refuses is told in a line, and it ends with the test."""
 
-import dataclasses
 import subprocess
 from pathlib import Path
 
@@ -16,7 +15,7 @@ SPEC = one_case(CaseRequest(experiment="quickstart", workload="digits-cnn", stra
 
 def test_what_the_command_refuses_is_the_reason(tmp_path: Path) -> None:
     unknown = StrategyRef(name="all-redoce")
-    spec = dataclasses.replace(SPEC, strategies=(unknown,), baseline=unknown)
+    spec = SPEC.with_strategies(unknown, baseline=unknown)
     with pytest.raises(CaseError) as refused:
         case_run.run_experiment(spec, tmp_path)
     assert str(refused.value) == (

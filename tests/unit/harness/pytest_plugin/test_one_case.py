@@ -8,9 +8,8 @@ import pytest
 
 from harness.errors import UsageError
 from harness.experiment.cases import expand
-from harness.experiment.document import spec_document
 from harness.experiment.file import shipped
-from harness.experiment.resolve import load_experiment
+from harness.experiment.load import load_experiment
 from harness.pytest_plugin.one_case import CaseRequest, one_case, with_one_step
 
 SWEEP = """
@@ -62,7 +61,7 @@ def test_each_case_of_a_shipped_experiment_stays_itself(name: str, tmp_path: Pat
         )
         (left,) = expand(chosen.spec)
         path = tmp_path / "written.yaml"
-        path.write_text(json.dumps(spec_document(chosen.spec)))
+        path.write_text(json.dumps(chosen.spec.to_document()))
         (read,) = expand(load_experiment(str(path)))
         assert {left.id, read.id, chosen.case.id} == {case.id}
 

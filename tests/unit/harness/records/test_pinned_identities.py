@@ -7,8 +7,7 @@ from open_folders import made_record
 
 from harness import errors
 from harness.experiment.cases import expand
-from harness.experiment.document import spec_hash
-from harness.experiment.resolve import load_experiment
+from harness.experiment.load import load_experiment
 from harness.records.comparing.comparison_key import comparison_key
 from harness.records.facts.circumstances import Machine, Method
 from harness.records.facts.links import Link
@@ -43,7 +42,7 @@ from harness.records.facts.links import Link
 def test_experiments_and_cases(experiment: str, hashed: str, n_cases: int, first: str, last: str) -> None:
     spec = load_experiment(experiment)
     cases = expand(spec)
-    assert spec_hash(spec) == hashed
+    assert spec.spec_hash == hashed
     assert (len(cases), cases[0].id, cases[-1].id) == (n_cases, first, last)
 
 

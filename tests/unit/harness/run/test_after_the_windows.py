@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from harness.errors import CaseError
-from harness.experiment.spec import Measure
+from harness.experiment.model import Measure
 from harness.measure.timeouts import USUAL
 from harness.provision.failures import WorkerDied
 from harness.run.case.collected import memory_left_bytes, slowest_codec_s

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from harness.errors import CaseError, StoreError
-from harness.experiment.spec import NO_FAULTS, Measure
+from harness.experiment.model import NO_FAULTS, Measure
 from harness.measure.timeouts import USUAL
 from harness.provision.failures import REFUSED_STEP, Awaited, JobFailed, WorkerDied, job_failed
 from harness.records.facts.rounds import Rounds

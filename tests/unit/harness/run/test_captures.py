@@ -10,8 +10,8 @@ from fake_processes import require_call
 from harness.cluster.shape import ClusterShape
 from harness.errors import UNSUPPORTED, CaseError
 from harness.experiment.cases import Case
+from harness.experiment.model import Computation
 from harness.experiment.references import StrategyRef, WorkloadRef
-from harness.experiment.spec import Computation
 from harness.measure.timeouts import CAPTURE_S, USUAL, Timeouts
 from harness.provision import accelerators
 from harness.provision.accelerators import Gpu

@@ -8,7 +8,7 @@ from open_folders import made_record
 
 from harness.experiment import chosen_strategy
 from harness.experiment.cases import expand
-from harness.experiment.resolve import resolve
+from harness.experiment.load import resolve
 from harness.records.facts.circumstances import Provenance
 from harness.records.facts.rounds import Rounds
 from harness.run.changed_files import changed_files, outdated_records

@@ -9,9 +9,9 @@ import pytest
 from open_folders import made_record
 
 from harness.experiment.cases import Case, expand
-from harness.experiment.resolve import resolve
+from harness.experiment.load import resolve
+from harness.experiment.model import Experiment, Until
 from harness.experiment.schedule import Slot
-from harness.experiment.spec import ExperimentSpec, Until
 from harness.records.comparing.student_interval import SEQUENTIAL_CONFIDENCE, RepeatedMean, repeated_mean
 from harness.records.facts.rounds import Rounds
 from harness.records.record import Record
@@ -21,7 +21,7 @@ N_ROUNDS = 10
 UNTIL = {"ratio_ci": "5%", "at_most": "10m"}
 
 
-def experiment(**measure: Any) -> ExperimentSpec:
+def experiment(**measure: Any) -> Experiment:
     strategies = ["none", "ps", "all-reduce"]
     document = {"name": "x", "workloads": ["digits-mlp"], "strategies": strategies}
     return resolve({**document, "measure": {"until": UNTIL, **measure}, "compare": {"baseline": "ps"}})
@@ -45,7 +45,7 @@ def repeats_of(case: Case, *, sd: float, n: int, seed: int = 0) -> list[Record]:
     ]
 
 
-def records_of(spec: ExperimentSpec, *, sd: dict[str, float], n: int = 4) -> list[Record]:
+def records_of(spec: Experiment, *, sd: dict[str, float], n: int = 4) -> list[Record]:
     return [
         record
         for seed, case in enumerate(expand(spec))
@@ -128,7 +128,7 @@ def test_looks_are_few_and_begin_where_an_interval_means_something(n_asked: int)
 @pytest.mark.parametrize("spread", [0.2, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0])
 def test_intervals_that_were_waited_for_miss_no_more_than_others(spread: float, n_seats: int) -> None:
     """Of one worker on several workers' cores in turn, too, which differ by more than repeats do."""
-    until = Until(ratio_ci=0.03, at_most_s=1.0)
+    until = Until(ratio_ci=0.03, at_most=1.0)
     draw = np.random.default_rng(int(10 * spread) + n_seats)
     seats = [repeat % n_seats for repeat in range(MOST_REPEATS)]
     of_seats = 0.1 * (np.arange(n_seats) - (n_seats - 1) / 2)

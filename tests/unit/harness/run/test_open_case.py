@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from harness.cluster.shape import ClusterShape
-from harness.experiment.spec import Measure
+from harness.experiment.model import Measure
 from harness.measure.timeouts import USUAL
 from harness.run.case import open_case
 from harness.run.case.open_case import OpenCase

@@ -11,7 +11,7 @@ from open_folders import made_record
 
 from harness.cluster.shape import ClusterShape
 from harness.experiment.cases import expand
-from harness.experiment.resolve import resolve
+from harness.experiment.load import resolve
 from harness.experiment.schedule import Slot
 from harness.measure.live import Moment, Nobody
 from harness.measure.timeouts import USUAL

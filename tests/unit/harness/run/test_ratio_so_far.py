@@ -7,7 +7,7 @@ import pytest
 from open_folders import made_record
 
 from harness.experiment.cases import Case, expand
-from harness.experiment.resolve import resolve
+from harness.experiment.load import resolve
 from harness.records.facts.rounds import Rounds
 from harness.records.record import Record
 from harness.run.terminal.ratio_so_far import ratio_so_far

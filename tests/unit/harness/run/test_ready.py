@@ -10,8 +10,8 @@ from fake_processes import FakeProcesses
 
 from harness.cluster.shape import ClusterShape
 from harness.experiment.cases import Case
+from harness.experiment.model import Computation
 from harness.experiment.references import WorkloadRef, parse_strategy
-from harness.experiment.spec import Computation
 from harness.measure.timeouts import USUAL
 from harness.run.case import ready
 from harness.run.case.ready import PreparedCase, ready_processes

@@ -10,7 +10,7 @@ import pytest
 from harness import pipeline
 from harness.errors import UNSUPPORTED, CaseError, UsageError
 from harness.experiment.cases import Case, expand
-from harness.experiment.resolve import load_experiment, resolve
+from harness.experiment.load import load_experiment, resolve
 from harness.experiment.schedule import schedule
 from harness.measure.live import Nobody
 from harness.measure.timeouts import USUAL

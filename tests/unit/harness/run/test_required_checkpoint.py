@@ -6,7 +6,7 @@ import pytest
 
 from harness import pipeline
 from harness.errors import CaseError, UsageError
-from harness.experiment.resolve import resolve
+from harness.experiment.load import resolve
 from harness.requests import RunOptions
 from harness.run.checkpoints import require, require_saved
 

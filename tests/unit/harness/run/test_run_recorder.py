@@ -10,9 +10,9 @@ from git_repository import Repository
 from harness.equivalence.capture_verdict import CaptureVerdict
 from harness.errors import CaseError
 from harness.experiment.cases import Case, expand
-from harness.experiment.resolve import resolve
+from harness.experiment.load import resolve
+from harness.experiment.model import Experiment, InputRule
 from harness.experiment.schedule import Slot
-from harness.experiment.spec import ExperimentSpec, InputRule
 from harness.measure.collector import Measurement
 from harness.measure.consumption import Consumption
 from harness.provision import accelerators
@@ -35,7 +35,7 @@ from harness.worker.jobs.capture import CapturedWorkload
 from harness.worker.jobs.training import Opened
 from strategies.plan.schema import Plan, StepSummary, StrategyClass, VariableSummary
 
-SPEC: ExperimentSpec = resolve(
+SPEC: Experiment = resolve(
     {
         "name": "test",
         "workloads": ["wide-mlp"],
@@ -394,7 +394,8 @@ def test_a_check_that_did_not_end_is_told_and_made_again(recorder: RunRecorder) 
 
 
 def test_a_record_says_what_a_step_takes_and_what_its_workers_cost() -> None:
-    priced = RunRecorder(spec=replace(SPEC, prices=(("cpu", 0.9),)), run="run")
+    cluster = SPEC.cluster.model_copy(update={"price_per_hour": {"cpu": 0.9}})
+    priced = RunRecorder(spec=SPEC.model_copy(update={"cluster": cluster}), run="run")
     record = ended(priced, PS, measurement(0.5))
     assert record.cpu_s_per_step == (0.1, 0.3)
     assert record.energy == Energy(package_j_per_step=2.0)
@@ -417,7 +418,8 @@ def test_a_record_says_what_a_step_takes_and_what_its_workers_cost() -> None:
 def test_a_record_says_where_batches_lay(
     places: tuple[Placement | None, ...], taken_from: InputRule, expected: str | None
 ) -> None:
-    recorder = RunRecorder(spec=replace(SPEC, measure=replace(SPEC.measure, input=taken_from)), run="run")
+    measure = SPEC.measure.model_copy(update={"input": taken_from})
+    recorder = RunRecorder(spec=SPEC.model_copy(update={"measure": measure}), run="run")
     opened = tuple(Opened(start=0, stop=8, input_placement=place) for place in places)
     run = replace(case_run(measurement(0.5)), opened=opened)
     slot = Slot(order=0, block=0, repeat=0, case=PS)

@@ -12,7 +12,7 @@ from open_folders import made_record
 
 from harness.cluster.shape import ClusterShape
 from harness.experiment.cases import expand
-from harness.experiment.resolve import resolve
+from harness.experiment.load import resolve
 from harness.experiment.schedule import Slot, schedule
 from harness.measure.live import Nobody
 from harness.measure.timeouts import USUAL, Timeouts

@@ -4,7 +4,7 @@ import pytest
 
 from harness import pipeline
 from harness.errors import UsageError
-from harness.experiment.resolve import resolve
+from harness.experiment.load import resolve
 from harness.requests import RunOptions
 
 

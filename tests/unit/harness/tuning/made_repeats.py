@@ -10,9 +10,9 @@ from open_folders import made_record
 
 from harness.errors import CaseError
 from harness.experiment.cases import Case
-from harness.experiment.resolve import resolve
+from harness.experiment.load import resolve
+from harness.experiment.model import Experiment
 from harness.experiment.schedule import Slot
-from harness.experiment.spec import ExperimentSpec
 from harness.records.facts.rounds import Rounds
 from harness.records.record import Record
 from harness.records.run_folder import RunFolder
@@ -25,7 +25,7 @@ from strategies.plan.schema import Plan, PlanNode
 REPEAT_S = 1.0
 
 
-def experiment(strategy: str = "all-reduce:transport=ring", **cluster: Any) -> ExperimentSpec:
+def experiment(strategy: str = "all-reduce:transport=ring", **cluster: Any) -> Experiment:
     document = {"name": "tune", "workloads": ["digits-mlp"], "strategies": [strategy], "cluster": cluster}
     return resolve({**document, "measure": {"repeats": 1, "rounds": 5}})
 
@@ -109,7 +109,7 @@ class MadeRepeats:
         return self.tuner.tuned(self.folder, None)
 
 
-def made(seconds: float = 100.0, spec: ExperimentSpec | None = None, **said: Any) -> MadeRepeats:
+def made(seconds: float = 100.0, spec: Experiment | None = None, **said: Any) -> MadeRepeats:
     return MadeRepeats(
         tuner=tuner_of(experiment() if spec is None else spec, seconds=seconds), **cast("Any", said)
     )

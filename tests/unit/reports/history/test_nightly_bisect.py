@@ -20,7 +20,7 @@ from harness.bisection.search import OutOfTimeError
 from harness.cli import main
 from harness.errors import CaseError
 from harness.experiment.cases import expand
-from harness.experiment.resolve import load_experiment
+from harness.experiment.load import load_experiment
 from harness.host_facts import own_checkout, repository_of
 from harness.records.facts import circumstances as facts
 from reports.history.figures import Figure, Subject

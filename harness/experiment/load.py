@@ -1,0 +1,256 @@
+"""Load an experiment from its file and the options beside it, or report the first mistake in one line."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import get_args
+
+import yaml
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from harness.errors import UsageError, first_line
+from harness.experiment import file
+from harness.experiment.cluster import connection_around, without_connection
+from harness.experiment.file import Document, YamlValue, parse
+from harness.experiment.model import Experiment, FaultItem, settled
+from harness.sections import Section
+from strategies.errors import suggestion
+
+
+def load_experiment(
+    experiment: str,
+    *,
+    settings: Sequence[str] = (),
+    overrides: Mapping[str, object] | None = None,
+    plan: str | None = None,
+    surroundings: Mapping[str, str] | None = None,
+) -> Experiment:
+    """Find, read, override and resolve an experiment.
+
+    Args:
+        experiment: a path, or the name of a shipped file.
+        settings: `dotted.path=value` each, as given with --set; laid over the file.
+        overrides: dotted path → value from other options; laid over the settings.
+        plan: path of an edited plan to run beside the strategies.
+        surroundings: environment variables, which name the cluster that this process is a part of.
+    Raises:
+        UsageError: for anything wrong in the file or the options, with the path of the field.
+    """
+    return laid_over(
+        file.read(file.find(experiment)),
+        settings=settings,
+        overrides=overrides,
+        plan=plan,
+        surroundings=surroundings,
+    )
+
+
+def laid_over(
+    document: Mapping[str, YamlValue],
+    *,
+    settings: Sequence[str] = (),
+    overrides: Mapping[str, object] | None = None,
+    plan: str | None = None,
+    surroundings: Mapping[str, str] | None = None,
+) -> Experiment:
+    """Override and resolve an experiment document.
+
+    Args:
+        document: what a file would hold; the others as for `load_experiment`.
+    Raises:
+        UsageError: for anything wrong in it or the options, with the path of the field.
+    """
+    values = _settings(settings)
+    values.update(overrides or {})
+    notes = _left_out(document, overrides or {})
+    document = _overlaid(without_connection(document, values), values)
+    document = _overlaid(document, connection_around(document, surroundings or {}))
+    if plan is not None:
+        listed = document.get("strategies", [])
+        document["strategies"] = [*(listed if isinstance(listed, list) else [listed]), plan]
+    replaced = any(path.split(".")[0] == "strategies" for path in values)
+    return resolve(document, strategies_replaced=replaced).with_notes(*notes)
+
+
+def _settings(texts: Sequence[str]) -> dict[str, YamlValue]:
+    """What is set by dotted path, each path once.
+
+    Raises:
+        UsageError: a path is set again, or a text sets nothing.
+    """
+    values: dict[str, YamlValue] = {}
+    for text in texts:
+        path, value = _parse_setting(text)
+        if path in values:
+            raise UsageError("must be set once, got it again; drop one", field=f"set {path}")
+        values[path] = value
+    return values
+
+
+def _left_out(document: Mapping[str, YamlValue], overrides: Mapping[str, object]) -> tuple[str, ...]:
+    """What options put out of force of a file without naming it."""
+    measure = document.get("measure")
+    until = measure.get("until") if isinstance(measure, Mapping) else None
+    if until is None or overrides.get("measure.until", until) is not None:
+        return ()
+    return ("measure.until of the experiment is left out, since the number of repeats was given",)
+
+
+def resolve(document: Mapping[str, object], *, strategies_replaced: bool = False) -> Experiment:
+    """Read an experiment from its document.
+
+    Args:
+        document: the file's content.
+        strategies_replaced: whether the file's own list was replaced, so that its baseline may be gone.
+    Raises:
+        UsageError: for the first thing wrong, with its dotted path.
+    """
+    try:
+        experiment = Experiment.model_validate(document)
+    except ValidationError as error:
+        raise _usage_error(error.errors(include_url=False), document) from None
+    return settled(experiment, strategies_replaced=strategies_replaced)
+
+
+def _overlaid(document: Mapping[str, YamlValue], values: Mapping[str, YamlValue]) -> Document:
+    """Set values by dotted path on a copy of the document.
+
+    Args:
+        document: as read.
+        values: dotted path → value; a piece of digits is an index into a list.
+    Raises:
+        UsageError: a path leads through something that holds no such piece.
+    """
+    changed: Document = copy.deepcopy(dict(document))
+    for path, value in values.items():
+        _set(changed, path, value)
+    return changed
+
+
+def _parse_setting(text: str) -> tuple[str, YamlValue]:
+    """Read one `--set dotted.path=value`; the value is YAML.
+
+    Raises:
+        UsageError: not of that form.
+    """
+    path, equals, value = text.partition("=")
+    if not equals or not all(piece.strip() for piece in path.split(".")):
+        raise UsageError(
+            f"must be dotted.path=value, got {text!r}; write for example measure.steps=20", field="set"
+        )
+    try:
+        return path.strip(), parse(value)
+    except yaml.YAMLError as error:
+        problem = getattr(error, "problem", None) or first_line(str(error))
+        raise UsageError(
+            f"the value must be YAML, got {value[:80]!r} ({problem}); quote it", field=f"set {path.strip()}"
+        ) from None
+
+
+def _set(document: Document, path: str, value: YamlValue) -> None:
+    *parents, last = path.split(".")
+    holder: YamlValue = document
+    for piece in parents:
+        if isinstance(holder, dict) and holder.get(piece) is None:
+            holder[piece] = {}
+        holder = _get(holder, piece, path)
+    if isinstance(holder, list):
+        _get(holder, last, path)
+        holder[int(last)] = value
+    elif isinstance(holder, dict):
+        holder[last] = value
+    else:
+        raise UsageError(f"{last!r} must be inside a mapping, got {holder!r} there", field=path)
+
+
+def _get(holder: YamlValue, piece: str, path: str) -> YamlValue:
+    if isinstance(holder, dict) and piece in holder:
+        return holder[piece]
+    if isinstance(holder, list):
+        if piece.isdecimal() and int(piece) < len(holder):
+            return holder[int(piece)]
+        raise UsageError(f"{piece!r} must be an index below {len(holder)}", field=path)
+    raise UsageError(f"{piece!r} must be inside a mapping, got {holder!r} there", field=path)
+
+
+def _usage_error(errors: list[ErrorDetails], document: object) -> UsageError:
+    # A misspelt key often leaves a required one missing: the misspelling is what the person must hear of.
+    first = min(errors, key=lambda item: item["type"] != "extra_forbidden")
+    location = first["loc"]
+    if first["type"] == "extra_forbidden":
+        section = _section_at(location[:-1])
+        known = map(section.key_of, section.model_fields)
+        key = str(location[-1])
+        return UsageError(f"unknown key, {suggestion(key, sorted(known))}", field=_path(location, document))
+    if first["type"] == "usage":
+        context = first["ctx"]
+        return UsageError(context["message"], field=_path(location, document) + context["below"])
+    if first["type"] == "missing":
+        return UsageError(
+            "must be given, got nothing; see the quickstart experiment", field=_path(location, document)
+        )
+    is_key_text = location[-1:] == ("[key]",) and first["type"].startswith("string_")
+    if first["type"] == "invalid_key" or is_key_text:
+        got = first["input"]
+        above = location[:-2] if is_key_text else location[:-1]
+        path = _path((*above, "[key]"), document) or "experiment"
+        if isinstance(got, str):
+            return UsageError(f"keys {_rule(first['msg'])}, got {got!r}; name it", field=path)
+        return UsageError(f"keys must be text, got {got!r} ({type(got).__name__}); quote it", field=path)
+    path = _path(location, document)
+    if first["type"] == "model_type":
+        rule = "must be a mapping"
+    else:
+        # A value that may be one of two kinds gives one error for each.
+        rules = [_rule(item["msg"]) for item in errors if _path(item["loc"], document) == path]
+        rule = " or ".join(dict.fromkeys(rules)).replace(" or must be", " or")
+    received = first["input"]
+    is_unquoted = first["type"] == "string_type" and isinstance(received, int | float | date)
+    kind = "" if received is None else f" ({type(received).__name__})"
+    got = f"{'null' if received is None else repr(received)[:80]}{kind}"
+    return UsageError(f"{rule}, got {got}{'; quote it' if is_unquoted else ''}", field=path)
+
+
+def _section_at(location: tuple[int | str, ...]) -> type[Section]:
+    """The section that a location is in."""
+    section: type[Section] = Experiment
+    for piece in location:
+        field = section.model_fields.get(str(piece))
+        section = (field and _section_in(field.annotation)) or section
+    return FaultItem if location[:1] == ("faults",) else section
+
+
+def _section_in(annotation: object) -> type[Section] | None:
+    """The section whose values an annotation is for, if any."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    return next(filter(None, map(_section_in, get_args(annotation))), None)
+
+
+def _rule(message: str) -> str:
+    message = message.replace("valid tuple", "valid list")
+    rule = re.sub(r"^(Input|Tuple|String|Value) should", "must", message)
+    return re.sub(r" after validation, not \d+$", "", rule)
+
+
+def _path(location: tuple[int | str, ...], document: object) -> str:
+    """Spell a location as the person would, leaving out steps that only the model has."""
+    path = ""
+    here = document
+    for position, piece in enumerate(location):
+        last = position == len(location) - 1
+        if isinstance(piece, int):
+            if isinstance(here, list):
+                path += f"[{piece}]"
+                here = here[piece] if piece < len(here) else None
+            elif isinstance(here, Mapping) and (piece in here or str(piece) in here):
+                path += f".{piece}"
+                here = here.get(piece, here.get(str(piece)))
+        elif isinstance(here, Mapping) and piece != "[key]" and (piece in here or last):
+            path += f".{piece}" if path else piece
+            here = here.get(piece)
+    return path

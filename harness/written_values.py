@@ -1,0 +1,86 @@
+"""Values as a person writes them: times, shares, rates, names, paths and scalars."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+Scalar = None | bool | int | float | str
+
+_DURATION = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?")
+_UNITS_MBIT = {"": 1.0, "kbit": 0.001, "mbit": 1.0, "gbit": 1000.0}
+_SAFE_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
+_WORDS: dict[str, Scalar] = {"true": True, "false": False, "null": None}
+
+
+def parse_duration_s(text: str) -> float | None:
+    """Read `90s`, `30m`, `1h30m` or a plain number of seconds; None where it is none of these, or nothing."""
+    text = text.strip().lower()
+    if re.fullmatch(r"\d{1,9}", text):
+        return float(text) or None
+    match = _DURATION.fullmatch(text)
+    if not text or match is None:
+        return None
+    hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(hours * 3600 + minutes * 60 + seconds) or None
+
+
+def parse_share(text: str) -> float | None:
+    """Read `3%` or `0.03`; None where it is neither, or 1 without a sign: a hundredth, or all?"""
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]+)?)\s*(%?)", text.strip())
+    if match is None:
+        return None
+    value = float(match[1])
+    return value / 100 if match[2] else value if value < 1 else None
+
+
+def parse_rate_mbit(text: str) -> float | None:
+    """Read `100mbit`, `1gbit` or a plain number of Mbit/s; None where it is none of these."""
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*([a-z]*)", text.strip().lower())
+    unit = None if match is None else _UNITS_MBIT.get(match[2])
+    return None if match is None or unit is None else float(match[1]) * unit
+
+
+def kebab(name: str) -> str:
+    """Spell a name as records do: `wide_mlp` and `wide-mlp` are one."""
+    return name.strip().lower().replace("_", "-")
+
+
+def home_expanded(path: str) -> str:
+    """A path with the home directory in place of its `~`, which a shell replaces in no list and no file."""
+    try:
+        return str(Path(path).expanduser()) if path.startswith("~") else path
+    except RuntimeError:
+        return path  # nobody has that name
+
+
+def parse_scalar(text: str) -> Scalar:
+    """Read a value from the command line: true, false, null, a whole number, a number, or text.
+
+    Text in double quotes is JSON, so that `"true"` can be given as a word.
+    """
+    text = text.strip()
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    if text.startswith('"'):
+        try:
+            quoted = json.loads(text)
+        except ValueError:
+            return text
+        return quoted if isinstance(quoted, str) else text
+    if re.fullmatch(r"[+-]?\d{1,300}", text):
+        return int(text)
+    if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text) and math.isfinite(float(text)):
+        return float(text)
+    return text
+
+
+def scalar_text(value: Scalar) -> str:
+    """Write a value so that `parse_scalar` reads the same value of the same type again."""
+    if isinstance(value, str):
+        plain = _SAFE_TEXT.fullmatch(value) and value.lower() not in _WORDS
+        # A comma or an equals sign would end the parameter; their JSON escapes do not.
+        return value if plain else json.dumps(value).replace(",", "\\u002c").replace("=", "\\u003d")
+    return json.dumps(value)
