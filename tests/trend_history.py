@@ -9,8 +9,8 @@ from synthetic_run import FORMULA, MARKDOWN, SCRIPT
 
 from reports.history.figures import Figure, Lost, Subject
 from reports.history.store import reading, writing
+from reports.history.trend_page import trend_page
 from reports.history.verdicts import SeriesVerdict, verdict_of
-from reports.trend.page import trend_page
 
 LAST = datetime(2026, 11, 26, 2, tzinfo=UTC)
 N_NIGHTS = 460

@@ -1,1 +1,1 @@
-"""History of nightly runs: series of figures night by night, and what has changed in them."""
+"""History of nightly runs: series night by night, what has changed in them, and the trend page."""

@@ -21,9 +21,16 @@ import numpy as np
 import ruptures
 from scipy.special import stdtr
 
-from reports.history.capped_fit import fit
-from reports.history.noise import Cleaned, FloatArray, IntArray, cleaned, rolling_median
-from reports.history.step_test import Step, best_step
+from reports.history.step_test import (
+    Cleaned,
+    FloatArray,
+    IntArray,
+    Step,
+    best_step,
+    cleaned,
+    fit,
+    rolling_median,
+)
 
 LEAST_NIGHTS = 11
 CONFIRM = 3

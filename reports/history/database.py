@@ -1,4 +1,4 @@
-"""The SQLite file of a history, and its lock: opened by one writer at a time, and only where it is ours."""
+"""SQLite file of a history: its tables, its lock, and errors in one line."""
 
 from __future__ import annotations
 
@@ -8,13 +8,110 @@ import fcntl
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import ClassVar
 
 from harness.contained_files import open_to_write, require_regular
-from reports.history import schema
+
+MIGRATIONS: Sequence[str] = (
+    """
+    CREATE TABLE night (
+        id INTEGER PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        started_utc TEXT NOT NULL,
+        day INTEGER NOT NULL,
+        experiment TEXT NOT NULL,
+        run TEXT NOT NULL UNIQUE,
+        run_dir TEXT NOT NULL,
+        git_sha TEXT,
+        git_dirty INTEGER
+    );
+    CREATE INDEX night_by_day ON night (day);
+    CREATE TABLE series (
+        id INTEGER PRIMARY KEY,
+        case_id TEXT NOT NULL,
+        workload TEXT NOT NULL,
+        shape TEXT NOT NULL,
+        strategy TEXT NOT NULL,
+        comparison_key TEXT NOT NULL,
+        lock_hash TEXT NOT NULL,
+        metric TEXT NOT NULL,
+        against TEXT NOT NULL,
+        UNIQUE (case_id, comparison_key, lock_hash, metric, against)
+    );
+    CREATE TABLE figure (
+        series INTEGER NOT NULL REFERENCES series (id),
+        night INTEGER NOT NULL REFERENCES night (id) ON DELETE CASCADE,
+        value REAL NOT NULL,
+        error REAL,
+        n INTEGER NOT NULL,
+        PRIMARY KEY (series, night)
+    ) WITHOUT ROWID;
+    CREATE TABLE lost (
+        night INTEGER NOT NULL REFERENCES night (id) ON DELETE CASCADE,
+        case_id TEXT NOT NULL,
+        workload TEXT NOT NULL,
+        shape TEXT NOT NULL,
+        strategy TEXT NOT NULL,
+        status TEXT NOT NULL,
+        message TEXT NOT NULL,
+        PRIMARY KEY (night, case_id)
+    ) WITHOUT ROWID;
+    CREATE TABLE known (
+        case_id TEXT NOT NULL,
+        until_night INTEGER NOT NULL REFERENCES night (id) ON DELETE CASCADE,
+        reason TEXT NOT NULL,
+        PRIMARY KEY (case_id, until_night)
+    ) WITHOUT ROWID;
+    """,
+    # Workload → commit of the repository that holds its file, as JSON.
+    "ALTER TABLE night ADD COLUMN workload_commits TEXT;",
+    "ALTER TABLE night ADD COLUMN checksum TEXT;",
+)
+"""Each takes a history one version further; the first makes it."""
+VERSION = len(MIGRATIONS)
+APPLICATION = 0x53545242
+"""Application number in SQLite files of ours: STRB."""
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """Version of a database's tables; 0 for an empty one."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+def is_ours(connection: sqlite3.Connection) -> bool:
+    """Whether a database is a history, or has nothing in it yet."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (n_tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    return int(application) == APPLICATION or (not application and not n_tables)
+
+
+def has_its_tables(connection: sqlite3.Connection) -> bool:
+    """Return True if a database has the tables and columns of its version."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as new:
+        migrate(new, version=version_of(connection))
+        return _columns(connection) == _columns(new)
+
+
+def _columns(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    return connection.execute(
+        "SELECT tables.name, columns.name FROM sqlite_master AS tables "
+        "JOIN pragma_table_info(tables.name) AS columns WHERE tables.type = 'table' "
+        "AND tables.name NOT LIKE 'sqlite%' ORDER BY tables.name, columns.cid"
+    ).fetchall()
+
+
+def migrate(connection: sqlite3.Connection, *, version: int) -> None:
+    """Bring tables to a version, each step whole or not at all."""
+    for number in range(version_of(connection), version):
+        connection.executescript(
+            f"BEGIN; {MIGRATIONS[number]} PRAGMA application_id = {APPLICATION}; "
+            f"PRAGMA user_version = {number + 1}; COMMIT;"
+        )
+
 
 _BUSY_S = 10.0
 _PRIMARY = 0xFF
@@ -30,6 +127,8 @@ _BESIDE = ("", "-wal", "-shm", "-journal")
 _SIGNS = ("trend*.html", "night-*.html", "last-night")
 """Files of a store that are written once its history has a night."""
 _WAY_OUT = "put back a copy, or add the run folders to another store by `nightly --import`"
+_A_MONDAY = date(1970, 1, 5).toordinal()
+SUBJECT_COLUMNS = "case_id, workload, shape, strategy, comparison_key, lock_hash, metric, against"
 
 
 class HistoryError(Exception):
@@ -175,12 +274,12 @@ def connected(path: Path, *, is_read: bool = False) -> sqlite3.Connection:
         connection = sqlite3.connect(
             f"{path.resolve().as_uri()}?mode={'ro' if is_read else 'rwc'}", timeout=_BUSY_S, uri=True
         )
-        if not schema.is_ours(connection):
+        if not is_ours(connection):
             raise HistoryError(f"{path} must be a history, got another database; name another folder")
-        version = schema.version_of(connection)
+        version = version_of(connection)
         if not version:
             require_begun(path)
-        if version <= schema.VERSION and not schema.has_its_tables(connection):
+        if version <= VERSION and not has_its_tables(connection):
             raise damaged(path, f"it has not the tables of its version, {version}")
         if not is_read:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -189,10 +288,20 @@ def connected(path: Path, *, is_read: bool = False) -> sqlite3.Connection:
         if connection is not None:
             connection.close()
         raise
-    if version > schema.VERSION:
+    if version > VERSION:
         connection.close()
         raise HistoryError(
-            f"{path} must have tables of version {schema.VERSION} at most, got {version}; use the stratbench "
+            f"{path} must have tables of version {VERSION} at most, got {version}; use the stratbench "
             "that wrote it"
         )
     return connection
+
+
+def day_of(started_utc: str) -> int:
+    """Days from a Monday to a moment as records write it."""
+    return datetime.fromisoformat(started_utc).astimezone(UTC).toordinal() - _A_MONDAY
+
+
+def date_of(day: int) -> date:
+    """The date that so many days from a Monday lead to."""
+    return date.fromordinal(day + _A_MONDAY)

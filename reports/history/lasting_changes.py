@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from reports.history.change_points import CONFIRM, EARLY_NIGHTS, LEAST_NIGHTS, Analysis, Change
 from reports.history.figures import METRICS
-from reports.history.noise import FloatArray, IntArray
+from reports.history.step_test import FloatArray, IntArray
 from reports.history.store import Night, Series
 
 RECENT_DAYS = 30

@@ -12,8 +12,7 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
-from reports.history.database import damaged
-from reports.history.tables import SUBJECT_COLUMNS, day_of
+from reports.history.database import SUBJECT_COLUMNS, damaged, day_of
 
 Row = Mapping[str, object]
 _PARTS = {

@@ -15,7 +15,7 @@ from scipy.special import stdtrit
 from reports.history.change_points import CONFIRM, EARLY_NIGHTS, LEAST_NIGHTS, Analysis, Change, analyse
 from reports.history.figures import BENCHMARKS, METRICS, RATE, RATIO, Lost, Metric, Subject
 from reports.history.lasting_changes import decisive, lasting
-from reports.history.noise import FloatArray, IntArray, cleaned
+from reports.history.step_test import FloatArray, IntArray, cleaned
 from reports.history.store import History, Night, Series
 from reports.statistics import Interval
 

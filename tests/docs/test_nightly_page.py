@@ -10,16 +10,15 @@ import pytest
 import yaml
 from pages import ROOT, commands, refuse_unknown_options
 
-from harness.cli.nightly.trend_file import TREND
+from harness.cli.nightly.publishing import TREND
 from harness.measure.prometheus import NIGHT_METRICS
 from reports.changes.changes import Verdict
 from reports.changes.wording import VERDICT_WORDS
 from reports.history.figures import METRICS
 from reports.history.lasting_changes import RECENT_DAYS
+from reports.history.trend_charts import MOST_LINES, NIGHTLY_DAYS, WEEKLY_DAYS
+from reports.history.trend_page import MOST_CHARTS
 from reports.history.verdicts import State
-from reports.trend.page import MOST_CHARTS
-from reports.trend.panels import MOST_LINES
-from reports.trend.thinning import NIGHTLY_DAYS, WEEKLY_DAYS
 
 COMPARE, NIGHTLY = (ROOT / "docs" / name for name in ("compare.md", "nightly.md"))
 READY_MADE = ROOT / "docs" / "nightly"

@@ -10,7 +10,7 @@ import numpy as np
 
 from reports.history.change_points import analyse
 from reports.history.figures import METRICS
-from reports.history.noise import FloatArray, cleaned
+from reports.history.step_test import FloatArray, cleaned
 
 LOG = logging.getLogger(__name__)
 """Shown as it goes on by `--log-cli-level=info`."""

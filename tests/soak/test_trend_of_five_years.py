@@ -73,7 +73,7 @@ _FRESH = """
 import json, pathlib, resource, sys, time
 from reports.history.store import reading
 from reports.history.verdicts import verdict_of
-from reports.trend.page import trend_page
+from reports.history.trend_page import trend_page
 with reading(pathlib.Path(sys.argv[1])) as history:
     verdict = verdict_of(history, history.nights()[-1])
     judged_s = time.process_time()

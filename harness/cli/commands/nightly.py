@@ -100,11 +100,11 @@ def nightly(
     """
     _refuse_contradictions(options.given(context))
     if prometheus is not None:
-        from harness.cli.nightly.prometheus_file import require_writable
+        from harness.cli.nightly.publishing import require_writable
 
         require_writable(prometheus)
     if ack is not None or replay is not None or import_:
-        from harness.cli.nightly.which_night import name_in_history
+        from harness.cli.nightly.nights import name_in_history
 
         name = name_in_history(experiment, settings or ())
         return _stored(
@@ -131,9 +131,8 @@ def nightly(
     exposure = isolate_workers(
         context, spec.cluster.provider, no_isolation=no_isolation, require_isolation=require_isolation
     )
-    from harness.cli.nightly.night import judged_night
-    from harness.cli.nightly.night_answer import night_answer
-    from harness.cli.nightly.publishing import publish
+    from harness.cli.nightly.nights import judged_night
+    from harness.cli.nightly.publishing import night_answer, publish
     from harness.host_facts import allowed
 
     run_options = RunOptions(
@@ -163,7 +162,7 @@ def _stored(
     prometheus: Path | None,
 ) -> Answer:
     """What needs no run."""
-    from harness.cli.nightly.stored_nights import acknowledged, imported, replayed
+    from harness.cli.nightly.nights import acknowledged, imported, replayed
 
     if ack is not None:
         return acknowledged(store, experiment, ack, reason or "", confirm=confirm, prometheus=prometheus)

@@ -1,1 +1,1 @@
-"""What `nightly` does in its several ways: nights, what they say, the search for a commit."""
+"""Nights of an experiment: run, judged, published, and searched for the commit of a regression."""

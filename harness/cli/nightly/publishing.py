@@ -1,14 +1,224 @@
-"""A night's files for readers: its trend page, and its figures for Prometheus."""
+"""A judged night for its readers: answer, trend page, and figures for Prometheus."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from functools import cache, partial
 from pathlib import Path
 
-from harness.cli.nightly.commits_of_change import commits_of
-from harness.cli.nightly.prometheus_file import write_page
-from harness.cli.nightly.trend_file import write_trend
-from reports.history.verdicts import NightVerdict
+from harness.atomic_files import why_not_writable, write_bytes, write_text
+from harness.canonical import canonical_hash, slug
+from harness.cli import output
+from harness.cli.answer import Answer
+from harness.contained_files import open_to_write
+from harness.errors import EXIT_CASE, EXIT_OK, EXIT_REGRESSION, StoreError, UsageError
+from harness.experiment.references import file_of
+from harness.host_facts import checkout_of, commits_between, own_checkout
+from harness.measure.export.nightly import NightFigures, SeriesFigure, night_page
+from harness.records.facts.circumstances import Repository
+from reports.history import wording
+from reports.history.database import HistoryError
+from reports.history.figures import BENCHMARKS
+from reports.history.store import History, Night, reading
+from reports.history.trend_page import trend_page
+from reports.history.verdicts import NightVerdict, SeriesVerdict
+from reports.history.wording import STRATBENCH, Commits, workload_commit
+
+
+def answer_in_lines(lines: Sequence[str], *, document: object, exit_status: int) -> Answer:
+    """An answer in lines for a person, and as a document for a program."""
+    return Answer(document=document, show=partial(_show, tuple(lines)), exit_status=exit_status)
+
+
+def _show(lines: Sequence[str]) -> None:
+    for line in lines:
+        output.say(line)
+
+
+_SHORT = 10
+
+
+def commits_of(verdict: SeriesVerdict) -> tuple[str, ...]:
+    """Changes of the code between the nights before and after a change, each line with its repository."""
+    before, since = verdict.before, verdict.since
+    if before is None or since is None:
+        return ()
+    return (*_of_workload(before, since, verdict.series.subject.workload), *_own(before, since))
+
+
+def _of_workload(before: Night, since: Night, workload: str) -> Iterator[str]:
+    earlier, later = workload_commit(before, workload), workload_commit(since, workload)
+    if later is None:
+        return
+    reference, repository = later
+    if earlier is not None:
+        yield from _between(file_of(reference), earlier[1], repository)
+    if repository.git_dirty:
+        at = f" at {repository.git_sha[:_SHORT]}" if repository.git_sha else ""
+        yield f"{repository.name}{at}: changes that were not committed"
+
+
+def _between(file: Path, earlier: Repository, later: Repository) -> Iterator[str]:
+    if not earlier.git_sha or not later.git_sha or earlier.git_sha == later.git_sha:
+        return
+    root = _checkout(file)
+    commits = _commits(root, earlier.git_sha, later.git_sha) if root else ()
+    yield from (f"{later.name} {commit}" for commit in commits)
+    if not commits:
+        span = f"{earlier.git_sha[:_SHORT]} to {later.git_sha[:_SHORT]}"
+        yield f"{later.name} {span}: not in a checkout that is found from here"
+
+
+def _own(before: Night, since: Night) -> Iterator[str]:
+    if not before.git_sha or not since.git_sha or before.git_sha == since.git_sha:
+        return
+    root, name = own_checkout(), STRATBENCH
+    if since.experiment == BENCHMARKS and (here := _checkout(Path("here"))) is not None:
+        # Files of benchmarks name the commit of the code that they are of.
+        root, name = here, here.name
+    yield from (f"{name} {commit}" for commit in _commits(root, before.git_sha, since.git_sha))
+
+
+# Many series change with one night, and each is told of in several places.
+_commits = cache(commits_between)
+_checkout = cache(checkout_of)
+
+
+def require_writable(path: Path) -> None:
+    """Refuse a file that cannot be written, while that has cost nothing; its folder is made when absent.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    why = why_not_writable(path)
+    if why is not None:
+        raise UsageError(
+            f"must be a file that can be written, got {why} for {path}; name another", field="prometheus"
+        )
+
+
+def file_for(path: Path | None, *, named: str, shown: str) -> Path | None:
+    """The file to write; None, with a line that says so, where the night is not of the experiment named.
+
+    Args:
+        named: experiment whose file it is. shown: experiment of the night.
+    """
+    if path is None or named == shown:
+        return path
+    output.warn(
+        f"{path} must have a night of {named}, got one of {shown}; it stays as it was: name {shown} and a "
+        "file of its own"
+    )
+    return None
+
+
+def write_page(path: Path, verdict: NightVerdict) -> None:
+    """Write what a night says; where that fails a line says so, as the night is in the history."""
+    night = NightFigures(
+        experiment=verdict.night.experiment,
+        began_s=datetime.fromisoformat(verdict.night.started_utc).timestamp(),
+        n_by_state=verdict.counts,
+        n_lost=len(verdict.lost),
+        # What is missed has no figure of this night.
+        series=tuple(_series_figure(each) for each in verdict.series if each.state != "missed"),
+    )
+    try:
+        write_bytes(path, night_page(night))
+    except OSError as error:
+        output.warn(
+            f"{path} must be a file that can be written, got {error.strerror}; the night is in the history, "
+            f"and `--replay {verdict.night.name} --prometheus` with another file writes it"
+        )
+
+
+def _series_figure(verdict: SeriesVerdict) -> SeriesFigure:
+    subject = verdict.series.subject
+    drift = verdict.drift_factor if verdict.drift_is_new else None
+    return SeriesFigure(
+        labels={
+            "case": subject.case,
+            "workload": subject.workload,
+            "shape": subject.shape,
+            "strategy": subject.strategy,
+            "metric": subject.metric,
+            "against": subject.against,
+        },
+        value=float(verdict.series.values[-1]),
+        regression=verdict.factor if verdict.state == "regressed" else drift,
+    )
+
+
+TREND = "trend.html"
+"""Of the experiment that a store began with."""
+_LOCK = "pages.lock"
+"""Apart from the history's, which a night has for as long as it runs."""
+
+
+def newest_of(history: History, experiment: str) -> Night | None:
+    """The newest night of an experiment; None where there is none."""
+    nights = [night for night in history.nights() if night.experiment == experiment]
+    return nights[-1] if nights else None
+
+
+def live_page(history: History, experiment: str) -> Path:
+    """The page of an experiment's newest night."""
+    nights = history.nights()
+    if not nights or min(nights, key=lambda night: night.id).experiment == experiment:
+        return history.folder / TREND
+    name = slug(experiment)
+    unlike_others = "" if name == experiment else f"-{canonical_hash(experiment)[:8]}"
+    return history.folder / f"trend-{name}{unlike_others}.html"
+
+
+def page_of(history: History, night: Night) -> Path:
+    """The page of a night: the live one for the newest of its experiment, one of its own for others."""
+    newest = newest_of(history, night.experiment)
+    if newest is None or newest.id == night.id:
+        return live_page(history, night.experiment)
+    # No experiment's page begins like this, whatever it is called.
+    return history.folder / f"night-{night.name}.html"
+
+
+def write_trend(store: Path, verdict: NightVerdict, commits: Commits) -> Path | None:
+    """Write the page of a night, whole or not at all.
+
+    Returns:
+        Its path; None where it cannot be written, which is told: the night itself is in the history.
+    """
+    path, night = store / TREND, verdict.night
+    try:
+        with reading(store) as history:
+            path = page_of(history, night)
+            page = trend_page(history, verdict, commits)
+        # Which night is the newest is asked again: another may have been added while the page was made.
+        with _pages_locked(store), reading(store) as history:
+            live, newest = live_page(history, night.experiment), newest_of(history, night.experiment)
+            path = page_of(history, night)
+            write_text(path, page)
+    except (OSError, sqlite3.Error, HistoryError, StoreError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        output.warn(
+            f"{path} must be a file that can be written, got {why}; the night is in the history, and "
+            f"`--replay {night.name}` writes its page"
+        )
+        return None
+    if path != live and newest is not None:
+        output.warn(f"{path} is the page of {night.name}; {live.name} stays that of {newest.name}")
+    return path
+
+
+@contextlib.contextmanager
+def _pages_locked(store: Path) -> Iterator[None]:
+    """The pages of a store for this process alone, once others have put theirs in place."""
+    with os.fdopen(open_to_write(store / _LOCK), "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,3 +243,61 @@ def publish(store: Path, verdict: NightVerdict, *, prometheus: Path | None = Non
     if prometheus is not None:
         write_page(prometheus, verdict)
     return PublishedNight(verdict=verdict, report=report)
+
+
+def night_answer(
+    store: Path,
+    night: PublishedNight,
+    *,
+    otherwise: int,
+    heading: Sequence[str] = (),
+    fields: Mapping[str, object] | None = None,
+    others: Sequence[PublishedNight] = (),
+) -> Answer:
+    """What a person and a program are told of a night.
+
+    Args:
+        otherwise: exit status where nothing has regressed or newly drifts, and no case computes something
+            else.
+        heading: lines above all others. fields: of the document, beside the night's.
+        others: nights of other experiments, with a line each; the status is of all.
+    """
+    verdict = night.verdict
+    lines = [
+        *(_other_line(other.verdict) for other in others),
+        *heading,
+        wording.verdict_line(verdict),
+        *wording.further_lines(verdict, commits_of),
+        *([f"code: {', '.join(code)}"] if (code := wording.code_of(verdict.night)) else []),
+        *([] if night.report is None else [f"report: {night.report}"]),
+    ]
+    document = {
+        **(fields or {}),
+        **({"others": [_other_entry(other) for other in others]} if others else {}),
+        "store": str(store),
+        **_entry(night),
+    }
+    verdicts = [each.verdict for each in (night, *others)]
+    return answer_in_lines(lines, document=document, exit_status=_exit_status(verdicts, otherwise))
+
+
+def _exit_status(verdicts: Sequence[NightVerdict], otherwise: int) -> int:
+    if any(each.regressed or each.new_drifts for each in verdicts):
+        return EXIT_REGRESSION
+    # As its run ends, also where the night is imported or replayed.
+    return EXIT_CASE if otherwise == EXIT_OK and any(each.wrong for each in verdicts) else otherwise
+
+
+def _entry(night: PublishedNight) -> Mapping[str, object]:
+    return {
+        **wording.document_of(night.verdict, commits_of),
+        "report": None if night.report is None else str(night.report),
+    }
+
+
+def _other_line(verdict: NightVerdict) -> str:
+    return f"{verdict.night.experiment}: {wording.verdict_line(verdict)}"
+
+
+def _other_entry(night: PublishedNight) -> Mapping[str, object]:
+    return {"experiment": night.verdict.night.experiment, **_entry(night)}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from open_folders import made_record
 
-from harness.bisection.single_case import single_case
 from harness.cli.commands.planned import planned_table
+from harness.cli.nightly.commit_runs import single_case
 from harness.experiment.cases import Case, expand
 from harness.experiment.load import resolve
 from harness.experiment.references import StrategyRef

@@ -12,16 +12,10 @@ from pathlib import Path
 import pytest
 
 from harness.records.facts.circumstances import Repository
-from reports.history import schema
+from reports.history import database
 from reports.history.database import HistoryError, HistoryInUseError
 from reports.history.figures import Figure, Lost, Subject
-from reports.history.store import (
-    DATABASE,
-    History,
-    Night,
-    reading,
-    writing,
-)
+from reports.history.store import DATABASE, History, Night, reading, writing
 
 SUBJECT = Subject(
     case="ps-1",
@@ -166,9 +160,11 @@ def test_a_folder_without_a_history_and_a_file_that_is_none_are_refused(tmp_path
 def test_a_newer_history_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
     with writing(tmp_path) as history:
         add(history, 2)
-        history.connection.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+        history.connection.execute(f"PRAGMA user_version = {database.VERSION + 1}")
     for opening in (reading, writing):
-        with pytest.raises(HistoryError, match=f"version {schema.VERSION} at most, got {schema.VERSION + 1}"):
+        with pytest.raises(
+            HistoryError, match=f"version {database.VERSION} at most, got {database.VERSION + 1}"
+        ):
             opening(tmp_path).__enter__()
     connection = sqlite3.connect(tmp_path / DATABASE)
     assert connection.execute("SELECT count(*) FROM night").fetchone() == (1,)
@@ -179,15 +175,15 @@ def test_an_older_history_becomes_one_of_today(tmp_path: Path, monkeypatch: pyte
     """The tables of version 1, as they are on disks, under a schema that has gone on."""
     with writing(tmp_path) as history:
         add(history, 2)
-    further = (*schema.MIGRATIONS, "ALTER TABLE night ADD COLUMN note TEXT;")
-    monkeypatch.setattr(schema, "MIGRATIONS", further)
-    monkeypatch.setattr(schema, "VERSION", len(further))
+    further = (*database.MIGRATIONS, "ALTER TABLE night ADD COLUMN note TEXT;")
+    monkeypatch.setattr(database, "MIGRATIONS", further)
+    monkeypatch.setattr(database, "VERSION", len(further))
     with reading(tmp_path) as history:
         assert [night.name for night in history.nights()] == ["2026-03-02"]
         assert history.connection.execute("SELECT note FROM night").fetchone() == (None,)
 
 
-@pytest.mark.parametrize("version", range(1, schema.VERSION + 1))
+@pytest.mark.parametrize("version", range(1, database.VERSION + 1))
 def test_a_history_of_each_version_opens_with_all_that_it_has(tmp_path: Path, version: int) -> None:
     golden = Path(__file__).parents[3] / "golden" / "history" / f"version-{version}.sql"
     connection = sqlite3.connect(tmp_path / DATABASE)
@@ -222,7 +218,7 @@ WRITER = """
 import sys
 from pathlib import Path
 sys.path[:0] = sys.argv[2:]
-from test_history_store import add, figure, writing
+from test_store import add, figure, writing
 
 with writing(Path(sys.argv[1])) as history:
     for k in range(len(history.nights()), 10_000):

@@ -5,8 +5,9 @@ from datetime import date, timedelta
 import numpy as np
 import pytest
 
-from reports.history.store import Night, date_of, day_of
-from reports.trend.thinning import (
+from reports.history.database import date_of, day_of
+from reports.history.store import Night
+from reports.history.trend_charts import (
     NIGHTLY_DAYS,
     WEEKLY_DAYS,
     NightPlace,

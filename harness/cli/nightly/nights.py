@@ -1,28 +1,162 @@
-"""What is asked of a history without a run: what is known, what a night said, runs that become nights."""
+"""Nights of a history: run, imported, replayed, and what is known of their changes."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
 
+from harness import pipeline
 from harness.cli import output
 from harness.cli.answer import Answer
-from harness.cli.nightly.night_answer import night_answer
-from harness.cli.nightly.prometheus_file import file_of
-from harness.cli.nightly.publishing import publish
-from harness.cli.nightly.trend_file import live_page
-from harness.cli.nightly.which_night import newest_of, night_named
-from harness.contained_files import require_regular
-from harness.errors import EXIT_CASE, EXIT_OK, UsageError
+from harness.cli.nightly.publishing import file_for, live_page, newest_of, night_answer, publish
+from harness.contained_files import open_to_write, require_regular
+from harness.errors import EXIT_CASE, EXIT_OK, Interrupted, MissingError, StoreError, UsageError
+from harness.experiment.model import Experiment
+from harness.preflight import check_experiment
+from harness.records.retention import remove_old_runs
+from harness.records.run_layout import default_name
+from harness.requests import RunOptions, RunOutcome
 from reports.history.benchmarks import NothingUsableError, benchmarks_night
-from reports.history.night import NewNight, run_night
-from reports.history.store import DATABASE, History, Night, reading, writing
+from reports.history.night import NewNight, added, run_night
+from reports.history.store import DATABASE, RUNS, History, Night, reading, writing
 from reports.history.verdicts import NightVerdict, SeriesVerdict, names_of, verdict_of
 from strategies.errors import suggestion
+
+STAMP = "last-night"
+"""File of a store that a night touches once it is in the history, and nothing else does."""
+_LEAST_FREE_BYTES = 1 << 30
+
+
+def judged_night(
+    store: Path, spec: Experiment, options: RunOptions, *, confirm: int, keep: int
+) -> tuple[NightVerdict, RunOutcome]:
+    """Run, write, judge, and remove what is too old.
+
+    Args:
+        options: of the run, but for its folder, which is one of the store.
+        confirm: nights that a change must last. keep: run folders that stay.
+    """
+    check_experiment(spec)
+    with writing(store, clock=partial(datetime.now, UTC)) as history:
+        _require_space(store)
+        folder = store / RUNS / default_name(spec.name, datetime.now(UTC))
+        try:
+            outcome = pipeline.run(spec, replace(options, out=folder))
+        except Interrupted:
+            raise Interrupted(f"interrupted; {_way_out(folder)}, or begin anew") from None
+        except StoreError as error:
+            raise StoreError(f"{error.message}; {_way_out(folder)}", field="store") from None
+        night = added(history, folder, tell=output.warn)
+        _stamp(store / STAMP)
+        verdict = verdict_of(history, night, confirm=confirm)
+        remove_old_runs(store / RUNS, keep)
+    return verdict, outcome
+
+
+def _stamp(path: Path) -> None:
+    try:
+        with os.fdopen(open_to_write(path), "rb") as stamp:
+            os.utime(stamp.fileno())
+    except (OSError, StoreError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        output.warn(f"{path} must be a file that can be written, got {why}; Compose looks at its age")
+
+
+def _way_out(folder: Path) -> str:
+    again = f"`stratbench run EXPERIMENT --out {folder} --resume`, then `nightly --import {folder}`"
+    return f"the night is not in the history: {again}"
+
+
+def _require_space(store: Path) -> None:
+    free_bytes = shutil.disk_usage(store).free
+    if free_bytes < _LEAST_FREE_BYTES:
+        free = f"{free_bytes >> 20} MiB free in {store}"
+        raise MissingError(
+            f"a night needs {_LEAST_FREE_BYTES >> 20} MiB of disk, got {free}; make room, or lower --keep",
+            field="store",
+        )
+
+
+_FILES = (".yaml", ".yml")
+
+
+def name_in_history(experiment: str, settings: Sequence[str]) -> str:
+    """What the nights of an experiment are of: what its file says, or the name itself where there is no file.
+
+    Args:
+        experiment: a path, the name of a shipped file, or what a history says. settings: as given with --set.
+    Raises:
+        UsageError: it is a path without a usable file.
+    """
+    from harness.experiment.load import load_experiment
+
+    path = Path(experiment)
+    try:
+        return load_experiment(experiment, settings=settings).name
+    except UsageError:
+        if path.suffix in _FILES or "/" in experiment or path.is_file():
+            raise
+        return experiment
+
+
+def holdings(history: History) -> str:
+    """How many nights a history has of which experiments."""
+    counts = Counter(night.experiment for night in history.nights())
+    return (
+        " and ".join(
+            f"{count} night{'' if count == 1 else 's'} of {name}" for name, count in sorted(counts.items())
+        )
+        or "no night"
+    )
+
+
+def night_named(history: History, name: str, *, experiment: str) -> Night:
+    """The night of a name.
+
+    Args:
+        experiment: whose nights are offered instead, where the history has some.
+    Raises:
+        UsageError: there is none.
+    """
+    nights = history.nights()
+    by_name = {night.name: night for night in nights}
+    if name in by_name:
+        return by_name[name]
+    offered = [night for night in nights if night.experiment == experiment] or nights
+    raise UsageError(f"must be a night of the history, got {name!r}; {_offer(offered, name)}", field="replay")
+
+
+def _offer(nights: Sequence[Night], name: str) -> str:
+    if not nights:
+        return "it has none yet"
+    span = f"there are nights from {nights[0].name} to {nights[-1].name}"
+    asked = _place(name)
+    if asked is None:
+        return f"{span}, each named by its date"
+    before = max(
+        (night for night in nights if (_place(night.name) or asked) < asked), key=_order, default=None
+    )
+    newest = f"the first is {nights[0].name}" if before is None else f"the newest before it is {before.name}"
+    return f"{newest}; {span}"
+
+
+def _order(night: Night) -> tuple[date, int]:
+    return _place(night.name) or (date.min, 0)
+
+
+def _place(name: str) -> tuple[date, int] | None:
+    """A night's date, and its number among those of the date; None for no such name."""
+    day, _, number = name.partition(".")
+    try:
+        return date.fromisoformat(day), int(number or 1)
+    except ValueError:
+        return None
 
 
 def acknowledged(
@@ -137,7 +271,7 @@ def replayed(store: Path, experiment: str, name: str, *, confirm: int, prometheu
         night = night_named(history, name, experiment=experiment)
         _tell_of_others(history, experiment, [night])
         verdict = verdict_of(history, night, confirm=confirm)
-    file = file_of(prometheus, named=experiment, shown=night.experiment)
+    file = file_for(prometheus, named=experiment, shown=night.experiment)
     return night_answer(store, publish(store, verdict, prometheus=file), otherwise=EXIT_OK)
 
 
@@ -169,7 +303,7 @@ def _answer(
         otherwise: exit status where nothing has regressed.
     """
     shown = named if named in verdicts else otherwise_shown
-    file = file_of(prometheus, named=named, shown=shown)
+    file = file_for(prometheus, named=named, shown=shown)
     night = publish(store, verdicts[shown], prometheus=file)
     others = [publish(store, verdict) for name, verdict in verdicts.items() if name != shown]
     return night_answer(store, night, otherwise=otherwise, heading=heading, fields=fields, others=others)

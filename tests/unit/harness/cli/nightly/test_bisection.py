@@ -13,11 +13,9 @@ import pytest
 from git_repository import Repository
 from synthetic_run import DIED, Case, write_run
 
-from harness.bisection import commit_run as run_command
-from harness.bisection.checkout import Commit
-from harness.bisection.commit_run import CommitRuns
-from harness.bisection.search import OutOfTimeError
 from harness.cli import main
+from harness.cli.nightly import commit_runs as run_command
+from harness.cli.nightly.commit_runs import Commit, CommitRuns, OutOfTimeError
 from harness.errors import CaseError
 from harness.experiment.cases import expand
 from harness.experiment.load import load_experiment

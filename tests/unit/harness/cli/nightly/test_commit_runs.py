@@ -1,5 +1,6 @@
-"""Commits of a checkout: in which order, and that the code of each runs in a folder that goes again."""
+"""Commits of a checkout, and runs by the code of each in a folder that goes again."""
 
+import math
 import os
 import shutil
 import subprocess
@@ -12,15 +13,122 @@ from types import SimpleNamespace
 
 import pytest
 from git_repository import Repository
+from hypothesis import given
+from hypothesis import strategies as st
 from waiting import eventually
 
-import harness.bisection.checkout
-import harness.bisection.commit_run
+import harness.cli.nightly.commit_runs
 import harness.stratbench_process
-from harness.bisection.checkout import Checkout, Commit
-from harness.bisection.commit_run import CommitRuns
-from harness.bisection.search import OutOfTimeError
+from harness.cli.nightly.commit_runs import (
+    Checkout,
+    Commit,
+    CommitRuns,
+    Finding,
+    OutOfTimeError,
+    narrowed,
+    placed_in,
+)
 from harness.errors import CaseError, UsageError
+from harness.experiment.load import resolve
+from harness.experiment.model import Experiment
+
+
+@given(st.data(), st.integers(2, 200))
+def test_the_first_bad_one_is_among_the_suspects_and_alone_where_all_can_be_told(data, n_commits) -> None:
+    first_bad = data.draw(st.integers(1, n_commits - 1))
+    untold = data.draw(st.sets(st.integers(1, n_commits - 1)))
+    looks: list[int] = []
+
+    def look(index: int) -> Finding:
+        looks.append(index)
+        return "untold" if index in untold else "bad" if index >= first_bad else "good"
+
+    result = narrowed(n_commits, look)
+    assert first_bad in result.suspects
+    assert not result.is_cut_short
+    # All that lies between is untold.
+    assert set(result.suspects) - {result.first_known_bad} <= untold
+    assert len(set(looks)) == len(looks)
+    if not untold:
+        assert list(result.suspects) == [first_bad]
+        assert len(looks) <= math.ceil(math.log2(n_commits - 1)) if n_commits > 2 else not looks
+
+
+@given(st.integers(3, 100), st.integers(0, 6), st.data())
+def test_what_is_known_when_time_is_up_is_still_said(n_commits, n_looks, data) -> None:
+    first_bad = data.draw(st.integers(1, n_commits - 1))
+    left = [n_looks]
+
+    def look(index: int) -> Finding:
+        if not left[0]:
+            raise OutOfTimeError
+        left[0] -= 1
+        return "bad" if index >= first_bad else "good"
+
+    result = narrowed(n_commits, look)
+    assert first_bad in result.suspects
+    assert result.is_cut_short == (len(result.suspects) > 1)
+
+
+BUILDER = """
+class Mine:
+    name = "mine"
+    strategy_class = "exact"
+    params = ()
+
+    def layout(self, step, topology, params):
+        return []
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name in ("code/nets/net.py", "code/mine.py", "elsewhere/theirs.py"):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(BUILDER)
+    return tmp_path.resolve() / "code"
+
+
+def spec(workload: str, *strategies: str) -> Experiment:
+    return resolve({"name": "x", "workloads": [workload], "strategies": list(strategies)})
+
+
+@pytest.mark.parametrize(
+    ("folder", "typed", "start", "placed"),
+    [
+        ("code", "nets/net.py", ".", "nets/net.py"),
+        ("code/nets", "./net.py", "nets", "net.py"),
+        ("code/nets", "../mine.py", "nets", "../mine.py"),
+        ("elsewhere", "../code/nets/net.py", ".", "nets/net.py"),
+    ],
+)
+def test_files_of_the_checkout_are_named_from_where_runs_start(
+    root: Path, monkeypatch: pytest.MonkeyPatch, folder: str, typed: str, start: str, placed: str
+) -> None:
+    monkeypatch.chdir(root.parent / folder)
+    for reference in (typed, str(Path(typed).resolve())):
+        experiment = placed_in(root, spec(f"{reference}:net", "single"), working_directory=Path.cwd())
+        assert experiment.start == Path(start)
+        assert [str(each) for each in experiment.spec.workloads] == [f"{placed}:net"]
+
+
+def test_strategies_of_the_checkout_move_with_it_and_others_stay(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root)
+    both = spec("nets/net.py:net", "mine.py:Mine", "../elsewhere/theirs.py:Mine", "ps")
+    placed = placed_in(root, both, working_directory=Path.cwd()).spec
+    names = ["mine.py:Mine", f"{root.parent}/elsewhere/theirs.py:Mine", "ps"]
+    assert [each.name for each in placed.strategies] == names
+    assert placed.baseline == placed.strategies[0]
+
+
+def test_an_experiment_without_files_of_the_checkout_is_run_from_here(root: Path) -> None:
+    shipped = spec("digits-cnn", "ps")
+    placed = placed_in(root, shipped, working_directory=root)
+    assert (placed.spec, placed.start) == (shipped, None)
+
 
 COMMAND = """
 import json, pathlib, sys
@@ -174,7 +282,7 @@ def test_a_git_that_hangs_is_an_error_in_one_line_and_leaves_nothing(
     hangs_at: str, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = only_commit(repository, repository.commit("first"))
-    monkeypatch.setattr(harness.bisection.checkout, "_GIT_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(harness.cli.nightly.commit_runs, "_GIT_TIMEOUT_S", 2.0)
     fake = tmp_path / "bin" / "git"
     fake.parent.mkdir()
     # It hangs when all but the end of its work is done.
@@ -217,7 +325,7 @@ def test_a_users_files_are_run_by_the_stratbench_that_is_here_from_their_folder(
         seen.append((paths, folder, (folder / "net.py").is_file() and (Path(paths[1]) / "own.py").is_file()))
         return 1
 
-    monkeypatch.setattr(harness.bisection.commit_run, "run_stratbench", run)
+    monkeypatch.setattr(harness.cli.nightly.commit_runs, "run_stratbench", run)
     theirs = os.pathsep.join((str(repository.root / "lib"), str(tmp_path)))
     users = replace(
         runs(repository, tmp_path),
@@ -229,7 +337,7 @@ def test_a_users_files_are_run_by_the_stratbench_that_is_here_from_their_folder(
         users.run(commit)
     ((paths, folder, has_files),) = seen
     assert has_files
-    assert paths[0] == str(Path(harness.bisection.__file__).parents[2])
+    assert paths[0] == str(Path(harness.__file__).parents[1])
     assert paths[1:] == [str(folder.parent / "lib") if folder else "", str(tmp_path)]
     with pytest.raises(CaseError, match="it has no folder gone"):
         replace(users, start=Path("gone")).run(commit)

@@ -25,10 +25,10 @@ from trend_history import (
 
 from reports.history.figures import Figure, Subject
 from reports.history.store import reading, writing
+from reports.history.trend_charts import MOST_LINES, sections_of, shown_series
+from reports.history.trend_page import MOST_CHARTS
 from reports.history.verdicts import verdict_of
 from reports.history.wording import verdict_line
-from reports.trend.page import MOST_CHARTS
-from reports.trend.panels import MOST_LINES, sections_of, shown_series
 
 BEGAN = (LAST - timedelta(days=SLOWER_FOR - 1)).date()
 
@@ -223,7 +223,7 @@ def test_what_has_changed_is_drawn_before_what_has_not_and_lines_stay_few(tmp_pa
 def test_charts_are_as_many_as_somebody_reads_and_the_rest_is_named(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reports.trend.page.MOST_CHARTS", 3)
+    monkeypatch.setattr("reports.history.trend_page.MOST_CHARTS", 3)
     page = Page(page_of(store))
     labels = [chart["label"] for chart in charts_of(page)]
     assert [label.partition(",")[0] for label in labels[:2]] == ["Ratio of rates to single", "Peak memory"]

@@ -1,1 +1,0 @@
-"""Which commit has changed a case: a search over commits, and an experiment run by the code of each."""

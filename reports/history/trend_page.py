@@ -1,0 +1,381 @@
+"""Trend page of a history: one self-contained file, small whatever the history's length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from harness.records.legible_text import spelt_out
+from reports.history.database import date_of
+from reports.history.figures import METRICS, Lost, Subject
+from reports.history.store import History, Series
+from reports.history.trend_charts import (
+    NIGHTLY_DAYS,
+    WEEKLY_DAYS,
+    Panel,
+    PanelChart,
+    Section,
+    ShownSeries,
+    all_nights,
+    newest_nights,
+    sections_of,
+    shown_series,
+)
+from reports.history.verdicts import NightVerdict, SeriesVerdict
+from reports.history.wording import (
+    METRIC_WORDS,
+    Commits,
+    code_of,
+    document_of,
+    drifting_by,
+    figure_text,
+    moved,
+    place_name,
+    series_name,
+    too_early,
+    verdict_line,
+)
+from reports.pages.page import page_script, script_hash, template
+from reports.pages.pictures import Picture, Pictures, packed
+from reports.quantities import MISSING, limits, times
+from reports.tables.cells import Cell
+from reports.tables.table import Table, table_of
+
+MOST_ROWS, _MOST_ENDED = 2000, 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbers:
+    """Values behind a chart: a heading for each column, and rows of text that begin with their period."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def series_table(shown: Sequence[ShownSeries]) -> Table:
+    """Every series with what the night says of it."""
+    left = f"; {len(shown) - MOST_ROWS} more are in the history" if len(shown) > MOST_ROWS else ""
+    table = table_of(
+        "Level: the median of up to 90 nights before the change, or of the newest. Change: with its 95 % "
+        f"interval{left}.",
+        ("series", "metric", "state", "last", "level", "change", "since", "nights"),
+        [_row(each) for each in shown[:MOST_ROWS]],
+        words=("metric", "state", "since"),
+    )
+    return Table(
+        caption=table.caption,
+        columns=table.columns,
+        rows=table.rows,
+        keys=tuple(each.key for each in shown[:MOST_ROWS]),
+    )
+
+
+def numbers(drawn: PanelChart) -> Numbers:
+    """What a chart shows, the newest first."""
+    by_period = [
+        dict(zip(zip(each.days.tolist(), each.names, strict=True), each.values.tolist(), strict=True))
+        for each in drawn.values
+    ]
+    return Numbers(
+        caption=drawn.chart.label,
+        columns=(drawn.period, *drawn.names),
+        rows=tuple(
+            (period[1], *(_percent(values.get(period)) for values in by_period))
+            for period in sorted({period for values in by_period for period in values}, reverse=True)
+        ),
+    )
+
+
+def ended_table(series: Iterable[Series], judged: Collection[Subject]) -> Table | None:
+    """Series without a figure within two weeks, the newest first; None where there are none."""
+    ended = sorted(
+        (each for each in series if each.subject not in judged),
+        key=lambda each: int(each.days[-1]),
+        reverse=True,
+    )
+    if not ended:
+        return None
+    left = f"; {len(ended) - _MOST_ENDED} older ones are in the history" if len(ended) > _MOST_ENDED else ""
+    return table_of(
+        f"Cases that are no longer run, and those of another machine, method or lock file{left}.",
+        ("series", "metric", "first", "until", "last", "nights"),
+        [_ended_row(each) for each in ended[:_MOST_ENDED]],
+        words=("metric", "first", "until"),
+    )
+
+
+def _row(shown: ShownSeries) -> tuple[Cell, ...]:
+    verdict, values = shown.verdict, shown.past.values
+    last = float(values[-1])
+    change = (
+        Cell(text=MISSING)
+        if verdict.factor is None
+        else Cell(text=times(verdict.factor), note=limits(verdict.interval), value=verdict.factor)
+    )
+    return (
+        *_names(shown.subject),
+        Cell(text=verdict.state),
+        Cell(text=shown.figure(last), value=last),
+        Cell(text=shown.figure(shown.level), value=shown.level),
+        change,
+        Cell(text=verdict.since.name if verdict.since else MISSING),
+        Cell(text=str(len(values)), value=float(len(values))),
+    )
+
+
+def _ended_row(series: Series) -> tuple[Cell, ...]:
+    last = float(series.values[-1])
+    return (
+        *_names(series.subject),
+        Cell(text=date_of(int(series.days[0])).isoformat()),
+        Cell(text=date_of(int(series.days[-1])).isoformat()),
+        Cell(text=figure_text(METRICS[series.subject.metric], last), value=last),
+        Cell(text=str(len(series.values)), value=float(len(series.values))),
+    )
+
+
+def _names(subject: Subject) -> tuple[Cell, Cell]:
+    of = Cell(text=spelt_out(subject.strategy), note=spelt_out(f"{subject.workload} · {subject.shape}"))
+    against = f"to {subject.against}" if subject.against else ""
+    return of, Cell(text=METRIC_WORDS[subject.metric].title, note=spelt_out(against))
+
+
+def _percent(value: float | None) -> str:
+    return MISSING if value is None else f"{100 * value:+.1f} %"
+
+
+_MOST_ITEMS, _MOST_COMMITS, _MOST_LETTERS = 12, 20, 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """A series or case, and what is said of it."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """What belongs together of a night.
+
+    Attributes:
+        state: of all its series. n_more: items that are not shown. n_odd: series with one odd night so far.
+        commits: between the nights before and after, where they are known; `n_more_commits` are not shown.
+    """
+
+    state: str
+    headline: str
+    items: tuple[Item, ...]
+    n_more: int = 0
+    n_odd: int = 0
+    commits: tuple[str, ...] = ()
+    n_more_commits: int = 0
+
+
+_STATES = (
+    ("pending", "May have changed; a few more nights will tell"),
+    ("drifting", "Moves a little every night"),
+    ("improved", "Has got better"),
+    ("known", "Has got worse, and is known"),
+    ("missed", "Has no figure tonight"),
+)
+"""State → headline, those that are no regression, the most urgent first."""
+
+
+def cards(verdict: NightVerdict, shown: Sequence[ShownSeries], commits: Commits) -> tuple[Card, ...]:
+    """All that a night says, in the order in which it is to be looked at."""
+    failed = [each for each in verdict.lost if not each.is_wrong]
+    return (
+        *_without_figure("Computes something else than it promises", verdict.wrong),
+        *_regressions(verdict, commits),
+        *_others(shown),
+        *_young(verdict),
+        *_without_figure("Cases that failed, or were skipped", failed),
+    )
+
+
+def _regressions(verdict: NightVerdict, commits: Commits) -> Iterator[Card]:
+    for cause in verdict.causes:
+        first = cause.members[0].since
+        since = f", since {first.name}" if first else ""
+        of_cause = list(dict.fromkeys(commit for each in cause.members for commit in commits(each)))
+        yield Card(
+            state="regressed",
+            headline=spelt_out(f"Has got worse{since}: {cause.what}"),
+            items=tuple(_item(each) for each in cause.members[:_MOST_ITEMS]),
+            n_more=len(cause.members[_MOST_ITEMS:]),
+            commits=tuple(_clipped(commit) for commit in of_cause[:_MOST_COMMITS]),
+            n_more_commits=len(of_cause[_MOST_COMMITS:]),
+        )
+
+
+def _others(shown: Sequence[ShownSeries]) -> Iterator[Card]:
+    for state, headline in _STATES:
+        of_state = [each.verdict for each in shown if each.verdict.state == state and not each.is_odd_night]
+        n_odd = sum(each.verdict.state == state and each.is_odd_night for each in shown)
+        if of_state or n_odd:
+            yield Card(
+                state=state,
+                headline=headline,
+                items=tuple(_item(each) for each in of_state[:_MOST_ITEMS]),
+                n_more=len(of_state[_MOST_ITEMS:]),
+                n_odd=n_odd,
+            )
+
+
+def _young(verdict: NightVerdict) -> Iterator[Card]:
+    young = [each for each in verdict.series if each.state == "new"]
+    if young:
+        why, when = too_early(young)
+        of_all = "" if len(young) == len(verdict.series) else f" of {len(verdict.series)}"
+        yield Card(
+            state="new",
+            headline=f"{why[0].upper()}{why[1:]}",
+            items=(Item(name=f"{len(young)}{of_all} series", text=when),),
+        )
+
+
+def _without_figure(headline: str, cases: Sequence[Lost]) -> Iterator[Card]:
+    if cases:
+        yield Card(
+            state="lost",
+            headline=headline,
+            items=tuple(
+                Item(name=spelt_out(place_name(each)), text=_clipped(f"{each.status}: {each.message}"))
+                for each in cases[:_MOST_ITEMS]
+            ),
+            n_more=len(cases[_MOST_ITEMS:]),
+        )
+
+
+def _item(verdict: SeriesVerdict) -> Item:
+    why = f": {verdict.why}" if verdict.why else ""
+    name = series_name(verdict)
+    if verdict.change is not None:
+        # What has changed begins with its metric.
+        name, text = place_name(verdict.series.subject), f"{moved(verdict)}{why}"
+    elif verdict.state == "drifting":
+        text = drifting_by(verdict)
+    else:
+        text = f"last measured on {date_of(int(verdict.series.days[-1]))}"
+    return Item(name=spelt_out(name), text=_clipped(text))
+
+
+def _clipped(text: str) -> str:
+    """Text on one line, as much of it as somebody reads."""
+    return spelt_out(text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}…")
+
+
+MOST_CHARTS = 40
+"""More than these nobody reads, and each adds a tenth of a megabyte."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnChart:
+    """A picture and the numbers behind it."""
+
+    picture: Picture
+    numbers: Numbers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnPanel:
+    """A panel with its charts; `newest` is None where there was no room for it."""
+
+    panel: Panel
+    newest: DrawnChart | None
+    all: DrawnChart | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnSection:
+    """A section with its panels."""
+
+    section: Section
+    changed: tuple[DrawnPanel, ...]
+    quiet: tuple[DrawnPanel, ...]
+
+
+@dataclass(slots=True)
+class _Room:
+    """Charts for which there is room, drawn in the order in which they matter."""
+
+    until: int
+    pictures: Pictures = field(default_factory=Pictures)
+    drawn: dict[tuple[str, str], DrawnChart] = field(default_factory=dict)
+
+    def draw(self, panels: Sequence[Panel], which: str, made_by: Callable[..., PanelChart | None]) -> None:
+        for panel in panels:
+            if len(self.drawn) >= MOST_CHARTS:
+                return
+            chart = made_by(panel, until=self.until)
+            if chart is None:
+                continue
+            picture = self.pictures.add(f"trend-{len(self.drawn)}", chart.chart)
+            self.drawn[panel.key, which] = DrawnChart(picture=picture, numbers=numbers(chart))
+
+    def panels(self, panels: Sequence[Panel]) -> tuple[DrawnPanel, ...]:
+        return tuple(
+            DrawnPanel(
+                panel=panel,
+                newest=self.drawn.get((panel.key, "newest")),
+                all=self.drawn.get((panel.key, "all")),
+            )
+            for panel in panels
+        )
+
+
+def trend_page(history: History, verdict: NightVerdict, commits: Commits) -> str:
+    """What a night says, and all nights up to it, as a page.
+
+    Args:
+        commits: between the nights before and after a change.
+    """
+    all_series = history.series(until=verdict.night)
+    with_figures = {night for series in all_series for night in series.nights.tolist()}
+    shown = shown_series(
+        verdict, all_series, [night for night in history.nights() if night.id in with_figures]
+    )
+    sections = sections_of(shown)
+    room = _Room(until=verdict.night.day)
+    changed = [panel for section in sections for panel in section.changed]
+    quiet = [panel for section in sections for panel in section.quiet]
+    room.draw(changed, "newest", newest_nights)
+    room.draw(changed, "all", all_nights)
+    room.draw(quiet, "newest", newest_nights)
+    room.draw(quiet, "all", all_nights)
+    script = page_script()
+    return template("trend.html.j2").render(
+        night=verdict.night,
+        experiment=spelt_out(verdict.night.experiment),
+        code=code_of(verdict.night),
+        line=verdict_line(verdict),
+        cards=cards(verdict, shown, commits),
+        sections=[
+            DrawnSection(
+                section=section,
+                changed=room.panels(section.changed),
+                quiet=room.panels(section.quiet),
+            )
+            for section in sections
+        ],
+        n_nights=len(with_figures),
+        series=series_table(shown) if shown else None,
+        ended=ended_table(all_series, {each.subject for each in shown}),
+        states=[state for state, count in verdict.counts.items() if count],
+        nightly_days=NIGHTLY_DAYS,
+        weekly_days=WEEKLY_DAYS,
+        data=document_of(verdict, commits),
+        charts=packed(
+            {
+                "charts": room.pictures.specifications,
+                "noun": "series",
+                "kinds": {"": {each.key: [each.verdict.state] for each in shown}},
+                "ratios": {},
+            }
+        ),
+        script=script,
+        script_hash=script_hash(script),
+    )
