@@ -38,8 +38,7 @@ from reports.history.wording import (
 from reports.pages.page import page_script, script_hash, template
 from reports.pages.pictures import Picture, Pictures, packed
 from reports.quantities import MISSING, limits, times
-from reports.tables.cells import Cell
-from reports.tables.table import Table, table_of
+from reports.tables.table import Cell, Table, table_of
 
 MOST_ROWS, _MOST_ENDED = 2000, 200
 

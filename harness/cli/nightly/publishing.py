@@ -20,7 +20,7 @@ from harness.contained_files import open_to_write
 from harness.errors import EXIT_CASE, EXIT_OK, EXIT_REGRESSION, StoreError, UsageError
 from harness.experiment.references import file_of
 from harness.host_facts import checkout_of, commits_between, own_checkout
-from harness.measure.export.nightly import NightFigures, SeriesFigure, night_page
+from harness.measure.prometheus import NightFigures, SeriesFigure, night_page
 from harness.records.facts.circumstances import Repository
 from reports.history import wording
 from reports.history.database import HistoryError
