@@ -16,8 +16,8 @@ from typing import Literal
 from harness.contained_files import open_to_write
 from harness.errors import CaseError, HarnessError, MissingError, UsageError, first_line
 from harness.experiment.cases import Case
-from harness.experiment.references import StrategyRef, file_of
 from harness.experiment.model import Experiment
+from harness.experiment.references import StrategyRef, file_of
 from harness.host_facts import own_checkout, without_git
 from harness.records.run_layout import RESULTS, RUN_FILE
 from harness.stratbench_process import run_stratbench
