@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import traceback
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -96,3 +98,29 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
         seen.add(id(error))
         yield error
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def unexpected(error: Exception) -> CaseError:
+    """Our own mistake, as the failure of the case that met it."""
+    failure = CaseError(
+        "internal-error",
+        f"unexpected {type(error).__name__}: {first_line(str(error))}; report the traceback in failure.log",
+        stage="run",
+    )
+    failure.add_note("".join(traceback.format_exception(error)).rstrip())
+    return failure
+
+
+@contextlib.contextmanager
+def own_mistakes() -> Iterator[None]:
+    """Make our own mistake the failure of one case: a night's run must not end by it.
+
+    Raises:
+        CaseError: for whatever is no error of the harness.
+    """
+    try:
+        yield
+    except HarnessError:
+        raise
+    except Exception as error:
+        raise unexpected(error) from error

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from socket import socket
 
-from harness.equivalence.verification import Verification
 from harness.errors import HarnessError, Interrupted, UsageError
 from harness.experiment.cases import Case, expand
 from harness.experiment.model import Experiment
@@ -23,30 +22,32 @@ from harness.requests import (
     VerifyRequest,
     Written,
 )
-from harness.run.captures import certain_refusal, rule_refusal
-from harness.run.changed_files import changed_files, outdated_records
 from harness.run.checkpoints import require
-from harness.run.enough_repeats import NarrowRatios
-from harness.run.further_repeats import FurtherRepeats
+from harness.run.further_repeats import FurtherRepeats, NarrowRatios
 from harness.run.guards import storing
+from harness.run.progress import Progress, StatusLine
+from harness.run.recorder import changed_files, outdated_records
 from harness.run.sites import run_slots
-from harness.run.terminal.progress import Progress
-from harness.run.terminal.status_line import StatusLine
 from harness.run_outcome import outcome_of
-from harness.study.answers import Planned, Verified
-from harness.study.last_batch import require_last_batch
-from harness.study.on_workers import (
+from harness.study import (
+    Planned,
+    TargetStudy,
+    Verified,
     gpus_of_workers,
     is_baseline,
     refuse_what_workers_lack,
+    require_last_batch,
+    shape_of,
+    study,
     verify_on_workers,
 )
-from harness.study.target import TargetStudy, shape_of, study
 from harness.tuning.candidates import require_measured, tuner_of
 from harness.tuning.tuned import Tuned, require_writable
+from harness.verification.captures import certain_refusal, rule_refusal
+from harness.verification.verification import Verification
+from harness.verification.worker.jobs import verify as verify_plan
 from harness.worker.jobs.transform import Transformation, Wanted
 from harness.worker.jobs.transform import transform as transform_plan
-from harness.worker.jobs.verify import verify as verify_plan
 from strategies.slices.slice_cost import slice_cost
 
 

@@ -6,9 +6,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from harness.equivalence.separability import Separability
-    from harness.equivalence.verdict import Limits
-    from harness.study.answers import Planned, Verified
+    from harness.study import Planned, Verified
+    from harness.verification.separability import Separability
+    from harness.verification.verdict import Limits
     from harness.worker.jobs.transform import Transformation
     from strategies.slices.slice_cost import SliceCost
 

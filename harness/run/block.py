@@ -10,16 +10,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
-from harness.errors import NO_DEVICE, CaseError, HarnessError, first_line
+from harness.errors import NO_DEVICE, CaseError, HarnessError, first_line, unexpected
 from harness.experiment.model import Measure
 from harness.measure.rounds import balanced_orders
 from harness.measure.timeouts import Timeouts
 from harness.provision.failures import REFUSED_STEP, GpuOutOfMemory, LinkDown, WorkerDied, WorkerUnresponsive
 from harness.provision.protocols import Cluster
 from harness.records.facts.rounds import Rounds
-from harness.run.case.case_run import CaseRun, Repeat
-from harness.run.case.open_case import OpenCase
-from harness.run.guards import of_faults, unexpected
+from harness.run.guards import of_faults
+from harness.run.open_case import CaseRun, OpenCase, Repeat
 
 Value = TypeVar("Value")
 

@@ -1,6 +1,5 @@
 """Checkpoints as the driver has them made and restored; `harness.worker.session.checkpoint` has the files."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import CaseError, UsageError
@@ -11,24 +10,6 @@ from harness.worker.jobs.training import settle
 from strategies.plan.schema import StepSummary
 
 WRITER = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restored:
-    """A checkpoint that a capture begins with.
-
-    Attributes:
-        path: as it was asked for, absolute. step: number of steps made before it, None if it does not say.
-    """
-
-    path: Path
-    step: int | None
-
-    @property
-    def note(self) -> str:
-        """What figures that come of it should say."""
-        when = "" if self.step is None else f", made after {self.step} steps"
-        return f"began with the checkpoint {self.path}{when}"
 
 
 def require(path: Path) -> None:

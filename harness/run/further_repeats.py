@@ -1,11 +1,15 @@
 """Repeats that follow those that were asked for: who decides about them, and by what."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from harness.experiment.cases import Case
-from harness.experiment.schedule import Slot
+from harness.experiment.model import Experiment, Until
+from harness.experiment.schedule import Slot, baseline_of, blocks_of
+from harness.records.comparing.common_rounds import paired_ratios
+from harness.records.comparing.student_interval import SEQUENTIAL_CONFIDENCE, RepeatedMean
 from harness.records.record import Record
 from strategies.plan.schema import Plan
 
@@ -43,3 +47,132 @@ class FurtherRepeats(Protocol):
     def slots(self, site: SiteSoFar) -> Sequence[Slot]:
         """The next repeats of a site, block by block; none where there are enough."""
         ...
+
+
+FIRST_LOOK = 4
+GROWTH = 1.6
+MOST_REPEATS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NarrowRatios:
+    """Repeats follow until ratios are known as closely as `measure.until` asks."""
+
+    spec: Experiment
+    until: Until
+
+    @property
+    def at_most_s(self) -> float:
+        """As long as `measure.until` allows."""
+        return self.until.at_most_s
+
+    def slots(self, site: SiteSoFar) -> Sequence[Slot]:
+        """Repeats up to the next look."""
+        return further_slots(self.spec, site.cases, site.records, first=site.first)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Due:
+    """A case that is to have more repeats after so many, up to a look, and how wide its interval is."""
+
+    case: Case
+    n_repeats: int
+    look: int
+    half: float
+
+
+def looks(n_asked: int) -> Iterator[int]:
+    """After how many repeats intervals are looked at.
+
+    Args:
+        n_asked: repeats that were asked for.
+    """
+    look = max(FIRST_LOOK, n_asked)
+    while look < MOST_REPEATS:
+        yield look
+        look = math.ceil(GROWTH * look)
+    yield max(MOST_REPEATS, n_asked)
+
+
+def is_narrow(ratio: RepeatedMean, until: Until) -> bool:
+    """Whether the interval of a ratio's logarithm is as narrow as asked for."""
+    half = ratio.half_width(SEQUENTIAL_CONFIDENCE)
+    return half is not None and half <= math.log1p(until.ratio_ci)
+
+
+def further_slots(
+    spec: Experiment, cases: Sequence[Case], records: Sequence[Record], *, first: int
+) -> tuple[Slot, ...]:
+    """Repeats up to the next look, block by block; none where all is known as closely as asked for.
+
+    Args:
+        cases: of one site.
+        records: of the run so far.
+        first: number of the first of these repeats, and of its block, in the whole run.
+    """
+    if spec.measure.until is None:
+        return ()
+    by_case: dict[str, list[Record]] = {case.id: [] for case in cases}
+    for record in records:
+        if record.case in by_case:
+            by_case[record.case].append(record)
+    found = {
+        case.id: due
+        for case in cases
+        if (baseline := baseline_of(case, cases, spec.baseline)) is not None and baseline.id != case.id
+        if (due := _due(case, by_case[case.id], by_case[baseline.id], spec)) is not None
+    }
+    turns = [turn for block in blocks_of(cases) for turn in _turns(block, found, spec)]
+    turns.sort(key=lambda turn: turn[0])
+    slots: list[Slot] = []
+    for _, repeat, together in turns:
+        order = first + len(slots)
+        slots += [
+            Slot(order=order + place, block=order, repeat=repeat, case=case)
+            for place, case in enumerate(together)
+        ]
+    return tuple(slots)
+
+
+def _due(case: Case, own: Sequence[Record], others: Sequence[Record], spec: Experiment) -> _Due | None:
+    """A case that needs more repeats; None where it does not, or where they would tell no more."""
+    until = spec.measure.until
+    assert until is not None
+    latest = max(own, key=lambda record: record.repeat, default=None)
+    # What failed would fail again; of what cannot be believed more is not believed either.
+    if latest is None or latest.status != "ok" or any(record.status == "implausible" for record in own):
+        return None
+    ratios = paired_ratios(*([record for record in of if record.status == "ok"] for of in (own, others)))
+    n_repeats = latest.repeat + 1
+    known = list(looks(spec.measure.repeats))
+    if not ratios.logs or n_repeats >= known[-1] or (n_repeats in known and is_narrow(ratios.mean(), until)):
+        return None
+    # Between two looks nothing is decided, whatever cut the run short there.
+    look = next(each for each in known if each > n_repeats)
+    return _Due(case=case, n_repeats=n_repeats, look=look, half=ratios.mean().half_width() or math.inf)
+
+
+def _turns(
+    block: Sequence[Case], found: Mapping[str, _Due], spec: Experiment
+) -> Iterator[tuple[tuple[int, float], int, list[Case]]]:
+    """Repeats of a block: what they are ordered by, their number, and the cases that have them."""
+    due = [found[case.id] for case in block if case.id in found]
+    if not due:
+        return
+    first = min(each.n_repeats for each in due)
+    for repeat in range(first, max(each.look for each in due)):
+        having = {each.case.id: each for each in due if each.n_repeats <= repeat < each.look}
+        if having:
+            together = [case for case in block if case.id in having or _goes_along(case, spec)]
+            yield (repeat - first, -max(each.half for each in having.values())), repeat, together
+
+
+def _goes_along(case: Case, spec: Experiment) -> bool:
+    return case.strategy == spec.baseline or case.chosen.strategy.strategy_class == "control"
+
+
+def expected_s(slots: Sequence[Slot], records: Collection[Record]) -> float:
+    """Seconds that repeats will take, by what the same cases took, or all of them of one that had none."""
+    latest_s = {record.case: record.wall_s for record in records if record.wall_s}
+    otherwise_s = sum(latest_s.values()) / len(latest_s) if latest_s else 0.0
+    return sum(latest_s.get(slot.case.id, otherwise_s) for slot in slots)

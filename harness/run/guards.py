@@ -2,40 +2,13 @@
 
 import contextlib
 import signal
-import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from harness.errors import CaseError, HarnessError, StoreError, first_line
+from harness.errors import CaseError, StoreError
 from harness.provision.failures import JobOutOfMemory, WorkerDied
 from harness.records.record import KILLED_BY_FAULT, WENT_TO_PIECES
 from strategies.plan.faults import Fault, sending_wrong
-
-
-def unexpected(error: Exception) -> CaseError:
-    """Our own mistake, as the failure of the case that met it."""
-    failure = CaseError(
-        "internal-error",
-        f"unexpected {type(error).__name__}: {first_line(str(error))}; report the traceback in failure.log",
-        stage="run",
-    )
-    failure.add_note("".join(traceback.format_exception(error)).rstrip())
-    return failure
-
-
-@contextlib.contextmanager
-def own_mistakes() -> Iterator[None]:
-    """Make our own mistake the failure of one case: a night's run must not end by it.
-
-    Raises:
-        CaseError: for whatever is no error of the harness.
-    """
-    try:
-        yield
-    except HarnessError:
-        raise
-    except Exception as error:
-        raise unexpected(error) from error
 
 
 @contextlib.contextmanager

@@ -1,32 +1,162 @@
 """Turns what a case has shown into its record: identity, figures, verdict, and why it failed if it did."""
 
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
 from typing import TypeVar
 
 from harness.errors import CaseError
 from harness.experiment.cases import CONTROL, Case
+from harness.experiment.chosen_strategy import source_hash
 from harness.experiment.model import Experiment
 from harness.experiment.schedule import Slot
-from harness.host_facts import clock_hz, lock_hash
+from harness.host_facts import clock_hz, lock_hash, machine, provenance, repository_of
 from harness.measure.collector import Measurement, tcp_fields
 from harness.measure.link import link_of_record
+from harness.provision.accelerators import replicas_on_gpus
 from harness.records.comparing.common_rounds import differences_s
 from harness.records.comparing.comparison_key import comparison_key
-from harness.records.facts.circumstances import AS_WRITTEN, Method, ModelSize, Placement, sharing_text
+from harness.records.facts.circumstances import (
+    AS_WRITTEN,
+    Machine,
+    Method,
+    ModelSize,
+    Placement,
+    Provenance,
+    Repository,
+    sharing_text,
+)
 from harness.records.facts.costs import GpuUse
 from harness.records.facts.links import Link
 from harness.records.facts.outcome import Equivalence, Failure, SavedCheckpoint
-from harness.records.record import Record
+from harness.records.record import Record, StrategyClass
 from harness.records.run_layout import CHECKPOINT
-from harness.run.captures import Capture
-from harness.run.case.case_run import CaseRun
-from harness.run.case.check import with_capture
-from harness.run.case.collected import asked_of
-from harness.run.identity import NOWHERE, Origin, SiteFacts, identity
+from harness.run.collected import asked_of
+from harness.run.open_case import CaseRun
 from harness.run.plausibility import implausible_bytes, implausible_rate, implausible_speed, payload_is_bound
+from harness.verification.captures import Capture
+from harness.verification.checks import with_capture
 from strategies.plan.schema import Plan, StepSummary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteFacts:
+    """What records say of the workers that their repeats ran on; None where there were none.
+
+    Attributes:
+        notes: what every record should say about them.
+        pinned: whether they have cores of their own.
+        exposed: whether strangers on the network can reach their servers.
+        provision_s: seconds from their start until all were ready.
+        image_digest: id of the image of their containers.
+        machine: their host, and `clock_hz` the most that its cores run at; None takes this host.
+    """
+
+    notes: tuple[str, ...] = ()
+    pinned: bool | None = None
+    exposed: bool | None = None
+    provision_s: float | None = None
+    image_digest: str | None = None
+    machine: Machine | None = None
+    clock_hz: float | None = None
+
+
+NOWHERE = SiteFacts()
+"""Of repeats that no workers were started for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The driver's machine, and the code that runs on it."""
+
+    machine: Machine = field(default_factory=machine)
+    provenance: Provenance = field(default_factory=provenance)
+
+
+def identity(
+    spec: Experiment, run: str, origin: Origin, slot: Slot, site: SiteFacts, wall_s: float | None
+) -> Record:
+    """The record of a repeat of which nothing has been measured yet.
+
+    Args:
+        run: its id.
+        wall_s: seconds spent on it; None where it was not tried.
+    """
+    case, measure = slot.case, spec.measure
+    strategy = case.chosen.strategy
+    strategy_class: StrategyClass = strategy.strategy_class
+    price = spec.price_per_hour(case.shape.device)
+    return Record(
+        run=run,
+        case=case.id,
+        repeat=slot.repeat,
+        order=slot.order,
+        experiment=spec.name,
+        spec_hash=spec.spec_hash,
+        workload=case.workload_name,
+        workload_params=dict(case.workload.params),
+        strategy=strategy.name,
+        strategy_params=dict(case.strategy.params),
+        strategy_class=strategy_class,
+        control=strategy_class == "control",
+        is_twin=case.is_twin,
+        provider=case.shape.provider,
+        device=case.shape.device,
+        workers=case.shape.workers,
+        replicas=case.shape.replicas_per_worker,
+        status="ok",
+        exposed=site.exposed,
+        provision_s=site.provision_s,
+        price_per_hour=None if price is None else price * case.shape.workers,
+        link=Link(requested_mbit=case.shape.rate_mbit),
+        wall_s=wall_s,
+        started_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+        method=Method(
+            seed=measure.seed,
+            steps=measure.steps,
+            warmup_rule=str(measure.warmup_steps),
+            interleave=measure.interleave,
+            batch_rule=measure.batch,
+            cores_per_worker=case.shape.cores_per_worker,
+            memory_per_worker_bytes=case.shape.memory_bytes,
+            pinned=site.pinned,
+            rounds=measure.n_rounds,
+            window_s=measure.window_s,
+            until_ci=None if measure.until is None else measure.until.ratio_ci,
+            precision=case.computation.precision,
+            xla=case.computation.xla,
+            tf32=case.computation.tf32,
+            input=measure.input,
+            freed_memory="kept",
+            sparse_duplicates=None,
+            scenario=case.scenario.name,
+            replicas_on_gpus=replicas_on_gpus(case.shape),
+            faults=tuple(f"worker {fault.worker}: {fault}" for fault in case.scenario.faults),
+        ),
+        machine=site.machine or origin.machine,
+        provenance=replace(
+            origin.provenance,
+            image_digest=site.image_digest,
+            workload=_repository(case.workload.file) if case.workload.file else None,
+            files=files_of(case),
+        ),
+    )
+
+
+@cache
+def _repository(file: Path) -> Repository | None:
+    """The repository of a user's file as it was when the run began."""
+    return repository_of(file)
+
+
+def files_of(case: Case) -> dict[str, str | None]:
+    """The user's own files that a case comes of → their hashes as they are now."""
+    refs = [(case.workload.is_path, case.workload.reference), (case.strategy.is_file, case.strategy.name)]
+    return {name: source_hash(name) for is_file, name in refs if is_file}
+
 
 _MANY_SENT_AGAIN = 0.01
 _UNSEEN_GPUS = GpuUse(why_none="workers were not looked at while steps were made")
@@ -290,4 +420,34 @@ def _alike(record: Record) -> tuple[object, ...]:
         method and (method.cores_per_worker, method.memory_per_worker_bytes),
         method and (method.precision, method.xla, method.tf32),
         link and link.asked,
+    )
+
+
+def outdated_records(records: Sequence[Record], cases: Sequence[Case]) -> tuple[Record, ...]:
+    """Records of an earlier part of the run whose user's files, or whose baseline's, have changed since."""
+    files = {case.id: files_of(case) for case in cases}
+    changed = {
+        record.case
+        for record in records
+        if record.provenance is not None
+        and files.get(record.case, record.provenance.files) != record.provenance.files
+    }
+    return tuple(
+        record
+        for record in records
+        if record.case in changed or (record.rounds is not None and record.rounds.baseline in changed)
+    )
+
+
+def changed_files(outdated: Sequence[Record], cases: Sequence[Case]) -> list[str]:
+    """The user's files that are not as records have them."""
+    now = {name: digest for case in cases for name, digest in files_of(case).items()}
+    return sorted(
+        {
+            name
+            for record in outdated
+            if record.provenance is not None
+            for name, digest in record.provenance.files.items()
+            if now.get(name, digest) != digest
+        }
     )

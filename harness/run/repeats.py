@@ -7,7 +7,7 @@ from functools import partial
 from math import isfinite
 from pathlib import Path
 
-from harness.errors import UNSUPPORTED, CaseError, UsageError, first_line
+from harness.errors import UNSUPPORTED, CaseError, UsageError, first_line, own_mistakes
 from harness.experiment.cases import Case
 from harness.experiment.model import Experiment, Measure
 from harness.experiment.schedule import Slot, baseline_of
@@ -22,15 +22,13 @@ from harness.records.record import Record
 from harness.records.run_folder import RunFolder
 from harness.records.steps_file import Steps
 from harness.run.block import Block, BlockResults
-from harness.run.captures import Capture, Captures, planned_to_run
-from harness.run.case.case_run import CaseRun, Repeat
-from harness.run.case.open_case import OpenCase
-from harness.run.case.ready import PreparedCase
-from harness.run.case_checks import IN_FLOAT64, CaseChecks
-from harness.run.guards import naming_batch, of_batch, of_faults, own_mistakes, storing
-from harness.run.identity import SiteFacts
-from harness.run.recorder import RunRecorder
-from harness.run.terminal.progress import Progress
+from harness.run.guards import naming_batch, of_batch, of_faults, storing
+from harness.run.open_case import CaseRun, OpenCase, Repeat
+from harness.run.progress import Progress
+from harness.run.ready import PreparedCase
+from harness.run.recorder import RunRecorder, SiteFacts
+from harness.verification.captures import Capture, Captures, planned_to_run
+from harness.verification.checks import IN_FLOAT64, CaseChecks
 from strategies.plan.schema import Plan
 
 
@@ -98,8 +96,8 @@ class SlotRunner:
                 self.progress.note(f"warning: {case.title}: {warning}")
             warned.add(warning)
         self.captures.batches(case, capture)
-        self._checks.reference(case, capture)
-        self._checks.bounded(case, capture, plan, repeat=0)
+        self._checks().reference(case, capture)
+        self._checks().bounded(case, capture, plan, repeat=0)
 
     def run(self, slots: Sequence[Slot]) -> Iterator[tuple[Slot, Ended]]:
         """Run the repeats of a block; those that memory does not hold beside the others come after them.
@@ -155,7 +153,7 @@ class SlotRunner:
                 workers = range(case.shape.workers)
                 logs = [self.folder.worker_log(case.id, slot.repeat, worker) for worker in workers]
             with naming_batch(case.workload_name, plan.batch_size):
-                bounded = self._checks.bounded(case, capture, plan, repeat=slot.repeat)
+                bounded = self._checks().bounded(case, capture, plan, repeat=slot.repeat)
                 return self._repeat(slot, capture, plan, logs, n_seats), bounded
 
     def _repeat(self, slot: Slot, capture: Capture, plan: Plan, logs: Sequence[Path], n_seats: int) -> Repeat:
@@ -171,7 +169,7 @@ class SlotRunner:
         )
         return Repeat(
             prepared=prepared,
-            reference=self._checks.reference(slot.case, capture),
+            reference=self._checks().reference(slot.case, capture),
             number=slot.repeat,
             checkpoint=self._checkpoint(slot),
         )
@@ -236,9 +234,8 @@ class SlotRunner:
         if found is None:
             return ran
         with self.progress.doing(f"{slot.title}: checking"):
-            decided = self._checks.decided(
-                slot.case, prepared.capture, prepared.plan, found, repeat=slot.repeat
-            )
+            checks = self._checks(partial(self._write_failure, slot))
+            decided = checks.decided(slot.case, prepared.capture, prepared.plan, found)
         notes = () if decided.dtype == found.dtype else (IN_FLOAT64,)
         return replace(ran, equivalence=decided, notes=(*ran.notes, *notes))
 
@@ -292,9 +289,12 @@ class SlotRunner:
             clock_hz=cluster.clock_hz,
         )
 
-    @property
-    def _checks(self) -> CaseChecks:
-        return CaseChecks(captures=self.captures, recorder=self.recorder, folder=self.folder)
+    def _checks(self, keep: Callable[[CaseError], None] = lambda _: None) -> CaseChecks:
+        return CaseChecks(captures=self.captures, known=self.recorder.verdict, keep=keep)
+
+    def _write_failure(self, slot: Slot, error: CaseError) -> None:
+        with storing(self.folder.path):
+            self.folder.write_failure(slot.case.id, slot.repeat, error)
 
     def _checkpoint(self, slot: Slot) -> Path | None:
         return self.folder.checkpoint(slot.case.id, slot.repeat) if self.spec.checkpoint.save else None
@@ -305,8 +305,7 @@ class SlotRunner:
         if error.kind == UNSUPPORTED:
             record = self.recorder.skipped(slot, error.kind, str(error), error.stage, self._site())
             return Ended(record=record)
-        with storing(self.folder.path):
-            self.folder.write_failure(slot.case.id, slot.repeat, error)
+        self._write_failure(slot, error)
         return Ended(record=self.recorder.failed(slot, self._site(), error, wall_s, plan))
 
 

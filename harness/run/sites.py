@@ -19,14 +19,12 @@ from harness.provision.protocols import Cluster, Provider
 from harness.provision.registry import MAKERS
 from harness.records.run_folder import RunFolder
 from harness.requests import RunOptions
-from harness.run.captures import CAPTURE_CHECK_STEPS, Captures, planned_to_run
-from harness.run.case.check import CHECK_STEPS, n_staged
-from harness.run.enough_repeats import expected_s
-from harness.run.further_repeats import FurtherRepeats, PlanOf, SiteSoFar
+from harness.run.further_repeats import FurtherRepeats, PlanOf, SiteSoFar, expected_s
+from harness.run.progress import Progress, ratio_so_far
 from harness.run.recorder import RunRecorder
 from harness.run.repeats import SlotRunner
-from harness.run.terminal.progress import Progress
-from harness.run.terminal.ratio_so_far import ratio_so_far
+from harness.verification.captures import CAPTURE_CHECK_STEPS, Captures, planned_to_run
+from harness.verification.checks import CHECK_STEPS, n_staged
 from harness.worker.jobs.gpus import require_usable_gpus
 from harness.worker.process.job import Args, CallsJobs, Job, Result, job_name
 from strategies.plan.schema import Plan

@@ -12,14 +12,14 @@ from matrix import CORE_ROWS
 from model import Model
 from models import MODELS
 
-from harness.equivalence.capture_verdict import CaptureVerdict
-from harness.equivalence.verdict import Verdict
-from harness.run.captures import CAPTURE_CHECK_STEPS
-from harness.worker.plain.plain_step import PythonDraws
-from harness.worker.plain.users_step import UsersStep, check_capture
+from harness.verification.capture_verdict import CaptureVerdict
+from harness.verification.captures import CAPTURE_CHECK_STEPS
+from harness.verification.verdict import Verdict
+from harness.verification.worker.check import Reference, check, make_reference
+from harness.verification.worker.in_process import InProcessCluster
+from harness.verification.worker.plain_step import PythonDraws
+from harness.verification.worker.users_step import UsersStep, check_capture
 from harness.worker.session.capture_store import InitialValues, in_float64, save
-from harness.worker.verify.check import Reference, check, make_reference
-from harness.worker.verify.in_process import InProcessCluster
 from strategies.capture.capture import capture
 from strategies.compile import Compiled, compile_tasks
 from strategies.ir.train_graph import TrainGraph

@@ -7,10 +7,10 @@ from typing import Any
 
 from cases import Case
 
+from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.session.capture_store import InitialValues, save_values
 from harness.worker.session.checkpoint import contribution, read_checkpoint, write_checkpoint
-from harness.worker.session.variable_parts import values_of
-from harness.worker.verify.in_process import InProcessCluster, programs_of
+from harness.worker.variable_parts import values_of
 from strategies.plan.schema import Plan
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import tensorflow as tf
 from cases import Case
 
+from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.session.session import WorkerSession
 from harness.worker.session.tensorflow_settings import Use, session_config
-from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.plan.schema import Plan
 from strategies.program import ref
 

@@ -14,7 +14,7 @@ from cases import Case
 from layer_models import perceptron
 from model import Model, mean_cross_entropy, on_labelled, variable
 
-from harness.worker.verify.in_process import InProcessCluster
+from harness.verification.worker.in_process import InProcessCluster
 from strategies.plan.schema import Plan
 from strategies.program import Program
 

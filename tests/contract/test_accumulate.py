@@ -16,7 +16,7 @@ from model import BATCH_SIZE
 from models import STATE
 from test_mutations import after, broken, noticed, reweighted
 
-from harness.worker.verify.in_process import programs_of
+from harness.verification.worker.in_process import programs_of
 from strategies.ir.graph import producer
 from strategies.ir.traversal import ancestors, descendants
 from strategies.passes.pass_order import passes_of

@@ -17,10 +17,10 @@ from matrix import EXACT, PARTITIONED, TOPOLOGIES
 from models import NORMALISED, NORMALISED_SUM, PARTLY, SYNCHRONIZED
 from test_mutations import after, broken, noticed, without
 
-from harness.equivalence.verification import Divergence
-from harness.worker.verify.bisect import first_divergence
-from harness.worker.verify.check import make_reference
-from harness.worker.verify.in_process import InProcessCluster, programs_of
+from harness.verification.verification import Divergence
+from harness.verification.worker.check import make_reference
+from harness.verification.worker.divergence import first_divergence
+from harness.verification.worker.in_process import InProcessCluster, programs_of
 from strategies.errors import UnsupportedError
 from strategies.ir.graph import element_bytes, n_elements
 from strategies.numerics.combine import weighted_sum

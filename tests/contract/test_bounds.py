@@ -16,9 +16,9 @@ from model import N_CLASSES, Model, mean_cross_entropy, on_labelled
 from test_model_types import biased_convolution
 from test_mutations import After, one_shard_less, reweighted
 
-from harness.equivalence.verdict import BoundVerdict
-from harness.worker.verify import compressed_steps
-from harness.worker.verify.check import check_bounds
+from harness.verification.verdict import BoundVerdict
+from harness.verification.worker import bounds
+from harness.verification.worker.check import check_bounds
 from strategies.numerics.compressors.cast import Cast
 from strategies.numerics.compressors.feedback import Feedback
 from strategies.passes.pass_order import passes_of
@@ -59,14 +59,14 @@ def test_parts_have_bounds_of_their_own(cases, strategy, compressor):
 def test_what_rounding_cannot_make_is_noticed_where_it_hides_the_rest(shared, monkeypatch, value):
     keras.backend.clear_session()
     case = case_of_model(biased_convolution(1), shared / f"wrong-bias-{value}")
-    plan, plain = plan_of(case, "all-reduce", "bf16", (1, 1)), compressed_steps.passed_on
+    plan, plain = plan_of(case, "all-reduce", "bf16", (1, 1)), bounds.passed_on
 
     def passed_on(session, step, batch, boundaries):
         values, loss = plain(session, step, batch, boundaries)
         of_bias = [b.variable.endswith("conv/bias") for b in boundaries]
         return [v + value if wrong else v for v, wrong in zip(values, of_bias, strict=True)], loss
 
-    monkeypatch.setattr(compressed_steps, "passed_on", passed_on)
+    monkeypatch.setattr(bounds, "passed_on", passed_on)
     found = bounded(case, plan)
     assert found.within is False
     assert "conv/bias" in found.reason
@@ -97,7 +97,7 @@ def test_a_step_without_a_gradient_hides_no_other(shared, monkeypatch, compresso
     """In a step that is lost nothing is passed on of the variable, or in the first, of no gradient, ones."""
     keras.backend.clear_session()
     case = case_of_model(low_rank(), shared / f"low-rank-{compressor}-{lost}")
-    plan, plain, made = plan_of(case, "all-reduce", compressor, (1, 1)), compressed_steps.passed_on, Counter()
+    plan, plain, made = plan_of(case, "all-reduce", compressor, (1, 1)), bounds.passed_on, Counter()
 
     def passed_on(session, step, batch, boundaries):
         values, loss = plain(session, step, batch, boundaries)
@@ -108,7 +108,7 @@ def test_a_step_without_a_gradient_hides_no_other(shared, monkeypatch, compresso
             np.zeros_like(v) + (n == 0) if wrong else v for v, wrong in zip(values, factor, strict=True)
         ], loss
 
-    monkeypatch.setattr(compressed_steps, "passed_on", passed_on)
+    monkeypatch.setattr(bounds, "passed_on", passed_on)
     found = bounded(case, plan)
     assert found.within is (lost is None), found.reason
     assert found.undecidable == ()

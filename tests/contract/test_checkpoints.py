@@ -19,8 +19,8 @@ import tensorflow as tf
 from cases import Case, case_of
 from checkpointing import restored, save, steps
 
+from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.session.capture_store import InitialValues
-from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.capture.capture import capture
 from strategies.ir.variable import Fresh
 from strategies.plan.schema import Plan

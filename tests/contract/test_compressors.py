@@ -14,8 +14,8 @@ import keras
 from cases import Case, case_of
 from matrix import PARTITIONED
 
+from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.session.capture_store import InitialValues, save
-from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.capture.capture import capture
 from strategies.errors import StrategyError
 from strategies.ir.train_graph import TrainGraph

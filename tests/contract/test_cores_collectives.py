@@ -13,7 +13,7 @@ import tensorflow as tf
 from cases import Case, case_of_model
 from layer_models import perceptron
 
-from harness.worker.verify.in_process import programs_of
+from harness.verification.worker.in_process import programs_of
 from strategies.plan.payload import CorePayload
 
 SCATTER, SUM, GATHER = "CollectiveAllToAllV2", "CollectiveReduceV2", "CollectiveGatherV2"

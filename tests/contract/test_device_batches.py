@@ -14,6 +14,8 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(600)]
 tf = pytest.importorskip("tensorflow")
 
 from harness.errors import CaseError
+from harness.verification.worker import in_process
+from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.jobs import profile_step, training
 from harness.worker.jobs.batches import stage_batches
 from harness.worker.jobs.gpus import require_devices
@@ -30,8 +32,6 @@ from harness.worker.session.device_batches import (
 )
 from harness.worker.session.session import WorkerSession
 from harness.worker.session.tensorflow_settings import OWN_DEVICES
-from harness.worker.verify import in_process
-from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.baselines.step import DistributedStep
 from strategies.ir.graph import DType, Shape
 from strategies.ir.train_graph import BatchInput

@@ -12,7 +12,7 @@ tf = pytest.importorskip("tensorflow")
 from cases import Case, case_of
 from model import Model
 
-from harness.worker.verify.in_process import InProcessCluster, programs_of
+from harness.verification.worker.in_process import InProcessCluster, programs_of
 from strategies.capture.capture import capture
 from strategies.ir.graph import DType, Graph, Node, Shape
 from strategies.ir.train_graph import Boundary, Contribution

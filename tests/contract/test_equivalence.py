@@ -14,7 +14,7 @@ pytest.importorskip("tensorflow")
 
 from models import FEW, MODELS
 
-from harness.worker.verify.in_process import programs_of
+from harness.verification.worker.in_process import programs_of
 from strategies.errors import UnsupportedError
 
 EVERY_ROW = {**ROWS, **CORE_ROWS}
@@ -95,7 +95,7 @@ def test_a_single_replica_keeps_the_captured_step(cases, strategy):
 
 def test_a_model_without_cross_example_operations_equals_the_whole_batch(cases):
     """Sharding the batch changes nothing where examples do not meet: the reference itself is checked so."""
-    from harness.worker.verify.check import make_reference
+    from harness.verification.worker.check import make_reference
 
     case = cases.of("digits-mlp", "adamw-clipped")
     whole = make_reference(case.step, case.initial, case.topology((1,)), case.batches)
@@ -104,7 +104,7 @@ def test_a_model_without_cross_example_operations_equals_the_whole_batch(cases):
 
 def test_cross_example_operations_see_their_shard_only(cases):
     """With batch statistics the sharded reference differs from the whole batch, as SEMANTICS says it may."""
-    from harness.worker.verify.check import make_reference
+    from harness.verification.worker.check import make_reference
 
     case = cases.of("digits-cnn", "momentum")
     whole = make_reference(case.step, case.initial, case.topology((1,)), case.batches)

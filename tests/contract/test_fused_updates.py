@@ -12,7 +12,7 @@ import keras
 from cases import case_of_model
 from layer_models import primes_and_ones
 
-from harness.worker.verify.in_process import programs_of
+from harness.verification.worker.in_process import programs_of
 from strategies.passes.update.fuse import FuseUpdates
 from strategies.topology import Topology
 

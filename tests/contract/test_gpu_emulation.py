@@ -10,10 +10,9 @@ from dataclasses import replace
 import tensorflow as tf
 from cases import Case
 
+from harness.verification.worker.in_process import in_own_group, programs_of
 from harness.worker.session.session import WorkerSession
-from harness.worker.session.variable_parts import values_of
-from harness.worker.verify.in_process import programs_of
-from harness.worker.verify.servers import in_own_group
+from harness.worker.variable_parts import values_of
 from strategies.registry import make_plan
 
 PART_MIB = 2048

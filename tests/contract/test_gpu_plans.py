@@ -8,7 +8,7 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(600)]
 tf = pytest.importorskip("tensorflow")
 
-from harness.worker.verify.in_process import programs_of
+from harness.verification.worker.in_process import programs_of
 from strategies.baselines import distribution
 from strategies.errors import StrategyError
 from strategies.ir.traversal import ancestors

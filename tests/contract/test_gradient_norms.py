@@ -9,7 +9,7 @@ pytest.importorskip("tensorflow")
 
 from test_mutations import After, reweighted
 
-from harness.worker.verify.check import check
+from harness.verification.worker.check import check
 from strategies.passes.pass_order import passes_of
 
 TOPOLOGY = (2, 1)

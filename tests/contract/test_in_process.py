@@ -9,11 +9,11 @@ tf = pytest.importorskip("tensorflow")
 
 from cases import Cases
 
+from harness.verification.worker.check import run_references
+from harness.verification.worker.in_process import InProcessCluster, programs_of
+from harness.verification.worker.rounding import PLAIN
 from harness.worker.session.named_session import NamedSession
 from harness.worker.session.session import WorkerSession
-from harness.worker.verify.in_process import InProcessCluster, programs_of
-from harness.worker.verify.reference import run_references
-from harness.worker.verify.rounding import PLAIN
 
 
 @pytest.mark.parametrize("failing", [0, 1])

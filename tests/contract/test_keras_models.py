@@ -16,9 +16,9 @@ tf = pytest.importorskip("tensorflow")
 from keras_models import COMPILED, compiled
 from model import BATCH_SIZE
 
+from harness.verification.worker.in_process import InProcessCluster, programs_of
+from harness.verification.worker.whole_batch import separability_of
 from harness.worker.session.capture_store import InitialValues, save
-from harness.worker.verify.in_process import InProcessCluster, programs_of
-from harness.worker.verify.whole_batch import separability_of
 from strategies.capture.capture import capture
 from strategies.registry import make_plan
 from strategies.summary import summarise

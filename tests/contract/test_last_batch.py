@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from matrix import CORE_ROWS, ROWS
 
-from harness.worker.verify.in_process import InProcessCluster, programs_of
+from harness.verification.worker.in_process import InProcessCluster, programs_of
 from strategies.errors import StrategyError
 
 pytestmark = pytest.mark.tensorflow

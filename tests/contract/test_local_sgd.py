@@ -16,7 +16,7 @@ from model import BATCH_SIZE
 from models import SMALL, STATE
 from test_mutations import after, broken, noticed, without
 
-from harness.worker.verify.in_process import InProcessCluster, programs_of
+from harness.verification.worker.in_process import InProcessCluster, programs_of
 from strategies.capture.capture import capture
 from workloads.data.examples import examples_of
 from workloads.lookup import registry

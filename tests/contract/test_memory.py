@@ -10,8 +10,8 @@ pytest.importorskip("tensorflow")
 
 from matrix import EXACT, PARTITIONED
 
+from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.session.session import WorkerSession
-from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.ir.graph import element_bytes, n_elements
 
 PARAMS = {**PARTITIONED, "sharded-update": {"min_bytes": 1}}

@@ -17,7 +17,7 @@ from model import on_rows
 from models import STATE
 from test_mutations import after, broken, noticed, without
 
-from harness.worker.verify.in_process import programs_of
+from harness.verification.worker.in_process import programs_of
 from strategies.errors import StrategyError
 from strategies.ir.graph_rules import verify
 from strategies.ir.text import to_text

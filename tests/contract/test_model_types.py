@@ -23,8 +23,8 @@ from model import LABELLED, Model
 from models import MODELS
 from test_mutations import after, broken, one_shard_less, reweighted, without
 
-from harness.equivalence.verdict import Verdict
-from harness.worker.verify.in_process import InProcessCluster, programs_of
+from harness.verification.verdict import Verdict
+from harness.verification.worker.in_process import InProcessCluster, programs_of
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan.schema import Plan
 from strategies.planner import topology_of

@@ -15,10 +15,10 @@ tf = pytest.importorskip("tensorflow")
 from cases import Case
 from model import N_STEPS
 
+from harness.verification.worker.check import make_reference
+from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.session.session import WorkerSession
 from harness.worker.transport.ring import Ring
-from harness.worker.verify.check import make_reference
-from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.ir.train_graph import TrainGraph
 from strategies.numerics.collectives import gather_rows
 from strategies.passes.collectives import all_reduce

@@ -11,7 +11,7 @@ from cases import case_of_model
 from checkpointing import restored, save, steps
 from model import N_CLASSES, mean_cross_entropy, on_labelled, values
 
-from harness.worker.verify.in_process import InProcessCluster, programs_of
+from harness.verification.worker.in_process import InProcessCluster, programs_of
 
 ON_SERVERS = {
     "ps": ("ps", {}),

@@ -14,7 +14,7 @@ from cases import case_of_model
 from layer_models import primes_and_ones
 from matrix import PARTITIONED
 
-from harness.worker.verify.in_process import programs_of
+from harness.verification.worker.in_process import programs_of
 from strategies.errors import StrategyError
 from strategies.numerics import parts
 from strategies.passes.partition import (

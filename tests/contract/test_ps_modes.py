@@ -18,9 +18,9 @@ from cases import Case, case_of
 from models import STATE
 from test_mutations import After
 
+from harness.verification.worker.check import make_reference
+from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.session.update_loop import UpdateLoop
-from harness.worker.verify.check import make_reference
-from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.capture.capture import capture
 from strategies.errors import StrategyError
 from strategies.passes.parameter_server import (

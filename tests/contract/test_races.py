@@ -11,7 +11,7 @@ pytest.importorskip("tensorflow")
 import races
 from cases import one_at_a_time
 
-from harness.worker.verify.in_process import programs_of
+from harness.verification.worker.in_process import programs_of
 from strategies.compile import compile_tasks
 from strategies.errors import GraphError
 from strategies.ir.access_order import AccessOrder

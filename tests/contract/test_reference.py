@@ -9,13 +9,13 @@ pytest.importorskip("tensorflow")
 
 from cases import Case, Cases
 
-from harness.equivalence.reference_outcome import Reference
 from harness.errors import UsageError
+from harness.verification.verification import Reference
+from harness.verification.worker.check import check
+from harness.verification.worker.in_process import InProcessCluster
+from harness.verification.worker.rounding import PLAIN
+from harness.verification.worker.shard_steps import ShardSteps
 from harness.worker.session.session import WorkerSession
-from harness.worker.verify.check import check
-from harness.worker.verify.in_process import InProcessCluster
-from harness.worker.verify.rounding import PLAIN
-from harness.worker.verify.shard_steps import ShardSteps
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
 from harness.errors import UNSUPPORTED, CaseError, UsageError
+from harness.verification.worker.jobs import verify
 from harness.worker.jobs.refusals import dtype_error, refusals_as, strategy_error, unsupported
 from harness.worker.jobs.training import open_program
 from harness.worker.jobs.transform import Wanted, transform
-from harness.worker.jobs.verify import verify
 from harness.worker.process.job import JobState
 from strategies.errors import CaptureError, GraphError, StrategyError, UnsupportedError
 from strategies.tf_bridge.float64 import Float64Error

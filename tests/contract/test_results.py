@@ -12,9 +12,9 @@ tf = pytest.importorskip("tensorflow")
 from cases import case_of_model
 from model import BATCH_SIZE, on_labelled, variable
 
-from harness.equivalence.step_results import compared, returned
-from harness.worker.verify.check import check
-from harness.worker.verify.in_process import InProcessCluster, programs_of
+from harness.verification.step_results import compared, returned
+from harness.verification.worker.check import check
+from harness.verification.worker.in_process import InProcessCluster, programs_of
 from strategies.ir.train_graph import Result
 
 N_CLASSES = 4

@@ -14,10 +14,10 @@ from aggregation_reference import Asked, combined
 from checkpointing import restored, steps
 
 from harness.errors import UsageError
+from harness.verification.worker.in_process import InProcessCluster, programs_of
+from harness.verification.worker.rounding import PLAIN
+from harness.verification.worker.shard_steps import ShardSteps
 from harness.worker.session.checkpoint import first_value
-from harness.worker.verify.in_process import InProcessCluster, programs_of
-from harness.worker.verify.rounding import PLAIN
-from harness.worker.verify.shard_steps import ShardSteps
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.numerics.model_median import told_median
 from strategies.passes.parameter_server import replicated_servers

@@ -24,8 +24,8 @@ from model import (
 )
 from test_mutations import after, broken, noticed
 
+from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.transport.exchange import Exchange
-from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.numerics.exchange import hand_over_rows, take_back_rows
 from strategies.passes.collectives.ring import transfers
 from workloads import TrainStep

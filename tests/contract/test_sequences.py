@@ -14,10 +14,10 @@ tf = pytest.importorskip("tensorflow")
 
 from models import ASSIGNING, MODELS, SEQUENCES
 
+from harness.verification.worker import shard_steps
+from harness.verification.worker.check import make_reference
+from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.session.capture_store import InitialValues, save
-from harness.worker.verify import step_turns
-from harness.worker.verify.check import make_reference
-from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.capture.boundary import raw_variable, variable_name
 from strategies.capture.capture import capture
 from strategies.errors import StrategyError
@@ -63,7 +63,7 @@ def test_all_turns_of_the_reference_have_the_same_draws(cases, monkeypatch, stra
 def test_draws_of_another_turn_are_noticed(cases, monkeypatch):
     case = cases.model("noisy-labels")
     plan = case.plan("all-reduce", (2, 1))
-    monkeypatch.setattr(step_turns, "_draws", lambda _: frozenset())
+    monkeypatch.setattr(shard_steps, "_draws", lambda _: frozenset())
     wrong = make_reference(case.step, case.initial, case.topology((2, 1)), case.batches)
     with InProcessCluster(programs_of(case.step, plan), case.initial) as cluster:
         losses = cluster.steps(case.batches)

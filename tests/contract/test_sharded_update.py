@@ -13,8 +13,8 @@ tf = pytest.importorskip("tensorflow")
 import numpy as np
 from matrix import OPTIMIZERS, TOPOLOGIES, WORKLOADS
 
+from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.transport.ring import Ring
-from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.errors import StrategyError
 from strategies.ir.traversal import ancestors
 from strategies.numerics import shards

@@ -10,8 +10,8 @@ tf = pytest.importorskip("tensorflow")
 
 from cases import Cases
 
-from harness.worker.verify.bisect import first_divergence
-from harness.worker.verify.check import check
+from harness.verification.worker.check import check
+from harness.verification.worker.divergence import first_divergence
 from strategies.numerics.exchange import take_back, take_back_rows
 from strategies.passes.collectives import all_reduce
 from strategies.passes.collectives.ring import transfers

@@ -15,7 +15,7 @@ pytest.importorskip("tensorflow")
 from cases import one_at_a_time
 from model import Model
 
-from harness.worker.verify.in_process import programs_of
+from harness.verification.worker.in_process import programs_of
 from strategies.ir.random_ops import require_seeds_of_variables
 from workloads.data.examples import examples_of
 from workloads.lookup import registry

@@ -8,7 +8,7 @@ import pytest
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(600)]
 tf = pytest.importorskip("tensorflow")
 
-from harness.worker.verify.in_process import programs_of
+from harness.verification.worker.in_process import programs_of
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.passes.pass_order import passes_of
 from strategies.passes.run import run_passes

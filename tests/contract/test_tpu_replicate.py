@@ -23,8 +23,8 @@ from state_models import descent, kernel
 from test_mutations import after, broken, noticed
 from tpu_builder import BODY, UPDATES
 
+from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.session.checkpoint import read_checkpoint
-from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.errors import UnsupportedError
 from strategies.ir.graph import Node
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.jobs import profile_step
 from harness.worker.tracing.step_trace import summary, together
-from harness.worker.verify.in_process import InProcessCluster, programs_of
 
 pytestmark = pytest.mark.tensorflow
 

@@ -10,7 +10,7 @@ tf = pytest.importorskip("tensorflow")
 from cases import case_of_model
 from model import N_CLASSES, mean_cross_entropy, on_labelled
 
-from harness.worker.verify.in_process import programs_of
+from harness.verification.worker.in_process import programs_of
 
 # Where each gradient travels alone, one that nobody takes is seen.
 STRATEGIES = {

@@ -19,9 +19,9 @@ from cases import case_of_model
 from model import BATCH_SIZE, ROWS, Model, on_labelled, on_rows, variable
 from models import BY_TENSORFLOW, COMPILED, FEW, MODELS, NORMALISED, NORMALISED_SUM
 
-from harness.equivalence.capture_verdict import CaptureVerdict
-from harness.worker.plain.plain_step import PythonDraws
-from harness.worker.plain.users_step import UsersStep, check_capture, is_traced_alike
+from harness.verification.capture_verdict import CaptureVerdict
+from harness.verification.worker.plain_step import PythonDraws
+from harness.verification.worker.users_step import UsersStep, check_capture, is_traced_alike
 from harness.worker.session.capture_store import InitialValues, save
 from strategies.capture.capture import capture
 from strategies.ir.train_graph import TrainGraph

@@ -16,9 +16,9 @@ from models import MODELS
 from state_models import descent, kernel
 
 from harness.errors import UsageError
+from harness.verification.worker.in_process import InProcessCluster, programs_of
+from harness.verification.worker.whole_batch import separability_of
 from harness.worker.session.capture_store import InitialValues, save
-from harness.worker.verify.in_process import InProcessCluster, programs_of
-from harness.worker.verify.whole_batch import separability_of
 from strategies.capture.capture import capture
 from strategies.ir.assembly import assemble
 from strategies.topology import Topology

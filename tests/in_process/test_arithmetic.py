@@ -14,12 +14,11 @@ from harness.errors import UNSUPPORTED, CaseError
 from harness.experiment.cases import Case
 from harness.experiment.model import Computation
 from harness.experiment.references import StrategyRef, WorkloadRef
-from harness.worker.jobs import check, verify
+from harness.verification.worker import jobs, users_step
+from harness.verification.worker.capture import capture
 from harness.worker.jobs.arithmetic import allows_tf32, set_tf32
 from harness.worker.jobs.batches import open_pipeline
-from harness.worker.jobs.capture import capture
 from harness.worker.jobs.training import Training
-from harness.worker.plain import users_step
 from harness.worker.process.job import JobState
 from harness.worker.session.capture_store import load_step
 from strategies.topology import Topology
@@ -90,13 +89,13 @@ def of_topology(device: Any) -> Topology:
 
 
 JOBS: dict[str, Callable[[Any], object]] = {
-    "reference": lambda on: check.reference(JobState(), "c", "b", of_topology(on), 1, False),
-    "separability": lambda on: check.separability(JobState(), "c", "b", of_topology(on)),
-    "bounds": lambda on: check.bounds(JobState(), "c", "b", plan_for(on), 1, False),
-    "verdict_in_float64": lambda on: check.verdict_in_float64(
+    "reference": lambda on: jobs.reference(JobState(), "c", "b", of_topology(on), 1, False),
+    "separability": lambda on: jobs.separability(JobState(), "c", "b", of_topology(on)),
+    "bounds": lambda on: jobs.bounds(JobState(), "c", "b", plan_for(on), 1, False),
+    "verdict_in_float64": lambda on: jobs.verdict_in_float64(
         JobState(), "c", "b", plan_for(on), cast("Any", SimpleNamespace(yardstick=SimpleNamespace(n_steps=1)))
     ),
-    "verify": lambda on: verify.verify(JobState(), "c", "b", plan_for(on), 1, False, False, None),
+    "verify": lambda on: jobs.verify(JobState(), "c", "b", plan_for(on), 1, False, False, None),
 }
 
 
@@ -117,7 +116,7 @@ def test_jobs_that_check_compute_exactly_on_gpus_alone(
         seen.append(arithmetic())
         raise LookedError
 
-    for module in (check, verify):
+    for module in (jobs, jobs):
         monkeypatch.setattr(module, "captured_step", look)
         monkeypatch.setattr(module, "read_batches", look)
     with pytest.raises(LookedError):
@@ -132,7 +131,7 @@ def test_a_model_is_built_with_kernels_that_sum_alike(
     def look(*_: object) -> Any:
         raise LookedError
 
-    monkeypatch.setattr("harness.worker.jobs.capture.workload_of", look)
+    monkeypatch.setattr("harness.verification.worker.capture.workload_of", look)
     with pytest.raises(LookedError):
         capture(JobState(), switching_case(tmp_path, device), 0, str(tmp_path / "c"), 1, 0, None)
     assert os.environ["TF_CUDNN_DETERMINISTIC"] == expected

@@ -22,8 +22,8 @@ from tiny_steps import (
     variable,
 )
 
+from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.session.capture_store import InitialValues, save
-from harness.worker.verify.in_process import InProcessCluster, programs_of
 from strategies.capture.capture import capture
 from strategies.errors import CaptureError
 from strategies.registry import make_plan

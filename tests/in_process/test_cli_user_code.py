@@ -9,9 +9,9 @@ from harness.cluster.shape import ClusterShape
 from harness.errors import CaseError, UsageError
 from harness.experiment.cases import Case
 from harness.experiment.references import StrategyRef, WorkloadRef
+from harness.verification.worker.capture import capture
 from harness.worker.jobs import batches
 from harness.worker.jobs.batches import lay_batches
-from harness.worker.jobs.capture import capture
 from harness.worker.process.job import JobState
 from harness.worker.session.capture_store import load_step
 

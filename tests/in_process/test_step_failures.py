@@ -11,10 +11,9 @@ from harness.cluster.shape import ClusterShape
 from harness.errors import UsageError
 from harness.experiment.cases import Case
 from harness.experiment.references import StrategyRef, WorkloadRef
+from harness.verification.worker.capture import capture
+from harness.verification.worker.jobs import reference, verify
 from harness.worker.jobs.batches import lay_batches
-from harness.worker.jobs.capture import capture
-from harness.worker.jobs.check import reference
-from harness.worker.jobs.verify import verify
 from harness.worker.process.job import JobState
 from strategies.registry import make_plan
 from strategies.topology import Topology

@@ -13,7 +13,7 @@ from harness.cluster.shape import ClusterShape
 from harness.errors import UsageError
 from harness.experiment.cases import Case
 from harness.experiment.references import StrategyRef, WorkloadRef
-from harness.worker.jobs.capture import capture
+from harness.verification.worker.capture import capture
 from harness.worker.jobs.transform import Wanted, transform
 from harness.worker.process.job import JobState
 from harness.worker.session.capture_store import load_step

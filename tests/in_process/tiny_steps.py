@@ -9,8 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from harness.verification.worker.check import check
 from harness.worker.session.capture_store import InitialValues, in_float64, save
-from harness.worker.verify.check import check
 from strategies.capture.capture import Captured
 from strategies.registry import make_plan
 from strategies.summary import summarise

@@ -9,8 +9,8 @@ from harness.experiment.cases import Case
 from harness.provision.local.child_processes import SoloWorkers
 from harness.provision.protocols import ProcessSet
 from harness.provision.servers import serving_processes
-from harness.run.captures import Capture
-from harness.study.target import SEED
+from harness.study import SEED
+from harness.verification.captures import Capture
 from harness.worker.jobs.batches import stage_batches
 from harness.worker.jobs.distributed.compiled_replicas import open_replicas
 from harness.worker.jobs.distributed.parameter_server import open_coordinated, start_cluster

@@ -7,15 +7,15 @@ import pytest
 from rival_processes import SERVERS, make_ready, started
 
 from harness.cluster.shape import ClusterShape
-from harness.equivalence.verdict import Verdict
 from harness.errors import CaseError
 from harness.experiment.cases import Case
 from harness.experiment.references import WorkloadRef, parse_strategy
 from harness.provision.local.child_process import child_process
 from harness.provision.protocols import ProcessSet
-from harness.run.captures import Captures, planned, topology_of_case
-from harness.run.case.check import check
-from harness.study.target import SEED
+from harness.study import SEED
+from harness.verification.captures import Captures, planned, topology_of_case
+from harness.verification.checks import check
+from harness.verification.verdict import Verdict
 
 pytestmark = pytest.mark.tensorflow
 

@@ -14,11 +14,11 @@ from harness.cluster.shape import ClusterShape
 from harness.experiment.cases import Case
 from harness.experiment.references import WorkloadRef, parse_strategy
 from harness.provision.local.child_process import child_process
-from harness.run.captures import Captures, planned
-from harness.study.target import SEED
+from harness.study import SEED
+from harness.verification.captures import Captures, planned
 from harness.worker.jobs import training
 from harness.worker.jobs.batches import read_batches
-from harness.worker.session.variable_parts import values_of
+from harness.worker.variable_parts import values_of
 
 pytestmark = pytest.mark.tensorflow
 

@@ -16,8 +16,8 @@ from harness.experiment.references import parse_strategy, parse_workload
 from harness.measure.timeouts import USUAL
 from harness.provision.protocols import ProcessSet
 from harness.requests import Target
-from harness.run.case.check import check
-from harness.study.target import TargetStudy, study
+from harness.study import TargetStudy, study
+from harness.verification.checks import check
 from harness.worker.process.job import Job
 
 pytestmark = pytest.mark.tensorflow

@@ -18,8 +18,8 @@ from harness.experiment.references import parse_strategy, parse_workload
 from harness.measure.timeouts import USUAL
 from harness.provision.protocols import ProcessSet
 from harness.requests import Target
-from harness.run.case.check import check
-from harness.study.target import TargetStudy, study
+from harness.study import TargetStudy, study
+from harness.verification.checks import check
 from harness.worker.jobs.distributed import compiled_replicas
 from harness.worker.jobs.distributed.compiled_replicas import open_replicas
 from harness.worker.jobs.distributed.synchronous import open_baseline

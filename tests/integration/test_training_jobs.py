@@ -19,7 +19,7 @@ from harness.provision.failures import WorkerDied
 from harness.provision.local.provider import LocalProvider
 from harness.provision.protocols import Cluster, ProcessSet
 from harness.provision.servers import join_ring, serving_processes
-from harness.run.case.collected import variable_bytes
+from harness.run.collected import variable_bytes
 from harness.worker.jobs import rendezvous
 from harness.worker.jobs import training as jobs
 from strategies.plan.payload import n_waiting

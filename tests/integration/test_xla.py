@@ -13,10 +13,10 @@ from harness.experiment.references import WorkloadRef, parse_strategy
 from harness.measure.timeouts import USUAL
 from harness.provision.local.child_process import child_process
 from harness.provision.local.child_processes import SoloWorkers
-from harness.run.captures import Captures, planned, planned_to_run, topology_of_case
-from harness.run.case.check import check
-from harness.run.case.ready import PreparedCase, ready_processes
-from harness.study.target import SEED
+from harness.run.ready import PreparedCase, ready_processes
+from harness.study import SEED
+from harness.verification.captures import Captures, planned, planned_to_run, topology_of_case
+from harness.verification.checks import check
 from harness.worker.jobs.xla import compiled_clusters
 
 pytestmark = pytest.mark.tensorflow

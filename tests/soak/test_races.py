@@ -10,7 +10,7 @@ pytest.importorskip("tensorflow")
 import races
 from cases import Case, one_at_a_time
 
-from harness.worker.verify.in_process import programs_of
+from harness.verification.worker.in_process import programs_of
 
 N_TRIES = 200
 

@@ -16,7 +16,7 @@ from harness.measure.timeouts import timeouts
 from harness.requests import PlanRequest
 
 if TYPE_CHECKING:
-    from harness.study.answers import Planned
+    from harness.study import Planned
     from strategies.plan.schema import Partition, PlanNode
     from strategies.slices.slice_cost import SliceCost
     from strategies.slices.tpu_slice import Torus, TpuSlice

@@ -15,17 +15,17 @@ from harness.cli import options, output
 from harness.cli.answer import Answer
 from harness.cli.documents import verify_document
 from harness.cli.isolation import NoIsolation, RequireIsolation, isolate
-from harness.equivalence.verdict import named
 from harness.errors import EXIT_CASE, EXIT_OK
 from harness.measure.timeouts import timeouts
 from harness.provision.network_namespace import exposed_line
 from harness.requests import Target, VerifyRequest
+from harness.verification.verdict import named
 
 if TYPE_CHECKING:
-    from harness.equivalence.step_results import ComparedResult
-    from harness.equivalence.verdict import VariableVerdict
-    from harness.equivalence.verification import Verification
-    from harness.study.answers import Verified
+    from harness.study import Verified
+    from harness.verification.step_results import ComparedResult
+    from harness.verification.verdict import VariableVerdict
+    from harness.verification.verification import Verification
 
 EXAMPLE = "stratbench verify digits-mlp --strategy all-reduce --workers 2"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.worker.jobs.training import Training
 from harness.worker.process.job import JobState
-from harness.worker.session.variable_parts import Pieces, values_of
+from harness.worker.variable_parts import Pieces, values_of
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

@@ -6,12 +6,12 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from harness.equivalence.yardstick import Array
 from harness.worker.jobs.training import Training
 from harness.worker.process.job import JobState
 from harness.worker.process.os_process import boot_id
 from harness.worker.process.process_faults import ProcessFaults
 from harness.worker.tracing.step_trace import WorkerTrace, n_transfers
+from harness.worker.variable_parts import Array
 
 if TYPE_CHECKING:
     from harness.worker.session.session import WorkerSession

@@ -34,7 +34,7 @@ from harness.worker.session.timed_loop import (
     seconds_unobserved,
 )
 from harness.worker.session.timed_loop import run_steps as timed_steps
-from harness.worker.session.variable_parts import Held
+from harness.worker.variable_parts import Held
 from strategies.plan.aggregation import TOO_FEW_FINITE
 
 if TYPE_CHECKING:

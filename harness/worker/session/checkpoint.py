@@ -13,10 +13,9 @@ import tensorflow as tf
 
 from harness.atomic_files import sync_directory, write_text
 from harness.contained_files import make_folder
-from harness.equivalence.yardstick import Array
 from harness.errors import CaseError, StoreError, UsageError, first_line
 from harness.worker.session.capture_store import InitialValues, stored_name, variable_and_rank
-from harness.worker.session.variable_parts import Held, Pieces, of_part
+from harness.worker.variable_parts import Array, Held, Pieces, of_part
 from strategies.ir.variable import Part
 from strategies.program import VariableAccess
 

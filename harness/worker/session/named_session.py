@@ -8,7 +8,7 @@ import tensorflow as tf
 # CallableOptions is a public proto that tf.compat.v1 does not export.
 from tensorflow.core.protobuf import config_pb2
 
-from harness.equivalence.yardstick import Array
+from harness.worker.variable_parts import Array
 from strategies.program import ref
 from strategies.tf_bridge.runtime import add_named, named_graph
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from harness.equivalence.yardstick import Array, Copy
 from harness.records.facts.resharding import ReplicaResharding
 from harness.worker.session.capture_store import InitialValues
 from harness.worker.session.checkpoint import first_value, lasts
@@ -24,8 +23,8 @@ from harness.worker.session.traced_runs import (
 )
 from harness.worker.session.update_loop import BesideStep, Pace, UpdateLoop
 from harness.worker.session.variable_memory import Holdings, held, lookups
-from harness.worker.session.variable_parts import Held, of_part
 from harness.worker.transport.exchange import Exchange, Transport
+from harness.worker.variable_parts import Array, Copy, Held, of_part
 from strategies.ir.variable import Part
 from strategies.numerics.resharding import COUNTS, GAUGES
 from strategies.program import Program, VariableAccess

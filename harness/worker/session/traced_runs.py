@@ -5,9 +5,9 @@ from typing import Protocol, Self, TypeVar
 
 import tensorflow as tf
 
-from harness.equivalence.yardstick import Array
 from harness.worker.session.named_session import NamedSession, Traced
 from harness.worker.transport.exchange import Moved
+from harness.worker.variable_parts import Array
 from strategies.program import Program, ref
 from strategies.topology import task_device
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from harness.equivalence.yardstick import Array
+from harness.worker.variable_parts import Array
 
 _END_S = 10.0
 _SETTLE_S = 60.0

@@ -11,10 +11,6 @@ from _pytest.capture import CaptureResult
 
 from harness.cli import main
 from harness.cluster.shape import ClusterShape
-from harness.equivalence.capture_verdict import CaptureVerdict
-from harness.equivalence.separability import Separability
-from harness.equivalence.verdict import FLOAT64_EPS, Limits, VariableVerdict, Verdict
-from harness.equivalence.verification import Verification
 from harness.experiment.cases import Case
 from harness.experiment.model import Experiment
 from harness.experiment.references import StrategyRef, WorkloadRef
@@ -27,8 +23,12 @@ from harness.requests import (
     VerifyRequest,
     Written,
 )
-from harness.study.answers import Planned, Verified
+from harness.study import Planned, Verified
 from harness.tuning.tuned import Outcome, Tried, Tuned
+from harness.verification.capture_verdict import CaptureVerdict
+from harness.verification.separability import Separability
+from harness.verification.verdict import FLOAT64_EPS, Limits, VariableVerdict, Verdict
+from harness.verification.verification import Verification
 from harness.worker.jobs.transform import Transformation
 from reports.pages.terminal import TerminalTable
 from strategies.passes.run import PassTiming

@@ -9,8 +9,7 @@ from called import Pipeline, call, document, verified
 from harness.cluster.shape import ClusterShape
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.requests import Target, VerifyRequest
-from harness.study.answers import Verified
-from harness.study.target import shape_of
+from harness.study import Verified, shape_of
 from strategies.plan.payload import CollectiveBytes
 from strategies.plan.schema import StrategyClass
 

@@ -10,7 +10,7 @@ from harness.records.facts.costs import TracedTimes
 from harness.records.facts.outcome import StepSeconds
 from harness.records.record import Record
 from harness.records.record_json import from_json, to_document, to_json
-from harness.run.terminal import progress
+from harness.run import progress
 from reports.aggregate import time_split_of
 from reports.case_row import case_row
 from reports.marks import mark_words

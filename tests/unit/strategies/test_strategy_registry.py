@@ -219,7 +219,7 @@ def test_a_layer_whose_statistics_cannot_be_those_of_the_whole_batch():
 def test_planning_needs_no_tensorflow():
     program = (
         "import sys, strategies.registry, strategies.plan.payload, strategies.topology\n"
-        "import harness.equivalence.yardstick\n"
+        "import harness.verification.reference\n"
         "sys.exit(any(m in sys.modules for m in ('tensorflow', 'keras', 'ray')))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0

@@ -17,7 +17,7 @@ from harness.worker.jobs.distributed.workload import Distributed
 from harness.worker.jobs.refusals import refusals_as, unsupported
 from harness.worker.jobs.training import Batch, Opened, Training
 from harness.worker.process.job import JobState
-from harness.worker.session.variable_parts import Held
+from harness.worker.variable_parts import Held
 from strategies.errors import UnsupportedError
 from strategies.ir.train_graph import TrainGraph
 from strategies.plan.schema import Plan

@@ -21,7 +21,7 @@ from harness.worker.jobs.rendezvous import on_reserved_port
 from harness.worker.jobs.training import Batch, Opened, Training
 from harness.worker.process.job import JobState
 from harness.worker.session.timed_loop import StepTimes, no_garbage_collection
-from harness.worker.session.variable_parts import Held
+from harness.worker.variable_parts import Held
 from strategies.builders.tensorflow_strategies import servers_of
 from strategies.ir.random_ops import require_seeds_of_variables
 from strategies.ir.train_graph import TrainGraph

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from harness.equivalence.yardstick import Array, Copy
 from harness.worker.session.capture_store import InitialValues
 from harness.worker.session.variable_memory import Holdings, held_eagerly
+from harness.worker.variable_parts import Array, Copy
 from strategies.baselines.variables import copies
 from strategies.ir.variable import SeedMix, Variable
 from strategies.topology import Replica

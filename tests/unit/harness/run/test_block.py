@@ -13,7 +13,7 @@ from harness.provision.failures import REFUSED_STEP, Awaited, JobFailed, WorkerD
 from harness.records.facts.rounds import Rounds
 from harness.run import block
 from harness.run.block import Block, BlockResults
-from harness.run.case.case_run import CaseRun
+from harness.run.open_case import CaseRun
 from harness.worker.process.messages import JobError
 
 SEEN_TWICE = (

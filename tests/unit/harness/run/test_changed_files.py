@@ -11,8 +11,7 @@ from harness.experiment.cases import expand
 from harness.experiment.load import resolve
 from harness.records.facts.circumstances import Provenance
 from harness.records.facts.rounds import Rounds
-from harness.run.changed_files import changed_files, outdated_records
-from harness.run.identity import files_of
+from harness.run.recorder import changed_files, files_of, outdated_records
 
 
 def rounds(*, baseline: str) -> Rounds:

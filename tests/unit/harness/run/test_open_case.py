@@ -10,8 +10,8 @@ import pytest
 from harness.cluster.shape import ClusterShape
 from harness.experiment.model import Measure
 from harness.measure.timeouts import USUAL
-from harness.run.case import open_case
-from harness.run.case.open_case import OpenCase
+from harness.run import open_case
+from harness.run.open_case import OpenCase
 
 MEASURE = Measure(warmup_steps=2, steps=4, repeats=1, interleave=True, seed=0, batch="global")
 

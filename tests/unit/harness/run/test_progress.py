@@ -18,12 +18,10 @@ from harness.measure.timeouts import USUAL
 from harness.records.facts.costs import Preparation
 from harness.records.facts.outcome import Equivalence, StepSeconds
 from harness.records.record import Record
-from harness.run import repeats
-from harness.run.case_checks import CaseChecks
+from harness.run import progress, repeats
+from harness.run.progress import Progress, RatioSoFar
 from harness.run.repeats import SlotRunner
-from harness.run.terminal import progress
-from harness.run.terminal.progress import Progress
-from harness.run.terminal.ratio_so_far import RatioSoFar
+from harness.verification.checks import CaseChecks
 from reports.quantities import plain, seconds
 
 WARNING = "nothing is partitioned"

@@ -10,7 +10,7 @@ from harness.experiment.cases import Case, expand
 from harness.experiment.load import resolve
 from harness.records.facts.rounds import Rounds
 from harness.records.record import Record
-from harness.run.terminal.ratio_so_far import ratio_so_far
+from harness.run.progress import ratio_so_far
 
 SPEC = resolve(
     {

@@ -13,8 +13,8 @@ from harness.experiment.cases import Case
 from harness.experiment.model import Computation
 from harness.experiment.references import WorkloadRef, parse_strategy
 from harness.measure.timeouts import USUAL
-from harness.run.case import ready
-from harness.run.case.ready import PreparedCase, ready_processes
+from harness.run import ready
+from harness.run.ready import PreparedCase, ready_processes
 from harness.worker.jobs.training import Opened
 from harness.worker.process.job import job_name
 from strategies.plan.schema import StepSummary

@@ -17,9 +17,9 @@ from harness.measure.timeouts import USUAL
 from harness.provision.failures import USER_ERROR
 from harness.requests import RunOptions
 from harness.run import repeats
-from harness.run.case_checks import CaseChecks
+from harness.run.progress import Progress
 from harness.run.repeats import SlotRunner
-from harness.run.terminal.progress import Progress
+from harness.verification.checks import CaseChecks
 
 OF_USER = CaseError(USER_ERROR, "mine.py:1: ValueError: of a user", stage="capture", field="workload")
 OTHER = CaseError(USER_ERROR, "mine.py:2: ValueError: of a user", stage="capture", field="workload")

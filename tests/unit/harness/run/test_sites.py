@@ -23,10 +23,10 @@ from harness.records.facts.rounds import Rounds
 from harness.records.record import KILLED_BY_FAULT, Record
 from harness.requests import RunOptions
 from harness.run import sites
-from harness.run.enough_repeats import NarrowRatios
+from harness.run.further_repeats import NarrowRatios
+from harness.run.progress import Progress
 from harness.run.repeats import Ended
 from harness.run.sites import run_slots
-from harness.run.terminal.progress import Progress
 
 REPEAT_S = 10.0
 

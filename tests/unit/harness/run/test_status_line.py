@@ -10,7 +10,7 @@ import pytest
 from harness import pipeline
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.requests import PlanRequest, Target, TransformRequest, VerifyRequest
-from harness.run.terminal.status_line import StatusLine
+from harness.run.progress import StatusLine
 from strategies.plan.schema import Plan
 
 TARGET = Target(workload=WorkloadRef(reference="wide-mlp"), strategy=StrategyRef(name="ps"))

@@ -1,8 +1,8 @@
 import pytest
 
 from harness.errors import UsageError
-from harness.study.last_batch import require_last_batch
-from harness.worker.jobs.capture import CapturedWorkload
+from harness.study import require_last_batch
+from harness.verification.worker.capture import CapturedWorkload
 from strategies.plan.schema import StepSummary, VariableSummary
 from strategies.registry import make_plan
 from strategies.topology import Topology

@@ -7,7 +7,7 @@ import pytest
 from harness.errors import UsageError
 from harness.experiment.references import parse_strategy, parse_workload
 from harness.requests import Target, VerifyRequest
-from harness.study.on_workers import refuse_what_workers_lack
+from harness.study import refuse_what_workers_lack
 
 
 def request(strategy: str = "all-reduce", **asked: Any) -> VerifyRequest:

@@ -9,6 +9,7 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
+from harness.verification.worker.in_process import POOL
 from harness.worker.jobs import profile_step
 from harness.worker.jobs.training import Training
 from harness.worker.process.job import JobState
@@ -17,7 +18,6 @@ from harness.worker.session.capture_store import InitialValues, save
 from harness.worker.session.named_session import NamedSession
 from harness.worker.session.session import WorkerSession
 from harness.worker.session.tensorflow_settings import OWN_DEVICES, Use, session_config
-from harness.worker.verify.servers import POOL
 from strategies.capture.capture import capture
 from strategies.compile import compile_step
 from strategies.plan.faults import Fault

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from harness.worker.session.variable_parts import joined, of_part
+from harness.worker.variable_parts import joined, of_part
 from strategies.ir.variable import Cut, Part
 
 

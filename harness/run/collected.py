@@ -1,0 +1,165 @@
+"""What is asked of a case's workers once its last window is timed."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from harness.errors import UNSUPPORTED, CaseError, first_line
+from harness.measure.timeouts import USUAL, Timeouts
+from harness.provision.protocols import ProcessSet
+from harness.records.facts.resharding import Resharding
+from harness.records.facts.robustness import Aggregated
+from harness.worker.counters.read import memory_left
+from harness.worker.jobs import after_repeats, training
+from harness.worker.jobs.after_repeats import codec_seconds
+from harness.worker.jobs.checkpoint import gather_checkpoint
+from harness.worker.jobs.xla import compiled_clusters
+from harness.worker.variable_parts import Array, values_of
+from strategies.ir.graph import n_elements
+from strategies.plan.faults import sending_wrong
+from strategies.plan.schema import Plan, StepSummary
+from strategies.topology import UPDATER
+
+
+def variable_bytes(processes: ProcessSet, timeouts: Timeouts = USUAL) -> tuple[int, ...]:
+    """Bytes of variables and slots in the memory of each worker of a session that has been loaded."""
+    n_workers = len(processes.pids)
+    held: dict[tuple[int, str], int] = {}
+    for known in processes.call(
+        training.held_bytes, [()] * n_workers, timeout_s=timeouts.setup_s, stage="collect"
+    ):
+        held |= known  # several workers know of what one serves
+    return tuple(sum(n for (task, _), n in held.items() if task == worker) for worker in range(n_workers))
+
+
+def slowest_codec_s(
+    processes: ProcessSet, plan: Plan, timeouts: Timeouts
+) -> tuple[float | None, tuple[str, ...]]:
+    """See `harness.worker.jobs.after_repeats`, of the slowest worker; None without a compressor.
+
+    A worker that fails here fails no case: its windows are measured. The time is None then, with a note that
+    says why.
+    """
+    if not any(node.compressor for node in plan.nodes):
+        return None, ()
+    args = [(plan.model_dump_json(),)] * len(processes.pids)
+    try:
+        return max(processes.call(codec_seconds, args, timeout_s=timeouts.setup_s, stage="collect")), ()
+    except CaseError as error:
+        return None, (f"encoding was not timed by itself: {first_line(str(error))}",)
+
+
+def update_notes(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> tuple[str, ...]:
+    """What updates took and dropped, where not all wait for all."""
+    if plan.strategy_class != "statistical":
+        return ()
+    notes = processes.call(
+        training.update_notes, [()] * len(processes.pids), timeout_s=timeouts.setup_s, stage="collect"
+    )
+    return tuple(note for of_worker in notes for note in of_worker)
+
+
+def resharding(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> Resharding | None:
+    """What resharding around host loops came to; None where nothing lies in parts."""
+    if not any(node.in_parts for node in plan.nodes):
+        return None
+    args = [()] * len(processes.pids)
+    counted = processes.call(training.resharding, args, timeout_s=timeouts.setup_s, stage="collect")
+    return Resharding.of([replica for of_worker in counted for replica in of_worker])
+
+
+def aggregated(processes: ProcessSet, plan: Plan, step: StepSummary, timeouts: Timeouts) -> Aggregated | None:
+    """What a rule has done with workers' gradients, and what it costs; None where they are added up."""
+    asked, rule = asked_of(plan), plan.aggregation
+    if asked is None or rule is None:
+        return None
+    dense = [v for v in step.variables if v.kind == "trainable" and v.synced and not v.sparse]
+    everywhere = any(node.synchronizer == "robust-gather" for node in plan.nodes)
+    device = "/GPU:0" if plan.device == "gpu" and everywhere else "/CPU:0"
+    args = [()] * len(processes.pids)
+    counted = processes.call(
+        after_repeats.aggregation_counts, args, timeout_s=timeouts.setup_s, stage="collect"
+    )
+    # Where every worker combines for itself, all count the same.
+    counts = next((each for each in counted if each), None)
+    taken_s = processes.call_one(
+        UPDATER,
+        after_repeats.aggregation_seconds,
+        (rule, sum(n_elements(v.shape) for v in dense), device),
+        timeout_s=timeouts.study_s,
+        stage="collect",
+    )
+    chosen, not_finite, steps = counts or (None, None, None)
+    return replace(
+        asked,
+        rule_s=None if taken_s is None else taken_s[0],
+        mean_s=None if taken_s is None else taken_s[1],
+        n_steps=None if steps is None else max(steps),
+        chosen=None if chosen is None else tuple(chosen),
+        not_finite=None if not_finite is None else tuple(not_finite),
+    )
+
+
+def asked_of(plan: Plan) -> Aggregated | None:
+    """What a plan asks of a rule; None where gradients are added up."""
+    asked = plan.aggregation
+    if asked is None:
+        return None
+    return Aggregated(
+        rule=asked.rule,
+        n=asked.n,
+        f=asked.f,
+        n_faulty=len(sending_wrong(plan.faults)),
+        selects=asked.selects,
+    )
+
+
+def last_values(processes: ProcessSet, step: StepSummary, timeouts: Timeouts) -> dict[str, Array]:
+    """Values of a model's variables by name; no step may be in flight."""
+    n_workers = len(processes.pids)
+    processes.call(training.settle, [(n_workers,)] * n_workers, timeout_s=timeouts.save_s, stage="collect")
+    shared = frozenset(v.name for v in step.variables if v.rule != "per-replica")
+    args = [(shared, False)] * n_workers
+    gathered = processes.call(gather_checkpoint, args, timeout_s=timeouts.save_s, stage="collect")
+    return {name: value for name, value in values_of(gathered).items() if name in shared}
+
+
+def memory_left_bytes(processes: ProcessSet, timeouts: Timeouts) -> Mapping[str, int]:
+    """Memory that can still be given: by the worker with the least of it, and by each GPU, by its UUID."""
+    args = [()] * len(processes.pids)
+    left: dict[str, int] = {}
+    for known in processes.call(memory_left, args, timeout_s=timeouts.setup_s, stage="collect"):
+        left |= {place: min(n_bytes, left.get(place, n_bytes)) for place, n_bytes in known.items()}
+    return left
+
+
+def compiled_notes(processes: ProcessSet, period: int, timeouts: Timeouts) -> tuple[str, ...]:
+    """What XLA compiled of a step, in a sentence.
+
+    Raises:
+        CaseError: `unsupported`, where it compiled nothing.
+    """
+    found = processes.call(
+        compiled_clusters,
+        [(period,)] * len(processes.pids),
+        timeout_s=timeouts.steps_s(period, []),
+        stage="collect",
+    )
+    drawn = sorted({each for of_worker in found for each in of_worker.draws})
+    if drawn:
+        raise CaseError(
+            UNSUPPORTED,
+            "random numbers must be drawn outside of what XLA compiles, where they are the captured "
+            f"step's, got {', '.join(drawn)} in a cluster; set measure.xla=false for this workload",
+            stage="collect",
+        )
+    n_compiled = sum(each.n_compiled for each in found)
+    if not n_compiled:
+        raise CaseError(
+            UNSUPPORTED,
+            "XLA must compile a part of the step for measure.xla, got none of its operations in a "
+            "cluster; set measure.xla=false for this workload",
+            stage="collect",
+        )
+    n_clusters, n_left = sum(each.n_clusters for each in found), sum(each.n_left for each in found)
+    clusters = f"{n_clusters} cluster{'' if n_clusters == 1 else 's'}"
+    return (f"XLA compiled {n_compiled} operations in {clusters}, {n_left} are outside, on all workers",)

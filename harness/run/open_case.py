@@ -1,0 +1,349 @@
+"""One case on fresh processes of its own: opened, checked, warmed up, timed in windows."""
+
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.errors import CaseError
+from harness.experiment.model import Measure
+from harness.measure.collector import Measurement, Meter
+from harness.measure.link import measured_links
+from harness.measure.live import Moment
+from harness.measure.observer_effect import observer_effect
+from harness.measure.rounds import lead_steps, window_steps
+from harness.measure.timeouts import USUAL, Timeouts
+from harness.measure.traced_repeat import Traced, traced
+from harness.provision.protocols import Cluster, ProcessSet
+from harness.records.facts.costs import ObserverEffect
+from harness.records.facts.links import MeasuredLink
+from harness.records.facts.outcome import Equivalence
+from harness.records.facts.resharding import Resharding
+from harness.records.facts.robustness import Aggregated, Evaluation
+from harness.records.facts.rounds import Rounds
+from harness.run import checkpoints
+from harness.run.collected import (
+    aggregated,
+    compiled_notes,
+    last_values,
+    memory_left_bytes,
+    resharding,
+    slowest_codec_s,
+    update_notes,
+    variable_bytes,
+)
+from harness.run.ready import PreparedCase, ready_processes
+from harness.verification.checks import checked
+from harness.verification.verification import Reference
+from harness.worker.jobs.batches import open_pipeline
+from harness.worker.jobs.training import Opened
+from harness.worker.variable_parts import Array
+from workloads.data.worker_pipeline import WorkerShare
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseRun:
+    """What running a case once has shown.
+
+    Attributes:
+        opened: what each worker's program cost.
+        notes: what updates took and dropped, where not all wait for all; why the case was run again.
+        variable_bytes: in each worker's memory, slots included, as the workers' own tables tell.
+        codec_s: see `harness.worker.jobs.after_repeats`, of the slowest worker; None without
+            a compressor.
+        saved_step: number of steps before the checkpoint that was written; None if none was.
+        observer: what measuring takes, by windows after all of that; None where nobody asked.
+        traced: a step after all of that; None where none was asked for.
+        links: what the workers' links carried before all of it; None where none is limited.
+        rounds: what its windows came to beside those of others.
+        resharding: of variables around host loops; None where nothing lies in parts.
+        aggregation: of gradients by a rule; None where they are added up.
+        values: of variables after the last step, by name; None where nobody asked how good the model is.
+        evaluation: what that came to.
+        start_s, check_s, warmup_s: see `Preparation`.
+    """
+
+    measurement: Measurement
+    opened: tuple[Opened, ...]
+    equivalence: Equivalence | None
+    variable_bytes: tuple[int, ...] | None = None
+    notes: tuple[str, ...] = ()
+    codec_s: float | None = None
+    saved_step: int | None = None
+    observer: ObserverEffect | None = None
+    traced: Traced | None = None
+    links: tuple[MeasuredLink, ...] | None = None
+    rounds: Rounds | None = None
+    resharding: Resharding | None = None
+    aggregation: Aggregated | None = None
+    values: Mapping[str, Array] | None = None
+    evaluation: Evaluation | None = None
+    start_s: float = 0.0
+    check_s: float | None = None
+    warmup_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeat:
+    """What one repeat of a case is to do.
+
+    Attributes:
+        reference: what to check the real workers' state against first; None checks nothing.
+        number: of the repeat, to note with the check.
+        checkpoint: folder for the state after the last step; None saves none.
+    """
+
+    prepared: PreparedCase
+    reference: Reference | None
+    number: int
+    checkpoint: Path | None = None
+
+
+class OpenCase:
+    """A repeat of a case as it goes on; nothing of it runs once it is closed.
+
+    Args:
+        timeouts: for a model of no size.
+    """
+
+    def __init__(
+        self, cluster: Cluster, repeat: Repeat, measure: Measure, timeouts: Timeouts = USUAL
+    ) -> None:
+        self.repeat = repeat
+        self._cluster = cluster
+        self._measure = measure
+        plan = repeat.prepared.plan
+        limits = timeouts.for_model(repeat.prepared.capture.summary, max(plan.replicas_per_task))
+        self._limits = limits.for_faults(plan.faults)
+        self._period = plan.execution.period
+        self._cycle = plan.execution.cycle
+        self._n_lead = lead_steps(self._cycle)
+        self._n_steps = 0
+        self._n_windows = 0
+        self._equivalence: Equivalence | None = None
+        self._check_s: float | None = None
+        self._stack = ExitStack()
+
+    def open(self) -> None:
+        """Start processes, check what they compute, and let them warm up.
+
+        Raises:
+            CaseError: it failed.
+        """
+        prepared, measure = self.repeat.prepared, self._measure
+        begun_s = time.monotonic()
+        if prepared.case.shape.hardware == "gpu" and self.repeat.reference is not None:
+            # Kernels keep the arithmetic of their first step; see `arithmetic.compute_exactly`.
+            with ready_processes(self._cluster, prepared, self._limits, are_checked=True) as (processes, _):
+                self._check(processes)
+        self._processes, self._opened = self._stack.enter_context(
+            ready_processes(self._cluster, prepared, self._limits)
+        )
+        self._links = measured_links(self._processes, prepared.case.shape.links, self._limits)
+        if self._equivalence is None:
+            self._check(self._processes)
+        warming_s = time.monotonic()
+        if measure.input == "pipeline":
+            self._open_pipelines()
+        self._meter = Meter(
+            self._processes,
+            batch_size=prepared.plan.batch_size,
+            period=self._cycle,
+            averaging_period=self._period,
+            isolated=self._cluster.isolated,
+            settles=prepared.plan.strategy_class == "statistical",
+            timeouts=self._limits,
+        )
+        self._meter.warm_up(measure.warmup_steps)
+        self._start_s = warming_s - begun_s - (self._check_s or 0.0)
+        self._warmup_s = time.monotonic() - warming_s
+
+    def window(self) -> float:
+        """Make the steps of one window; return the median of those that are counted, in seconds.
+
+        Raises:
+            CaseError: it failed.
+        """
+        # A short warm-up tells little of steps to come; the first window does.
+        if self._n_windows == 0 or (self._n_windows == 1 and self._measure.warmup_steps != "auto"):
+            self._n_steps = self._window_steps()
+        self._n_windows += 1
+        step_s = self._meter.window(self._n_steps, n_lead=self._n_lead)
+        if step_s <= 0:
+            raise CaseError(
+                "clock-changed",
+                f"steps must take time, got a median of {step_s:g} s: the machine's clock was set back while "
+                "they ran; go on with --resume",
+                stage="run",
+            )
+        return step_s
+
+    def moment(self, step_s: float, *, number: int, experiment: str) -> Moment:
+        """The latest window, for those who look on.
+
+        Args:
+            step_s: its median step.
+            number: of its round, from 1.
+        """
+        case, plan = self.repeat.prepared.case, self.repeat.prepared.plan
+        n_steps = self._n_steps + self._n_lead
+        return Moment(
+            experiment=experiment,
+            case=case.id,
+            workload=str(case.workload),
+            strategy=str(replace(case.strategy, name=case.chosen.strategy.name)),
+            provider=case.shape.provider,
+            device=case.shape.device,
+            precision=case.computation.precision,
+            xla=case.computation.xla,
+            input=self._measure.input,
+            n_rounds=number,
+            n_all_rounds=self._measure.n_rounds,
+            examples_per_s=plan.batch_size / step_s,
+            n_steps=n_steps,
+            payload_bytes=plan.payload_bytes_per_step * n_steps,
+            resident_bytes=self._meter.resident_bytes,
+        )
+
+    def memory_left_bytes(self) -> Mapping[str, int]:
+        """Memory that its workers can still give; see `harness.run.collected.memory_left_bytes`.
+
+        Raises:
+            CaseError: it failed.
+        """
+        return memory_left_bytes(self._processes, self._limits)
+
+    def finish(self) -> CaseRun:
+        """Look at all that can be seen after the last window.
+
+        Raises:
+            CaseError: it failed.
+        """
+        prepared, processes, limits = self.repeat.prepared, self._processes, self._limits
+        measurement = self._meter.measurement()
+        held = variable_bytes(processes, limits)
+        notes = update_notes(processes, prepared.plan, limits)
+        saved_step = self._save(measurement)
+        reshardings = resharding(processes, prepared.plan, limits)
+        by_rule = aggregated(processes, prepared.plan, prepared.capture.summary, limits)
+        values = last_values(processes, prepared.capture.summary, limits) if self._measure.evaluate else None
+        compiled = compiled_notes(processes, self._period, limits) if prepared.case.computation.xla else ()
+        codec_s, not_timed = slowest_codec_s(processes, prepared.plan, limits)
+        observer = self._observer(measurement) if self._measure.observer else None
+        on_gpus = prepared.plan.device == "gpu"
+        last = self._traced(measurement, observer) if self._measure.trace or on_gpus else None
+        return CaseRun(
+            measurement=measurement,
+            opened=self._opened,
+            equivalence=self._equivalence,
+            variable_bytes=held,
+            codec_s=codec_s,
+            notes=(*notes, *compiled, *not_timed),
+            saved_step=saved_step,
+            observer=observer,
+            traced=last if self._measure.trace or last is None else Traced(note=last.note),
+            links=self._links,
+            resharding=reshardings,
+            aggregation=by_rule,
+            values=values,
+            start_s=self._start_s,
+            check_s=self._check_s,
+            warmup_s=self._warmup_s,
+        )
+
+    def discard_windows(self, n_windows: int | None = None) -> None:
+        """Count the latest windows no more, or all of them."""
+        self._meter.discard(n_windows)
+
+    @property
+    def window_shape(self) -> tuple[int, int]:
+        """Counted steps of a window, and those that lead into it."""
+        return self._n_steps, self._n_lead
+
+    def close(self) -> None:
+        """Kill its processes."""
+        self._stack.close()
+
+    def require_saved(self) -> None:
+        """Look whether the checkpoint that was asked for is there, once the case is closed.
+
+        Raises:
+            CaseError: it is not.
+        """
+        if self.repeat.checkpoint is not None:
+            checkpoints.require_saved(self.repeat.checkpoint)
+
+    def _check(self, processes: ProcessSet) -> None:
+        """Compare what processes compute with the reference, if this repeat has one."""
+        if self.repeat.reference is not None:
+            begun_s = time.monotonic()
+            self._equivalence = checked(
+                processes,
+                self.repeat.reference,
+                self.repeat.number,
+                self._limits,
+                steps_per_loop=self.repeat.prepared.plan.execution.steps_per_loop,
+            )
+            self._check_s = time.monotonic() - begun_s
+
+    def _open_pipelines(self) -> None:
+        """Have steps from now on take batches as workers' own pipelines make them."""
+        prepared = self.repeat.prepared
+        shares = [
+            WorkerShare(
+                worker=worker,
+                n_workers=len(self._opened),
+                n_examples=opened.stop - opened.start,
+                global_batch=prepared.plan.batch_size,
+            )
+            for worker, opened in enumerate(self._opened)
+        ]
+        args = [(prepared.case, prepared.seed, share) for share in shares]
+        self._processes.call(open_pipeline, args, timeout_s=self._limits.capture_s, stage="input")
+
+    def _window_steps(self) -> int:
+        measure = self._measure
+        least = -(-measure.steps // measure.n_rounds)
+        known_s = self._meter.median_s
+        if known_s is None:
+            return window_steps(0.0, window_s=0.0, least=least, period=self._cycle)
+        return window_steps(known_s, window_s=measure.window_s, least=least, period=self._cycle)
+
+    def _save(self, measurement: Measurement) -> int | None:
+        folder, capture = self.repeat.checkpoint, self.repeat.prepared.capture
+        if folder is None:
+            return None
+        before = 0 if capture.restored is None else capture.restored.step or 0
+        step = before + measurement.warmup_steps + measurement.n_steps
+        checkpoints.save(self._processes, capture.summary, self._cluster.seen(folder), step, self._limits)
+        return step
+
+    def _observer(self, measurement: Measurement) -> ObserverEffect:
+        if self.repeat.prepared.case.chosen.strategy.runner == "coordinator":
+            return ObserverEffect(why_none="TensorFlow's coordinator makes steps in a way of its own")
+        return observer_effect(
+            self._processes,
+            measurement.steps,
+            n_pairs=self._measure.n_rounds,
+            window_shape=self.window_shape,
+            settles=self.repeat.prepared.plan.strategy_class == "statistical",
+            timeouts=self._limits,
+        )
+
+    def _traced(self, measurement: Measurement, observer: ObserverEffect | None) -> Traced:
+        case, plan = self.repeat.prepared.case, self.repeat.prepared.plan
+        if observer is not None and observer.failed:
+            return Traced(note="no traced step: its processes failed before it, in windows of --observer")
+        if case.chosen.strategy.runner_on(case.shape.hardware) != "graph":
+            return Traced(note="no traced step: TensorFlow runs this strategy in a way of its own")
+        title = f"{case.workload_name} {case.strategy}"
+        return traced(
+            self._processes,
+            measurement,
+            title=title,
+            gpus_per_worker=plan.replicas_per_task if plan.device == "gpu" else (),
+            period=self._period,
+            compiles=case.computation.xla,
+            timeouts=self._limits,
+        )

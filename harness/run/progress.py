@@ -1,0 +1,224 @@
+"""Progress of a run for a person: a line per ended repeat, on a terminal also what runs now."""
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.text import Text
+
+from harness.experiment.cases import Case
+from harness.experiment.model import Experiment
+from harness.experiment.schedule import Slot, baseline_of
+from harness.measure.live import Left, Moment
+from harness.records.comparing.common_rounds import paired_ratios
+from harness.records.comparing.student_interval import CONFIDENCE, SEQUENTIAL_CONFIDENCE
+from harness.records.facts.costs import LONG_PREPARATION_S
+from harness.records.record import Record
+from harness.terminal_text import plain, shortened
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatioSoFar:
+    """A case's rate in multiples of the baseline's.
+
+    Attributes:
+        interval: of 95 % of such runs, its lower and upper limit; None of fewer than three repeats.
+    """
+
+    baseline: str
+    value: float
+    interval: tuple[float, float] | None
+
+    def __str__(self) -> str:
+        text = f"{self.value:.3g}× {self.baseline}"
+        return text if self.interval is None else f"{text} ({self.interval[0]:.3g} to {self.interval[1]:.3g})"
+
+
+def ratio_so_far(
+    case: Case, cases: Sequence[Case], spec: Experiment, records: Sequence[Record]
+) -> RatioSoFar | None:
+    """The ratio of a case; None of the baseline itself, and where the two were not timed in turn.
+
+    Until the baseline has its first record, its batch is not known, and there is no ratio either.
+
+    Args:
+        cases: all of the run.
+        records: of the run so far.
+    """
+    baseline = baseline_of(case, cases, spec.baseline)
+    if baseline is None or baseline.id == case.id:
+        return None
+    of_both = ([r for r in records if r.case == name and r.status == "ok"] for name in (case.id, baseline.id))
+    ratios = paired_ratios(*of_both)
+    if not ratios.logs:
+        return None
+    mean = ratios.mean()
+    half = mean.half_width(CONFIDENCE if spec.measure.until is None else SEQUENTIAL_CONFIDENCE)
+    return RatioSoFar(
+        baseline=str(baseline.strategy),
+        value=math.exp(mean.value),
+        interval=None if half is None else (math.exp(mean.value - half), math.exp(mean.value + half)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusLine:
+    """Shown on standard error, and gone when the work is done.
+
+    Args:
+        live: whether a person watches a terminal; False shows nothing.
+    """
+
+    live: bool
+
+    @contextmanager
+    def doing(self, what: str) -> Iterator[None]:
+        """Say what is going on until the context ends; one at a time."""
+        with self.changing() as say:
+            say(what)
+            yield
+
+    @contextmanager
+    def changing(self) -> Iterator[Callable[[str], None]]:
+        """Say what is going on, as the context says it."""
+        if not self.live:
+            yield lambda _: None
+            return
+        with Console(file=sys.stderr, highlight=False).status("") as status:
+            yield lambda what: status.update(Text(plain(what)))
+
+
+UNWATCHED = StatusLine(live=False)
+"""Shows nothing."""
+
+
+class Progress:
+    """Prints to standard error, so that standard output holds results only.
+
+    Args:
+        n_slots: repeats of all cases, those included that ended before.
+        n_left: those that are to come; None for all.
+        live: redraw a status line in place; False prints whole lines only.
+        quiet: print notes alone.
+    """
+
+    def __init__(self, n_slots: int, *, n_left: int | None = None, live: bool, quiet: bool) -> None:
+        self._n_slots = n_slots
+        self._status = StatusLine(live=live and not quiet)
+        self._console = Console(file=sys.stderr, highlight=False)
+        self._quiet = quiet
+        self._started_s = time.monotonic()
+        self._n_left = n_slots if n_left is None else n_left
+        self._n_ended = 0
+        self._latest_end_s = self._started_s
+
+    def doing(self, what: str) -> AbstractContextManager[None]:
+        """Say what is going on until the context ends."""
+        return self._status.doing(what)
+
+    @contextmanager
+    def preparing(self, workload: str, limit_s: float) -> Iterator[None]:
+        """Say that a workload is captured and its references are made, and if it took long, how long."""
+        limit = f"limit {_span(limit_s)}"
+        started_s = time.monotonic()
+        with self.doing(f"capturing {workload} and making its references ({limit})"):
+            yield
+        taken_s = time.monotonic() - started_s
+        if taken_s > LONG_PREPARATION_S and not self._quiet:
+            self.note(f"{self._clock()} {workload}: captured, references made in {_span(taken_s)} ({limit})")
+
+    def changing(self) -> AbstractContextManager[Callable[[str], None]]:
+        """Let the context say what is going on as that changes."""
+        return self._status.changing()
+
+    def expect(self, n_more: int) -> None:
+        """More repeats are to come."""
+        self._n_slots += n_more
+        self._n_left += n_more
+
+    def ended(self, slot: Slot, record: Record, ratio: RatioSoFar | None = None) -> None:
+        """Say how a repeat ended, and what is known of its case by now."""
+        self._n_ended += 1
+        self._latest_end_s = time.monotonic()
+        self._n_left -= 1
+        if self._quiet:
+            return
+        place = f"[{slot.order + 1}/{self._n_slots}]"
+        known = "" if ratio is None or record.status != "ok" else f", {ratio} so far"
+        self.note(f"{place} {self._clock()} {slot.title}: {_outcome(record)}{known}")
+
+    def left(self) -> Left:
+        """How many repeats are to come, and how long they take if they are like those before."""
+        if not self._n_ended:
+            return Left(n_repeats=self._n_left, seconds=None)
+        # Those of a block end together: what has passed since is of those to come.
+        each_s = (self._latest_end_s - self._started_s) / self._n_ended
+        since_s = time.monotonic() - self._latest_end_s
+        return Left(n_repeats=self._n_left, seconds=max(0.0, each_s * self._n_left - since_s))
+
+    def live(self, moment: Moment) -> str:
+        """What goes on, as the line says it that is redrawn in place."""
+        text = f"round {moment.n_rounds} of {moment.n_all_rounds}: {moment.workload} {moment.strategy} "
+        text += f"{_digits(moment.examples_per_s)} examples/s"
+        left_s = self.left().seconds
+        return text if left_s is None else f"{text}, about {_span(left_s)} left"
+
+    def note(self, text: str) -> None:
+        """Say one line about the run, whether it is watched or not."""
+        # The run goes on though its reader has left or the disk of its log is full.
+        with suppress(OSError):
+            if sys.stderr.isatty():
+                # Text, not str: brackets and colons in a name would be read as markup.
+                self._console.print(Text(plain(text)))
+            else:
+                # A line is a line, however long.
+                print(plain(text), file=sys.stderr)  # noqa: T201 - what a run says meanwhile
+
+    def _clock(self) -> str:
+        return _span(time.monotonic() - self._started_s)
+
+
+def _span(seconds: float) -> str:
+    """Minutes and seconds."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+def _outcome(record: Record) -> str:
+    if record.error is not None:
+        return f"{record.status}: {shortened(record.error.message)}"
+    rate = record.median_examples_per_s
+    if rate is None or record.step_s is None or record.step_s.p50 is None:
+        return record.status
+    # The same figures as in the tables that follow.
+    text = f"{_digits(rate)} examples/s, median step {_digits(record.step_s.p50 * 1e3)} ms"
+    if record.input_s is not None and record.input_s.bound:
+        text += f", input-bound ({record.input_s.share:.0%} of its steps)"
+    if record.preparation is not None and record.preparation.total_s > LONG_PREPARATION_S:
+        text += f", first timed step after {_span(record.preparation.total_s)}"
+    if record.traced_step is not None and record.traced_step.host_bound:
+        text += f", host-bound (kernels ran {record.traced_step.compute_share:.0%} of a traced step)"
+    if record.equivalence is not None and record.equivalence.checked_in_repeat == record.repeat:
+        text += f", {_word(record)}"
+        if record.control:
+            text += " (control)"
+        elif record.equivalence.reason is not None:
+            text += f" ({shortened(record.equivalence.reason)})"
+    return text if record.status == "ok" else f"{text}, {record.status}: {record.plausibility}"
+
+
+def _word(record: Record) -> str:
+    check = record.equivalence
+    assert check is not None
+    if record.strategy_class == "bounded":
+        words = {True: "within its bound", False: "beyond its bound", None: "undecidable"}
+        return words[check.within_bound]
+    return {True: "equivalent", False: "not equivalent", None: "undecidable"}[check.equivalent]
+
+
+def _digits(value: float) -> str:
+    """Three digits, or all before the point, as in reports."""
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}"

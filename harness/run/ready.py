@@ -1,0 +1,161 @@
+"""Fresh processes with a plan's step, its initial values and its batches."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from harness.errors import CaseError
+from harness.experiment.cases import Case
+from harness.experiment.model import InputRule
+from harness.measure.timeouts import Timeouts
+from harness.provision.accelerators import shared_memory_mib
+from harness.provision.protocols import Forks, ProcessSet
+from harness.provision.servers import join_ring, serving_processes
+from harness.verification.captures import Capture
+from harness.worker.jobs import rendezvous, training
+from harness.worker.jobs.arithmetic import check_exactly, set_tf32
+from harness.worker.jobs.batches import stage_batches
+from harness.worker.jobs.distributed import parameter_server, synchronous, workload
+from harness.worker.jobs.distributed.compiled_replicas import open_replicas
+from harness.worker.jobs.gpus import start_on_gpus
+from harness.worker.jobs.training import Opened
+from harness.worker.jobs.xla import start_compiling
+from harness.worker.process.job import Job
+from strategies.plan.payload import n_waiting
+from strategies.plan.schema import Plan
+
+_COORDINATED_PORTS = 3  # of a worker, of a parameter server, of the coordinator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedCase:
+    """A case with all that its processes begin with.
+
+    Attributes:
+        seed: that the capture was made with, for strategies that build the workload anew.
+        batches: folder of global batches; used in turn.
+        logs: one for each worker.
+        first: worker of the cluster that the case's first runs on.
+        input: where timed steps take batches from.
+    """
+
+    case: Case
+    seed: int
+    capture: Capture
+    plan: Plan
+    batches: Path
+    logs: Sequence[Path]
+    first: int = 0
+    input: InputRule = "staged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Runner:
+    """What runs a strategy's steps: TensorFlow's server of its processes, and what opens a program on it.
+
+    Attributes:
+        stops: gives back devices that outlive their process in a state that the next one must mend.
+    """
+
+    server: Job[int, Sequence[str], int, None]
+    opens: Job[str, str, int, Opened]
+    n_ports: int = 1
+    stops: Job[None] | None = None
+
+
+def _runner_of(prepared: PreparedCase) -> _Runner:
+    plan, case, seed = prepared.plan, prepared.case, prepared.seed
+    document = plan.model_dump_json()
+    # What a pipeline makes comes from the host.
+    staged = str(prepared.batches) if prepared.input == "staged" else None
+    match case.chosen.strategy.runner_on(case.shape.hardware):
+        case "graph":
+            return _Runner(
+                server=partial(rendezvous.start_server, n_waiting=n_waiting(plan)),
+                opens=partial(
+                    training.open_program,
+                    xla=case.computation.xla,
+                    batches=staged,
+                ),
+            )
+        case "baseline":
+            return _Runner(
+                server=partial(workload.start_distribution, plan=document),
+                opens=partial(synchronous.open_baseline, case=case, seed=seed, batches=staged),
+                stops=workload.stop_distribution if plan.device == "tpu" else None,
+            )
+        case "replicas":
+            return _Runner(
+                server=partial(workload.start_distribution, plan=document),
+                opens=partial(open_replicas, batches=str(prepared.batches)),
+                stops=workload.stop_distribution,
+            )
+        case "coordinator":
+            return _Runner(
+                server=partial(parameter_server.start_cluster, plan=document),
+                opens=partial(parameter_server.open_coordinated, case=case, seed=seed),
+                n_ports=_COORDINATED_PORTS,
+            )
+
+
+@contextmanager
+def _stopped(processes: ProcessSet, runner: _Runner, timeouts: Timeouts) -> Iterator[None]:
+    """Have workers give back what they brought up, whatever became of the case."""
+    try:
+        yield
+    finally:
+        if runner.stops is not None:
+            # They are killed next, and of what a killed process held the kernel takes everything.
+            with suppress(CaseError):
+                args = [()] * len(processes.pids)
+                processes.call(runner.stops, args, timeout_s=timeouts.setup_s, stage="collect")
+
+
+@contextmanager
+def ready_processes(
+    cluster: Forks, prepared: PreparedCase, timeouts: Timeouts, *, are_checked: bool = False
+) -> Iterator[tuple[ProcessSet, tuple[Opened, ...]]]:
+    """Fresh processes with a plan's step, its initial values and its batches; all are dead when it ends.
+
+    Args:
+        are_checked: their steps are compared with the reference and not timed; see
+            `harness.worker.jobs.arithmetic`.
+    """
+    plan, folder = prepared.plan, str(prepared.capture.folder)
+    n_devices = [count if plan.device == "cpu" else 1 for count in plan.replicas_per_task]
+    runner = _runner_of(prepared)
+    server = runner.server
+    if prepared.case.computation.xla:
+        server = partial(start_compiling, server=server)
+    if plan.device == "gpu":
+        shared_mib = shared_memory_mib(prepared.case.shape, prepared.first)
+        n_gpus = [len(own) for own in shared_mib] or plan.replicas_per_task
+        server = partial(start_on_gpus, server=server, n_gpus=n_gpus, shared_mib=shared_mib)
+    with (
+        serving_processes(
+            cluster,
+            prepared.logs,
+            n_devices=n_devices,
+            server=server,
+            n_ports=runner.n_ports,
+            timeout_s=timeouts.server_s,
+            first=prepared.first,
+        ) as processes,
+        _stopped(processes, runner, timeouts),
+    ):
+        if n_waiting(plan):
+            join_ring(processes, timeout_s=timeouts.setup_s)
+        arithmetic = check_exactly if are_checked else partial(set_tf32, tf32=prepared.case.computation.tf32)
+        on_gpus = [arithmetic] if plan.device == "gpu" else []
+        for job in on_gpus:
+            processes.call(job, [()] * len(prepared.logs), timeout_s=timeouts.setup_s, stage="load")
+        args = [(folder, plan.model_dump_json(), task) for task in range(len(prepared.logs))]
+        opened = processes.call(runner.opens, args, timeout_s=timeouts.setup_s, stage="transform")
+        # The workload's own code has run, which may have called kernels, and have a setting of its own.
+        for job in (*on_gpus, training.load, training.setup):
+            processes.call(job, [()] * len(opened), timeout_s=timeouts.setup_s, stage="load")
+        shares = [(str(prepared.batches), each.start, each.stop) for each in opened]
+        processes.call(stage_batches, shares, timeout_s=timeouts.setup_s, stage="load")
+        yield processes, tuple(opened)

@@ -1,0 +1,296 @@
+"""One workload under one strategy, outside a run: captured and planned in a process of its own."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.cluster.shape import ClusterShape
+from harness.errors import OUT_OF_MEMORY, UNSUPPORTED, CaseError, UsageError
+from harness.experiment.cases import Case
+from harness.experiment.chosen_strategy import choose
+from harness.experiment.references import StrategyRef
+from harness.measure.timeouts import Timeouts
+from harness.provision.accelerators import devices_of_workers, lack_of_tensorflow
+from harness.provision.failures import USER_ERROR
+from harness.provision.local.child_process import ChildProcess, child_process
+from harness.provision.local.child_processes import SoloWorkers
+from harness.provision.temporary.reaper import reap, run_folder
+from harness.requests import Dtype, Target, VerifyRequest
+from harness.run.guards import naming_batch
+from harness.run.progress import UNWATCHED, StatusLine
+from harness.run.ready import PreparedCase, ready_processes
+from harness.verification.captures import (
+    CAPTURE_CHECK_STEPS,
+    Capture,
+    Captures,
+    Restored,
+    planned,
+    topology_of_case,
+)
+from harness.verification.checks import check
+from harness.verification.verification import Reference, Verification, comparable
+from harness.verification.worker.capture import CapturedWorkload
+from harness.worker.process.job import Args, Job, Result, job_name
+from strategies.builders.tpu import on_cores, uneven_shares
+from strategies.plan.schema import HELD_TO_THE_REFERENCE, Plan
+from strategies.planner import topology_of
+from strategies.slices.slice_cost import SliceCost
+
+SEED = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetStudy:
+    """A captured and planned target.
+
+    Attributes:
+        batches: folder of its first global batches.
+        folder: private one of this command.
+        timeouts: for this model.
+    """
+
+    case: Case
+    capture: Capture
+    plan: Plan
+    batches: Path
+    folder: Path
+    timeouts: Timeouts
+    _process: ChildProcess
+    _captures: Captures
+
+    def call(self, job: Job[*Args, Result], args: tuple[*Args]) -> Result:
+        """Run a job in the target's process.
+
+        Raises:
+            CaseError: it failed.
+        """
+        return self._process.call(job, args, timeout_s=self.timeouts.study_s, stage=job_name(job))
+
+    def reference(self, n_steps: int) -> Reference:
+        """What the target must compute.
+
+        Raises:
+            CaseError: it could not be made.
+        """
+        return self._captures.reference(
+            self.case, self.capture, topology_of_case(self.case, self.capture), n_steps
+        )
+
+
+def shape_of(target: Target) -> ClusterShape:
+    """Workers of a target, on this host."""
+    return ClusterShape(
+        workers=target.workers,
+        replicas_per_worker=target.replicas,
+        device=target.device,
+        share_gpus=target.share_gpus,
+    )
+
+
+@contextmanager
+def study(
+    target: Target,
+    *,
+    n_batches: int,
+    timeouts: Timeouts,
+    restore: Path | None = None,
+    checks_capture: bool = False,
+    status: StatusLine = UNWATCHED,
+) -> Iterator[TargetStudy]:
+    """Capture and plan a target; nothing of it is left when the context ends.
+
+    Args:
+        restore: checkpoint to begin with.
+        checks_capture: compare the capture with the workload's own step.
+        status: where to say what is going on.
+    Raises:
+        UsageError: the target cannot be used. CaseError: anything else went wrong.
+    """
+    asked = target.workload.params.get("batch_size")
+    case = Case(
+        id="",
+        workload=target.workload,
+        strategy=target.strategy,
+        shape=shape_of(target),
+        batch_size=asked if isinstance(asked, int) else None,
+    )
+    reap()
+    with ExitStack() as stack:
+        folder = stack.enter_context(run_folder())
+        process = stack.enter_context(child_process(folder))
+        captures = Captures(
+            folder,
+            process.call,
+            seed=SEED,
+            n_batches=n_batches,
+            n_least=n_batches,
+            restore=restore,
+            timeouts=timeouts,
+            n_check_steps=CAPTURE_CHECK_STEPS if checks_capture else 0,
+        )
+        try:
+            with status.doing(f"starting TensorFlow and capturing {case.workload_name}"):
+                capture, plan = planned(captures, case)
+                with naming_batch(case.workload_name, plan.batch_size):
+                    batches = captures.batches(case, capture)
+            with naming_batch(case.workload_name, plan.batch_size):
+                yield TargetStudy(
+                    case=case,
+                    capture=capture,
+                    plan=plan,
+                    batches=batches,
+                    folder=folder,
+                    # Workers share the process.
+                    timeouts=timeouts.for_model(capture.summary, case.shape.n_replicas),
+                    _process=process,
+                    _captures=captures,
+                )
+        except CaseError as error:
+            if error.kind in (USER_ERROR, UNSUPPORTED, OUT_OF_MEMORY):
+                raise UsageError(error.message, field=error.field) from error
+            raise
+
+
+def is_baseline(strategy: StrategyRef) -> bool:
+    """Return True if a strategy is TensorFlow's own."""
+    return choose(strategy).strategy.runner != "graph"
+
+
+def refuse_what_workers_lack(request: VerifyRequest) -> None:
+    """Refuse what is looked at only where all workers of a rewritten graph share a process.
+
+    Raises:
+        UsageError: float64, a smaller last batch, the first pass that diverges, or bounds are asked for.
+    """
+    chosen = choose(request.target.strategy).strategy
+    who = f"{request.target.strategy.name} runs on workers of its own"
+    if request.dtype == "float64":
+        raise UsageError(f"must be model where {who}; drop it", field="dtype")
+    if request.last_batch is not None:
+        raise UsageError(f"must be as large as the others where {who}; drop it", field="last_batch")
+    if request.shrink:
+        raise UsageError(f"names a pass, and {who}; drop it", field="shrink")
+    if request.target.device != "cpu" and chosen.strategy_class not in HELD_TO_THE_REFERENCE:
+        raise UsageError(
+            f"{chosen.strategy_class} strategies are verified on CPUs, got {request.target.strategy.name}; "
+            "drop it",
+            field="device",
+        )
+
+
+def gpus_of_workers(shape: ClusterShape) -> tuple[tuple[str, ...], ...]:
+    """UUIDs of each worker's GPUs on this host; none on CPUs.
+
+    Raises:
+        ProvisionError: the host or its TensorFlow lacks what GPUs need.
+    """
+    lacking = lack_of_tensorflow(shape.hardware)
+    if lacking is not None:
+        raise lacking
+    return devices_of_workers(shape)
+
+
+def verify_on_workers(opened: TargetStudy, n_steps: int) -> Verification:
+    """Check a strategy against the reference, each worker in a process of its own.
+
+    Raises:
+        CaseError: the check could not be made. ProvisionError: workers cannot have their GPUs.
+    """
+    shape = opened.case.shape
+    workers = SoloWorkers(folder=opened.folder, gpus=gpus_of_workers(shape))
+    reference = comparable(opened.reference(n_steps))
+    prepared = PreparedCase(
+        case=opened.case,
+        seed=SEED,
+        capture=opened.capture,
+        plan=opened.plan,
+        batches=opened.batches,
+        logs=[opened.folder / f"worker-{k}.log" for k in range(shape.workers)],
+    )
+    with ready_processes(workers, prepared, opened.timeouts, are_checked=True) as (processes, programs):
+        checked = check(
+            processes,
+            reference,
+            opened.timeouts,
+            steps_per_loop=opened.plan.execution.steps_per_loop,
+        )
+    return Verification(
+        strategy_class=opened.plan.strategy_class,
+        verdict=checked.verdict,
+        losses=checked.losses,
+        reference_losses=reference.yardstick.losses,
+        separability=reference.separability,
+        warnings=opened.plan.warnings,
+        notes=(*opened.plan.notes, *programs[0].notes),
+    )
+
+
+FIELD = "last_batch"
+
+
+def require_last_batch(n_examples: int, plan: Plan, facts: CapturedWorkload) -> None:
+    """Refuse a last batch that the step or the plan cannot take.
+
+    Args:
+        facts: of the captured step.
+    Raises:
+        UsageError: with the way out.
+    """
+    topology = topology_of(plan)
+    least = topology.n_shards
+    if not least <= n_examples <= plan.batch_size:
+        raise UsageError(
+            f"must give each shard an example and be no larger than the others, got {n_examples}; choose one "
+            f"from {least} to {plan.batch_size}",
+            field=FIELD,
+        )
+    uneven = uneven_shares(replace(topology, batch_size=n_examples)) if on_cores(plan) else None
+    if uneven is not None:
+        raise UsageError(f"must be one that {plan.strategy} can share out: {uneven}", field=FIELD)
+    if n_examples != plan.batch_size and facts.replica_batch is not None:
+        raise UsageError(
+            "needs a model that takes any number of examples, got one that takes "
+            f"{facts.replica_batch} on each replica; drop it",
+            field=FIELD,
+        )
+    if n_examples != plan.batch_size and facts.draws_from_ops:
+        raise UsageError(
+            "needs random numbers that go on from one program to the next, got a step that draws from "
+            "operations' own states; draw with keras.random and a SeedGenerator, or drop it",
+            field=FIELD,
+        )
+    if plan.strategy_class not in HELD_TO_THE_REFERENCE:
+        raise UsageError(
+            f"is compared for exact strategies, got {plan.strategy}, which is {plan.strategy_class}; drop it",
+            field=FIELD,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """A plan beside the reference.
+
+    Attributes:
+        restored: the checkpoint that both began with, None for the workload's own values.
+        last_batch: examples in the last step's batch, None for as many as in the others.
+    """
+
+    plan: Plan
+    steps: int
+    dtype: Dtype
+    restored: Restored | None
+    last_batch: int | None
+    verification: Verification
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A plan.
+
+    Attributes:
+        slice_cost: of its collectives, None where no TPU slice was asked about.
+    """
+
+    plan: Plan
+    slice_cost: SliceCost | None = None

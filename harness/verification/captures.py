@@ -1,0 +1,459 @@
+"""Captures of a run: each workload is captured once, however many cases, strategies and repeats use it."""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from harness.errors import UNSUPPORTED, CaseError, UsageError
+from harness.experiment.cases import Case, global_batch
+from harness.measure.timeouts import USUAL, Timeouts
+from harness.normalised_path import normalised
+from harness.provision.accelerators import replicas_on_gpus
+from harness.provision.failures import USER_ERROR
+from harness.verification.separability import Separability
+from harness.verification.verdict import BoundVerdict, Verdict
+from harness.verification.verification import Reference
+from harness.verification.worker import jobs
+from harness.verification.worker.capture import CapturedWorkload, restore
+from harness.verification.worker.capture import capture as capture_workload
+from harness.worker.jobs.after_repeats import evaluate
+from harness.worker.jobs.batches import lay_batches
+from harness.worker.process.job import Args, CallsJobs, Job, Result
+from harness.worker.variable_parts import Array
+from strategies.errors import StrategyError, UnsupportedError
+from strategies.ir.variable import Rule
+from strategies.plan.aggregation import Aggregation
+from strategies.plan.execution import Execution, asked_of
+from strategies.plan.faults import Fault, check_faults, refusal, sending_wrong
+from strategies.plan.schema import Plan, StepSummary
+from strategies.topology import Topology
+
+Value = TypeVar("Value")
+
+
+class MadeOnce(Generic[Value]):
+    """Makes each value once and remembers mistakes as well.
+
+    A user's mistake stays one; anything else may go better next time, and is remembered when it does not.
+
+    Attributes:
+        n_made: how often making was tried.
+    """
+
+    def __init__(self) -> None:
+        self.n_made = 0
+        self._known: dict[object, Value] = {}
+        self._mistakes: dict[object, CaseError] = {}
+        self._has_failed: set[object] = set()
+
+    def get(self, key: object, make: Callable[[], Value]) -> Value:
+        """The value of a key, made when it is first asked for."""
+        if key in self._mistakes:
+            raise self._mistakes[key]
+        if key not in self._known:
+            try:
+                self._known[key] = make()
+            except CaseError as error:
+                if error.kind in (USER_ERROR, UNSUPPORTED) or key in self._has_failed:
+                    self._mistakes[key] = error
+                self._has_failed.add(key)
+                raise
+            finally:
+                self.n_made += 1
+        return self._known[key]
+
+
+CAPTURE_CHECK_STEPS = 2
+"""The first fills slots, the second reads them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """A checkpoint that a capture begins with.
+
+    Attributes:
+        path: as it was asked for, absolute. step: number of steps made before it, None if it does not say.
+    """
+
+    path: Path
+    step: int | None
+
+    @property
+    def note(self) -> str:
+        """What figures that come of it should say."""
+        when = "" if self.step is None else f", made after {self.step} steps"
+        return f"began with the checkpoint {self.path}{when}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """A captured workload on disk, where workers see it.
+
+    Attributes:
+        restored: the checkpoint whose values it begins with, None for its own.
+    """
+
+    folder: Path
+    facts: CapturedWorkload
+    restored: Restored | None = None
+
+    @property
+    def summary(self) -> StepSummary:
+        """What builders plan from."""
+        return self.facts.summary
+
+
+class Captures:
+    """Captures, batches and references under one folder, each made when it is first asked for.
+
+    What cannot be made because of a user's mistake, or was tried twice, is not tried again with the same
+    batch: the same error is raised.
+
+    Args:
+        call: where they are made.
+        seed: of models and data.
+        n_batches: how many different batches a case can use. n_least: how many it must have.
+        restore: checkpoint that captures begin with.
+        seen: where jobs see a path of this process's.
+        timeouts: for what is made.
+        n_check_steps: steps after which a capture is compared with the workload's own step; 0 compares none.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        call: CallsJobs,
+        *,
+        seed: int,
+        n_batches: int,
+        n_least: int,
+        restore: Path | None = None,
+        seen: Callable[[Path], Path] = Path.absolute,
+        timeouts: Timeouts = USUAL,
+        n_check_steps: int = 0,
+    ) -> None:
+        self._folder = folder
+        self._timeouts = timeouts
+        self._seen = seen
+        self._restore = None if restore is None else normalised(restore)
+        self._call = call
+        self._n_check_steps = n_check_steps
+        self._seed = seed
+        self.n_batches, self._n_least = n_batches, n_least
+        self._capture_s: dict[Path, float] = {}
+        self._check_s: dict[tuple[Path, Topology | str, bool], float] = defaultdict(float)
+        self._captures = MadeOnce[Capture]()
+        self._tried_with: dict[object, object] = {}
+        self._batches = MadeOnce[Path]()
+        self._references = MadeOnce[Reference]()
+        self._verdicts = MadeOnce[Verdict]()
+        self._separabilities = MadeOnce[Separability]()
+        self._bounds = MadeOnce[BoundVerdict]()
+
+    def of(self, case: Case) -> Capture:
+        """The capture of a case's workload in the case's precision, for its devices.
+
+        Raises:
+            CaseError: it cannot be captured.
+        """
+        if case.shape.hardware != "tpu":
+            return self._for_sessions(case)
+        free = self._for_sessions(case)
+        rules = {v.name: v.rule for v in free.summary.variables if v.rule is not None}
+        key = (*_capture_key(case), *_batch_key(case), "compiled")
+        return self._captures.get(key, lambda: self._capture(case, compiled_rules=rules))
+
+    def _for_sessions(self, case: Case) -> Capture:
+        key = _capture_key(case)
+        own = (*key, *_batch_key(case))
+
+        def make() -> Capture:
+            self._tried_with[key] = own
+            return self._capture(case)
+
+        try:
+            capture = self._captures.get(key, make)
+        except CaseError as error:
+            # The batch may be the reason, and this case has another.
+            if error.kind not in (USER_ERROR, UNSUPPORTED) or self._tried_with[key] == own:
+                raise
+        else:
+            if _fits(capture, case):
+                return capture
+        return self._captures.get(own, lambda: self._capture(case))
+
+    def batches(self, case: Case, capture: Capture) -> Path:
+        """Folder of the first global batches of a case.
+
+        Raises:
+            CaseError: the dataset cannot be used.
+        """
+        size = global_batch(case, capture.facts.batch_size)
+        return self._batches.get((_data_key(case), size), lambda: self._lay_batches(case))
+
+    def reference(self, case: Case, capture: Capture, topology: Topology, n_steps: int) -> Reference:
+        """The reference of a case's step on its topology.
+
+        Raises:
+            CaseError: it cannot be made.
+        """
+        separability = self.separability(case, capture, topology)
+        reference = self._reference(case, capture, topology, n_steps, float64=False)
+        return replace(reference, separability=separability)
+
+    def verdict_in_float64(self, case: Case, capture: Capture, plan: Plan, n_steps: int) -> Verdict:
+        """The verdict on a plan whose workers step in one process, in float64.
+
+        Raises:
+            CaseError: that cannot be found out.
+        """
+        batches = self.batches(case, capture)
+
+        def make() -> Verdict:
+            topology = replace(topology_of_case(case, capture), device=plan.device)
+            reference = self._reference(case, capture, topology, n_steps, float64=True)
+            args = (str(capture.folder), str(batches), plan, reference)
+            of = (capture.folder, case.id, True)
+            return self._checked(jobs.verdict_in_float64, args, of, capture, case.shape.n_replicas)
+
+        return self._verdicts.get((capture.folder, batches, plan.model_dump_json(), n_steps), make)
+
+    def separability(self, case: Case, capture: Capture, topology: Topology) -> Separability:
+        """Whether the shards of a case's batch mean what its step means on the whole of it.
+
+        Raises:
+            CaseError: that cannot be found out, or the loss is a sum and not said to be one.
+        """
+        batches = self.batches(case, capture)
+        # One for devices takes the examples of a replica alone.
+        free = self._for_sessions(case)
+
+        def make() -> Separability:
+            args = (str(free.folder), str(batches), topology)
+            of = (free.folder, topology, False)
+            return self._checked(jobs.separability, args, of, free, topology.n_replicas)
+
+        return self._separabilities.get((free.folder, batches, topology), make)
+
+    def bounds(
+        self, case: Case, capture: Capture, plan: Plan, n_steps: int, *, float64: bool
+    ) -> BoundVerdict:
+        """Whether a compressed strategy stays within its bounds, in float64 or the model's own types.
+
+        Raises:
+            CaseError: that cannot be found out.
+        """
+        batches = self.batches(case, capture)
+
+        def make() -> BoundVerdict:
+            args = (str(capture.folder), str(batches), plan, n_steps, float64)
+            # All workers share the process.
+            of = (capture.folder, case.id, False)
+            return self._checked(jobs.bounds, args, of, capture, case.shape.n_replicas)
+
+        return self._bounds.get((capture.folder, batches, plan.model_dump_json(), n_steps, float64), make)
+
+    def evaluated(self, case: Case, capture: Capture, values: Mapping[str, Array]) -> Mapping[str, float]:
+        """Metrics of a case's workload with these values of its variables.
+
+        Raises:
+            CaseError: it has none, or they cannot be found out.
+        """
+        limits = self._timeouts.for_model(capture.summary, 1)
+        args = (case, self._seed, str(capture.folder), values)
+        return self._call(evaluate, args, timeout_s=limits.study_s, stage="evaluate")
+
+    def _reference(
+        self, case: Case, capture: Capture, topology: Topology, n_steps: int, *, float64: bool
+    ) -> Reference:
+        batches = self.batches(case, capture)
+
+        def make() -> Reference:
+            args = (str(capture.folder), str(batches), topology, n_steps, float64)
+            of = (capture.folder, topology, float64)
+            return self._checked(jobs.reference, args, of, capture, topology.n_replicas)
+
+        return self._references.get((capture.folder, batches, topology, n_steps, float64), make)
+
+    def _checked(
+        self,
+        job: Job[*Args, Result],
+        args: tuple[*Args],
+        of: tuple[Path, Topology | str, bool],
+        capture: Capture,
+        n_replicas: int,
+    ) -> Result:
+        """Run a job that checks something of a capture, within the limit of its preparation.
+
+        Args:
+            of: checks that share the limit: folder of the capture, topology or case, and whether they are
+                made once workers have ended.
+        """
+        limits = self._timeouts.for_model(capture.summary, n_replicas)
+        left_s = limits.prepare_s - self._capture_s[capture.folder] - self._check_s[of]
+        started_s = time.monotonic()
+        try:
+            return self._call(job, args, timeout_s=max(1.0, min(limits.study_s, left_s)), stage="check")
+        finally:
+            self._check_s[of] += time.monotonic() - started_s
+
+    def seconds(self, case: Case, capture: Capture) -> tuple[float, float]:
+        """Seconds that the capture of a case, and its checks before workers begin, took."""
+        folders = {capture.folder, self._for_sessions(case).folder}
+        checks = (topology_of_case(case, capture), case.id)
+        check_s = sum(self._check_s[folder, of, False] for folder in folders for of in checks)
+        return sum(self._capture_s[folder] for folder in folders), check_s
+
+    def _capture(self, case: Case, *, compiled_rules: Mapping[str, Rule] | None = None) -> Capture:
+        folder = self._folder / f"capture-{self._captures.n_made}"
+        check_s = self._timeouts.study_s if self._n_check_steps else 0.0
+        started_s = time.monotonic()
+        facts = self._call(
+            capture_workload,
+            (case, self._seed, str(folder), _n_shards(case), self._n_check_steps, compiled_rules),
+            timeout_s=self._timeouts.capture_s + check_s,
+            stage="capture",
+        )
+        restored = self._restored(folder)
+        self._capture_s[folder] = time.monotonic() - started_s
+        return Capture(folder=folder, facts=facts, restored=restored)
+
+    def _restored(self, folder: Path) -> Restored | None:
+        if self._restore is None:
+            return None
+        args = (str(folder), str(self._seen(self._restore)))
+        step = self._call(restore, args, timeout_s=self._timeouts.capture_s, stage="restore")
+        return Restored(path=self._restore, step=step)
+
+    def _lay_batches(self, case: Case) -> Path:
+        folder = self._folder / f"batches-{self._batches.n_made}"
+        args = (case, self._seed, str(folder), self.n_batches, self._n_least)
+        self._call(lay_batches, args, timeout_s=self._timeouts.capture_s, stage="capture")
+        return folder
+
+
+def planned(captures: Captures, case: Case) -> tuple[Capture, Plan]:
+    """Capture a case's workload and plan its strategy.
+
+    Raises:
+        CaseError: either cannot be done.
+    """
+    try:
+        capture = captures.of(case)
+        topology = topology_of_case(case, capture)
+        plan = case.chosen.plan(capture.summary, topology)
+        return capture, with_faults(plan, case.scenario.faults)
+    except UsageError as error:
+        raise CaseError(USER_ERROR, error.message, stage="plan", field=error.field) from error
+    except UnsupportedError as error:
+        raise CaseError(UNSUPPORTED, str(error), stage="plan") from error
+    except StrategyError as error:
+        raise CaseError(USER_ERROR, str(error), stage="plan") from error
+
+
+def planned_to_run(captures: Captures, case: Case) -> tuple[Capture, Plan]:
+    """As `planned`, of a case that workers are to run.
+
+    Raises:
+        CaseError: as `planned`; no worker runs it, see `certain_refusal`.
+    """
+    refusal = certain_refusal(case)
+    if refusal is not None:
+        message = f"strategy {case.chosen.strategy.name!r}: {refusal}"
+        raise CaseError(UNSUPPORTED, message, stage="plan")
+    return planned(captures, case)
+
+
+def with_faults(plan: Plan, faults: Sequence[Fault]) -> Plan:
+    """A plan whose workers have faults, and a warning where these are more than its rule withstands.
+
+    Raises:
+        UnsupportedError: there are no such workers, or the faults mean nothing to its steps.
+    """
+    if not faults:
+        return plan
+    n_workers = len(plan.replicas_per_task)
+    if any(fault.worker >= n_workers for fault in faults):
+        most = max(fault.worker for fault in faults)
+        raise UnsupportedError(f"faults are of workers up to {most}, got {n_workers} workers; raise workers")
+    try:
+        check_faults(faults, n_workers)
+    except StrategyError as error:
+        raise UnsupportedError(str(error)) from error
+    synchronizers = {node.synchronizer for node in plan.nodes}
+    reason = refusal(faults, synchronizers, has_rule=plan.aggregation is not None)
+    if reason is not None:
+        raise UnsupportedError(f"strategy {plan.strategy!r}: {reason}")
+    warnings = list(plan.warnings)
+    n_faulty = len(sending_wrong(faults))
+    if plan.aggregation is not None and n_faulty > plan.aggregation.f:
+        warnings.append(
+            f"{n_faulty} of {n_workers} workers have faults and the rule is for f={plan.aggregation.f}: what "
+            "it promises is void"
+        )
+    return plan.model_copy(update={"faults": tuple(faults), "warnings": tuple(warnings)})
+
+
+def certain_refusal(case: Case) -> str | None:
+    """Why no worker runs a case, where that is known before anything is captured."""
+    strategy, device = case.chosen.strategy, case.shape.hardware
+    if case.scenario.faults and strategy.runner_on(device) != "graph":
+        return "faults are put into graphs of sessions, got steps that TensorFlow runs in a way of its own"
+    if case.computation.xla and strategy.lacks(device) is None and strategy.runner_on(device) != "graph":
+        return (
+            "must run as a graph of a session for measure.xla, got steps that TensorFlow runs in a way of "
+            "its own; compare it without xla"
+        )
+    return rule_refusal(case) or strategy.refuses_to_run(device, case.shape.workers)
+
+
+def rule_refusal(case: Case) -> str | None:
+    """Why a case's rule of aggregation cannot combine the gradients of its workers, if so."""
+    try:
+        Aggregation.of(case.chosen.params, case.shape.workers)
+    except StrategyError as error:
+        return str(error)
+    return None
+
+
+def topology_of_case(case: Case, capture: Capture) -> Topology:
+    """Workers, replicas and the global batch of a case.
+
+    Raises:
+        CaseError: its strategy has no form for the device, which a graph for another would leave idle unseen.
+    """
+    lacking = case.chosen.strategy.lacks(case.shape.hardware)
+    if lacking is not None:
+        raise CaseError(UNSUPPORTED, f"strategy {case.chosen.strategy.name!r}: {lacking}", stage="plan")
+    shape = Topology(
+        replicas_per_task=(case.shape.replicas_per_worker,) * case.shape.workers,
+        batch_size=global_batch(case, capture.facts.batch_size),
+        device=case.shape.hardware,
+        shares_devices=bool(replicas_on_gpus(case.shape)),
+    )
+    return asked_of(shape, case.chosen.params)
+
+
+def _fits(capture: Capture, case: Case) -> bool:
+    fixed = capture.facts.replica_batch
+    return fixed is None or fixed * _n_shards(case) == global_batch(case, capture.facts.batch_size)
+
+
+def _n_shards(case: Case) -> int:
+    return case.shape.n_replicas * Execution.of(case.chosen.params).micro_batches
+
+
+def _capture_key(case: Case) -> tuple[object, ...]:
+    return (*_data_key(case), case.computation.precision)
+
+
+def _batch_key(case: Case) -> tuple[object, ...]:
+    return _n_shards(case), case.batch_size, case.batch_rule
+
+
+def _data_key(case: Case) -> tuple[object, ...]:
+    params = case.workload.params
+    return case.workload.reference, tuple(sorted((k, v) for k, v in params.items() if k != "batch_size"))

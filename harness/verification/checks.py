@@ -1,0 +1,245 @@
+"""Check of a case's real workers against the single-device reference, before they are timed."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import isfinite
+
+from harness.errors import CaseError, first_line, own_mistakes
+from harness.experiment.cases import Case
+from harness.experiment.model import Measure
+from harness.measure.timeouts import USUAL, Timeouts
+from harness.measure.windows import MAX_WARMUP_STEPS
+from harness.provision.failures import JobOutOfMemory, WorkerDied, WorkerUnresponsive
+from harness.provision.protocols import ProcessSet
+from harness.records.facts.outcome import CheckedType, Equivalence
+from harness.verification.capture_verdict import CaptureVerdict
+from harness.verification.captures import Capture, Captures, topology_of_case
+from harness.verification.verdict import Verdict
+from harness.verification.verification import Reference
+from harness.worker.jobs import training
+from harness.worker.variable_parts import values_of
+from strategies.plan.schema import HELD_TO_THE_REFERENCE, Plan
+
+CHECK_STEPS = 4
+MORE_CHECK_STEPS = 32
+"""Steps for a trainable that has a gradient and did not move: gradients may be accumulated for so long."""
+
+
+def n_staged(measure: Measure) -> int:
+    """Global batches that a case can use: of a pipeline's case only its check and its traced step do."""
+    return CHECK_STEPS if measure.input == "pipeline" else MAX_WARMUP_STEPS + measure.steps
+
+
+def checked(
+    processes: ProcessSet,
+    reference: Reference,
+    repeat: int,
+    timeouts: Timeouts,
+    *,
+    steps_per_loop: int = 1,
+) -> Equivalence:
+    """Compare the real workers' state with the reference's, and have them begin again."""
+    verdict = check(processes, reference, timeouts, steps_per_loop=steps_per_loop).verdict
+    processes.call(training.load, [()] * len(processes.pids), timeout_s=timeouts.setup_s, stage="load")
+    return replace(
+        equivalence_of(verdict),
+        separable=None if reference.separability is None else reference.separability.separable,
+        separability=None if reference.separability is None else reference.separability.explanation,
+        checked_in_repeat=repeat,
+    )
+
+
+def equivalence_of(verdict: Verdict, dtype: CheckedType = "model") -> Equivalence:
+    """A verdict as records keep it, without what belongs to the reference and the repeat."""
+    nearest = verdict.nearest
+    return Equivalence(
+        checked=True,
+        equivalent=verdict.equivalent,
+        reason=verdict.reason,
+        dtype=dtype,
+        max_update_error=None if nearest is None else nearest.update_error,
+        noise_floor=None if nearest is None else nearest.limits.floor,
+        tolerance=None if nearest is None else nearest.limits.tolerance,
+        undecidable=verdict.undecidable,
+    )
+
+
+def with_capture(found: Equivalence, capture: CaptureVerdict | None, *, is_control: bool) -> Equivalence:
+    """Add the verdict on the capture to a check's outcome; a wrong capture makes the case not equivalent.
+
+    Args:
+        capture: None where the capture was not checked.
+        is_control: the strategy is wrong on purpose, and its outcome stays.
+    """
+    if capture is None:
+        return found
+    beside = replace(found, captured=capture.equal, capture=capture.explanation)
+    if capture.equal is not False or is_control:
+        return beside
+    return replace(beside, checked=True, equivalent=False, reason=capture.explanation)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedSteps:
+    """Result of the workers' first steps: the verdict, and the global mean loss of each step."""
+
+    verdict: Verdict
+    losses: tuple[float, ...]
+
+
+def check(
+    processes: ProcessSet, reference: Reference, timeouts: Timeouts = USUAL, *, steps_per_loop: int = 1
+) -> CheckedSteps:
+    """Make the reference's steps on ready processes and compare all copies of all variables.
+
+    Args:
+        steps_per_loop: most steps of a run; there are two runs at least.
+    """
+    yardstick = reference.yardstick
+    n_workers = len(processes.pids)
+    known_s: list[float] = []
+    losses: list[float] = []
+    most = min(steps_per_loop, -(-yardstick.n_steps // 2))
+    for first in range(0, yardstick.n_steps, most):
+        n_steps = min(most, yardstick.n_steps - first)
+        started_s = time.monotonic()
+        ran = processes.call(
+            training.run_steps,
+            [(n_steps, first)] * n_workers,
+            timeout_s=timeouts.steps_s(n_steps, known_s),
+            stage="check",
+        )
+        known_s.append((time.monotonic() - started_s) / n_steps)
+        losses += (sum(float(steps.times.losses[k] @ steps.weights) for steps in ran) for k in range(n_steps))
+    held = processes.call(
+        training.read_variables, [()] * n_workers, timeout_s=timeouts.setup_s, stage="check"
+    )
+    return CheckedSteps(verdict=yardstick.judge(values_of(held), losses), losses=tuple(losses))
+
+
+IN_FLOAT64 = (
+    "checked in float64, all workers in one process: rounding hides too much in the model's own types"
+)
+"""Note on a verdict where rounding hid that of the workers."""
+
+DRAWN_OTHERWISE = "its step draws random numbers, and programs for TPUs draw others than the reference does"
+"""Why the steps of real devices tell nothing then."""
+EMULATED = "in float64, emulated on processors,"
+"""Begins what the reason says then of the graph."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseChecks:
+    """The checks of a run's cases; what one found holds for all later repeats.
+
+    Args:
+        known: the verdict on a case that was checked already.
+        keep: hears of a check that failed beside workers that did not.
+    """
+
+    captures: Captures
+    known: Callable[[Case], Equivalence | None]
+    keep: Callable[[CaseError], None]
+
+    def reference(self, case: Case, capture: Capture) -> Reference | None:
+        """What to check workers against; None where the case has been checked before, or never is."""
+        # With faults it must not be the reference's.
+        is_held = case.chosen.strategy.strategy_class in HELD_TO_THE_REFERENCE and not case.scenario.faults
+        if self.known(case) is not None or not is_held:
+            return None
+        return self.captures.reference(case, capture, topology_of_case(case, capture), CHECK_STEPS)
+
+    def bounded(self, case: Case, capture: Capture, plan: Plan, *, repeat: int) -> Equivalence | None:
+        """Whether a compressed strategy keeps within its bounds, found out beside its workers.
+
+        None where the case was checked in an earlier repeat, or is of another class. All workers share a
+        process, which may be too large for one: that costs no measurement.
+        """
+        if self.known(case) is not None or plan.strategy_class != "bounded" or plan.faults:
+            return None
+        separability = self.captures.separability(case, capture, topology_of_case(case, capture))
+        dtype: CheckedType = "model"
+        try:
+            verdict = self.captures.bounds(case, capture, _on_cpus(plan), CHECK_STEPS, float64=False)
+        except (WorkerDied, WorkerUnresponsive, JobOutOfMemory) as error:
+            return Equivalence(checked=False, reason=f"the check did not end: {first_line(str(error))}")
+        if verdict.within is None:
+            try:
+                with own_mistakes():
+                    verdict = self.captures.bounds(case, capture, _on_cpus(plan), CHECK_STEPS, float64=True)
+                dtype = "float64"
+            except CaseError as error:
+                verdict = replace(verdict, reason=f"{verdict.reason}; in float64: {first_line(str(error))}")
+        return Equivalence(
+            checked=True,
+            within_bound=verdict.within,
+            reason=verdict.reason,
+            dtype=dtype,
+            undecidable=verdict.undecidable,
+            separable=separability.separable,
+            separability=separability.explanation,
+            checked_in_repeat=repeat,
+        )
+
+    def decided(self, case: Case, capture: Capture, plan: Plan, found: Equivalence) -> Equivalence:
+        """What workers' own steps could not tell, found out in float64 on processors beside them.
+
+        Of devices that compile their own programs it is evidence and no verdict, unless the graph is wrong.
+
+        Args:
+            found: what their steps told; the answer where that is something, where there is no captured graph
+                to rewrite, and, with the reason, where float64 cannot be tried.
+        """
+        on_devices = plan.device == "tpu"
+        if on_devices and capture.facts.draws and _is_finite_fault(found):
+            found = replace(found, equivalent=None, reason=f"{DRAWN_OTHERWISE}: {found.reason}")
+        hidden = found.checked and found.equivalent is None and plan.strategy_class in HELD_TO_THE_REFERENCE
+        if not hidden or case.chosen.strategy.runner != "graph":
+            return found
+        try:
+            with own_mistakes():
+                verdict = self._in_float64(case, capture, plan)
+        except CaseError as error:
+            self.keep(error)
+            return replace(found, reason=f"{found.reason}; in float64: {first_line(str(error))}")
+        wide = equivalence_of(verdict, dtype="float64")
+        if on_devices and not wide.wrong:
+            word = "equivalent" if wide.equivalent else "undecidable"
+            return replace(found, reason=f"{found.reason}; {EMULATED} it is {word}")
+        return replace(
+            wide,
+            separable=found.separable,
+            separability=found.separability,
+            checked_in_repeat=found.checked_in_repeat,
+        )
+
+    def _in_float64(self, case: Case, capture: Capture, plan: Plan) -> Verdict:
+        """The verdict in float64; after more steps where some trainable has not moved in as many as usual.
+
+        It accumulates gradients over steps, or its rate begins with zero.
+        """
+        verdict = self.captures.verdict_in_float64(case, capture, _on_cpus(plan), CHECK_STEPS)
+        if verdict.equivalent is not None or not any(v.unmoved for v in verdict.variables):
+            return verdict
+        n_steps = min(MORE_CHECK_STEPS, self.captures.n_batches)
+        if n_steps > CHECK_STEPS:
+            with suppress(CaseError):
+                return self.captures.verdict_in_float64(case, capture, _on_cpus(plan), n_steps)
+        return verdict
+
+
+def _is_finite_fault(found: Equivalence) -> bool:
+    """Whether workers' steps differ from the reference by numbers, as those do that drew others."""
+    error = found.max_update_error
+    return found.equivalent is False and error is not None and isfinite(error)
+
+
+def _on_cpus(plan: Plan) -> Plan:
+    """A plan as workers that share a process can carry it out: they would have to share a GPU, too."""
+    nodes = tuple(
+        node.model_copy(update={"transport": "auto"}) if node.transport == "nccl" else node
+        for node in plan.nodes
+    )
+    return plan.model_copy(update={"device": "cpu", "shares_devices": False, "nodes": nodes})

@@ -1,0 +1,388 @@
+"""Do the shards of a batch mean what the step means on the whole of it? Numbers; no TensorFlow.
+
+Shards stand for the whole batch if what they contribute, combined as the loss is (their mean by examples, or
+their sum), is what the step computes on all examples at once. Else the examples of a batch are coupled
+(contrastive losses, statistics of the batch, weighted means), and strategies train on something else.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf, isfinite
+
+import numpy as np
+
+from harness.errors import UsageError
+from harness.verification.reference import GROUP_SHARE, NOISE_FACTOR, is_inexact, largest_difference, widened
+from harness.worker.variable_parts import Array
+from strategies.ir.train_graph import Reduction
+from strategies.topology import Shard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossing:
+    """What crosses one boundary: a gradient, or the new value of forward state.
+
+    Attributes:
+        rows: row ids of a sparse gradient, None of a dense one.
+    """
+
+    variable: str
+    values: Array
+    rows: Array | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What forward and backward make of a batch, as a whole or of all its shards together.
+
+    Attributes:
+        gradients: in the order of the step's boundaries, as `state` and `tallies`.
+        tallies: what is added to forward state that the step itself never reads, such as a metric's.
+    """
+
+    loss: float
+    gradients: tuple[Crossing, ...]
+    state: tuple[Crossing, ...] = ()
+    tallies: tuple[Crossing, ...] = ()
+
+    def is_finite(self) -> bool:
+        """Whether all its numbers are."""
+        return isfinite(self.loss) and all(isfinite(_largest(c.values)) for c in self._all())
+
+    @classmethod
+    def of_one_shard(cls, few: "Totals", n_few: int, many: "Totals", n_many: int) -> "Totals":
+        """What sums over fewer and over more shards come to for one, if a part of each shard is the same.
+
+        Such a part (a regularisation) counts once for each shard, so that totals are linear in their number.
+        """
+        of_many = (1 - n_few) / (n_many - n_few)
+        of_few = 1 - of_many
+        return cls(
+            loss=of_few * few.loss + of_many * many.loss,
+            gradients=tuple(
+                _weighted(a, of_few, b, of_many) for a, b in zip(few.gradients, many.gradients, strict=True)
+            ),
+            state=few.state,
+            tallies=few.tallies,
+        )
+
+    def _all(self) -> Iterable[Crossing]:
+        return (*self.gradients, *self.state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Differences:
+    """How far other totals are from the whole batch's, each relative to what is whole.
+
+    Attributes:
+        gradients: trainable → largest difference. state: forward state → the same. tallies: of that which the
+            step itself never reads; they tell how it went and change nothing.
+    """
+
+    loss: float
+    gradients: Mapping[str, float]
+    state: Mapping[str, float]
+    tallies: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, whole: Totals, other: Totals) -> "Differences":
+        """The differences of two totals of the same step."""
+        pairs = [_dense(*pair) for pair in zip(whole.gradients, other.gradients, strict=True)]
+        largest = [_largest(wanted) for wanted, _ in pairs]
+        least = GROUP_SHARE * max(largest, default=0.0)
+        gradients: dict[str, float] = {}
+        for crossing, (wanted, got), own in zip(whole.gradients, pairs, largest, strict=True):
+            difference = _relative(wanted, got, max(own, least))
+            gradients[crossing.variable] = max(difference, gradients.get(crossing.variable, 0.0))
+        return cls(
+            loss=_relative(np.asarray(whole.loss), np.asarray(other.loss), abs(whole.loss)),
+            gradients=gradients,
+            state=_of_own_size(whole.state, other.state),
+            tallies=_of_own_size(whole.tallies, other.tallies),
+        )
+
+    @classmethod
+    def largest_of(cls, several: Sequence["Differences"]) -> "Differences":
+        """The largest of each."""
+        first = several[0]
+        return cls(
+            loss=max(each.loss for each in several),
+            gradients={name: max(each.gradients[name] for each in several) for name in first.gradients},
+            state={name: max(each.state[name] for each in several) for name in first.state},
+        )
+
+    def worst_gradient(self) -> tuple[str | None, float]:
+        """The trainable with the largest difference."""
+        return max(self.gradients.items(), key=lambda item: item[1], default=(None, 0.0))
+
+    def worst_state(self) -> tuple[str | None, float]:
+        """The forward state with the largest difference."""
+        return max(self.state.items(), key=lambda item: item[1], default=(None, 0.0))
+
+    def worst_tally(self) -> tuple[str | None, float]:
+        """What is added to the forward state with the largest difference of those that nobody reads."""
+        return max(self.tallies.items(), key=lambda item: item[1], default=(None, 0.0))
+
+    def by_name(self) -> dict[tuple[str, str], float]:
+        """All that change what is trained, by kind and variable."""
+        return {
+            ("loss", ""): self.loss,
+            **{("gradient", name): value for name, value in self.gradients.items()},
+            **{("state", name): value for name, value in self.state.items()},
+        }
+
+
+def _of_own_size(whole: Sequence[Crossing], other: Sequence[Crossing]) -> dict[str, float]:
+    """Variable → largest difference, relative to the largest number of its own."""
+    differences: dict[str, float] = {}
+    for mine, theirs in zip(whole, other, strict=True):
+        difference = _relative(mine.values, theirs.values, _largest(mine.values))
+        differences[mine.variable] = max(difference, differences.get(mine.variable, 0.0))
+    return differences
+
+
+def _weighted(a: Crossing, of_a: float, b: Crossing, of_b: float) -> Crossing:
+    if a.rows is None or b.rows is None:
+        return Crossing(variable=a.variable, values=of_a * a.values + of_b * b.values)
+    return Crossing(
+        variable=a.variable,
+        values=np.concatenate([of_a * a.values, of_b * b.values]),
+        rows=np.concatenate([a.rows, b.rows]),
+    )
+
+
+def _dense(whole: Crossing, other: Crossing) -> tuple[Array, Array]:
+    """Both gradients over the rows that either has; rows of neither are zero in both."""
+    if whole.rows is None or other.rows is None:
+        return whole.values, other.values
+    rows, places = np.unique(np.concatenate([whole.rows, other.rows]), return_inverse=True)
+    gradients = []
+    for crossing, own in ((whole, places[: len(whole.rows)]), (other, places[len(whole.rows) :])):
+        dense = np.zeros((len(rows), *crossing.values.shape[1:]), widened(crossing.values[:0]).dtype)
+        np.add.at(dense, own, crossing.values)
+        gradients.append(dense)
+    return gradients[0], gradients[1]
+
+
+def _relative(wanted: Array, got: Array, scale: float) -> float:
+    if wanted.shape != got.shape:
+        return inf
+    if not is_inexact(wanted):
+        return 0.0 if np.array_equal(wanted, got) else inf
+    difference = largest_difference(got, wanted)
+    if difference == 0.0:
+        return 0.0
+    return difference / scale if 0.0 < scale < inf else inf
+
+
+def _largest(values: Array) -> float:
+    return largest_difference(values, np.zeros_like(values))
+
+
+LEAST_TOLERANCE = 1e-9
+LARGEST_TOLERANCE = 1e-5
+"""Above it rounding may hide a coupling: the mildest that was measured is 4.7e-5."""
+
+_COUPLED = (
+    "examples of a batch are coupled, as in contrastive losses, statistics of a batch and weighted means, so "
+    "that what they add depends on who is in their shard; no strategy undoes that: train on one replica, or "
+    "take the mean over shards for what you want"
+)
+_UNKNOWN = "it is not known whether shards mean what the step means on the whole batch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Separability:
+    """Whether shards mean what the step means on the whole batch.
+
+    Attributes:
+        separable: null where that cannot be told.
+        explanation: one sentence that says why, and what follows.
+        gradient_difference: the largest, of `variable`; None where nothing was compared, as what follows.
+        state_difference: the largest, of `state_variable`, or None where there is no forward state.
+    """
+
+    separable: bool | None
+    explanation: str
+    gradient_difference: float | None = None
+    variable: str | None = None
+    loss_difference: float | None = None
+    state_difference: float | None = None
+    state_variable: str | None = None
+
+
+class Noise:
+    """What rounding makes of the whole batch, measured for as long as more of it could change an answer.
+
+    Args:
+        measurements: differences of the whole batch from itself, rounded in one way after the other; at least
+            one.
+    """
+
+    def __init__(self, measurements: Iterable[Differences]) -> None:
+        self._left = iter(measurements)
+        self._largest: Differences | None = None
+
+    def explains(self, differences: Differences) -> bool | None:
+        """Whether it explains all differences; None if it may explain what a coupling makes as well."""
+        if self._largest is None:
+            if _within(differences, None):
+                return True
+            self._largest = next(self._left)
+        while True:
+            answer = _within(differences, self._largest)
+            if answer is _within(differences, self._largest, factor=10 * NOISE_FACTOR):
+                return answer
+            another = next(self._left, None)
+            if another is None:
+                return answer
+            self._largest = Differences.largest_of([self._largest, another])
+
+
+def judge(
+    declared: Differences,
+    noise: Noise,
+    otherwise: Callable[[], Differences],
+    ways_out: Mapping[str, Callable[[], Differences]],
+    *,
+    reduction: Reduction,
+    n_shards: int,
+) -> Separability:
+    """Compare what shards make of a batch with what the step makes of the whole.
+
+    Args:
+        declared: differences from the whole batch where shards are combined by `reduction`.
+        otherwise: differences where shards are combined in the other way.
+        ways_out: what a person can do → the differences that are left then.
+        reduction: how the loss is said to come of the examples' losses.
+    Raises:
+        UsageError: it comes of them in the other way.
+    """
+    agrees = noise.explains(declared)
+    if agrees is not False:
+        return _separable(declared, reduction, n_shards) if agrees else _hidden(declared, n_shards)
+    if noise.explains(otherwise()):
+        raise UsageError(_misdeclared(reduction, n_shards), field="train_step")
+    way_out = next((text for text, left in ways_out.items() if noise.explains(left())), None)
+    return _coupled(declared, reduction, n_shards, way_out)
+
+
+def unknown(reason: str) -> Separability:
+    """No answer.
+
+    Args:
+        reason: why.
+    """
+    return Separability(separable=None, explanation=f"{_UNKNOWN}: {reason}")
+
+
+def _within(
+    differences: Differences, floors: Differences | None, factor: float = NOISE_FACTOR
+) -> bool | None:
+    """As `Noise.explains`, for what was measured so far.
+
+    Forward state of which rounding leaves nothing (the mean of what is normalised already) says nothing.
+    """
+    noise = {} if floors is None else floors.by_name()
+    hidden = False
+    for (kind, name), value in differences.by_name().items():
+        tolerance = max(LEAST_TOLERANCE, factor * noise.get((kind, name), 0.0))
+        if not value <= tolerance:
+            return False
+        hidden |= kind != "state" and value > LARGEST_TOLERANCE
+    return None if hidden else True
+
+
+def _separable(differences: Differences, reduction: Reduction, n_shards: int) -> Separability:
+    largest = max(differences.by_name().values())
+    name, of_tally = differences.worst_tally()
+    beside = f"; {name}, which is only added to, differs, for each shard adds its own"
+    return _of(
+        differences,
+        separable=True,
+        explanation=f"the {reduction} over {n_shards} shards is what the step computes on the whole batch: "
+        f"loss, gradients and forward state differ by {largest:.1e} at most"
+        + (beside if of_tally > LEAST_TOLERANCE else ""),
+    )
+
+
+def _hidden(differences: Differences, n_shards: int) -> Separability:
+    name, difference = differences.worst_gradient()
+    return _of(
+        differences,
+        separable=None,
+        explanation=f"{_UNKNOWN}: between it and its {n_shards} shards the gradient of {name} differs by "
+        f"{difference:.1e}, and rounding alone makes as much of it",
+    )
+
+
+def _coupled(
+    differences: Differences, reduction: Reduction, n_shards: int, way_out: str | None
+) -> Separability:
+    name, difference = differences.worst_gradient()
+    state, of_state = differences.worst_state()
+    if max(differences.loss, difference) <= LEAST_TOLERANCE:
+        return _of(
+            differences,
+            separable=False,
+            explanation=f"loss and gradients of {n_shards} shards are those of the whole batch, but forward "
+            f"state {state}, which the step reads, differs by {of_state:.1e}, and so will later steps: each "
+            "shard moves it, as a counter that counts passes; move it by examples, or with the update",
+        )
+    beside = f", forward state {state} by {of_state:.1e}" if of_state > LEAST_TOLERANCE else ""
+    return _of(
+        differences,
+        separable=False,
+        explanation=f"strategies train on the {reduction} over {n_shards} shards, which is not what the step "
+        f"computes on the whole batch: the gradient of {name} differs by {difference:.1e}, the loss by "
+        f"{differences.loss:.1e}{beside}, each relative to its own size; {way_out or _COUPLED}",
+    )
+
+
+def _of(differences: Differences, *, separable: bool | None, explanation: str) -> Separability:
+    variable, gradient = differences.worst_gradient()
+    state_variable, state = differences.worst_state()
+    return Separability(
+        separable=separable,
+        explanation=explanation,
+        gradient_difference=gradient,
+        variable=variable,
+        loss_difference=differences.loss,
+        state_difference=state if differences.state else None,
+        state_variable=state_variable,
+    )
+
+
+def _misdeclared(declared: Reduction, n_shards: int) -> str:
+    if declared == "mean":
+        return (
+            f"the loss must be a mean over the examples of a batch, got a sum: those of {n_shards} shards "
+            'add up to that of the whole batch; give it as a TrainStep(reduction="sum"), or divide by the '
+            "number of examples"
+        )
+    return (
+        f'TrainStep(reduction="sum") needs a loss that adds up over examples, got their mean: the mean over '
+        f"{n_shards} shards is that of the whole batch; drop reduction"
+    )
+
+
+def part_of_draw(whole: Array, shape: Sequence[int], shard: Shard, n_examples: int) -> Array | None:
+    """What a shard takes of a draw so that its examples get what they get in the whole batch.
+
+    Args:
+        shape: of what the shard itself would draw.
+        n_examples: of the whole batch.
+    Returns:
+        all of it where the shard draws as much; else its range of the one axis whose length grows with the
+        number of examples; None if there is no such axis.
+    """
+    if whole.shape == tuple(shape):
+        return whole
+    if whole.ndim != len(shape):
+        return None
+    axes = [axis for axis, (n, own) in enumerate(zip(whole.shape, shape, strict=True)) if n != own]
+    per_example, rest = divmod(whole.shape[axes[0]], n_examples)
+    if len(axes) > 1 or rest or shape[axes[0]] != per_example * shard.examples:
+        return None
+    span = slice(per_example * shard.start, per_example * shard.stop)
+    return whole[(slice(None),) * axes[0] + (span,)]

@@ -1,0 +1,1 @@
+"""References and strategies as a worker's process runs them, all workers of a topology in one process."""

@@ -1,0 +1,142 @@
+"""Values at the boundaries of a step, fetched from a session that makes it, and norms of its gradients."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import hypot
+
+import numpy as np
+
+from harness.verification.reference import Gradient, widened
+from harness.verification.worker.rounding import Crossed
+from harness.worker.session.session import WorkerSession
+from harness.worker.variable_parts import Array
+from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
+from strategies.ir.variable import Part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientCrossing:
+    """A gradient, or a part of one, in a rewritten step.
+
+    Attributes:
+        copy: the replica whose copy of the variable it updates; None where all share one.
+        part: of the captured variable; None for the whole of it.
+    """
+
+    gradient: Gradient
+    copy: int | None
+    part: Part | None
+    boundary: Boundary
+
+    @property
+    def tensors(self) -> list[str]:
+        """Its values, and the ids of its rows if it is sparse."""
+        return [ref for ref in (self.boundary.values, self.boundary.indices) if ref is not None]
+
+
+def crossings_of(step: TrainGraph) -> list[GradientCrossing]:
+    """The gradients of captured variables in a step, rewritten or not."""
+    parts = {v.name: v.part for v in step.variables if v.part is not None}
+    n_before: dict[tuple[str, int | None], int] = {}
+    crossings = []
+    for b in step.gradients():
+        part = parts.get(b.variable)
+        place = n_before[b.variable, b.rank] = n_before.get((b.variable, b.rank), -1) + 1
+        gradient = (b.variable if part is None else part.variable, place)
+        crossings.append(GradientCrossing(gradient=gradient, copy=b.rank, part=part, boundary=b))
+    return crossings
+
+
+def fetched(
+    session: WorkerSession,
+    wanted: Sequence[tuple[Boundary, Contribution]],
+    batch: Sequence[Array],
+) -> list[Array]:
+    """The values of contributions to boundaries, dense and in float64, in one run on a global batch."""
+    refs = [r for _, c in wanted for r in (c.values, c.indices) if r is not None]
+    values = iter(session.run(refs, fed(session, batch)))
+    return [_dense(b, next(values), None if c.indices is None else next(values)) for b, c in wanted]
+
+
+def passed_on(
+    session: WorkerSession, step: TrainGraph, batch: Sequence[Array], boundaries: Sequence[Boundary]
+) -> tuple[list[Array], float]:
+    """What boundaries of a worker's step pass on to updates, while the worker makes the step.
+
+    Returns:
+        the values, and what the worker's shards add to the global loss.
+    """
+    refs = [ref for b in boundaries for ref in (b.values, b.indices) if ref is not None]
+    losses = [loss.tensor for loss in step.losses]
+    values = iter(session.run([*refs, *losses], fed(session, batch), step.targets()))
+    crossing = [_dense(b, next(values), None if b.indices is None else next(values)) for b in boundaries]
+    return crossing, sum(loss.weight * float(value) for loss, value in zip(step.losses, values, strict=True))
+
+
+def fed(session: WorkerSession, batch: Sequence[Array]) -> dict[str, Array]:
+    """A worker's examples of a global batch, by the node that takes them."""
+    program = session.program
+    return {b.node: part[program.start : program.stop] for b, part in zip(program.batch, batch, strict=True)}
+
+
+def _dense(b: Boundary, values: Array, indices: Array | None) -> Array:
+    return widened(values) if indices is None else dense_rows(values, indices, b.shape.dims or ())
+
+
+def dense_rows(rows: Array, ids: Array, dims: Sequence[int]) -> Array:
+    """The dense form of a sparse gradient, in float64; rows of the same id add up."""
+    wide = widened(rows)
+    dense = np.zeros(dims, wide.dtype)
+    np.add.at(dense, ids, wide)
+    return dense
+
+
+def combined_norms(step: TrainGraph, combined: Mapping[str, Crossed]) -> dict[Gradient, float]:
+    """Norms of what all shards of a batch send across the boundaries of a captured step."""
+    return {each.gradient: _norm(*combined[each.boundary.values]) for each in crossings_of(step)}
+
+
+def passed_norms(
+    step: TrainGraph, crossings: Sequence[Sequence[GradientCrossing]], values: Sequence[Sequence[Array]]
+) -> dict[Gradient, list[float]]:
+    """Norms of what boundaries pass on to updates: of each whole copy, or of the first copies of all parts.
+
+    Args:
+        step: as captured.
+        crossings: by task. values: of their tensors, likewise.
+    """
+    norms: dict[Gradient, list[float]] = {}
+    parts: dict[Gradient, dict[int, tuple[Part, float]]] = {}
+    for each, norm in _each_norm(crossings, values):
+        if each.part is None:
+            norms.setdefault(each.gradient, []).append(norm)
+        else:
+            parts.setdefault(each.gradient, {}).setdefault(each.part.index, (each.part, norm))
+    lengths = {each.gradient: each.boundary.shape.dims or () for each in crossings_of(step)}
+    for gradient, of_gradient in parts.items():
+        pieces = [part for part, _ in of_gradient.values()]
+        # A part that no worker passes on would be missed in the norm.
+        if sum(part.stop - part.start for part in pieces) == lengths[gradient][pieces[0].axis]:
+            norms.setdefault(gradient, []).append(hypot(*(norm for _, norm in of_gradient.values())))
+    return norms
+
+
+def _each_norm(
+    crossings: Sequence[Sequence[GradientCrossing]], values: Sequence[Sequence[Array]]
+) -> Iterator[tuple[GradientCrossing, float]]:
+    for of_task, fetched in zip(crossings, values, strict=True):
+        left = iter(fetched)
+        for each in of_task:
+            rows, *ids = (next(left) for _ in each.tensors)
+            yield each, _norm(rows, *ids)
+
+
+def _norm(values: Array, ids: Array | None = None) -> float:
+    """The ℓ2 norm; rows of the same id add up."""
+    wide = widened(values)
+    if ids is not None:
+        unique, place = np.unique(ids, return_inverse=True)
+        merged = np.zeros((len(unique), *wide.shape[1:]), wide.dtype)
+        np.add.at(merged, place.reshape(-1), wide)
+        wide = merged
+    return float(np.linalg.norm(wide))

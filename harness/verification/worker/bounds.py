@@ -1,0 +1,297 @@
+"""Bounds that compressors state, and whether a compressed strategy keeps them, in one process.
+
+The strategy makes its steps first; what its boundaries passed on and what its compressors owe after each step
+is kept. The reference then makes the same steps: its shards' gradients are what the compressors met, and it
+updates with what the strategy's boundaries passed on. So what a step lost is held to the bound of that step,
+and everything else to the tolerance of rounding.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+
+import numpy as np
+
+from harness.verification.reference import NOISE_FACTOR, STEP_FACTOR, Gradient, widened
+from harness.verification.verdict import (
+    BEYOND_ROUNDING,
+    DECIDABLE_SHARE,
+    DECIDABLE_TOLERANCE,
+    FLOAT64_EPS,
+    BoundVerdict,
+    Verdict,
+    named,
+)
+from harness.verification.worker.boundary_values import GradientCrossing, crossings_of, passed_on
+from harness.verification.worker.in_process import InProcessCluster
+from harness.verification.worker.rounding import PLAIN, Crossed, Rounding, weights_of
+from harness.worker.session.capture_store import InitialValues
+from harness.worker.session.session import WorkerSession
+from harness.worker.variable_parts import Array, Copy, Pieces, joined, of_part
+from strategies.compile import compile_tasks
+from strategies.ir.train_graph import Boundary, TrainGraph
+from strategies.ir.variable import Part
+from strategies.numerics.compressors.cast import Cast
+from strategies.numerics.compressors.codec import Codec
+from strategies.numerics.compressors.feedback import RESIDUAL, Feedback
+from strategies.numerics.compressors.table import codec_of
+from strategies.plan.schema import Plan, PlanNode
+from strategies.planner import topology_of
+from strategies.topology import Shard, Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompressedSteps:
+    """What a compressed strategy did.
+
+    Attributes:
+        passed: of each step, what boundaries passed on to the updates, the parts of each gradient that is
+            compressed.
+        owed: what compressors owe, by name and rank, before the first step and after each.
+        losses: global, of each step.
+        values: the state after the last step.
+    """
+
+    passed: Sequence[Mapping[Gradient, Pieces]]
+    owed: Sequence[Mapping[Copy, Array]]
+    losses: Sequence[float]
+    values: Mapping[Copy, Array]
+
+
+def compressed_steps(
+    step: TrainGraph, initial: InitialValues, plan: Plan, batches: Sequence[Sequence[Array]]
+) -> CompressedSteps:
+    """Make the steps of a compressed strategy, all workers in this process."""
+    compiled = compile_tasks(step, plan, range(topology_of(plan).n_tasks))
+    steps = [each.step for each in compiled]
+    compressed = {node.variable for node in plan.nodes if node.compressor is not None}
+    crossings = [[each for each in crossings_of(s) if each.gradient[0] in compressed] for s in steps]
+    passed, losses = [], []
+    with InProcessCluster([each.program for each in compiled], initial) as cluster:
+        values = cluster.read()
+        owed = [_owed(values)]
+        for batch in batches:
+
+            def one(session: WorkerSession, batch: Sequence[Array] = batch) -> tuple[list[Array], float]:
+                task = session.program.task
+                return passed_on(session, steps[task], batch, [each.boundary for each in crossings[task]])
+
+            by_task = cluster.each(one)
+            passed.append(_gathered(crossings, [values for values, _ in by_task]))
+            losses.append(sum(loss for _, loss in by_task))
+            values = cluster.read()
+            owed.append(_owed(values))
+    return CompressedSteps(passed=passed, owed=owed, losses=losses, values=values)
+
+
+def _owed(values: Mapping[Copy, Array]) -> dict[Copy, Array]:
+    return {copy: value for copy, value in values.items() if copy[0].endswith(f"/{RESIDUAL}")}
+
+
+def _gathered(
+    crossings: Sequence[Sequence[GradientCrossing]], values: Sequence[Sequence[Array]]
+) -> dict[Gradient, Pieces]:
+    """What boundaries pass on, of the first copy of each gradient, whose parts may be with several tasks."""
+    pieces: dict[tuple[Gradient, int | None], dict[int, tuple[Part | None, Array]]] = {}
+    for of_task, own in zip(crossings, values, strict=True):
+        for each, value in zip(of_task, own, strict=True):
+            of_copy = pieces.setdefault((each.gradient, each.copy), {})
+            of_copy.setdefault(each.part.index if each.part else 0, (each.part, value))
+    first: dict[Gradient, Pieces] = {}
+    for (gradient, _), copies in pieces.items():
+        first.setdefault(gradient, list(copies.values()))
+    return first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loss:
+    """What a step lost of a gradient beside what it may lose, as ℓ2 norms; `scale` is that of all of it."""
+
+    step: int
+    what: str
+    error: float
+    bound: float
+    scale: float
+
+
+@dataclass(slots=True, kw_only=True)
+class BoundMeter:
+    """Measures in the reference's steps what a compressed strategy lost, and has them go on with its sums."""
+
+    step: TrainGraph
+    plan: Plan
+    compressed: CompressedSteps
+    eps: float
+    _losses: dict[Gradient, list[_Loss]] = field(default_factory=dict)
+    _totals: dict[tuple[Gradient, int], Array] = field(default_factory=dict)
+    _floors: dict[tuple[Gradient, int], float] = field(default_factory=dict)
+
+    def combine(
+        self, rounding: Rounding, n: int, shards: Sequence[Shard], crossed: Sequence[Mapping[str, Crossed]]
+    ) -> dict[str, Crossed]:
+        """What updates of step n take in place of exact sums, by boundary; see `run_references`."""
+        topology = topology_of(self.plan)
+        nodes = {node.variable: node for node in self.plan.nodes if node.compressor is not None}
+        taken: dict[str, Crossed] = {}
+        for each in crossings_of(self.step):
+            gradient, b = each.gradient, each.boundary
+            node = nodes.get(b.variable)
+            if node is None or gradient not in self.compressed.passed[n]:
+                continue
+            brought = _brought(b, _members(node, topology), shards, crossed)
+            if rounding is PLAIN:
+                self._measure(gradient, n, node, brought)
+            else:
+                apart = _norm(sum(brought.values()) - self._totals[gradient, n])
+                self._floors[gradient, n] = max(self._floors.get((gradient, n), 0.0), apart)
+            kind = crossed[0][b.values][0].dtype
+            taken[b.values] = (joined(self.compressed.passed[n][gradient]).astype(kind), None)
+        return taken
+
+    def verdict(self, given_sums: Verdict) -> BoundVerdict:
+        """Whether all losses are within their bounds, and all else is as the reference has it.
+
+        Args:
+            given_sums: on the strategy's state, of references that updated with its sums.
+        """
+        hidden: dict[tuple[Gradient, int], None] = {}
+        beyond: list[_Loss] = []
+        for gradient, losses in self._losses.items():
+            n_steps = len(self.compressed.passed)
+            for loss in losses:
+                slack = (
+                    NOISE_FACTOR * self._floors.get((gradient, loss.step), 0.0)
+                    + STEP_FACTOR * n_steps * self.eps * loss.scale
+                )
+                if not isfinite(slack) or slack > DECIDABLE_TOLERANCE * loss.scale:
+                    hidden[gradient, loss.step] = None
+                    # Rounding may hide what was lost, but not what it cannot make.
+                    slack *= BEYOND_ROUNDING
+                if isfinite(slack) and not loss.error <= loss.bound + slack:
+                    beyond.append(loss)
+        undecidable = tuple(dict.fromkeys([*(name for (name, _), _ in hidden), *given_sums.undecidable]))
+        if beyond:
+            loss = beyond[0]
+            return BoundVerdict(
+                within=False,
+                reason=f"{loss.what} is off by {loss.error:.3g}, the bound is {loss.bound:.3g}",
+                undecidable=undecidable,
+            )
+        if given_sums.equivalent is not True:
+            return BoundVerdict(
+                within=given_sums.equivalent,
+                reason=f"beside what is compressed, {given_sums.reason}",
+                undecidable=undecidable,
+            )
+        return self._judged(hidden, undecidable)
+
+    def _judged(self, hidden: Collection[tuple[Gradient, int]], undecidable: tuple[str, ...]) -> BoundVerdict:
+        """The answer where nothing is wrong, by the share of elements of which rounding hides nothing.
+
+        Args:
+            hidden: gradients and their steps: one that rounding hides in a step may be seen in all others.
+        """
+        n_elements = sum(total.size for total in self._totals.values())
+        share = 1 - sum(self._totals[each].size for each in hidden) / max(1, n_elements)
+        if share >= DECIDABLE_SHARE:
+            return BoundVerdict(within=True, reason=None, undecidable=undecidable)
+        way_out = "; verify with --dtype float64" if self.eps > FLOAT64_EPS else ""
+        return BoundVerdict(
+            within=None,
+            reason=f"only {100 * share:.3g} % of the elements of compressed gradients can be judged: "
+            f"rounding leaves nothing of {named(undecidable)}{way_out}",
+            undecidable=undecidable,
+        )
+
+    def _measure(self, gradient: Gradient, n: int, node: PlanNode, brought: Mapping[int, Array]) -> None:
+        """Note what step n lost of a gradient.
+
+        Args:
+            brought: by rank of the member, what it was to send.
+        """
+        assert node.compressor is not None
+        name, place = gradient
+        self._totals[gradient, n] = np.asarray(sum(brought.values()))
+        codec = codec_of(node.compressor, n_terms=1 if node.synchronizer == "ps" else len(brought))
+        memory = f"compressor/{name}{f'__{place}' if place else ''}/{RESIDUAL}"
+        meant, kept = brought, {}
+        if isinstance(codec, Feedback):
+            before, after = self.compressed.owed[n], self.compressed.owed[n + 1]
+            meant = {rank: own + before[memory, rank] for rank, own in brought.items()}
+            kept = {rank: after[memory, rank] for rank in brought}
+        scale = sum(map(_norm, meant.values()))
+        for part, passed in self.compressed.passed[n][gradient]:
+            where = f"step {n}: " + (name if part is None else f"part {part.index} of {name}")
+            self._losses.setdefault(gradient, []).extend(
+                _losses(codec, n, where, passed, _of_part(meant, part), _of_part(kept, part), scale)
+            )
+
+
+def _losses(
+    codec: Codec,
+    n: int,
+    where: str,
+    passed: Array,
+    meant: Mapping[int, Array],
+    kept: Mapping[int, Array],
+    scale: float,
+) -> Iterator[_Loss]:
+    """What was lost of a gradient or a part of it.
+
+    Args:
+        passed: what was made of all members' encodings.
+        meant: by rank, what was to be sent. kept: what is still owed of it, of codecs with error feedback.
+        scale: of the whole gradient, by which rounding is measured.
+    """
+    inner = codec.codec if isinstance(codec, Feedback) else codec
+    sent = list(meant.values())
+    bound = inner.sum_bound(sent) if isinstance(inner, Cast) else 0.0
+    for rank, own in meant.items():
+        if rank not in kept:
+            bound += codec.loss_bound(own)
+            continue
+        # What is kept is not lost: only additions on the wire may lose anything then.
+        yield _Loss(
+            step=n,
+            what=f"{where}, of which replica {rank} keeps a part,",
+            error=_norm(kept[rank]),
+            bound=codec.loss_bound(own),
+            scale=scale,
+        )
+    yield _Loss(
+        step=n,
+        what=f"{where}, summed,",
+        error=_norm(passed + sum(kept.values()) - sum(sent)),
+        bound=bound,
+        scale=scale,
+    )
+
+
+def _of_part(by_rank: Mapping[int, Array], part: Part | None) -> dict[int, Array]:
+    return {rank: of_part(value, part) for rank, value in by_rank.items()}
+
+
+def _norm(value: Array) -> float:
+    return float(np.linalg.norm(value))
+
+
+def _members(node: PlanNode, topology: Topology) -> Mapping[int, int]:
+    """Replica → rank of the member that encodes what it brings: itself, or the first of its worker."""
+    if node.synchronizer in ("ps", "hierarchical-all-reduce"):
+        return {r.rank: topology.local_replicas(r.task)[0].rank for r in topology.replicas()}
+    return {r.rank: r.rank for r in topology.replicas()}
+
+
+def _brought(
+    b: Boundary,
+    member_of: Mapping[int, int],
+    shards: Sequence[Shard],
+    crossed: Sequence[Mapping[str, Crossed]],
+) -> dict[int, Array]:
+    """By rank of the member, its part of the global mean or sum."""
+    brought: dict[int, Array] = {}
+    for shard, weight, own in zip(shards, weights_of(shards, b.rule), crossed, strict=True):
+        member = member_of[shard.replica.rank]
+        value = widened(own[b.values][0]) * weight
+        brought[member] = brought[member] + value if member in brought else value
+    return brought

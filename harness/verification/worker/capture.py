@@ -1,0 +1,210 @@
+"""Captures a case's workload into a folder, and lets a capture begin with a checkpoint."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.errors import HarnessError, UsageError
+from harness.experiment.cases import Case, global_batch
+from harness.verification.capture_verdict import CaptureVerdict, not_comparable
+from harness.worker.jobs.arithmetic import allows_tf32, compute_exactly, own_choice_notes, sum_alike
+from harness.worker.jobs.batches import Batch, first_batches
+from harness.worker.jobs.precision import precision_notes, step_in_precision
+from harness.worker.jobs.workload import users_mistakes, workload_of
+from harness.worker.process.job import JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from harness.verification.worker.plain_step import AnyStep
+    from harness.verification.worker.users_step import UsersStep
+    from strategies.ir.train_graph import TrainGraph
+    from strategies.ir.variable import Rule
+    from strategies.plan.schema import StepSummary
+    from workloads.protocol import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedWorkload:
+    """What the driver needs to know of a captured workload, whose files it may not see.
+
+    Attributes:
+        summary: what builders plan from.
+        batch_size: the workload's default global batch.
+        replica_batch: examples that every shard must have, None if any number will do.
+        draws: its step makes random numbers. draws_from_ops: by a state that no variable holds.
+        evaluates: it can tell how good a trained model is.
+        verdict: on the capture itself, beside the workload's own step; None where nobody asked.
+    """
+
+    summary: "StepSummary"
+    batch_size: int
+    flops_per_example: float | None
+    replica_batch: int | None
+    draws: bool = False
+    draws_from_ops: bool = False
+    evaluates: bool = False
+    verdict: CaptureVerdict | None = None
+
+
+def capture(
+    state: JobState,
+    case: Case,
+    seed: int,
+    folder: str,
+    n_shards: int,
+    n_check_steps: int,
+    compiled_rules: "Mapping[str, Rule] | None",
+) -> CapturedWorkload:
+    """Capture a case's workload in its precision into a folder, once for all its ranks.
+
+    Args:
+        n_shards: into how many parts the case splits its global batch.
+        n_check_steps: steps after which the capture is compared with the workload's own step; 0 for none.
+        compiled_rules: for replicas that XLA compiles, where shards are equal; see
+            `strategies.capture.capture`.
+
+    Raises:
+        UsageError: the workload or its step cannot be used; the message says why.
+        CaseError: `unsupported`, when its step does not follow the precision.
+    """
+    from harness.verification.worker.plain_step import PythonDraws
+    from harness.verification.worker.users_step import UsersStep
+    from harness.worker.session.capture_store import save, save_lines
+    from strategies.capture.capture import capture as capture_step
+    from strategies.errors import CaptureError
+    from strategies.ir.random_ops import draws_at_random, draws_from_ops
+    from strategies.summary import summarise
+    from workloads.data.examples import examples_of
+    from workloads.protocol import EvaluatedWorkload
+    from workloads.steps.precision import forget_models, policy_of
+
+    forget_models()
+    # A model may run kernels while it is built.
+    sum_alike(case.shape.hardware)
+    allowed_tf32 = allows_tf32()
+    workload = workload_of(case)
+    with users_mistakes(workload, "dataset() must return examples"):
+        examples = examples_of(workload, seed=seed)
+    structure = examples.dataset.element_spec
+    with policy_of(case.computation.precision):
+        built = _build(case, workload, structure, seed)
+        try:
+            draws = PythonDraws.now()
+            share = _even_share(case, workload, n_shards)
+            captured = capture_step(built.step, structure, replica_batch=share, compiled_rules=compiled_rules)
+        except CaptureError as error:
+            raise UsageError(str(error), field=case.workload_name) from error
+    notes = (
+        *built.notes,
+        *own_choice_notes(case.shape.hardware, allowed_before=allowed_tf32),
+        *precision_notes(captured, case.computation.precision, case.workload_name),
+    )
+    captured_step = replace(captured.step, notes=(*notes, *captured.step.notes))
+    summary = summarise(captured_step, case.workload_name, captured.rows_per_example)
+    save(Path(folder), captured_step, captured.initial)
+    save_lines(Path(folder), captured.lines)
+    users = UsersStep(
+        step=built.own,
+        element_spec=structure,
+        variables=captured.variables,
+        returns_loss=captured.returns_loss,
+        draws=draws,
+        build=lambda: _build(case, workload_of(case), structure, seed).own,
+    )
+    # A step assigns to variables, of which this would keep the values of before.
+    del captured
+    verdict = None
+    if n_check_steps:
+        try:
+            batches = first_batches(case, workload, examples, n_check_steps, n_check_steps)
+        except HarnessError as error:
+            # The shape of these cases is the reason; others can use the capture.
+            verdict = not_comparable(error.message)
+        else:
+            verdict = _verdict(case, users, captured_step, Path(folder), batches)
+    fixed = [b.shape[0] for b in summary.batch if b.shape[0] != -1]
+    return CapturedWorkload(
+        summary=summary,
+        batch_size=workload.batch_size,
+        flops_per_example=workload.flops_per_example,
+        replica_batch=fixed[0] if fixed else None,
+        draws=draws_at_random(captured_step.graph),
+        draws_from_ops=draws_from_ops(captured_step.graph),
+        evaluates=isinstance(workload, EvaluatedWorkload),
+        verdict=verdict,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Built:
+    """A workload's step.
+
+    Attributes:
+        step: to capture. own: its author's, which may be a whole compiled model.
+    """
+
+    step: "AnyStep"
+    own: "AnyStep"
+    notes: tuple[str, ...]
+
+
+def _build(case: Case, workload: "Workload", structure: object, seed: int) -> _Built:
+    """Build a workload's step in its case's precision.
+
+    Args:
+        structure: of `tf.TensorSpec` of one example.
+    """
+    import keras
+
+    from workloads.steps.keras_step import step_of
+
+    keras.utils.set_random_seed(seed)
+    with users_mistakes(workload, "train_step() must return a step"):
+        asked = step_of(workload, structure)
+    step = step_in_precision(asked.step, case.computation.precision, case.workload_name)
+    own = step if asked.model is None or step is not asked.step else asked.model
+    return _Built(step=step, own=own, notes=asked.notes)
+
+
+def _verdict(
+    case: Case, users: "UsersStep", step: "TrainGraph", folder: Path, batches: "Sequence[Batch]"
+) -> CaptureVerdict:
+    """The verdict on a stored capture, in its case's precision."""
+    from harness.verification.worker.users_step import check_capture
+    from harness.worker.session.capture_store import InitialValues
+    from workloads.steps.precision import policy_of
+
+    compute_exactly(case.shape.hardware)
+    with policy_of(case.computation.precision):
+        return check_capture(users, step, InitialValues(folder), batches)
+
+
+def restore(state: JobState, capture_folder: str, checkpoint: str) -> int | None:
+    """Let a capture begin with the values of a checkpoint instead of its own.
+
+    Returns:
+        number of steps made before it, None where the checkpoint does not say.
+    Raises:
+        UsageError: there is none, it is another model's, or it cannot be read whole.
+    """
+    from harness.worker.session.capture_store import InitialValues, save_values
+    from harness.worker.session.checkpoint import read_checkpoint
+
+    folder = Path(capture_folder)
+    initial = InitialValues(folder)
+    restored = read_checkpoint(Path(checkpoint), {name: initial.stored(name) for name in initial.names})
+    save_values(folder, restored.values)
+    return restored.step
+
+
+def _even_share(case: Case, workload: "Workload", n_shards: int) -> int | None:
+    """Examples in every shard; None if not all have the same, or the batch does not suffice.
+
+    The latter is a mistake in one shape of cases, which their plan will tell; others can use the capture.
+    """
+    try:
+        share, uneven = divmod(global_batch(case, workload.batch_size), n_shards)
+    except UsageError:
+        return None
+    return None if uneven or not share else share

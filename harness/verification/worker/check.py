@@ -1,0 +1,256 @@
+"""Checks a strategy against the reference, in one process."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from harness.errors import UsageError
+from harness.verification.reference import Checked, Outcome, Yardstick
+from harness.verification.step_results import Returned, returned
+from harness.verification.verdict import BoundVerdict, Verdict
+from harness.verification.verification import Reference
+from harness.verification.worker.boundary_values import crossings_of, passed_norms
+from harness.verification.worker.bounds import BoundMeter, compressed_steps
+from harness.verification.worker.in_process import InProcessCluster, programs_of
+from harness.verification.worker.rounding import EPS, PLAIN, VARIATIONS, Crossed, Rounding, coarsest_eps
+from harness.verification.worker.shard_steps import Combine, ShardSteps
+from harness.worker.session.capture_store import InitialValues
+from harness.worker.session.checkpoint import left_out
+from harness.worker.variable_parts import Array, Copy
+from strategies.compile import Compiled, compile_tasks
+from strategies.ir.graph import element_bytes, n_elements
+from strategies.ir.train_graph import TrainGraph
+from strategies.plan.schema import HELD_TO_THE_REFERENCE, Plan
+from strategies.planner import topology_of
+from strategies.program import Program
+from strategies.tf_bridge.op_types import computed_types
+from strategies.topology import Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceResult:
+    """What the steps of a reference come to.
+
+    Attributes:
+        outcome: state after the last step and the loss of every step; a random state appears as
+            (variable, rank).
+        initial: the values before the first step.
+        results: what the last step returned beside its loss.
+        with_gradient: variables that met a gradient other than zero.
+    """
+
+    outcome: Outcome
+    initial: Mapping[Copy, Array]
+    results: tuple[Returned, ...]
+    with_gradient: frozenset[str]
+
+
+def run_references(
+    step: TrainGraph,
+    initial: InitialValues,
+    topology: Topology,
+    batches: Sequence[Sequence[Array]],
+    roundings: Sequence[Rounding],
+    *,
+    eps: float,
+    combine: Combine | None = None,
+) -> list[ReferenceResult]:
+    """Run the reference on global batches, a step each, once for each rounding.
+
+    Args:
+        eps: of the coarsest type that forward and backward compute in.
+        combine: tells of boundaries what updates take instead of exact sums.
+    """
+    results = []
+    with ExitStack() as opened:
+        reference = None
+        for rounding in roundings:
+            if reference is None or not reference.starts_over:
+                reference = opened.enter_context(ShardSteps(step, initial, topology))
+            reference.begin(rounding, eps)
+            before = reference.snapshot()
+            losses = tuple(reference.step(n, batch, combine) for n, batch in enumerate(batches))
+            results.append(
+                ReferenceResult(
+                    outcome=Outcome(
+                        values=reference.snapshot(), losses=losses, gradient_norms=reference.gradient_norms
+                    ),
+                    initial=before,
+                    results=reference.results,
+                    with_gradient=frozenset(reference.with_gradient),
+                )
+            )
+    return results
+
+
+def first_crossing(
+    step: TrainGraph, initial: InitialValues, topology: Topology, batch: Sequence[Array]
+) -> Mapping[str, Crossed]:
+    """What all shards together send across each boundary in the first step.
+
+    Returns:
+        `Boundary.values` → values, and row ids if it is sparse.
+    """
+    with ShardSteps(step, initial, topology) as reference:
+        reference.begin(PLAIN)
+        return reference.crossing(batch)[1]
+
+
+def first_statistics(
+    step: TrainGraph, initial: InitialValues, topology: Topology, batch: Sequence[Array]
+) -> Mapping[str, Array]:
+    """What all shards have together of each statistic in the first step, by `Statistic.node`."""
+    with ShardSteps(step, initial, topology) as reference:
+        reference.begin(PLAIN)
+        return reference.joint_statistics(batch)
+
+
+MOST_GRADIENT_BYTES = 512 * 2**20
+"""Of each worker: they are fetched in every step, and what is fetched is held twice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkup:
+    """A strategy's verdict, what it was compared with, and what was left out of a checkpoint.
+
+    Attributes:
+        reference: what it was compared with.
+        results: what the last step returned beside its loss.
+    """
+
+    verdict: Verdict
+    losses: tuple[float, ...]
+    reference: Reference
+    results: tuple[Returned, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def make_reference(
+    step: TrainGraph, initial: InitialValues, topology: Topology, batches: Sequence[Sequence[Array]]
+) -> Reference:
+    """Run the reference, and those that differ from it in rounding, a step for each global batch."""
+    yardstick, results = _measured(step, initial, topology, batches)
+    return Reference(yardstick=yardstick, results=results)
+
+
+def _measured(
+    step: TrainGraph,
+    initial: InitialValues,
+    topology: Topology,
+    batches: Sequence[Sequence[Array]],
+    combine: Combine | None = None,
+) -> tuple[Yardstick, tuple[Returned, ...]]:
+    """A reference with its noise, and what its last step returned."""
+    eps = coarsest_eps(computed_types(step))
+    plain, *others = run_references(
+        step, initial, topology, batches, [PLAIN, *VARIATIONS], eps=eps, combine=combine
+    )
+    yardstick = Yardstick.of(
+        compared_variables(step),
+        plain.initial,
+        plain.outcome,
+        [other.outcome for other in others],
+        with_gradient=plain.with_gradient,
+        loss_eps=loss_eps(step),
+        gradient_eps=eps,
+    )
+    return yardstick, plain.results
+
+
+def compared_variables(step: TrainGraph) -> list[Checked]:
+    """A step's variables, all to be compared."""
+    return [
+        Checked(name=v.name, kind=v.kind, group=v.group, eps=EPS.get(v.dtype, 0.0)) for v in step.variables
+    ]
+
+
+def loss_eps(step: TrainGraph) -> float:
+    """Rounding of losses: that of float32, unless all that is computed is float64."""
+    return EPS["double"] if coarsest_eps(computed_types(step)) == EPS["double"] else EPS["float"]
+
+
+def check_bounds(
+    step: TrainGraph, initial: InitialValues, plan: Plan, batches: Sequence[Sequence[Array]]
+) -> BoundVerdict:
+    """Hold a compressed strategy to the bounds of its compressors, all workers in this process.
+
+    Args:
+        step: the captured step, rewritten in float64 or not; `initial` and `batches` in the same types.
+    """
+    compressed = compressed_steps(step, initial, plan, batches)
+    meter = BoundMeter(step=step, plan=plan, compressed=compressed, eps=coarsest_eps(computed_types(step)))
+    yardstick, _ = _measured(step, initial, topology_of(plan), batches, meter.combine)
+    return meter.verdict(yardstick.judge(compressed.values, compressed.losses))
+
+
+def check(
+    step: TrainGraph,
+    initial: InitialValues,
+    plan: Plan,
+    batches: Sequence[Sequence[Array]],
+    refer: Callable[[], Reference] | None = None,
+    compiled: Sequence[Compiled] | None = None,
+) -> Checkup:
+    """Run a plan with all its workers in this process and compare the outcome with the reference.
+
+    Args:
+        step: the captured step, rewritten in float64 or not; `initial` and `batches` in the same types.
+        batches: may be of other sizes than the plan's, where the step takes any number of examples.
+        refer: gives the reference of the same step, topology and batches; called in a thread of its own.
+        compiled: the plan's programs, by task, where somebody has them already.
+    Raises:
+        UsageError: `refer` did, whatever became of the strategy's steps.
+    """
+    refer = refer or partial(make_reference, step, initial, topology_of(plan), batches)
+    compiled = compiled or compile_tasks(step, plan, range(topology_of(plan).n_tasks))
+    programs = [each.program for each in compiled]
+    crossings = [crossings_of(each.step) for each in compiled] if _passes_on(step, plan, programs) else []
+    fetching = [[result.tensor for result in program.results] for program in programs]
+    for refs, of_task in zip(fetching, crossings, strict=False):
+        refs.extend(ref for each in of_task for ref in each.tensors)
+    # Preparing a session takes one core for longer than the steps in it take two.
+    with ThreadPoolExecutor(1, "reference") as beside, _mistakes_first(beside.submit(refer)) as compared:
+        with InProcessCluster(programs, initial, fetching=fetching) as cluster:
+            for size in sorted({len(batch[0]) for batch in batches} - {plan.batch_size}):
+                cluster.take_up(programs_of(step, plan.model_copy(update={"batch_size": size})))
+            # Only one at a time: steps in a loop are made several in a run.
+            first = 1 if crossings else 0
+            losses = cluster.steps(batches[:first])
+            passed = [values[len(program.results) :] for program, values in cluster.further()]
+            norms = passed_norms(step, crossings, passed) if crossings else None
+            losses += cluster.steps(batches[first:])
+            last = cluster.further()
+            actual = cluster.read()
+        expected = compared.result()
+    return Checkup(
+        verdict=expected.yardstick.judge(actual, losses, norms),
+        losses=losses,
+        reference=expected,
+        results=returned(
+            pair for program, values in last for pair in zip(program.results, values, strict=False)
+        ),
+        notes=left_out(programs[0].variables, initial, {v.name for v in step.variables}),
+    )
+
+
+def _passes_on(step: TrainGraph, plan: Plan, programs: Sequence[Program]) -> bool:
+    """Whether steps end with the update by their own gradients, which are few enough to be looked at."""
+    n_bytes = sum(
+        n_elements(b.shape.dims or ()) * element_bytes(b.dtype) for b in step.gradients() if b.indices is None
+    )
+    in_turn = all(p.taken is None and p.progress is None and p.steps_per_run is None for p in programs)
+    return plan.strategy_class in HELD_TO_THE_REFERENCE and in_turn and n_bytes <= MOST_GRADIENT_BYTES
+
+
+@contextmanager
+def _mistakes_first(compared: Future[Reference]) -> Iterator[Future[Reference]]:
+    """Tell what a user has to mend even if the strategy fails: a sum taken for a mean makes steps diverge."""
+    try:
+        yield compared
+    except Exception as error:
+        mistake = compared.exception()
+        if isinstance(mistake, UsageError) and mistake is not error:
+            raise mistake  # noqa: B904 - it has causes of its own, and what failed as its context
+        raise

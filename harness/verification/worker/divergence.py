@@ -1,0 +1,196 @@
+"""Divergence from the reference: the first pass after which it shows, and the first such variable.
+
+Looked at is what crosses the boundaries in the first step. Before synchronisation, what all replicas bring,
+weighted and added up, must be what the reference combines; after it, every boundary must pass that on. Where
+replicas share statistics, these come first, and what each would bring by itself says nothing.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+
+from harness.verification.reference import GROUP_SHARE, widened
+from harness.verification.verdict import Verdict
+from harness.verification.verification import Divergence
+from harness.verification.worker.boundary_values import dense_rows, fed, fetched, passed_on
+from harness.verification.worker.check import first_crossing, first_statistics
+from harness.verification.worker.in_process import InProcessCluster
+from harness.worker.session.capture_store import InitialValues
+from harness.worker.session.session import WorkerSession
+from harness.worker.session.tensorflow_settings import Use
+from harness.worker.variable_parts import Array
+from strategies.ir.train_graph import Statistic, TrainGraph
+from strategies.passes.collectives.batch_norm import SyncStatistics
+from strategies.passes.pass_order import passes_of
+from strategies.passes.replicate.rewire import captured_name
+from strategies.passes.replicate.step_copies import replica_prefix
+from strategies.passes.run import run_passes
+from strategies.plan.schema import Plan
+from strategies.planner import topology_of
+from strategies.tf_bridge.program import build_program
+from strategies.topology import Topology
+
+T = TypeVar("T")
+Crossing: TypeAlias = Mapping[str, Array]
+CAPTURE = "capture"
+LOSS = "the loss"
+
+
+def first_divergence(
+    step: TrainGraph, initial: InitialValues, plan: Plan, batch: Sequence[Array], verdict: Verdict
+) -> Divergence:
+    """The first pass and variable that diverge, for a plan that is not equivalent.
+
+    Args:
+        batch: the first global batch.
+        verdict: of the whole strategy; its tolerances are what differences are compared with.
+    Returns:
+        where; the pass is the last one if gradients are right and the update is not. A wrong statistic goes
+        by its layer's name.
+    """
+    topology = topology_of(plan)
+    passes = [passes_of(plan, task) for task in range(topology.n_tasks)]
+    rewritten = [run_passes(own, step, topology).step for own in passes]
+    last = passes[0][-1].name if passes[0] else CAPTURE
+    at_the_end = Divergence(pass_name=last, variable=next(iter(verdict.wrong), LOSS))
+    if any(each.steps_per_run is not None for each in rewritten):
+        # Steps in a loop on the device pass nothing on that could be looked at.
+        return at_the_end
+    joint = sorted(step.joint_statistics(every_layer=topology.global_statistics), key=lambda s: s.level)
+    layer = _first_wrong_layer(step, joint, rewritten, initial, topology, batch, verdict.tolerance)
+    if layer is not None:
+        return Divergence(pass_name=SyncStatistics.name, variable=layer)
+    combined = first_crossing(step, initial, topology, batch)
+    shapes = {b.values: b for b in step.boundaries}
+    expected = {
+        name: widened(rows) if ids is None else dense_rows(rows, ids, shapes[name].shape.dims or ())
+        for name, (rows, ids) in combined.items()
+    }
+    first = {b.values for b in step.boundaries if b.level == 1}
+    synchronised_by: dict[str, str] = {}
+    for n, each in enumerate(passes[0], start=1):
+        steps = [run_passes(own[:n], step, topology).step for own in passes]
+        totals = {
+            captured_name(b) for s in steps for b in s.boundaries if any(c.total for c in b.contributions)
+        }
+        for name in totals - set(synchronised_by):
+            synchronised_by[name] = each.name
+        brought = {captured_name(b) for s in steps for b in s.boundaries if b.contributions}
+        if not totals and brought == set(expected) and not joint:
+            # Beyond the first level a replica by itself goes on from an update of its own.
+            shown = {
+                name: v for name, v in _brought(steps, initial, topology, batch).items() if name in first
+            }
+            wrong = _first_wrong(step, expected, [shown], verdict)
+            if wrong is not None:
+                return Divergence(pass_name=each.name, variable=shapes[wrong].variable)
+    wrong = _first_wrong(step, expected, _passed_on(rewritten, initial, topology, batch), verdict)
+    if wrong is not None:
+        return Divergence(pass_name=synchronised_by.get(wrong, last), variable=shapes[wrong].variable)
+    return at_the_end
+
+
+def _first_wrong_layer(
+    step: TrainGraph,
+    joint: Sequence[Statistic],
+    rewritten: Sequence[TrainGraph],
+    initial: InitialValues,
+    topology: Topology,
+    batch: Sequence[Array],
+    tolerance: float,
+) -> str | None:
+    """The first layer for which a replica has other statistics than all shards have together.
+
+    Args:
+        joint: the statistics that all shards take together, each after those that it needs.
+    """
+    if not joint:
+        return None
+    expected = first_statistics(step, initial, topology, batch)
+
+    def wrong(session: WorkerSession) -> list[int]:
+        task = session.program.task
+        prefixes = [replica_prefix(replica.rank) for replica in topology.local_replicas(task)]
+        refs = [prefix + s.node for s in joint for prefix in prefixes]
+        values = session.run(refs, fed(session, batch), rewritten[task].targets())
+        wanted = [expected[s.node] for s in joint for _ in prefixes]
+        return [
+            k // len(prefixes)
+            for k, (got, want) in enumerate(zip(values, wanted, strict=True))
+            if _differs(got, want, tolerance)
+        ]
+
+    places = [place for per_task in _together(rewritten, initial, topology, wrong) for place in per_task]
+    return joint[min(places)].layer if places else None
+
+
+def _differs(got: Array, want: Array, tolerance: float, scale: float = 0.0) -> bool:
+    """Whether a difference is beyond the tolerance, relative to the largest value or a greater `scale`."""
+    scale = max(_largest(want), scale) or 1.0
+    return not np.max(np.abs(got - want), initial=0.0) <= tolerance * scale
+
+
+def _largest(value: Array) -> float:
+    return float(np.max(np.abs(value), initial=0.0))
+
+
+def _first_wrong(
+    step: TrainGraph, expected: Crossing, seen: Sequence[Crossing], verdict: Verdict
+) -> str | None:
+    tolerances = {v.name: v.limits.tolerance for v in verdict.variables if v.decidable}
+    # As updates are: what is small beside all others of its kind may be nothing but rounding.
+    scales: dict[str, float] = {}
+    for b in step.boundaries:
+        scales[b.role] = max(scales.get(b.role, 0.0), GROUP_SHARE * _largest(expected[b.values]))
+    for b in step.boundaries:
+        for crossing in seen:
+            got = crossing.get(b.values)
+            if got is None or b.variable not in tolerances:
+                continue
+            if _differs(got, expected[b.values], tolerances[b.variable], scales[b.role]):
+                return b.values
+    return None
+
+
+def _brought(
+    steps: Sequence[TrainGraph], initial: InitialValues, topology: Topology, batch: Sequence[Array]
+) -> Crossing:
+    """What the replicas of all tasks contribute, added up: each task runs by itself, on one device."""
+    total: dict[str, Array] = {}
+    for task, step in enumerate(steps):
+        graph = step.graph.with_nodes(replace(node, device="") for node in step.graph.nodes)
+        crossing = replace(step, graph=graph, regions=(), shared_update=(), state_targets=(), effects=())
+        program = build_program(crossing, topology, task, nodes_before=0, alone=True)
+        session = WorkerSession(program, "", initial, use=Use.PARTS_OF_STEPS)
+        session.load()
+        session.setup()
+        fetches = [(b, c) for b in step.boundaries for c in b.contributions]
+        for (b, contribution), value in zip(fetches, fetched(session, fetches, batch), strict=True):
+            name = captured_name(b)
+            total[name] = total.get(name, 0.0) + contribution.weight * value
+        session.close()
+    return total
+
+
+def _passed_on(
+    steps: Sequence[TrainGraph], initial: InitialValues, topology: Topology, batch: Sequence[Array]
+) -> list[Crossing]:
+    """What every copy of every boundary passes on, one mapping for each copy, all tasks stepping together."""
+
+    def one(session: WorkerSession) -> list[Crossing]:
+        step = steps[session.program.task]
+        values, _ = passed_on(session, step, batch, step.boundaries)
+        return [{captured_name(b): v} for b, v in zip(step.boundaries, values, strict=True)]
+
+    return [crossing for per_task in _together(steps, initial, topology, one) for crossing in per_task]
+
+
+def _together(
+    steps: Sequence[TrainGraph], initial: InitialValues, topology: Topology, job: Callable[[WorkerSession], T]
+) -> list[T]:
+    """What a job gives on all workers at a time, by task."""
+    programs = [build_program(s, topology, task, nodes_before=0) for task, s in enumerate(steps)]
+    with InProcessCluster(programs, initial) as cluster:
+        return cluster.each(job)

@@ -1,0 +1,308 @@
+"""A workload's own step as plain TensorFlow, without the hooks of capture."""
+
+import random
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from harness.worker.variable_parts import Array
+from strategies.capture.tracing import CapturableStep, arguments_of
+from strategies.ir.graph import Attr, Graph, Node, producer
+from strategies.ir.random_ops import draws_from_op
+from strategies.ir.resource_uses import called
+from strategies.ir.train_graph import TrainGraph
+from strategies.ir.traversal import called_functions, descendants, renamed_functions
+from strategies.tf_bridge.graphdef import graph_from_graphdef
+
+AnyStep: TypeAlias = CapturableStep | Callable[..., object] | keras.Model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonDraws:
+    """States of the generators of Python and NumPy, whose numbers a trace keeps as constants."""
+
+    of_python: tuple[Any, ...]
+    of_numpy: dict[str, Any]
+
+    @classmethod
+    def now(cls) -> "PythonDraws":
+        """Return the current states."""
+        return cls(of_python=random.getstate(), of_numpy=np.random.get_state(legacy=False))
+
+    def resume(self) -> None:
+        """Set the generators to these states."""
+        random.setstate(self.of_python)
+        np.random.set_state(self.of_numpy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainStep:
+    """A user's step, traced once.
+
+    Attributes:
+        concrete: the traced function; its graph lists the variables that it uses.
+        graph: the same graph, as our passes see graphs.
+    """
+
+    concrete: tf.types.experimental.ConcreteFunction
+    graph: Graph
+    _element_spec: object
+    _function: Callable[..., object]
+
+    def __call__(self, batch: Sequence[Array]) -> float | None:
+        """Make a step on a batch and return its loss, None where it returns none."""
+        parts = [tf.convert_to_tensor(part) for part in batch]
+        args, kwargs = arguments_of(self._function, tf.nest.pack_sequence_as(self._element_spec, parts))
+        with _as_written():
+            loss = _loss_among(self.concrete(*args, **kwargs))
+        return None if loss is None else float(loss)
+
+
+def plain_step(step: AnyStep, element_spec: object, n_examples: int | None) -> PlainStep:
+    """Trace a user's step.
+
+    Args:
+        step: loss, variables and optimizer, a whole `tf.function`, or a compiled model.
+        element_spec: structure of `tf.TensorSpec` of one example.
+        n_examples: in a batch, None for any number.
+    """
+    function = _function(step)
+    specs = tf.nest.map_structure(lambda s: tf.TensorSpec((n_examples, *s.shape), s.dtype), element_spec)
+    args, kwargs = arguments_of(function, specs)
+    # The user's summaries are to hold the run's own steps alone.
+    with tf.summary.record_if(condition=False):
+        concrete = function.get_concrete_function(*args, **kwargs)
+    graph = graph_from_graphdef(concrete.graph.as_graph_def())
+    return PlainStep(concrete=concrete, graph=graph, _element_spec=element_spec, _function=function)
+
+
+@contextmanager
+def _as_written() -> Iterator[None]:
+    """Turn TensorFlow's graph optimizer off for functions, as `Use.AS_WRITTEN` does for sessions.
+
+    It replaces operations by other kernels, depending on their neighbours, and these round differently.
+    """
+    option = "disable_meta_optimizer"
+    before = tf.config.optimizer.get_experimental_options().get(option, False)
+    tf.config.optimizer.set_experimental_options({option: True})
+    try:
+        yield
+    finally:
+        tf.config.optimizer.set_experimental_options({option: before})
+
+
+def _function(step: AnyStep) -> tf.types.experimental.GenericFunction:
+    if isinstance(step, keras.Model):
+        return tf.function(_trained_as_by_fit(step))
+    if isinstance(step, CapturableStep):
+        return tf.function(_composed(step))
+    whole: tf.types.experimental.GenericFunction = step
+    # Traced anew, because a trace that exists records summaries; and without XLA, which rounds differently
+    # and draws other numbers.
+    return tf.function(whole.python_function, autograph=getattr(whole, "_autograph", True))
+
+
+def _trained_as_by_fit(model: keras.Model) -> Callable[[object], None]:
+    """The step of `model.fit`. Its logs hold the mean loss of all steps, which a variable holds as well."""
+
+    def train(batch: object) -> None:
+        model.train_step(batch)
+
+    return train
+
+
+def _composed(step: CapturableStep) -> Callable[[object], tf.Tensor]:
+    """A TrainStep, written out as in a training loop."""
+    optimizer, variables = step.optimizer, list(step.variables)
+
+    def train(batch: object) -> tf.Tensor:
+        args, kwargs = arguments_of(step.loss, batch)
+        with tf.GradientTape() as tape:
+            loss = step.loss(*args, **kwargs)
+            scaled = optimizer.scale_loss(loss)
+        gradients = tape.gradient(scaled, variables)
+        if step.clip_global_norm is not None:
+            # Gradients of the scaled loss are larger by the same factor.
+            norm = optimizer.scale_loss(tf.constant(step.clip_global_norm))
+            gradients, _ = tf.clip_by_global_norm(gradients, norm)
+        optimizer.apply_gradients(list(zip(gradients, variables, strict=True)))
+        return loss
+
+    return train
+
+
+def _loss_among(returned: object) -> tf.Tensor | None:
+    """The loss in the result of a whole step: under the key `loss`, or the first of several."""
+    if isinstance(returned, Mapping):
+        return returned.get("loss")
+    if isinstance(returned, tuple | list):
+        return returned[0] if returned else None
+    return returned if isinstance(returned, tf.Tensor) else None
+
+
+_SEEDS = frozenset(("seed", "seed2"))
+
+
+def are_alike(one: PlainStep, other: PlainStep) -> bool:
+    """Return True if two traces are the same graph, of the same variables and surrounding constants."""
+    return list(_parts(one.graph)) == list(_parts(other.graph)) and list(_captured(one)) == list(
+        _captured(other)
+    )
+
+
+def _parts(graph: Graph) -> Iterator[object]:
+    """Operations in order, then those of each function and its results.
+
+    Leaves out names, whose numbers and scopes differ between traces, seeds that follow from places in a
+    trace, and private attributes.
+    """
+    names: dict[str, str] = {}
+    bodies: list[tuple[Sequence[str], Sequence[Node], Mapping[str, str]]] = [((), graph.nodes, {})]
+    for arguments, nodes, results in bodies:
+        places = {name: k for k, name in enumerate([*arguments, *(node.name for node in nodes)])}
+        for node in nodes:
+            for name in _called(graph, node, names):
+                function = graph.functions[name]
+                names[name] = f"function {len(names)}"
+                bodies.append(([arg.name for arg in function.inputs], function.nodes, function.results))
+            renamed = renamed_functions(node, names)
+            attrs = {k: v for k, v in renamed.attrs.items() if not k.startswith("_") and k not in _SEEDS}
+            yield renamed.op, [_placed(ref, places) for ref in node.inputs], attrs
+        yield [_placed(ref, places) for ref in results.values()]
+
+
+def _placed(ref: str, places: Mapping[str, int]) -> tuple[int, str]:
+    """Place of the node or argument that a reference names, and the rest of the reference."""
+    name = producer(ref)
+    return places[name], ref.replace(name, "", 1)
+
+
+def _called(graph: Graph, node: Node, known: Mapping[str, str]) -> list[str]:
+    """Functions that a node calls for the first time, the older ones first."""
+    called = (called_functions(node.attrs) | {node.op}) & graph.functions.keys() - known.keys()
+    # The number at the end of a name counts the functions of a process.
+    return sorted(called, key=lambda name: (name.rstrip("0123456789"), len(name), name))
+
+
+def _captured(step: PlainStep) -> Iterator[object]:
+    """Variables by identity, and values of other tensors that a trace has taken from outside of it."""
+    variables = {id(variable.handle) for variable in step.concrete.graph.variables}
+    for tensor in step.concrete.captured_inputs:
+        if id(tensor) in variables:
+            yield id(tensor)
+        elif tensor.dtype == tf.string:
+            yield tensor.numpy().tolist()
+        elif tensor.dtype not in (tf.resource, tf.variant):
+            yield tensor.dtype, tensor.shape, tensor.numpy().tobytes()
+
+
+_Seeds: TypeAlias = tuple[Attr, Attr]
+_Path: TypeAlias = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawing:
+    """A node that draws from a state of its own, and the function that it is in; None in the graph itself."""
+
+    function: str | None
+    node: Node
+
+    @property
+    def place(self) -> tuple[str | None, str]:
+        """Function and node."""
+        return self.function, self.node.name
+
+    @property
+    def seeds(self) -> _Seeds:
+        """Both; zero where it has none."""
+        return self.node.attrs.get("seed", 0), self.node.attrs.get("seed2", 0)
+
+
+def with_seeds_of(step: TrainGraph, other: Graph) -> tuple[TrainGraph, tuple[str, ...]]:
+    """A captured step that draws what another trace of it draws.
+
+    Returns:
+        the step, and its nodes whose draws differ all the same: they have no seed, or no counterpart.
+    """
+    own, others = dict(_drawing(step.graph)), dict(_drawing(other))
+    seeds: dict[tuple[str | None, str], _Seeds] = {}
+    unlike: dict[str, None] = {}
+    for path, drawing in own.items():
+        twin = others.get(path)
+        given = None if twin is None or twin.node.op != drawing.node.op else twin.seeds
+        if given is None or not any(given) or seeds.setdefault(drawing.place, given) != given:
+            unlike[path[0]] = None
+    if all(seeds.get(drawing.place, drawing.seeds) == drawing.seeds for drawing in own.values()):
+        return step, tuple(unlike)
+    graph = step.graph
+    functions = {
+        name: replace(function, nodes=_seeded(function.nodes, name, seeds))
+        for name, function in graph.functions.items()
+    }
+    seeded = replace(graph, nodes=_seeded(graph.nodes, None, seeds), functions=functions)
+    return replace(step, graph=seeded), tuple(unlike)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """Parts of a step that depend on random numbers, drawn in it or in an earlier step.
+
+    Attributes:
+        loss: the loss depends on them.
+    """
+
+    variables: frozenset[str]
+    loss: bool
+
+
+def drawn_by(step: TrainGraph, drawing: Collection[str]) -> Drawn:
+    """Return the parts of a step that depend on the draws of some nodes.
+
+    Args:
+        drawing: names of nodes.
+    """
+    users = {
+        v.name: [
+            n for n in step.graph.consumers.get(v.handle, ()) if v.handle in map(producer, n.data_inputs)
+        ]
+        for v in step.variables
+    }
+    reached: set[str] = set()
+    nodes = descendants(step.graph, drawing, control=False)
+    while True:
+        # What takes a handle and depends on draws may assign.
+        new = {name for name, own in users.items() if any(n.name in nodes for n in own)} - reached
+        if not new:
+            return Drawn(variables=frozenset(reached), loss=producer(step.losses[0].tensor) in nodes)
+        reached |= new
+        readers = [n.name for name in new for n in users[name]]
+        nodes |= descendants(step.graph, readers, control=False)
+
+
+def _drawing(graph: Graph) -> Iterator[tuple[_Path, _Drawing]]:
+    """Path of callers and node → each node that draws, also within functions."""
+    waiting: list[tuple[_Path, str | None, Sequence[Node]]] = [((), None, graph.nodes)]
+    while waiting:
+        path, function, nodes = waiting.pop()
+        for node in nodes:
+            if draws_from_op(node):
+                yield (*path, node.name), _Drawing(function, node)
+            for k, callee in enumerate(called(graph, node) if graph.functions else ()):
+                if callee.name != function:
+                    waiting.append(((*path, node.name, str(k)), callee.name, callee.nodes))
+
+
+def _seeded(
+    nodes: tuple[Node, ...], function: str | None, seeds: dict[tuple[str | None, str], _Seeds]
+) -> tuple[Node, ...]:
+    return tuple(
+        replace(node, attrs={**node.attrs, "seed": given[0], "seed2": given[1]})
+        if (given := seeds.get((function, node.name))) is not None
+        else node
+        for node in nodes
+    )

@@ -1,0 +1,226 @@
+"""Rounding in references that differ by nothing else: in sums over shards, and inside of shards."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+import ml_dtypes
+import numpy as np
+
+from harness.host_facts import n_usable_cores
+from harness.verification.reference import is_inexact, widened
+from harness.worker.variable_parts import Array
+from strategies.ir.graph import DType
+from strategies.ir.train_graph import Boundary, Reduction
+from strategies.ir.variable import Rule
+from strategies.topology import Shard
+
+Value = TypeVar("Value")
+Crossed: TypeAlias = tuple[Array, Array | None]
+"""What crosses a boundary: values, and row ids if they are sparse."""
+
+EPS: Mapping[str, float] = {
+    "double": 2.0**-52,
+    "complex128": 2.0**-52,
+    "float": 2.0**-23,
+    "complex64": 2.0**-23,
+    "half": 2.0**-10,
+    "bfloat16": 2.0**-7,
+}
+"""Type → the distance from 1 to the next number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounding:
+    """A way to compute the reference that differs from it by rounding only.
+
+    Attributes:
+        order: number of shards → their positions, as they are taken and added.
+        pairwise: add neighbours first, then neighbours of sums.
+        jitter: seed of factors (1 + eps·u), u uniform in [−1, 1], on what shards contribute and on what their
+            forward and backward pass reads; None for none.
+    """
+
+    name: str
+    order: Callable[[int], Sequence[int]] = range
+    pairwise: bool = False
+    jitter: int | None = None
+
+
+_EXACT_PER_UNIT = 256.0
+"""Examples that are multiples of 1/256 are exact: decision 0074."""
+
+PLAIN = Rounding(name="in order")
+# Each is one more reference for the noise floor.
+VARIATIONS = (
+    Rounding(name="reversed", order=lambda n: range(n)[::-1], jitter=1),
+    Rounding(name="pairwise", pairwise=True, jitter=2),
+    Rounding(name="jittered", jitter=3),
+)
+
+
+def coarsest_eps(dtypes: Collection[DType]) -> float:
+    """The coarsest rounding among types."""
+    return max((EPS[dtype] for dtype in dtypes if dtype in EPS), default=EPS["float"])
+
+
+def shares(shards: Sequence[Shard]) -> list[float]:
+    """What part of a batch's examples each shard has; they are all its shards, in order."""
+    return [shard.examples / shards[-1].stop for shard in shards]
+
+
+def weights_of(shards: Sequence[Shard], rule: Rule) -> list[float]:
+    """What each shard counts in what all of them have together; they are all its shards, in order."""
+    return shares(shards) if rule == "mean" else [1.0] * len(shards)
+
+
+def in_threads(function: Callable[..., Value], *arguments: Sequence[Any]) -> list[Value]:
+    """Call a function for each of some arguments on all cores, in order; NumPy lets go of Python's lock."""
+    with ThreadPoolExecutor(n_usable_cores()) as pool:
+        return list(pool.map(function, *arguments))
+
+
+class RoundedSums:
+    """Sums over shards in float64, rounded in one way.
+
+    Args:
+        random: of the jitter; None begins that of the rounding.
+    """
+
+    def __init__(self, rounding: Rounding, random: np.random.Generator | None = None) -> None:
+        self.rounding = rounding
+        self._random = np.random.default_rng(rounding.jitter) if random is None else random
+
+    def apart(self, n: int) -> "list[RoundedSums]":
+        """Sums for n threads, each with a jitter of its own that follows from this one's."""
+        return [RoundedSums(self.rounding, random) for random in self._random.spawn(n)]
+
+    def order(self, n_shards: int) -> Sequence[int]:
+        """Positions of shards, as they are taken and added."""
+        return self.rounding.order(n_shards)
+
+    def of_boundary(self, b: Boundary, crossed: Sequence[Crossed], shards: Sequence[Shard]) -> Crossed:
+        """What all shards together send across a boundary, in the type of what each sends.
+
+        Args:
+            crossed: what each shard sends, in the order of `shards`.
+        """
+        if b.rule == "first-replica":
+            return crossed[0]
+        order = self.order(len(shards))
+        weight = weights_of(shards, b.rule)
+        weights = [weight[i] for i in order]
+        values = [crossed[i][0] for i in order]
+        kind = values[0].dtype
+        if b.indices is not None:
+            rows = self._terms(values, weights)
+            ids = [crossed[i][1] for i in order]
+            return np.concatenate(rows).astype(kind), np.concatenate([i for i in ids if i is not None])
+        if np.issubdtype(kind, np.integer):
+            return sum(values[1:], start=values[0]), None
+        return self._total(values, weights), None
+
+    def of_losses(self, losses: Sequence[float], shards: Sequence[Shard], rule: Reduction) -> float:
+        """The loss of all shards together."""
+        weights = weights_of(shards, rule)
+        return sum(losses[i] * weights[i] for i in self.order(len(shards)))
+
+    def of_all(self, values: Sequence[Array], shards: Sequence[Shard], rule: Reduction) -> Array:
+        """What all shards have together, as the sum or the mean weighted by examples, in their type."""
+        order, weight = self.order(len(shards)), weights_of(shards, rule)
+        return self._total([values[i] for i in order], [weight[i] for i in order])
+
+    def _total(self, values: Sequence[Array], weights: Sequence[float]) -> Array:
+        terms = self._terms(values, weights)
+        total = _pairwise(terms) if self.rounding.pairwise else _in_order(terms)
+        return np.asarray(total).astype(values[0].dtype)
+
+    def _terms(self, values: Sequence[Array], weights: Sequence[float]) -> list[Array]:
+        return [self._jittered(widened(v) * w, v.dtype) for v, w in zip(values, weights, strict=True)]
+
+    def _jittered(self, value: Array, kind: np.dtype[Any]) -> Array:
+        if self.rounding.jitter is None:
+            return value
+        return np.asarray(value * (1 + _eps(kind) * self._random.uniform(-1, 1, value.shape)))
+
+
+def merged_rows(values: Array, ids: Array | None) -> Crossed:
+    """One row per id, the sum of the rows of equal ids; dense values as they are.
+
+    Args:
+        values: [n, …]. ids: [n], None where values are dense.
+    """
+    if ids is None:
+        return values, None
+    unique, position = np.unique(ids, return_inverse=True)
+    total = np.zeros((len(unique), *values.shape[1:]), widened(values).dtype)
+    np.add.at(total, position, widened(values))
+    return total.astype(values.dtype), unique
+
+
+class RoundedReads:
+    """Trainables and examples as forward and backward read them: off by as much as rounding makes of them.
+
+    Without this a gradient that is nothing but rounding, as a bias' before BatchNormalization, would agree
+    between references that compute it in the same order, and with no other correct computation.
+
+    Args:
+        eps: of the coarsest type that forward and backward compute in.
+    """
+
+    def __init__(self, rounding: Rounding, eps: float) -> None:
+        self.exact = rounding.jitter is None
+        # Not the draws that contributions get.
+        self._random = np.random.default_rng(None if rounding.jitter is None else [rounding.jitter, 1])
+        self._eps = eps
+
+    def of(self, value: Array) -> Array:
+        """The value × (1 + eps·u) in its type, fresh u for each element; what is not floating as it is."""
+        return self._of(value, self._random)
+
+    def of_each(self, values: Sequence[Array]) -> list[Array]:
+        """Round several values as `of` does, on all cores."""
+        return in_threads(self._of, values, self._random.spawn(len(values)))
+
+    def _of(self, value: Array, random: np.random.Generator) -> Array:
+        if self.exact or not is_inexact(value):
+            return value
+        factors = 1 + self._eps * random.uniform(-1, 1, value.shape)
+        return np.asarray(widened(value) * factors).astype(value.dtype)
+
+    def of_examples(self, value: Array) -> Array:
+        """As `of`, but multiples of 1/256 stay: classes, masks and bounds are read as they are.
+
+        A label 3.0 that is read a little lower is of class 2, which is no rounding.
+        """
+        rounded = self.of(value)
+        if rounded is value or np.iscomplexobj(value):
+            return rounded
+        multiples = value.astype(np.float64) * _EXACT_PER_UNIT
+        return np.where(multiples == np.trunc(multiples), value, rounded)
+
+
+def _eps(kind: np.dtype[Any]) -> float:
+    # NumPy's own finfo knows no bfloat16; that of ml_dtypes has no types.
+    return float(ml_dtypes.finfo(kind).eps)  # type: ignore[no-untyped-call]
+
+
+def _in_order(terms: Sequence[Array]) -> Array:
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+def _pairwise(terms: Sequence[Array]) -> Array:
+    while len(terms) > 1:
+        terms = list(_pairs(terms))
+    return terms[0]
+
+
+def _pairs(terms: Sequence[Array]) -> Iterator[Array]:
+    for i in range(0, len(terms) - 1, 2):
+        yield terms[i] + terms[i + 1]
+    if len(terms) % 2:
+        yield terms[-1]

@@ -1,0 +1,137 @@
+"""Sessions that take the shards of a captured step: what they share, and what each has by itself."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from harness.worker.session.capture_store import InitialValues
+from harness.worker.session.session import WorkerSession
+from harness.worker.session.tensorflow_settings import Use
+from harness.worker.variable_parts import Array, Copy, values_of
+from strategies.ir.random_ops import reseed
+from strategies.ir.train_graph import TrainGraph
+from strategies.ir.variable import SeedMix, Variable
+from strategies.tf_bridge.program import build_program
+from strategies.topology import Shard, Topology
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
+
+# Each takes memory; one alone leaves cores idle in the small ops between the large ones.
+_AT_ONCE = 2
+
+
+class ShardSessions:
+    """Sessions on the captured graph: one for all shards, or one per rank where the graph draws numbers.
+
+    Attributes:
+        starts_over: `load` takes all back: what a step leaves behind is in variables, for no op draws from
+            a state of its own.
+        has_random_state: shards have random state of their own, which moves on in the session they share.
+    Args:
+        step: without what is seen outside.
+    """
+
+    def __init__(self, step: TrainGraph, initial: InitialValues, shards: Sequence[Shard]) -> None:
+        self._initial = initial
+        self._shards = shards
+        self._own = {v.name: v for v in step.variables if v.rule == "per-replica"}
+        self.has_random_state = bool(self._own)
+        self._random_state: dict[Copy, Array] = {}
+        self.starts_over = reseed(step.graph, 1) is step.graph
+        alone = Topology(replicas_per_task=(1,), batch_size=max(s.examples for s in shards))
+        graphs = [reseed(step.graph, s.rank) for s in shards]
+        distinct = {id(g): g for g in graphs}
+        sessions = {
+            key: WorkerSession(
+                build_program(replace(step, graph=graph), alone, 0, nodes_before=len(graph.nodes)),
+                "",
+                initial,
+                use=Use.PARTS_OF_STEPS,
+            )
+            for key, graph in distinct.items()
+        }
+        self._sessions = list(sessions.values())
+        self._session_of = [sessions[id(g)] for g in graphs]
+        self._threads = ThreadPoolExecutor(_AT_ONCE, "shard")
+        self._met_feeds: set[frozenset[str]] = set()
+        for session in self._sessions:
+            session.setup()
+
+    def load(self) -> None:
+        """Give every variable its initial value, and each shard its own random state."""
+        self._random_state = {
+            (v.name, s.rank): np.array(self._initial.value(v.name, _mix(v, s), rank=s.rank))
+            for v in self._own.values()
+            for s in self._shards
+        }
+        for session in self._sessions:
+            session.load()
+
+    def close(self) -> None:
+        """End all sessions."""
+        self._threads.shutdown(cancel_futures=True)
+        for session in self._sessions:
+            session.close()
+
+    def shared(self) -> dict[Copy, Array]:
+        """The variables that shards share, as they are."""
+        read = values_of([self._sessions[0].read()])
+        return {(name, None): v for (name, _), v in read.items() if name not in self._own}
+
+    def snapshot(self) -> dict[Copy, Array]:
+        """The shared variables as they are, and every shard's random state."""
+        return self.shared() | self._random_state
+
+    def assign(self, values: Mapping[Copy, Array], rank: int | None = None) -> None:
+        """Give variables values, in the session of one shard or in all of them alike."""
+        for session in self._sessions if rank is None else [self._session_of[rank]]:
+            session.assign(values)
+
+    def fetch(
+        self, rank: int, fetches: Sequence[str], feed: Mapping[str, Array], targets: Sequence[str] = ()
+    ) -> list[Array]:
+        """Tensors of a shard, from the state as it is and the shard's own random state."""
+        session = self._session_of[rank]
+        session.assign({(name, None): self._random_state[name, rank] for name in self._own})
+        return session.run(fetches, feed, targets)
+
+    def keep_random_state(self, rank: int) -> None:
+        """Let a shard's random state be what its last pass has left."""
+        if not self._own:
+            return
+        moved_on = self._session_of[rank].run([v.read for v in self._own.values()], {})
+        self._random_state |= {(name, rank): value for name, value in zip(self._own, moved_on, strict=True)}
+
+    def run_all(self, targets: Sequence[str], feed: Mapping[str, Array]) -> None:
+        """Run nodes in every session alike."""
+        for session in self._sessions:
+            session.run([], feed, targets)
+
+    def each(
+        self,
+        items: Sequence[Given],
+        make: Callable[[Given], Made],
+        *,
+        feeds: frozenset[str],
+        in_turn: bool,
+    ) -> Iterator[Made]:
+        """Make something of each item, two at a time where none leaves anything behind for the others.
+
+        Args:
+            feeds: nodes that are fed; TensorFlow optimizes the graph for those that it has not met, and two
+                threads would both have it do so.
+            in_turn: each leaves something behind.
+        """
+        is_new = feeds not in self._met_feeds
+        self._met_feeds.add(feeds)
+        if is_new or in_turn or self.has_random_state:
+            return map(make, items)
+        return self._threads.map(make, items)
+
+
+def _mix(v: Variable, shard: Shard) -> SeedMix | None:
+    return None if v.seed_word is None or shard.rank == 0 else SeedMix(rank=shard.rank, word=v.seed_word)

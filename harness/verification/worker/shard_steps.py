@@ -1,0 +1,446 @@
+"""Steps of the reference: shards are taken from the same state, combined outside of TensorFlow, and fed back.
+
+Gradients are fed at the boundary, the update runs once, and forward state is merged by its rule. Where a step
+has gradients and updates in a row, shards are taken once for each, with what crossed the boundaries before.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from harness.verification.reference import Gradient
+from harness.verification.step_results import Returned, returned
+from harness.verification.worker.boundary_values import combined_norms
+from harness.verification.worker.rounding import (
+    Crossed,
+    RoundedReads,
+    RoundedSums,
+    Rounding,
+    in_threads,
+    merged_rows,
+    shares,
+)
+from harness.verification.worker.shard_sessions import ShardSessions
+from harness.worker.session.capture_store import InitialValues
+from harness.worker.variable_parts import Array, Copy
+from strategies.ir.graph import producer
+from strategies.ir.random_ops import draws_from_op
+from strategies.ir.replica_updates import passing, replica_targets
+from strategies.ir.side_effects import quiet
+from strategies.ir.train_graph import Boundary, Statistic, TrainGraph
+from strategies.ir.traversal import ancestors, levels_of
+from strategies.topology import Shard, Topology
+
+Fetch: TypeAlias = Callable[[Shard, Sequence[str], Mapping[str, Array]], Sequence[Array]]
+"""From a shard, tensors and what it is fed with beside its examples to their values."""
+
+
+class JointStatistics:
+    """Statistics that all shards of a step take together; each level needs those before it."""
+
+    def __init__(self, step: TrainGraph, statistics: Sequence[Statistic]) -> None:
+        self._step = step
+        self._statistics = statistics
+        is_sum = step.losses[0].reduction == "sum"
+        self._summed = {s.node for s in statistics if s.backward and is_sum}
+
+    def of_batch(self, shards: Sequence[Shard], fetch: Fetch, sums: RoundedSums) -> dict[str, Array]:
+        """Statistics of a global batch by node.
+
+        What comes back to one is that with respect to the batch's statistic, in the scale of its loss.
+
+        Args:
+            shards: of the batch.
+        """
+        weights = shares(shards)
+        by_name = self._step.graph.by_name
+        joint: dict[str, Array] = {}
+        for level in sorted({s.level for s in self._statistics}):
+            nodes = [s.node for s in self._statistics if s.level == level]
+            refs = [by_name[n].inputs[0] for n in nodes]
+            own = [
+                fetch(shard, refs, self.of_shard(weight, joint))
+                for shard, weight in zip(shards, weights, strict=True)
+            ]
+            joint |= {
+                node: sums.of_all(
+                    [values[k] for values in own], shards, "sum" if node in self._summed else "mean"
+                )
+                for k, node in enumerate(nodes)
+            }
+        return joint
+
+    def of_shard(self, share: float, joint: Mapping[str, Array]) -> dict[str, Array]:
+        """Statistics in the scale of the loss of a shard, which counts its share in a mean and 1 in a sum.
+
+        Args:
+            share: what part of the batch's examples the shard has.
+        """
+        return {name: value * share if name in self._summed else value for name, value in joint.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTurns:
+    """The turn of each tensor and target, from 1: one after the boundaries that lie before it.
+
+    Attributes:
+        sources: boundary → what crosses it in a shard: tensors of values and row ids, None where it is dense.
+        fetches: tensor → its turn.
+        replica_targets: target that each shard runs itself → its turn.
+        draws: those from states of ops. No second run repeats them, and a later turn, or an update, may bring
+            about forward again: what is fed still runs for a node that waits for it.
+    """
+
+    boundaries: tuple[Boundary, ...]
+    sources: Mapping[str, tuple[str, str | None]]
+    fetches: Mapping[str, int]
+    replica_targets: Mapping[str, int]
+    draws: frozenset[str]
+    n_turns: int
+
+    @classmethod
+    def of(cls, step: TrainGraph, beside: Sequence[str]) -> "StepTurns":
+        """The turns of a captured step.
+
+        Args:
+            beside: tensors to fetch with all that crosses.
+        """
+        by_name = step.graph.by_name
+        sources = {
+            b.values: (
+                by_name[b.values].inputs[0],
+                None if b.indices is None else by_name[b.indices].inputs[0],
+            )
+            for b in step.boundaries
+        }
+        levels = levels_of(
+            step.graph, {n for b in step.boundaries for n in (b.values, b.indices) if n is not None}
+        )
+        draws = _draws(step)
+        refs = [step.losses[0].tensor, *(result.tensor for result in step.results), *beside]
+        refs += [ref for source in sources.values() for ref in source if ref is not None]
+        fetches = {ref: levels[producer(ref)] + 1 for ref in [*refs, *sorted(draws)]}
+        targets = {target: levels[target] + 1 for target in replica_targets(step)}
+        return cls(
+            boundaries=step.boundaries,
+            sources=sources,
+            fetches=fetches,
+            replica_targets=targets,
+            draws=draws,
+            n_turns=max(*fetches.values(), *targets.values(), 1),
+        )
+
+    def brought(self, b: Boundary, fetched: Mapping[str, Array]) -> Crossed:
+        """What a shard sends across a boundary."""
+        values, indices = self.sources[b.values]
+        return fetched[values], None if indices is None else fetched[indices]
+
+    def crossed(self, fetched: Mapping[str, Array]) -> dict[str, Crossed]:
+        """Boundary → what a shard sends across it."""
+        return {b.values: self.brought(b, fetched) for b in self.boundaries}
+
+    def fed(self, combined: Mapping[str, Crossed]) -> dict[str, Array]:
+        """Node of a boundary → what crosses it, for the boundaries that were crossed."""
+        fed: dict[str, Array] = {}
+        for b in self.boundaries:
+            if b.values in combined:
+                values, indices = combined[b.values]
+                fed[b.values] = values
+                if b.indices is not None and indices is not None:
+                    fed[b.indices] = indices
+        return fed
+
+
+def _draws(step: TrainGraph) -> frozenset[str]:
+    """Tensors that ops of a step draw from states of their own."""
+    drawing = {n.name for n in step.graph.nodes if draws_from_op(n)}
+    if not drawing:
+        return frozenset()
+    targets = [*step.state_targets, *(target for region in step.regions for target in region.targets)]
+    needed = passing(step) | ancestors(step.graph, targets)
+    return frozenset(
+        ref
+        for node in step.graph.nodes
+        if node.name in needed
+        for ref in node.data_inputs
+        if producer(ref) in drawing
+    )
+
+
+Combine: TypeAlias = Callable[
+    [Rounding, int, Sequence[Shard], Sequence[Mapping[str, Crossed]]], Mapping[str, Crossed]
+]
+"""From a rounding, a step and what each of its shards sends across boundaries to what updates take."""
+
+
+class StateShapeError(Exception):
+    """A shard assigns a value of another shape than its variable's; a session takes it silently.
+
+    Args:
+        node: whose output is assigned.
+    """
+
+    def __init__(self, boundary: Boundary, node: str, got: tuple[int, ...]) -> None:
+        expected = list(boundary.shape.dims or ())
+        super().__init__(f"shape {list(got)} for variable {boundary.variable!r} of shape {expected}")
+        self.node = node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pass:
+    """One shard's pass: its examples, and what it is fed with beside them."""
+
+    shard: Shard
+    examples: Sequence[Array]
+    fed: Mapping[str, Array]
+
+
+class ShardSteps:
+    """Steps of a captured step on global batches, shard by shard.
+
+    Attributes:
+        results: what the last step returned beside its loss.
+        losses: of each shard of the last batch. crossed: what each of them sent across each boundary.
+        beside: further tensors that each of them made.
+        with_gradient: variables that met a gradient other than zero since the beginning, of those that the
+            step updates: another's gradient may only be clipped together with theirs.
+        gradient_norms: of the first step, as the update took them.
+        starts_over: it can begin again, as if no step had been made.
+    Args:
+        beside: tensors to fetch with all that crosses.
+    """
+
+    def __init__(
+        self,
+        step: TrainGraph,
+        initial: InitialValues,
+        topology: Topology,
+        *,
+        beside: Sequence[str] = (),
+    ) -> None:
+        step = quiet(step)
+        self._step = step
+        self.results: tuple[Returned, ...] = ()
+        self._widest = self._topology = topology
+        shards = topology.shards()
+        self._sessions = ShardSessions(step, initial, shards)
+        self.starts_over = self._sessions.starts_over
+        joint = step.joint_statistics(every_layer=topology.global_statistics)
+        self._joint = JointStatistics(step, joint if len(shards) > 1 else ())
+        self._beside = tuple(beside)
+        self._turns = StepTurns.of(step, self._beside)
+
+    def begin(
+        self,
+        rounding: Rounding,
+        eps: float = 0.0,
+        *,
+        topology: Topology | None = None,
+        fed: Mapping[int, Mapping[str, Array]] | None = None,
+    ) -> None:
+        """Give every variable its initial value; rounding is of this kind from now on.
+
+        Args:
+            eps: of the coarsest type that forward and backward compute in.
+            topology: with no more shards than the one that it was made for, which is taken unless given.
+            fed: rank of a shard → tensors that it takes instead of computing them.
+        """
+        self._topology = topology or self._widest
+        self._fed = fed or {}
+        self._sums = RoundedSums(rounding)
+        self._reads = RoundedReads(rounding, eps)
+        self.with_gradient: set[str] = set()
+        self.gradient_norms: Mapping[Gradient, float] = {}
+        self._sessions.load()
+
+    def __enter__(self) -> "ShardSteps":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._sessions.close()
+
+    def snapshot(self) -> dict[Copy, Array]:
+        """The shared variables as they are, and every shard's random state."""
+        return self._sessions.snapshot()
+
+    def step(self, n: int, batch: Sequence[Array], combine: Combine | None) -> float:
+        """Step n, on a global batch; returns its loss."""
+        loss, combined = self.rounded_crossing(batch)
+        if combine is not None:
+            combined |= combine(self._sums.rounding, n, self._shards_of(batch), self.crossed)
+        if n == 0:
+            self.gradient_norms = combined_norms(self._step, combined)
+        updated = {region.variable for region in self._step.regions}
+        self.with_gradient |= {
+            b.variable
+            for b in self._step.gradients()
+            if b.variable in updated and np.any(combined[b.values][0])
+        }
+        self._update(combined, batch)
+        return loss
+
+    def rounded_crossing(self, batch: Sequence[Array]) -> tuple[float, dict[str, Crossed]]:
+        """As `crossing`, from variables and examples that are off by rounding."""
+        with self._rounded_trainables():
+            return self.crossing([self._reads.of_examples(part) for part in batch])
+
+    @contextmanager
+    def _rounded_trainables(self) -> Iterator[None]:
+        """Forward and backward read trainables that are off by rounding; the update has the stored ones."""
+        if self._reads.exact:
+            yield
+            return
+        names = [v.name for v in self._step.variables if v.kind == "trainable"]
+        stored = {copy: value for copy, value in self.snapshot().items() if copy[0] in names}
+        self._sessions.assign(dict(zip(stored, self._reads.of_each([*stored.values()]), strict=True)))
+        yield
+        self._sessions.assign(stored)
+
+    def crossing(self, batch: Sequence[Array]) -> tuple[float, dict[str, Crossed]]:
+        """The loss of a global batch, and what all shards together send across each boundary.
+
+        A boundary of a later level is crossed by what each shard makes from the state that the updates before
+        leave: it takes the step from its beginning once more, with what crossed the boundaries before.
+        """
+        shards = self._shards_of(batch)
+        weights, joint = shares(shards), self.joint_statistics(batch)
+        fetched: list[dict[str, Array]] = [{} for _ in shards]
+        combined: dict[str, Crossed] = {}
+        before = self._sessions.shared() if self._turns.n_turns > 1 else {}
+        for turn in range(1, self._turns.n_turns + 1):
+            fed = self._turns.fed(combined)
+            order = self._sums.order(len(shards))
+            drawn = [{ref: own[ref] for ref in self._turns.draws if ref in own} for own in fetched]
+            passes = [
+                _Pass(
+                    shard=shards[i],
+                    examples=_examples(shards[i], batch),
+                    fed={**self._joint.of_shard(weights[i], joint), **fed, **drawn[i]},
+                )
+                for i in order
+            ]
+            outputs = self._sessions.each(
+                passes,
+                partial(self._forward, turn, before),
+                feeds=frozenset[str]().union(*(each.fed for each in passes), *self._fed.values()),
+                # Later turns change all state.
+                in_turn=self._turns.n_turns > 1 or bool(self._turns.replica_targets),
+            )
+            for i, own in zip(order, outputs, strict=True):
+                fetched[i] |= own
+                self._require_shapes(turn, own)
+            crossing = [b for b in self._step.boundaries if b.level == turn]
+            brought = [[self._turns.brought(b, own) for own in fetched] for b in crossing]
+            sums = self._sums.apart(len(crossing))
+            crossed = in_threads(partial(self._crossed, shards), sums, crossing, brought)
+            combined |= {b.values: of_boundary for b, of_boundary in zip(crossing, crossed, strict=True)}
+        self.results = returned(
+            (replace(result, rank=shards[i].rank, weight=weights[i]), fetched[i][result.tensor])
+            for i in self._sums.order(len(shards))
+            for result in self._step.results
+        )
+        self.crossed = [self._turns.crossed(own) for own in fetched]
+        self._drawn = {ref: fetched[0][ref] for ref in self._turns.draws}
+        self.beside = [{ref: own[ref] for ref in self._beside} for own in fetched]
+        loss = self._step.losses[0]
+        self.losses = [float(own[loss.tensor]) for own in fetched]
+        return self._sums.of_losses(self.losses, shards, loss.reduction), combined
+
+    def _crossed(
+        self, shards: Sequence[Shard], sums: RoundedSums, b: Boundary, brought: Sequence[Crossed]
+    ) -> Crossed:
+        """Sum of what all shards send across a boundary, as the update takes it."""
+        crossed = sums.of_boundary(b, brought, shards)
+        return merged_rows(*crossed) if self._topology.merges_rows else crossed
+
+    def _require_shapes(self, turn: int, own: Mapping[str, Array]) -> None:
+        """Refuse state of a shard that is not of its variable's shape.
+
+        Raises:
+            StateShapeError: for the first.
+        """
+        for b in self._step.boundaries:
+            if b.role == "state" and b.level == turn and b.shape.dims is not None:
+                tensor, got = self._turns.sources[b.values][0], self._turns.brought(b, own)[0].shape
+                sizes = zip(b.shape.dims, got, strict=False)
+                if len(got) != len(b.shape.dims) or any(size not in (-1, n) for size, n in sizes):
+                    raise StateShapeError(b, producer(tensor), got)
+
+    def values(self, batch: Sequence[Array], tensors: Sequence[str]) -> list[dict[str, Array]]:
+        """Tensors → what each shard of a batch makes of them, from the state before the step."""
+        return [
+            dict(zip(tensors, self._fetch(shard, _examples(shard, batch), tensors, {}), strict=True))
+            for shard in self._shards_of(batch)
+        ]
+
+    def joint_statistics(self, batch: Sequence[Array]) -> dict[str, Array]:
+        """Statistics of a global batch by node, where shards share them; each level needs those before it.
+
+        What comes back to one is that with respect to the batch's statistic, in the scale of its loss.
+        """
+        return self._joint.of_batch(
+            self._shards_of(batch),
+            lambda shard, refs, fed: self._fetch(shard, _examples(shard, batch), refs, fed),
+            self._sums,
+        )
+
+    def _shards_of(self, batch: Sequence[Array]) -> Sequence[Shard]:
+        """The shards of a batch, which may have other examples than the topology's."""
+        return replace(self._topology, batch_size=len(batch[0])).shards()
+
+    def _fetch(
+        self,
+        shard: Shard,
+        examples: Sequence[Array],
+        fetches: Sequence[str],
+        joint: Mapping[str, Array],
+        targets: Sequence[str] = (),
+    ) -> list[Array]:
+        """Tensors of a shard's forward and backward pass, from the state before the step.
+
+        Args:
+            joint: statistics that it shares with the others.
+        """
+        feed = {b.node: value for b, value in zip(self._step.batch, examples, strict=True)}
+        given = self._fed.get(shard.rank, {})
+        return self._sessions.fetch(shard.rank, fetches, {**feed, **joint, **given}, targets)
+
+    def _forward(self, turn: int, before: Mapping[Copy, Array], taken: _Pass) -> dict[str, Array]:
+        """Run a shard's forward and backward pass for a turn; of all state only the random one moves on.
+
+        Args:
+            before: all other state, which later turns change.
+        """
+        shard = taken.shard
+        fetches = [ref for ref, in_turn in self._turns.fetches.items() if in_turn == turn]
+        targets = [target for target, in_turn in self._turns.replica_targets.items() if in_turn <= turn]
+        values = self._fetch(shard, taken.examples, fetches, taken.fed, targets)
+        if turn == self._turns.n_turns:
+            self._sessions.keep_random_state(shard.rank)
+        if turn > 1:
+            self._sessions.assign(before, shard.rank)
+        return dict(zip(fetches, values, strict=True))
+
+    def _update(self, combined: Mapping[str, Crossed], batch: Sequence[Array]) -> None:
+        """All updates from the combined values, in every session alike."""
+        # Updates wait for reads of forward, which may need a batch; what comes of it goes nowhere.
+        first = self._shards_of(batch)[0]
+        feed = (
+            self._turns.fed(combined)
+            | self._drawn
+            | {
+                b.node: part[first.start : first.stop]
+                for b, part in zip(self._step.batch, batch, strict=True)
+            }
+        )
+        targets = [t for region in self._step.regions for t in region.targets]
+        targets += [t for t in self._step.state_targets if t not in self._turns.replica_targets]
+        self._sessions.run_all(targets, feed)
+
+
+def _examples(shard: Shard, batch: Sequence[Array]) -> list[Array]:
+    return [part[shard.start : shard.stop] for part in batch]

@@ -1,0 +1,287 @@
+"""Comparison of a captured step with its author's own, run as plain TensorFlow from the same values."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import numpy as np
+import tensorflow as tf
+
+from harness.verification.capture_verdict import CaptureVerdict, fault, judge, not_comparable
+from harness.verification.reference import Outcome, Yardstick
+from harness.verification.verdict import named
+from harness.verification.worker.check import compared_variables, loss_eps, make_reference
+from harness.verification.worker.plain_step import (
+    AnyStep,
+    PlainStep,
+    PythonDraws,
+    are_alike,
+    drawn_by,
+    plain_step,
+    with_seeds_of,
+)
+from harness.worker.session.capture_store import InitialValues
+from harness.worker.session.session import WorkerSession
+from harness.worker.session.tensorflow_settings import OWN_DEVICES, Use
+from harness.worker.variable_parts import Array, Copy, values_of
+from strategies.capture.boundary import variable_name
+from strategies.capture.tracing import CapturableStep
+from strategies.ir.random_ops import draws_from_ops
+from strategies.ir.resource_uses import resource_uses
+from strategies.ir.side_effects import FILE_WRITERS, quiet
+from strategies.ir.train_graph import TrainGraph
+from strategies.tf_bridge.program import build_program
+from strategies.topology import Topology
+from strategies.user_errors import described, graph_error
+
+Batches = Sequence[Sequence[Array]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsersStep:
+    """A step as its author wrote it.
+
+    Attributes:
+        element_spec: structure of `tf.TensorSpec` of one example.
+        variables: captured name → variable, with its initial value.
+        returns_loss: the loss that it returns is that of the captured step.
+        draws: states of Python's random numbers when capture traced it.
+        build: builds the same step anew, as for the capture.
+    """
+
+    step: AnyStep
+    element_spec: object
+    variables: Mapping[str, tf.Variable]
+    returns_loss: bool
+    draws: PythonDraws
+    build: Callable[[], AnyStep]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Both:
+    """Outcomes of both steps.
+
+    Attributes:
+        step: the captured step, with the seeds of the user's.
+        unknown: variables that only the user's step uses; it assigns to none of them.
+        unlike: nodes that draw other random numbers than the user's step in spite of those seeds.
+    """
+
+    step: TrainGraph
+    users: Outcome
+    captured: Outcome
+    unknown: tuple[str, ...]
+    unlike: tuple[str, ...]
+
+
+class _EndedError(Exception):
+    """The check ends early, with a verdict."""
+
+    def __init__(self, verdict: CaptureVerdict) -> None:
+        super().__init__(verdict.explanation)
+        self.verdict = verdict
+
+
+def check_capture(
+    users: UsersStep, step: TrainGraph, initial: InitialValues, batches: Batches
+) -> CaptureVerdict:
+    """Make steps of both and compare all variables and losses, in the model's own types.
+
+    The user's variables have their initial values afterwards.
+
+    Args:
+        step: the captured step. initial: its values, in its own types.
+        batches: global batches; a step of a fixed batch size takes their first examples.
+    """
+    n_fixed = next((b.shape.dims[0] for b in step.batch if b.shape.dims and b.shape.dims[0] > 0), None)
+    batches = [[part[:n_fixed] for part in batch] for batch in batches]
+    try:
+        verdict = _verdict(users, quiet(step), initial, batches, n_fixed)
+    except _EndedError as ended:
+        verdict = ended.verdict
+    finally:
+        _restore(users.variables, initial)
+    if verdict.equal is not False or is_traced_alike(users, n_fixed):
+        return verdict
+    return not_comparable(
+        "each trace of its Python code makes another step, because the code counts, draws or chooses by "
+        "something that a trace changes; do that in dataset(), or before train_step() returns"
+    )
+
+
+def _verdict(
+    users: UsersStep, step: TrainGraph, initial: InitialValues, batches: Batches, n_fixed: int | None
+) -> CaptureVerdict:
+    """Make the steps of both and judge them.
+
+    Args:
+        n_fixed: examples that a step takes, None for any number.
+    Raises:
+        _EndedError: the outcomes cannot be compared, or need not be.
+    """
+    both = _both(users, step, initial, batches, n_fixed)
+    drawn = drawn_by(both.step, both.unlike)
+    compared = [v for v in compared_variables(step) if v.name in users.variables.keys() - drawn.variables]
+    names = {v.name for v in compared}
+    values = {copy: value for copy, value in both.captured.values.items() if copy[0] in names}
+    expected = replace(both.captured, values=values)
+    yardstick = Yardstick.of(
+        compared,
+        {copy: initial.value(copy[0], rank=copy[1]) for copy in values},
+        expected,
+        [expected],
+        loss_eps=loss_eps(step),
+    )
+    alone = Topology(replicas_per_task=(1,), batch_size=len(batches[0][0]))
+    verdict = judge(
+        yardstick,
+        both.users if users.returns_loss and not drawn.loss else replace(both.users, losses=()),
+        lambda: make_reference(both.step, initial, alone, batches).yardstick,
+        [*both.unknown, *sorted(drawn.variables)],
+    )
+    if not both.unlike or not verdict.equal:
+        return verdict
+    return not_comparable(
+        f"{named(both.unlike)} draws random numbers from a state that no other program can have; draw with "
+        "keras.random and a SeedGenerator, or give the operation a seed",
+        verdict.not_compared,
+    )
+
+
+def is_traced_alike(users: UsersStep, n_fixed: int | None) -> bool:
+    """Return True if the first two traces of the step, built anew, are the same graph."""
+    try:
+        step = users.build()
+        if isinstance(step, CapturableStep) and not step.optimizer.built:
+            # As capture does; the first trace would build it otherwise.
+            step.optimizer.build(list(step.variables))
+        traces = []
+        for _ in range(2):
+            users.draws.resume()
+            traces.append(plain_step(step, users.element_spec, n_fixed))
+        return are_alike(*traces)
+    except Exception:  # noqa: BLE001  a failure to find the cause must not replace the verdict
+        return True
+
+
+def _both(
+    users: UsersStep, step: TrainGraph, initial: InitialValues, batches: Batches, n_fixed: int | None
+) -> _Both:
+    """Make the steps of both.
+
+    Args:
+        n_fixed: examples that a step takes, None for any number.
+    Raises:
+        _EndedError: the outcomes cannot be compared, or need not be.
+    """
+    unlike: tuple[str, ...] = ()
+    with ThreadPoolExecutor(1, "captured") as beside:
+        captured: Future[Outcome] | None = None
+        if not draws_from_ops(step.graph):
+            # Tracing takes one core.
+            captured = beside.submit(_captured_outcome, step, initial, batches)
+        with _ending(_own_raised):
+            users.draws.resume()
+            own = plain_step(users.step, users.element_spec, n_fixed)
+        unknown = _unknown(users, own)
+        _require_comparable(own, unknown)
+        if captured is None:
+            step, unlike = with_seeds_of(step, own.graph)
+            captured = beside.submit(_captured_outcome, step, initial, batches)
+        with _ending(_own_raised):
+            outcome = _own_outcome(own, users.variables, batches)
+        with _ending(_captured_raised):
+            return _Both(
+                step=step,
+                users=outcome,
+                captured=captured.result(),
+                unknown=tuple(unknown.values()),
+                unlike=unlike,
+            )
+
+
+@contextmanager
+def _ending(verdict_on: Callable[[Exception], CaptureVerdict]) -> Iterator[None]:
+    """End the check with a verdict on the first error of the block."""
+    try:
+        yield
+    except Exception as error:
+        raise _EndedError(verdict_on(error)) from error
+
+
+def _own_raised(error: Exception) -> CaptureVerdict:
+    return not_comparable(
+        f"the workload's own step raised {_reason(error)} as plain TensorFlow; make it run outside "
+        "stratbench first"
+    )
+
+
+def _captured_raised(error: Exception) -> CaptureVerdict:
+    if isinstance(error, MemoryError | tf.errors.ResourceExhaustedError):
+        # Both are in memory at once.
+        return not_comparable(f"memory ran out, {_reason(error)}; make the batch or the model smaller")
+    return fault(
+        f"the captured step raised {_reason(error)}, and the workload's own runs as plain TensorFlow"
+    )
+
+
+def _require_comparable(own: PlainStep, unknown: Mapping[str, str]) -> None:
+    """End the check where a traced step says already that its outcome would be incomplete or do harm.
+
+    Args:
+        unknown: as `_unknown` returns it.
+    """
+    handles = tuple(replace(n, op="VarHandleOp") if n.name in unknown else n for n in own.graph.nodes)
+    uses = resource_uses(replace(own.graph, nodes=handles))
+    if lost := [name for node, name in unknown.items() if uses[node].writes]:
+        raise _EndedError(
+            fault(f"the workload's own step assigns to {named(lost)}, and the captured one does not")
+        )
+    graphs = (own.graph.nodes, *(function.nodes for function in own.graph.functions.values()))
+    if writing := sorted({node.op for node in chain.from_iterable(graphs)} & FILE_WRITERS):
+        reason = f"it writes files ({named(writing)}), which would be written twice more; leave that out"
+        raise _EndedError(not_comparable(f"{reason} of the step to have it compared"))
+
+
+def _restore(variables: Mapping[str, tf.Variable], initial: InitialValues) -> None:
+    """Give the user's variables their initial values again, as far as they take them."""
+    for name, variable in variables.items():
+        # A failure must not replace the verdict; a later capture takes the values that it finds.
+        with suppress(Exception):
+            variable.assign(initial.value(name))
+
+
+def _captured_outcome(step: TrainGraph, initial: InitialValues, batches: Batches) -> Outcome:
+    """State and losses after a step of the captured graph on each batch, without any pass."""
+    alone = Topology(replicas_per_task=(1,), batch_size=len(batches[0][0]))
+    program = build_program(step, alone, 0, nodes_before=len(step.graph.nodes))
+    session = WorkerSession(program, OWN_DEVICES, initial, use=Use.AS_WRITTEN)
+    try:
+        session.load()
+        session.setup()
+        losses = [float(session.step(batch)[0]) for batch in batches]
+        return Outcome(values=values_of([session.read()]), losses=losses)
+    finally:
+        session.close()
+
+
+def _own_outcome(own: PlainStep, variables: Mapping[str, tf.Variable], batches: Batches) -> Outcome:
+    """State and losses after a step of the user's on each batch."""
+    losses = [own(batch) for batch in batches]
+    # An array shares its variable's memory until the next assignment.
+    values: dict[Copy, Array] = {(name, None): np.asarray(v.read_value()) for name, v in variables.items()}
+    return Outcome(values=values, losses=[loss for loss in losses if loss is not None])
+
+
+def _unknown(users: UsersStep, own: PlainStep) -> dict[str, str]:
+    """Variables that the user's step uses and capture did not find: node of the handle → name."""
+    nodes = {id(outside): inside.op.name for outside, inside in own.concrete.graph.captures}
+    captured = {id(v.handle) for v in users.variables.values()}
+    variables = own.concrete.graph.variables
+    return {nodes[id(v.handle)]: variable_name(v) for v in variables if id(v.handle) not in captured}
+
+
+def _reason(error: Exception) -> str:
+    return graph_error(error.message) if isinstance(error, tf.errors.OpError) else described(error)

@@ -1,0 +1,395 @@
+"""One step on the whole global batch in float64, beside the same step on its shards.
+
+Both begin with the initial values and get the same random numbers: those of the whole batch are drawn once,
+and each shard is fed with its part of them.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import tensorflow as tf
+
+from harness.verification.separability import (
+    Crossing,
+    Differences,
+    Noise,
+    Separability,
+    Totals,
+    judge,
+    part_of_draw,
+    unknown,
+)
+from harness.verification.worker.rounding import (
+    PLAIN,
+    VARIATIONS,
+    RoundedSums,
+    Rounding,
+    coarsest_eps,
+    shares,
+)
+from harness.verification.worker.shard_steps import ShardSteps
+from harness.worker.session.capture_store import InitialValues, in_float64
+from harness.worker.variable_parts import Array
+from strategies.errors import StrategyError
+from strategies.ir.graph import producer
+from strategies.ir.random_ops import draws_of
+from strategies.ir.train_graph import Reduction, TrainGraph
+from strategies.ir.traversal import ancestors
+from strategies.tf_bridge.float64 import step_in_float64
+from strategies.tf_bridge.op_types import computed_types
+from strategies.topology import Topology
+from strategies.user_errors import graph_error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passes:
+    """Forward and backward passes of a step on a batch, whole or in shards, all from the initial values.
+
+    Attributes:
+        steps: of the widest topology.
+        topology: whose shards are to be compared with the whole batch.
+        tallies: see `tallied`.
+    """
+
+    steps: ShardSteps
+    step: TrainGraph
+    initial: InitialValues
+    topology: Topology
+    batch: Sequence[Array]
+    tallies: Collection[str]
+
+    @property
+    def whole(self) -> Topology:
+        """All examples in one shard."""
+        return self.of(1)
+
+    @property
+    def reduction(self) -> Reduction:
+        """How the loss is said to come of the examples' losses."""
+        return self.step.losses[0].reduction
+
+    def of(self, n_shards: int) -> Topology:
+        """So many shards of one worker."""
+        return replace(self.topology, replicas_per_task=(n_shards,), micro_batches=1)
+
+    def totals(
+        self,
+        topology: Topology,
+        fed: Mapping[int, Mapping[str, Array]],
+        reduction: Reduction | None = None,
+        rounding: Rounding = PLAIN,
+        eps: float = 0.0,
+    ) -> Totals:
+        """Loss, gradients and new state of all shards together.
+
+        Args:
+            fed: rank of a shard → tensors that it takes instead of computing them.
+            reduction: how shards are combined, as the step says unless given.
+            eps: of the coarsest type that forward and backward compute in.
+        """
+        rule = reduction or self.reduction
+        if rule != self.reduction and self.step.n_levels > 1:
+            # What shards make of a later gradient depends on how those before were combined.
+            other = _with_reduction(self.step, rule)
+            with ShardSteps(other, self.initial, topology) as steps:
+                return replace(self, steps=steps, step=other).totals(topology, fed, rule, rounding, eps)
+        self.steps.begin(rounding, eps, topology=topology, fed=fed)
+        self.steps.rounded_crossing(self.batch)
+        sums, shards = RoundedSums(rounding), topology.shards()
+        crossed = []
+        for b in _with_reduction(self.step, rule).boundaries:
+            sent = [each[b.values] for each in self.steps.crossed]
+            values, rows = sums.of_boundary(b, sent, shards)
+            role = "tally" if b.variable in self.tallies else b.role
+            crossed.append((role, Crossing(variable=b.variable, values=values, rows=rows)))
+        return Totals(
+            loss=sums.of_losses(self.steps.losses, shards, rule),
+            gradients=tuple(c for role, c in crossed if role == "gradient"),
+            state=tuple(c for role, c in crossed if role == "state"),
+            tallies=tuple(c for role, c in crossed if role == "tally"),
+        )
+
+    def values(self, topology: Topology, tensors: Sequence[str]) -> list[dict[str, Array]]:
+        """What each shard makes of some tensors by itself."""
+        if not tensors:
+            return [{} for _ in topology.shards()]
+        self.steps.begin(PLAIN, topology=topology)
+        return self.steps.values(self.batch, tensors)
+
+    def with_statistics(
+        self,
+        topology: Topology,
+        parts: Mapping[int, Mapping[str, Array]],
+        shared: Mapping[str, Array],
+        reduction: Reduction,
+    ) -> dict[int, dict[str, Array]]:
+        """Rank of a shard → all that it is fed with; statistics are in the scale of its loss.
+
+        Args:
+            parts: its random numbers. shared: statistics of the whole batch.
+        """
+        summed = {s.node for s in self.step.statistics if s.backward and reduction == "sum"}
+        shards = topology.shards()
+        return {
+            shard.rank: {
+                **parts.get(shard.rank, {}),
+                **{node: value * share if node in summed else value for node, value in shared.items()},
+            }
+            for shard, share in zip(shards, shares(shards), strict=True)
+        }
+
+
+def _with_reduction(step: TrainGraph, reduction: Reduction) -> TrainGraph:
+    """The step as if its loss came of examples in this way."""
+    return replace(
+        step,
+        boundaries=tuple(replace(b, rule=reduction) if b.role == "gradient" else b for b in step.boundaries),
+        losses=tuple(replace(loss, reduction=reduction) for loss in step.losses),
+    )
+
+
+def tallied(step: TrainGraph) -> set[str]:
+    """Forward state that a step adds to and never reads, neither forward nor in its updates."""
+    shapes = {node.name for node in step.graph.nodes if node.op == "VariableShape"}
+    updates = [target for region in step.regions for target in region.targets]
+    needed = ancestors(step.graph, made_by_forward(step), stop=shapes)
+    needed |= ancestors(step.graph, updates, stop=shapes, control=False)
+    return {v.name for v in step.variables if v.rule == "sum" and v.handle not in needed}
+
+
+def made_by_forward(step: TrainGraph) -> list[str]:
+    """Nodes of the loss, and of what crosses boundaries."""
+    by_name = step.graph.by_name
+    crossing = [n for b in step.boundaries for n in (b.values, b.indices) if n is not None]
+    return [producer(step.losses[0].tensor), *(producer(by_name[name].inputs[0]) for name in crossing)]
+
+
+_FEW = 2
+_SHUFFLE = "RandomShuffle"
+_SHARE_STATISTICS = (
+    "sync_batch_norm=true gives shards the statistics of the whole batch, and then the two agree"
+)
+_TAKE_THE_MEAN = (
+    "it is a sum over examples beside terms that each shard counts again, such as a regularisation: take the "
+    "mean over the examples that the loss is given"
+)
+
+
+def separability_of(
+    step: TrainGraph, initial: InitialValues, topology: Topology, batch: Sequence[Array]
+) -> Separability:
+    """Whether the shards of a batch mean what the step means on the whole of it.
+
+    Args:
+        step: as captured, in its own types.
+        initial: its initial values, in float64.
+        batch: in any floating type.
+    Raises:
+        UsageError: the loss is a sum over examples and is not said to be one, or the other way round.
+    """
+    topology = replace(topology, batch_size=len(batch[0]))
+    if topology.n_shards == 1:
+        return Separability(separable=True, explanation="the only shard is the whole batch")
+    dims = [b.shape.dims[0] for b in step.batch if b.shape.dims]
+    fixed = next((n for n in dims if n not in (-1, topology.batch_size)), None)
+    if fixed is not None:
+        return unknown(
+            f"the model takes {fixed} examples at a time, and the batch has {topology.batch_size}; leave the "
+            "batch axis of its inputs free"
+        )
+    draws = draws_of(step.graph, made_by_forward(step))
+    if draws.hidden:
+        return unknown(
+            f"{_named(draws.hidden)} draws random numbers within a function or a loop, where shards cannot "
+            "be given those of the whole batch; draw them outside"
+        )
+    try:
+        return _measured(
+            _forward_alone(step_in_float64(step)),
+            initial,
+            topology,
+            [in_float64(part) for part in batch],
+            draws.tensors,
+            tallied(step),
+        )
+    except StrategyError as error:
+        return unknown(str(error))
+    except tf.errors.OpError as error:
+        return unknown(f"running the whole batch or a shard in float64 failed: {graph_error(error.message)}")
+
+
+def _measured(
+    step: TrainGraph,
+    initial: InitialValues,
+    topology: Topology,
+    batch: Sequence[Array],
+    random: Sequence[str],
+    tallies: Collection[str],
+) -> Separability:
+    """Run the whole batch and its shards, and compare them.
+
+    Args:
+        random: tensors that carry random numbers. tallies: forward state that makes no difference.
+    """
+    # Shards are fed with statistics, rather than made to combine their own, level by level.
+    joint = step.joint_statistics(every_layer=topology.global_statistics)
+    step, topology = replace(step, synchronized=()), replace(topology, global_statistics=False)
+    source = {s.node: step.graph.by_name[s.node].inputs[0] for s in step.statistics}
+    beside = list(dict.fromkeys((*random, *source.values())))
+    with ShardSteps(step, initial, _widest(topology), beside=beside) as steps:
+        passes = Passes(
+            steps=steps, step=step, initial=initial, topology=topology, batch=batch, tallies=tallies
+        )
+        whole = passes.totals(passes.whole, {})
+        if not whole.is_finite():
+            return unknown("the loss or a gradient of the whole batch is not finite in float64")
+        values = steps.beside[0]
+        drawn = {name: values[name] for name in random}
+        parts, unfit = _parts(drawn, passes.values(topology, random), topology)
+        if unfit:
+            return unknown(
+                f"{_named(unfit)} draws random numbers of a shape that no axis of examples divides, so that "
+                "shards cannot be given those of the whole batch"
+            )
+        mixing = [name for name in _of_examples(drawn, parts[0]) if step.graph.by_name[name].op == _SHUFFLE]
+        if mixing:
+            return unknown(
+                f"{_named(mixing)} shuffles the examples of the batch, and a shard can shuffle its own only; "
+                "shuffle in dataset() if the loss does not pair examples"
+            )
+        # If shards mean what the step means, what they have together of each statistic is the whole batch's.
+        statistics = {node: values[tensor] for node, tensor in source.items()}
+        comparison = _Comparison(
+            passes=passes,
+            drawn=drawn,
+            parts=parts,
+            statistics=statistics,
+            shared={s.node: statistics[s.node] for s in joint},
+            whole=whole,
+        )
+        separability = comparison.separability()
+    doubtful = _doubtful(drawn, parts[0], topology.batch_size)
+    if separability.separable is not False or not doubtful:
+        return separability
+    return unknown(
+        f"shards and the whole batch differ, but which of the random numbers of {_named(doubtful)} belong to "
+        "which example cannot be told; draw them with an axis of examples"
+    )
+
+
+def _widest(topology: Topology) -> Topology:
+    """The topology, or one with as many shards as comparing may take."""
+    enough = topology.n_shards > _FEW or topology.batch_size <= _FEW
+    return topology if enough else replace(topology, replicas_per_task=(_FEW + 1,), micro_batches=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Comparison:
+    """What to compare a whole batch with.
+
+    Attributes:
+        drawn: tensor → random numbers of the whole batch. parts: rank of a shard → its part of them.
+        statistics: of the whole batch, by node. shared: those that shards take.
+    """
+
+    passes: Passes
+    drawn: Mapping[str, Array]
+    parts: Mapping[int, Mapping[str, Array]]
+    statistics: Mapping[str, Array]
+    shared: Mapping[str, Array]
+    whole: Totals
+
+    def separability(self) -> Separability:
+        """What all of it comes to."""
+        reduction, topology = self.passes.reduction, self.passes.topology
+        declared = self._of_shards(reduction, self.shared)
+        ways_out: dict[str, Callable[[], Differences]] = {}
+        step = self.passes.step
+        refused = topology.micro_batches > 1 or step.own_statistics
+        if len(self.shared) < len(self.statistics) and not refused:
+            ways_out[_SHARE_STATISTICS] = self._with_shared_statistics
+        if not self.drawn and topology.batch_size > _FEW:
+            ways_out[_TAKE_THE_MEAN] = self._without_what_shards_repeat
+        return judge(
+            declared,
+            Noise(self._noise()),
+            partial(self._of_shards, "mean" if reduction == "sum" else "sum", self.shared),
+            ways_out,
+            reduction=reduction,
+            n_shards=topology.n_shards,
+        )
+
+    def _noise(self) -> Iterator[Differences]:
+        """What one rounding of the whole batch after the other makes of it."""
+        eps = coarsest_eps(computed_types(self.passes.step))
+        for each in VARIATIONS:
+            totals = self.passes.totals(self.passes.whole, {0: self.drawn}, None, each, eps)
+            yield Differences.of(self.whole, totals)
+
+    def _with_shared_statistics(self) -> Differences:
+        return self._of_shards(self.passes.reduction, self.statistics)
+
+    def _without_what_shards_repeat(self) -> Differences:
+        many = max(_FEW + 1, min(self.passes.topology.n_shards, self.passes.topology.batch_size))
+        of_few, of_many = (self._totals(self.passes.of(n), "sum", self.shared) for n in (_FEW, many))
+        return Differences.of(self.whole, Totals.of_one_shard(of_few, _FEW, of_many, many))
+
+    def _of_shards(self, reduction: Reduction, shared: Mapping[str, Array]) -> Differences:
+        return Differences.of(self.whole, self._totals(self.passes.topology, reduction, shared))
+
+    def _totals(self, topology: Topology, reduction: Reduction, shared: Mapping[str, Array]) -> Totals:
+        fed = self.passes.with_statistics(topology, self.parts, shared, reduction)
+        return self.passes.totals(topology, fed, reduction)
+
+
+def _parts(
+    drawn: Mapping[str, Array], own: Sequence[Mapping[str, Array]], topology: Topology
+) -> tuple[dict[int, dict[str, Array]], list[str]]:
+    """Rank of a shard → what it gets of the whole batch's draws, and the nodes whose draws have no parts.
+
+    Args:
+        own: what each shard draws by itself.
+    """
+    parts: dict[int, dict[str, Array]] = {}
+    unfit: dict[str, None] = {}
+    for shard, draws in zip(topology.shards(), own, strict=True):
+        parts[shard.rank] = {}
+        for name, value in drawn.items():
+            part = part_of_draw(value, draws[name].shape, shard, topology.batch_size)
+            if part is None:
+                unfit[producer(name)] = None
+            else:
+                parts[shard.rank][name] = part
+    return parts, list(unfit)
+
+
+def _doubtful(drawn: Mapping[str, Array], part: Mapping[str, Array], n_examples: int) -> list[str]:
+    """Nodes whose draws have no axis of examples, only one that grows with their number."""
+    return [node for node, shape in _of_examples(drawn, part).items() if n_examples not in shape]
+
+
+def _of_examples(drawn: Mapping[str, Array], part: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+    """Nodes whose draws for a shard are fewer than for the whole batch, and the shape of the latter."""
+    return {producer(name): value.shape for name, value in drawn.items() if part[name].shape != value.shape}
+
+
+def _forward_alone(step: TrainGraph) -> TrainGraph:
+    """The step without its updates, and without the variables that only these need."""
+    needed = ancestors(step.graph, made_by_forward(step))
+    return replace(
+        step,
+        variables=tuple(v for v in step.variables if v.handle in needed or v.rule == "sum"),
+        regions=(),
+        shared_update=(),
+        state_targets=(),
+        effects=(),
+        results=(),
+        savers=(),
+    )
+
+
+def _named(names: Sequence[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = len(names) - 1
+    return repr(names[0]) + (f" (and {more} more)" if more else "")

@@ -1,1 +1,0 @@
-"""The step of a workload as its author wrote it, run as plain TensorFlow beside the captured one."""

@@ -1,0 +1,41 @@
+"""Values of partitioned variables: a part of the whole, and the whole of all parts."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+
+from strategies.ir.variable import Part
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Copy: TypeAlias = tuple[str, int | None]
+"""A variable's name, and the rank that has this copy for itself; None where there is one for all replicas."""
+Pieces: TypeAlias = Sequence[tuple[Part | None, Array]]
+"""What a worker has of a value: all of it, or some of its parts."""
+Held: TypeAlias = Mapping[Copy, Pieces]
+_Key = TypeVar("_Key")
+
+
+def of_part(whole: Array, part: Part | None) -> Array:
+    """Range of a value that a part holds; all of it without a part."""
+    if part is None:
+        return whole
+    return whole[(slice(None),) * part.axis + (slice(part.start, part.stop),)]
+
+
+def joined(parts: Pieces) -> Array:
+    """Whole value of all parts in any order, or of the only one."""
+    first, value = parts[0]
+    if first is None:
+        return value
+    ordered = sorted(((part.index, v) for part, v in parts if part is not None), key=lambda item: item[0])
+    return np.concatenate([v for _, v in ordered], axis=first.axis)
+
+
+def values_of(held: Iterable[Mapping[_Key, Pieces]]) -> dict[_Key, Array]:
+    """Whole value of every variable, from parts of several workers or from the first worker."""
+    pieces: dict[_Key, list[tuple[Part | None, Array]]] = {}
+    for own in held:
+        for key, values in own.items():
+            pieces.setdefault(key, []).extend(values)
+    return {key: joined(values) for key, values in pieces.items()}

@@ -1,0 +1,229 @@
+"""What decides where workers' own steps show nothing."""
+
+import math
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cluster.shape import ClusterShape
+from harness.errors import CaseError
+from harness.experiment.cases import Case
+from harness.experiment.references import StrategyRef, WorkloadRef
+from harness.records.facts.outcome import Equivalence
+from harness.verification.captures import Capture
+from harness.verification.checks import CHECK_STEPS, CaseChecks
+from harness.verification.separability import Separability
+from harness.verification.verdict import BoundVerdict, Limits, VariableVerdict, Verdict
+from harness.verification.worker.capture import CapturedWorkload
+from strategies.plan.schema import Plan, StepSummary
+from strategies.registry import make_plan
+from strategies.topology import Topology
+
+HIDDEN = Equivalence(
+    checked=True, reason="only 2 % can be judged", undecidable=("w",), separable=True, checked_in_repeat=1
+)
+
+
+def verdict(update_error: float, tolerance: float = 1e-9) -> Verdict:
+    limits = Limits(floor=tolerance / 10, tolerance=tolerance, eps=2.0**-52)
+    variable = VariableVerdict(
+        name="w", kind="trainable", group="trainable", n_elements=4, update_error=update_error, limits=limits
+    )
+    return Verdict(variables=(variable,))
+
+
+@dataclass
+class InFloat64:
+    """Stands for `Captures`: answers with one verdict, or fails."""
+
+    answer: Verdict | Exception
+    asked: list[Plan] = field(default_factory=list)
+    n_batches: int = 20
+
+    def verdict_in_float64(self, case: Case, capture: Any, plan: Plan, n_steps: int) -> Verdict:
+        self.asked.append(plan)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        if n_steps > CHECK_STEPS:
+            assert n_steps == self.n_batches
+            return verdict(1e-12)
+        return self.answer
+
+
+def decided(
+    answer: Verdict | Exception,
+    found: Equivalence = HIDDEN,
+    strategy: str = "all-reduce",
+    *,
+    failures: list[CaseError] | None = None,
+    device: Any = "cpu",
+    draws: bool = False,
+) -> Any:
+    captures: Any = InFloat64(answer)
+    shape = ClusterShape(workers=2)
+    case = Case(id="c", workload=WorkloadRef(reference="w"), strategy=StrategyRef(name=strategy), shape=shape)
+    summary = StepSummary(workload="w", variables=(), batch=(), n_nodes=1)
+    plan = make_plan("all-reduce", {}, summary, Topology(replicas_per_task=(1, 1), batch_size=8))
+    facts = CapturedWorkload(
+        summary=summary, batch_size=8, flops_per_example=None, replica_batch=None, draws=draws
+    )
+    kept = [] if failures is None else failures
+    checks = CaseChecks(captures=captures, known=lambda _: None, keep=kept.append)
+    result = checks.decided(
+        case,
+        Capture(folder=Path(), facts=facts),
+        plan.model_copy(update={"device": device}),
+        found,
+    )
+    return result, captures.asked
+
+
+def test_float64_decides_what_rounding_hides() -> None:
+    result, asked = decided(verdict(1e-12))
+    assert len(asked) == 1
+    assert (result.equivalent, result.dtype, result.reason) == (True, "float64", None)
+    assert (result.max_update_error, result.undecidable) == (1e-12, ())
+    assert (result.separable, result.checked_in_repeat) == (True, 1)
+
+
+def test_what_is_wrong_in_float64_is_wrong() -> None:
+    result, _ = decided(verdict(0.5))
+    assert (result.equivalent, result.dtype) == (False, "float64")
+    assert result.wrong
+
+
+def test_what_float64_cannot_tell_either_stays_undecidable() -> None:
+    result, _ = decided(verdict(0.0, tolerance=0.5))
+    assert (result.equivalent, result.dtype) == (None, "float64")
+    assert "compare fewer steps" in result.reason
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        Equivalence(checked=True, equivalent=True),
+        Equivalence(checked=True, equivalent=False, reason="w is off"),
+        Equivalence(checked=False),
+    ],
+    ids=["equivalent", "wrong", "not checked"],
+)
+def test_what_workers_steps_told_is_not_asked_again(found: Equivalence) -> None:
+    assert decided(verdict(0.5), found) == (found, [])
+
+
+WRONG = Equivalence(
+    checked=True, equivalent=False, reason="w is off by 0.5", max_update_error=0.5, separable=True
+)
+
+
+@pytest.mark.parametrize("strategy", ["all-reduce", "tf-tpu"])
+def test_random_numbers_of_tpus_are_no_fault_and_no_proof(strategy: str) -> None:
+    result, _ = decided(verdict(1e-12), WRONG, strategy, device="tpu", draws=True)
+    assert (result.equivalent, result.dtype, result.max_update_error) == (None, "model", 0.5)
+    assert result.reason.startswith("its step draws random numbers")
+    assert "w is off by 0.5" in result.reason
+    assert ("emulated on processors, it is equivalent" in result.reason) == (strategy == "all-reduce")
+
+
+@pytest.mark.parametrize(
+    ("device", "draws", "error"), [("cpu", True, 0.5), ("tpu", False, 0.5), ("tpu", True, math.inf)]
+)
+def test_other_faults_stay(device: str, draws: bool, error: float) -> None:
+    wrong = replace(WRONG, max_update_error=error)
+    assert decided(verdict(1e-12), wrong, device=device, draws=draws) == (wrong, [])
+
+
+def test_a_graph_that_is_wrong_by_itself_is_wrong_on_tpus() -> None:
+    result, (plan,) = decided(verdict(0.5), WRONG, device="tpu", draws=True)
+    assert result.wrong
+    assert (result.dtype, plan.device) == ("float64", "cpu")
+
+
+def test_what_rounding_hides_on_tpus_is_not_decided_by_their_emulation() -> None:
+    result, _ = decided(verdict(1e-12), device="tpu")
+    assert (result.equivalent, result.dtype) == (None, "model")
+    assert result.reason.endswith("in float64, emulated on processors, it is equivalent")
+
+
+def test_what_has_no_captured_graph_stays_undecidable() -> None:
+    assert decided(verdict(0.0), strategy="tf-multi-worker-mirrored") == (HIDDEN, [])
+
+
+@pytest.mark.parametrize(
+    ("error", "told", "kept"),
+    [
+        (
+            CaseError("worker-died", "too little memory", stage="check"),
+            "in float64: too little memory",
+            False,
+        ),
+        (ValueError("no such op"), "in float64: unexpected ValueError: no such op", True),
+    ],
+    ids=["of a worker", "our own"],
+)
+def test_why_float64_was_not_tried_is_told(error: Exception, told: str, kept: bool) -> None:
+    failures: list[CaseError] = []
+    result, _ = decided(error, failures=failures)
+    assert result.equivalent is None
+    assert result.reason.startswith("only 2 % can be judged; ")
+    assert told in result.reason
+    (failure,) = failures
+    assert ("Traceback" in "".join(getattr(failure, "__notes__", ()))) == kept
+
+
+def test_what_has_not_moved_is_given_more_steps() -> None:
+    (still,) = verdict(0.0).variables
+    result, asked = decided(Verdict(variables=(replace(still, unmoved=True),)))
+    assert (result.equivalent, len(asked)) == (True, 2)
+    # Rounding that hides a variable hides more of it after more steps.
+    result, asked = decided(verdict(0.0, tolerance=0.5))
+    assert (result.equivalent, len(asked)) == (None, 1)
+
+
+@dataclass
+class Bounds:
+    """Stands for `Captures`: answers by the type that the check computes in, or fails."""
+
+    answers: dict[bool, BoundVerdict | CaseError]
+
+    def bounds(self, case: Case, capture: Any, plan: Plan, n_steps: int, *, float64: bool) -> BoundVerdict:
+        answer = self.answers[float64]
+        if isinstance(answer, CaseError):
+            raise answer
+        return answer
+
+    def separability(self, case: Case, capture: Any, topology: Topology) -> Separability:
+        return Separability(separable=True, explanation="")
+
+
+@pytest.mark.parametrize("within", [True, False, None])
+def test_a_bound_that_rounding_hides_is_looked_at_in_float64(within: bool | None) -> None:
+    hidden = BoundVerdict(within=None, reason="rounding leaves nothing of w")
+    wide = BoundVerdict(within=within, reason=None if within else "why")
+    found = bounded({False: hidden, True: wide})
+    assert (found.within_bound, found.dtype, found.reason) == (within, "float64", wide.reason)
+    narrow = bounded({False: BoundVerdict(within=True, reason=None)})
+    assert (narrow.within_bound, narrow.dtype) == (True, "model")
+
+
+def test_a_bound_that_float64_cannot_tell_stays_hidden_and_says_why() -> None:
+    hidden = BoundVerdict(within=None, reason="rounding leaves nothing of w")
+    found = bounded({False: hidden, True: CaseError("worker-error", "no float64", stage="check")})
+    assert (found.checked, found.within_bound, found.dtype) == (True, None, "model")
+    assert found.reason == "rounding leaves nothing of w; in float64: no float64"
+
+
+def bounded(answers: dict[bool, BoundVerdict | CaseError]) -> Any:
+    captures: Any = Bounds(answers)
+    shape = ClusterShape(workers=2)
+    strategy = StrategyRef(name="all-reduce", params={"compressor": "topk"})
+    case = Case(id="c", workload=WorkloadRef(reference="w"), strategy=strategy, shape=shape)
+    summary = StepSummary(workload="w", variables=(), batch=(), n_nodes=1)
+    plan = make_plan(
+        "all-reduce", {"compressor": "topk"}, summary, Topology(replicas_per_task=(1, 1), batch_size=8)
+    )
+    facts = CapturedWorkload(summary=summary, batch_size=8, flops_per_example=None, replica_batch=None)
+    checks = CaseChecks(captures=captures, known=lambda _: None, keep=lambda _: None)
+    return checks.bounded(case, Capture(folder=Path(), facts=facts), plan, repeat=0)
