@@ -1,4 +1,4 @@
-"""Marks, while a step is traced, where gradients leave backward and enter the update."""
+"""Marks where gradients leave backward and enter the update, while a step is traced."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -20,10 +20,10 @@ TARGET_PREFIX = "gradient_target"
 
 @dataclass(slots=True)
 class TargetRecorder:
-    """Collects the target of each gradient call, and which loss a loss scale was applied to.
+    """Collects the target of each gradient call, without its loss scale.
 
     Attributes:
-        targets: gradient call → node of its target, where that is a loss.
+        targets: gradient call → node of its target, if that is a loss.
     """
 
     targets: dict[int, str] = field(default_factory=dict)
@@ -32,30 +32,23 @@ class TargetRecorder:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Hook every Keras `Optimizer.scale_loss` for the duration."""
         with ExitStack() as hooks:
             for owner in overriding_classes(keras.optimizers.Optimizer, "scale_loss"):
                 hooks.enter_context(replaced(owner, "scale_loss", self._scale_hook))
             yield
 
     def begin(self) -> None:
-        """Start a trace."""
         self.targets.clear()
         self._scaled.clear()
 
     def record(self, call: int, target: object, weights: object) -> None:
-        """Remember what a gradient call differentiates: the sum of all that it is given.
-
-        Args:
-            weights: factors of the target's elements, with which they add up to no loss of the step's own.
-        """
+        """Remember the target of a gradient call; weighted targets are no loss of the step."""
         loss = self.loss_of(target, weights)
         if loss is not None:
             with tf.name_scope(""):
                 self.targets[call] = tf.identity(loss, name=f"{TARGET_PREFIX}/{call}").op.name
 
     def loss_of(self, target: object, weights: object) -> tf.Tensor | None:
-        """The scalar that a gradient call differentiates, None where it is no loss; see `record`."""
         parts = [self._unscaled(part) for part in tf.nest.flatten(target) if part is not None]
         losses = [part for part in parts if isinstance(part, tf.Tensor) and part.dtype.is_floating]
         if weights is not None or len(losses) < len(parts):
@@ -89,7 +82,7 @@ _GRADIENTS_OF_V1 = tf.compat.v1.train.Optimizer.compute_gradients.__globals__["g
 
 @dataclass(frozen=True, slots=True)
 class BoundaryMark:
-    """One gradient at the boundary; `call` numbers the gradient call that made it.
+    """One gradient at the boundary, made by gradient call number `call`.
 
     Attributes:
         handle: the variable's resource handle, by identity.
@@ -103,27 +96,23 @@ class BoundaryMark:
     indices: str | None = None
 
     def named(self, variable: str) -> TracedGradient:
-        """The mark with its variable's name in place of the handle."""
         return TracedGradient(call=self.call, variable=variable, values=self.values, indices=self.indices)
 
 
 @dataclass(slots=True)
 class BoundaryRecorder:
-    """Collects the gradients that a trace takes with respect to trainables, and the optimizers it applies.
+    """Collects gradients with respect to trainables, and the optimizers that apply them.
 
     Attributes:
-        loss: tensor of the loss in the trace, None where the step returns none.
-        targets: what gradient calls differentiate.
-        results: place → tensor in the trace that a whole step returns beside its loss.
-        not_fetched: places of what it returns besides and that is no dense tensor.
-        statistics: what is recorded of BatchNormalization.
+        loss: tensor of the loss in the trace, None if the step returns none.
+        results: place → tensor that a whole step returns beside its loss.
+        not_fetched: places of returned values that are no dense tensors.
         n_examples: in the trace's batch, None for a free axis.
-        created: Keras variables that the step makes when it is traced, as metrics do; TensorFlow's names for
-            them may differ from their paths.
-        carried: variables of which each row is of one example, as its sequence's state after the last step.
-        vectorized: variable and user's line of each gradient that a vectorized map takes, of which TensorFlow
-            makes another one for all rows.
-        failure: what made a trace fail, kept because autograph rewrites the errors that pass through it.
+        created: Keras variables that tracing made (metrics); TensorFlow's names for them may differ from
+            their paths.
+        carried: variables with a row per example, such as the state of a stateful layer.
+        vectorized: variable and user's line of each gradient taken inside a vectorized map.
+        failure: first error, kept because autograph rewrites errors that pass through it.
     """
 
     n_examples: int | None = None
@@ -143,7 +132,6 @@ class BoundaryRecorder:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Hook `GradientTape.gradient`, `tf.gradients` and how optimizers apply them, for the duration."""
         with ExitStack() as hooks:
             hooks.enter_context(hooked_gradients(self._tape_hook, self._graph_hook))
             hooks.enter_context(self.recording_optimizers())
@@ -159,7 +147,6 @@ class BoundaryRecorder:
 
     @contextmanager
     def recording_optimizers(self) -> Iterator[None]:
-        """Hook how optimizers are applied and scale losses, and the making of Keras variables."""
         with ExitStack() as hooks:
             for base, method in _APPLYING:
                 for owner in overriding_classes(base, method):
@@ -169,7 +156,7 @@ class BoundaryRecorder:
             yield
 
     def begin(self, graph: tf.Graph) -> None:
-        """Start a trace whose own graph is this one; gradients taken in a nested one are refused."""
+        """Start a trace in this graph; gradients taken in a nested graph are refused."""
         self._graph = graph
         self._calls = 0
         self.marks.clear()
@@ -181,11 +168,9 @@ class BoundaryRecorder:
         self.statistics.begin(graph)
 
     def fail(self, message: str) -> NoReturn:
-        """Raise a CaptureError, and keep it."""
         self.refuse(CaptureError(message))
 
     def refuse(self, failure: CaptureError) -> NoReturn:
-        """Raise an error, and keep it."""
         self.failure = failure
         raise failure
 
@@ -220,7 +205,6 @@ class BoundaryRecorder:
         return hooked
 
     def applied(self, optimizer: AnyOptimizer) -> None:
-        """Remember an optimizer, once."""
         if all(optimizer is not known for known in self.optimizers):
             self.optimizers.append(optimizer)
 
@@ -271,11 +255,7 @@ class BoundaryRecorder:
 
 @contextmanager
 def hooked_gradients(tape_hook: Hook, graph_hook: Hook) -> Iterator[None]:
-    """Hook every way to take gradients for the duration.
-
-    Args:
-        tape_hook: of `GradientTape.gradient`. graph_hook: of `tf.gradients`.
-    """
+    """Hook `GradientTape.gradient` and `tf.gradients` for the duration."""
     with ExitStack() as hooks:
         hooks.enter_context(replaced(tf.GradientTape, "gradient", tape_hook))
         for owner in (tf, tf.compat.v1, _GRADIENTS_OF_V1):
@@ -291,7 +271,7 @@ def _in_vectorized_map(graph: tf.Graph) -> bool:
 
 
 def _dense_shape(source: "tf.Variable | keras.Variable", gradient: tf.IndexedSlices) -> tf.Tensor | None:
-    """The shape that a sparse gradient tells, which updates must not have to take from forward."""
+    """Static shape of a sparse gradient, so that its update need not read one from forward."""
     shape = gradient.dense_shape
     if shape is None or not (known := raw_variable(source).shape).is_fully_defined():
         return shape
@@ -299,7 +279,7 @@ def _dense_shape(source: "tf.Variable | keras.Variable", gradient: tf.IndexedSli
 
 
 def boundary_slug(variable: "tf.Variable | keras.Variable") -> str:
-    """What the names of all marks of a variable's gradients begin with."""
+    """Common prefix of the names of a variable's gradient marks."""
     return f"{PREFIX}/{node_slug(variable_name(variable))}"
 
 
@@ -314,5 +294,5 @@ def variable_name(variable: "tf.Variable | keras.Variable") -> str:
 
 
 def is_trainable(source: object) -> bool:
-    """Whether gradients with respect to it can cross the boundary."""
+    """Return True if gradients with respect to `source` can cross the boundary."""
     return isinstance(source, tf.Variable | keras.Variable) and bool(source.trainable)

@@ -1,4 +1,4 @@
-"""Capture: a single-device train step, traced once, becomes a `TrainGraph` and initial values beside it."""
+"""Capture of a single-device train step as a `TrainGraph` with initial values."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ from strategies.tf_bridge.graphdef import graphdef_from_graph
 
 
 def rows_per_example(step: TracedStep) -> dict[str, float]:
-    """Variable → rows of its sparse gradients that one example makes; those that shapes tell only."""
+    """Variable → rows of its sparse gradient per example, where static shapes say so."""
     sparse = [mark for mark in step.marks if mark.indices is not None]
     sizes = {part.shape.dims[0] for part in step.batch if part.shape.dims}
     if not sparse or len(sizes) != 1:
@@ -47,7 +47,6 @@ def rows_per_example(step: TracedStep) -> dict[str, float]:
 def _lengths(
     graph: Graph, batch: Sequence[TracedInput], sparse: Sequence[TracedGradient], n_examples: int
 ) -> Mapping[str, int | None]:
-    """Mark's values → number of its row ids in a batch of this size, by TensorFlow's inference of shapes."""
     indices = {mark.values: mark.indices for mark in sparse if mark.indices is not None}
     inputs = {part.node: part.shape for part in batch}
 
@@ -79,11 +78,10 @@ class Captured:
 
     Attributes:
         initial: variable → its value before the first step.
-        variables: name → the user's variable; what the capture keeps as a constant has none.
-        returns_loss: the step's loss is what the user's step returns as such, which may come too late for it.
-        rows_per_example: variable → rows of its sparse gradient that one example makes, where shapes tell.
-        scales_loss: whether an optimizer divides gradients by the scale of a loss, and leaves those out that
-            are not finite.
+        variables: name → the user's variable; captured constants have none.
+        returns_loss: the step's loss is the tensor that the user's step returns.
+        rows_per_example: variable → rows of its sparse gradient per example, where static shapes say so.
+        scales_loss: an optimizer unscales gradients and skips those that are not finite.
         lines: node → the line of the user's file that made it.
     """
 
@@ -103,19 +101,17 @@ def capture(
     replica_batch: int | None = None,
     compiled_rules: Mapping[str, Rule] | None = None,
 ) -> Captured:
-    """Trace a train step once and take it apart.
+    """Trace a train step once and assemble its `TrainGraph`.
 
     Args:
         step: loss, variables and optimizer, or a `tf.function` that trains and returns the scalar loss,
             alone, under the key `loss` of a mapping, or first of several results.
         element_spec: structure of `tf.TensorSpec` of one example, without the batch axis.
         replica_batch: examples in each shard if all are equal, for a model that needs a fixed batch.
-        compiled_rules: name of forward state → its rule by a capture whose batch axis is free. With them, and
-            where shards are equal, the trace has that batch in any case, and is as XLA wants it, which must
-            know all shapes; what counts examples looks constant there.
+        compiled_rules: name of forward state → its rule from a capture with a free batch axis. With them the
+            trace has the shards' batch size and known shapes, as XLA needs; counts of examples look constant.
     Raises:
-        CaptureError: when it takes no gradient, or none that it uses, its loss is no scalar, its parts cannot
-            be told apart, or it calls Python.
+        CaptureError: no gradient that it uses, no scalar loss, inseparable parts, or a call of Python.
     """
     body = body_of(step)
     traced = trace(body, element_spec, replica_batch=replica_batch, compilable=compiled_rules is not None)
@@ -141,7 +137,7 @@ def capture(
 
 @contextmanager
 def _naming_vectorized(traced: Trace) -> Iterator[None]:
-    """Blame gradients of single rows for what keeps a step that takes them from being captured."""
+    """Blame per-row gradients for a step that cannot be captured."""
     try:
         yield
     except CaptureError as error:
@@ -157,7 +153,6 @@ def _naming_vectorized(traced: Trace) -> Iterator[None]:
 
 @contextmanager
 def _naming_lines(traced: Trace) -> Iterator[None]:
-    """End the message of an error with the line of the user's file that made the node in question."""
     try:
         yield
     except CaptureError as error:
@@ -168,14 +163,13 @@ def _naming_lines(traced: Trace) -> Iterator[None]:
 
 
 def declared_variables(step: CapturableStep | Callable[[object], tf.Tensor]) -> list[AnyVariable]:
-    """The variables that a step names itself; those of a whole one are known when it was traced."""
+    """Variables that a step itself names."""
     if isinstance(step, CapturableStep):
         return [*step.variables, *step.optimizer.variables]
     return []
 
 
 def _reduction(step: CapturableStep | Callable[[object], tf.Tensor]) -> Reduction:
-    """How the loss comes of the examples' losses; a whole step cannot say, and is taken for a mean."""
     return step.reduction if isinstance(step, CapturableStep) else "mean"
 
 
@@ -237,10 +231,7 @@ _ELEMENTWISE = frozenset(
 
 
 def types_of_products(graph: Graph) -> Mapping[DType, int]:
-    """Type → how many products of matrices and convolutions compute in it, gradients included.
-
-    A step that has none tells of its elementwise arithmetic instead.
-    """
+    """Type → number of matrix products and convolutions in it; of elementwise ops if there are none."""
     return Counter(_types(graph, _PRODUCTS)) or Counter(_types(graph, _ELEMENTWISE))
 
 

@@ -1,4 +1,4 @@
-"""Functions of TensorFlow and Keras replaced for the duration of a trace."""
+"""Replaced attributes of TensorFlow and Keras, and source lines of the nodes of a trace."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,11 +16,11 @@ def replaced(
     *,
     is_converted: bool = False,
 ) -> Iterator[None]:
-    """An attribute replaced for the duration; one that `owner` inherits is inherited again afterwards.
+    """Replace an attribute for the duration; an inherited one is inherited again afterwards.
 
     Args:
-        hook: original function → the one in its place.
-        is_converted: leave to autograph what the original calls; the hook must carry the original's name.
+        hook: original function → its replacement.
+        is_converted: let autograph convert the original; the hook must carry the original's name.
     """
     original = getattr(owner, name)
     own = name in vars(owner)
@@ -36,7 +36,7 @@ def replaced(
 
 
 def overriding_classes(base: type, method: str) -> Iterator[type]:
-    """A class, and every subclass that has a method of its own: hooked in all of them, each call is met."""
+    """Yield a class and every subclass that overrides the method."""
     yield base
     waiting: list[type] = list(base.__subclasses__())
     seen: set[type] = set()
@@ -50,7 +50,7 @@ def overriding_classes(base: type, method: str) -> Iterator[type]:
 
 
 def lines_of(graph: tf.Graph) -> dict[str, str]:
-    """Node → `file.py:12` of all that a line of the user's made; those of a function are `function/node`."""
+    """Node → `file.py:12` of the user's line that made it; nodes of a function are `function/node`."""
     # TensorFlow has no public way from a graph to those of its functions.
     functions = {name: getattr(f, "graph", None) for name, f in graph._functions.items()}  # noqa: SLF001
     named = [("", graph), *((f"{name}/", body) for name, body in functions.items() if body is not None)]
@@ -59,5 +59,5 @@ def lines_of(graph: tf.Graph) -> dict[str, str]:
 
 
 def line_of_operation(op: tf.Operation) -> str:
-    """`file.py:12` of the innermost frame that is the user's; empty where there is none."""
+    """`file.py:12` of the innermost frame in the user's code, or an empty string."""
     return users_line((frame.filename, frame.lineno) for frame in reversed(op.traceback or ()))

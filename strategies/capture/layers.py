@@ -1,4 +1,4 @@
-"""Marks, while a step is traced, the batch's statistics in BatchNormalization, and their gradients."""
+"""Hooks into Keras layers while a step is traced: batch statistics and fixed batch sizes."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -20,13 +20,9 @@ Moments = tuple[tf.Tensor, tf.Tensor]
 
 @dataclass(slots=True)
 class StatisticsRecorder:
-    """Collects the means that BatchNormalization takes over examples.
-
-    Only Keras's own layer and what inherits its `call`; whoever calls `tf.nn.moments` otherwise means to have
-    those of the shard.
+    """Collects the means that Keras's BatchNormalization takes over examples.
 
     Attributes:
-        marks: in the order in which they were traced.
         own: path of a layer whose means cannot be marked → why.
         synchronized: paths of layers whose author asks for means over all replicas' examples.
     """
@@ -39,14 +35,12 @@ class StatisticsRecorder:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Hook `BatchNormalization.call`, and `tf.nn.moments` while it runs, for the duration."""
         with ExitStack() as hooks:
             hooks.enter_context(replaced(keras.layers.BatchNormalization, "call", self._call_hook))
             hooks.enter_context(replaced(tf.nn, "moments", self._moments_hook))
             yield
 
     def begin(self, graph: tf.Graph) -> None:
-        """Start a trace whose own graph is this one; in a nested one nothing is marked."""
         self._graph = graph
         self.marks.clear()
         self.own.clear()
@@ -87,10 +81,7 @@ class StatisticsRecorder:
         return hooked_moments
 
     def _marked_moments(self, layer: str, x: tf.Tensor, axes: Sequence[int], *, keepdims: bool) -> Moments:
-        """As `tf.nn.moments` for what Keras gives it, which is float32 or wider, with both means marked.
-
-        The variance is that about the marked mean, so that it is right about a larger batch's, too.
-        """
+        """`tf.nn.moments` with both means marked; the variance is about the marked mean."""
         mean = self._marked(layer, "mean", tf.reduce_mean(x, axes, keepdims=True))
         deviations = tf.math.squared_difference(x, tf.stop_gradient(mean))
         variance = self._marked(layer, "variance", tf.reduce_mean(deviations, axes, keepdims=True))
@@ -125,11 +116,7 @@ class StatisticsRecorder:
 
 
 class FixedBatchError(CaptureError):
-    """A layer takes batches of one size only, and a trace gave it others.
-
-    Attributes:
-        n_examples: that size.
-    """
+    """A layer takes batches of `n_examples` only, and a trace gave it others."""
 
     def __init__(self, layer: str, n_examples: int) -> None:
         super().__init__(f"layer {layer!r} takes batches of {n_examples} examples only")
@@ -137,7 +124,6 @@ class FixedBatchError(CaptureError):
         self.n_examples = n_examples
 
     def of_shards(self, shard: int | None) -> CaptureError:
-        """What it says to shards of another size, None where they differ."""
         got = shard or "different sizes"
         return CaptureError(
             f"train step: layer {self.layer!r} takes batches of {self.n_examples} examples only, got shards "
@@ -154,12 +140,12 @@ def requiring_batch(
     refuse: Callable[[CaptureError], object],
     carries: Callable[[Sequence[keras.Variable]], object],
 ) -> Callable[..., object]:
-    """`Layer.__call__` that refuses a batch of another size than its layer takes.
+    """Wrap `Layer.__call__` to refuse a batch size that the layer does not take.
 
     Args:
-        n_examples: of the trace's batch, None for a free axis; then what has no known size is refused, too.
+        n_examples: in the trace's batch, None for a free axis; unknown sizes are then refused as well.
         refuse: raises.
-        carries: hears of variables in which a layer keeps something of each example for the next step.
+        carries: receives variables that keep something of each example for the next step.
     """
 
     @functools.wraps(call)
@@ -177,7 +163,6 @@ def requiring_batch(
 
 
 def _required(layer: keras.layers.Layer, inputs: object) -> list[tuple[tf.Tensor, int]]:
-    """Inputs of a call, and the batch size that each must have."""
     tensors = [each for each in keras.tree.flatten(inputs) if isinstance(each, tf.Tensor)]
     if isinstance(layer, keras.layers.RNN):
         states = keras.tree.flatten(layer.states) if layer.stateful else []

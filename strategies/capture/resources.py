@@ -1,4 +1,4 @@
-"""Values that a trace holds as constants: small ones stay in the graph, large ones travel beside it."""
+"""Captured tensors and lookup tables as nodes; large constants travel beside the graph."""
 
 import gc
 from collections.abc import Iterator, Mapping
@@ -31,17 +31,17 @@ def constant_of(name: str, value: tf.Tensor) -> Node:
 
 
 def is_large(value: tf.Tensor) -> bool:
-    """Whether an eager tensor is too large for a constant."""
+    """Return True if an eager tensor is too large for a constant."""
     return bool(
         value.dtype != tf.string and value.dtype.size * value.shape.num_elements() > MAX_CONSTANT_BYTES
     )
 
 
 def large_constants(graph: Graph) -> Mapping[str, Array]:
-    """Const node → value, for those of a graph that are too large to stay.
+    """Const node → value, of constants too large to stay in the graph.
 
     Raises:
-        CaptureError: when a function of the library holds such a constant, which cannot be replaced there.
+        CaptureError: a function of the library holds one.
     """
     for function in graph.functions.values():
         for node in _large(function.nodes):
@@ -75,12 +75,12 @@ _REMADE = frozenset({"HashTableV2", "SummaryWriter"})
 
 
 def remade_table(placeholder: str, handle: tf.Tensor) -> TracedTable:
-    """The resource behind an eager handle as nodes that make and initialise it.
+    """Nodes that make and initialise the resource behind an eager handle.
 
     Args:
-        placeholder: what stands for the handle in the trace.
+        placeholder: represents the handle in the trace.
     Raises:
-        CaptureError: when nobody knows how the resource is made, or it holds what an initializer does not.
+        CaptureError: the resource has no known owner, or contents that no initializer makes.
     """
     owner = _owner(handle)
     if owner is None:
@@ -121,7 +121,7 @@ def remade_table(placeholder: str, handle: tf.Tensor) -> TracedTable:
 
 
 def _owner(handle: tf.Tensor) -> tf.saved_model.experimental.TrackableResource | None:
-    """The object that made a resource. Tables know their handles, but no handle knows its table."""
+    """Find the object that made a resource; no handle knows its table."""
     kind = tf.saved_model.experimental.TrackableResource
     for candidate in gc.get_objects():
         if issubclass(type(candidate), kind) and candidate.resource_handle is handle:

@@ -1,4 +1,4 @@
-"""From a trace to what it tells: variables by name, marks, constants and tables, as plain values."""
+"""Contents of a trace as plain values: variables, slots, marks, constants and tables."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,11 +41,7 @@ def variables_of(optimizer: AnyOptimizer) -> Sequence[Variable]:
 def slots_of(
     optimizers: Sequence[AnyOptimizer], trained: Sequence[tf.Variable]
 ) -> Mapping[int, tuple[tf.Variable, str]]:
-    """id of a slot's tf.Variable → the variable whose slot it is, and the kind of slot (`momentums`).
-
-    Args:
-        trained: variables that gradients were taken of.
-    """
+    """id of a slot's tf.Variable → the variable that it belongs to, and the kind of slot (`momentums`)."""
     owners: dict[int, tuple[tf.Variable, str]] = {}
     for optimizer in optimizers:
         slots = (
@@ -59,7 +55,7 @@ def slots_of(
 
 
 def _slots(optimizer: keras.optimizers.Optimizer) -> Iterator[tuple[tf.Variable, tf.Variable, str]]:
-    """Keras keeps each kind of slot in a list that runs parallel to the variables it was built on."""
+    """Keras keeps each kind of slot in a list parallel to the variables it was built on."""
     trained = list(getattr(optimizer, "_trainable_variables", ()))
     for name, values in vars(optimizer).items():
         if isinstance(values, keras.optimizers.Optimizer):
@@ -76,7 +72,6 @@ def _slots(optimizer: keras.optimizers.Optimizer) -> Iterator[tuple[tf.Variable,
 def _slots_by_name(
     optimizer: tf.compat.v1.train.Optimizer, trained: Sequence[tf.Variable]
 ) -> Iterator[tuple[tf.Variable, tf.Variable, str]]:
-    """TensorFlow's first optimizers tell the slot of a variable by its kind."""
     for kind in optimizer.get_slot_names():
         for owner in trained:
             slot = optimizer.get_slot(owner, kind)
@@ -108,12 +103,12 @@ class _Captures:
 
 
 def told_by(traced: Trace, declared: Sequence[AnyVariable], element_spec: object) -> Told:
-    """All that a trace tells.
+    """Read a trace.
 
     Args:
         declared: variables that belong to the step whether or not it uses them.
     Raises:
-        CaptureError: when the step takes no gradient that it uses, or holds what a graph of its own cannot.
+        CaptureError: the step uses no gradient, or holds what its graph cannot.
     """
     concrete, recorder = traced.concrete, traced.recorder
     graph = _unplaced(graph_from_graphdef(concrete.graph.as_graph_def()))
@@ -163,13 +158,6 @@ def told_by(traced: Trace, declared: Sequence[AnyVariable], element_spec: object
 def _used_marks(
     recorder: BoundaryRecorder, names: Mapping[int, str], graph: Graph, acting: Sequence[str]
 ) -> tuple[TracedGradient, ...]:
-    """The gradients that a step makes something of.
-
-    Args:
-        names: handle's identity → variable. acting: nodes that run for what they do.
-    Raises:
-        CaptureError: there are none.
-    """
     taken = [mark.named(names[id(mark.handle)]) for mark in recorder.marks]
     used = needed_by(graph, taken, acting)
     if not used:
@@ -199,14 +187,12 @@ def _initial(name: str, variable: tf.Variable) -> Array:
 
 
 def _rules_of_carried(recorder: BoundaryRecorder, names: Mapping[int, str]) -> dict[str, Rule]:
-    """What is kept of each example goes on with that example, so in the replica that has it."""
+    """State of each example stays in the replica that has the example."""
     handles = (id(raw_variable(variable).handle) for variable in recorder.carried)
     return {names[handle]: "per-replica" for handle in handles if handle in names}
 
 
 def _unplaced(graph: Graph) -> Graph:
-    """The graph without this process's devices, where optimizers put what they compute beside a variable."""
-
     def freed(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         return tuple(n.changed(device="") if _OWN_JOB in n.device else n for n in nodes)
 
@@ -217,11 +203,6 @@ def _unplaced(graph: Graph) -> Graph:
 def _named(
     declared: Sequence[AnyVariable], used: Sequence[tf.Variable], known: Sequence[keras.Variable]
 ) -> dict[str, tf.Variable]:
-    """Name → variable, in the order in which they were created.
-
-    Args:
-        known: Keras variables that give names to those that are used.
-    """
     paths = {id(raw_variable(v)): variable_name(v) for v in [*known, *declared]}
     by_handle = {id(v.handle): v for v in [*map(raw_variable, declared), *used]}
     # Eager tensors are numbered as they are made; tf.Variable has no public creation order.
@@ -231,7 +212,6 @@ def _named(
 
 
 def _unique(names: Sequence[str], taken: Mapping[str, object] | None = None) -> list[str]:
-    """The names, each once: a second `w` becomes `w__1`."""
     seen = set(taken or ())
     unique = []
     for name in names:
@@ -276,7 +256,6 @@ def _variable(name: str, v: tf.Variable, captures: _Captures) -> TracedVariable:
 def _with_slots(
     variables: Sequence[TracedVariable], named: Mapping[str, tf.Variable], recorder: BoundaryRecorder
 ) -> list[TracedVariable]:
-    """The variables with what optimizers tell of theirs."""
     owned = {id(raw_variable(v)) for optimizer in recorder.optimizers for v in variables_of(optimizer)}
     trained = {id(mark.handle) for mark in recorder.marks}
     slots = slots_of(recorder.optimizers, [v for v in named.values() if id(v.handle) in trained])

@@ -1,4 +1,4 @@
-"""Tracing a step: the user's code runs once, as a graph, with gradients and optimizers recorded."""
+"""Tracing of a step: the user's code runs once as a graph, with gradients recorded."""
 
 import inspect
 import itertools
@@ -21,7 +21,7 @@ Returned = TypeVar("Returned")
 
 
 def called_on(function: Callable[..., Returned], batch: object) -> Returned:
-    """Call a function on a batch, which it gets in parts where it needs more than one argument.
+    """Call a function on a batch, in parts if it has several arguments without defaults.
 
     Raises:
         CaptureError: it needs other arguments than the batch has parts.
@@ -33,11 +33,7 @@ def called_on(function: Callable[..., Returned], batch: object) -> Returned:
 def arguments_of(
     function: Callable[..., object], batch: object
 ) -> tuple[tuple[object, ...], Mapping[str, object]]:
-    """How a function takes a batch: positional arguments, and those by name.
-
-    Raises:
-        CaptureError: as `called_on`.
-    """
+    """Positional and keyword arguments by which a function takes a batch; errors as `called_on`."""
     names = _needed(function)
     if len(names) < 2:
         return (batch,), {}
@@ -52,7 +48,6 @@ def arguments_of(
 
 
 def _needed(function: Callable[..., object]) -> list[str]:
-    """Arguments that have no default."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -72,27 +67,22 @@ AnyVariable: TypeAlias = tf.Variable | keras.Variable
 
 @runtime_checkable
 class CapturableStep(Protocol):
-    """What a step offers for capture; `workloads.TrainStep` satisfies it."""
+    """A step as its author declares it; `workloads.TrainStep` satisfies it."""
 
     @property
-    def loss(self) -> Callable[[object], tf.Tensor]:
-        """Batch → scalar loss."""
+    def loss(self) -> Callable[[object], tf.Tensor]: ...
 
     @property
-    def variables(self) -> Sequence[AnyVariable]:
-        """Trainable variables."""
+    def variables(self) -> Sequence[AnyVariable]: ...
 
     @property
-    def optimizer(self) -> keras.optimizers.Optimizer:
-        """A Keras optimizer."""
+    def optimizer(self) -> keras.optimizers.Optimizer: ...
 
     @property
-    def clip_global_norm(self) -> float | None:
-        """Norm to which all aggregated gradients together are clipped."""
+    def clip_global_norm(self) -> float | None: ...
 
     @property
-    def reduction(self) -> Reduction:
-        """How the loss comes of the examples' losses."""
+    def reduction(self) -> Reduction: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +98,7 @@ Body = Callable[[object, BoundaryRecorder], object]
 
 
 def body_of(step: CapturableStep | Callable[[object], tf.Tensor]) -> Body:
-    """The code to trace.
+    """Code to trace.
 
     Raises:
         CaptureError: unless it is a TrainStep with variables and a Keras optimizer, or a tf.function.
@@ -126,11 +116,6 @@ def body_of(step: CapturableStep | Callable[[object], tf.Tensor]) -> Body:
 
 
 def _loss_among(returned: object, recorder: BoundaryRecorder) -> object:
-    """The loss among what a whole step returns: under the key `loss`, or the first of several.
-
-    Returns:
-        None for a mapping without that key, where gradients tell what the loss is.
-    """
     if isinstance(returned, Mapping) and ("loss" in returned or recorder.targets.targets):
         loss, others = returned.get("loss"), {str(key): v for key, v in returned.items() if key != "loss"}
     elif isinstance(returned, tuple | list) and returned:
@@ -149,7 +134,6 @@ def _loss_among(returned: object, recorder: BoundaryRecorder) -> object:
 
 
 def _unique(name: str, taken: Container[str]) -> str:
-    """The name, or with a number where another result of another place has it."""
     numbered = (f"{name}__{k}" for k in itertools.count(1))
     return name if name not in taken else next(each for each in numbered if each not in taken)
 
@@ -177,7 +161,6 @@ def _check_parts(step: CapturableStep) -> None:
 
 
 def _composed(step: CapturableStep) -> Body:
-    """Loss, gradient, clipping and update of a TrainStep as one function."""
     variables = list(step.variables)
 
     def train(batch: object, recorder: BoundaryRecorder) -> tf.Tensor:
@@ -200,7 +183,7 @@ def _composed(step: CapturableStep) -> Body:
 
 
 def _scaled_norm(optimizer: keras.optimizers.Optimizer, norm: float) -> float | tf.Tensor:
-    """The norm to clip gradients to which an optimizer has still to divide by the scale of the loss."""
+    """The clipping norm in units of scaled gradients."""
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         return norm * tf.convert_to_tensor(optimizer.dynamic_scale)
     return norm * (optimizer.loss_scale_factor or 1.0)
@@ -221,13 +204,13 @@ def _checked_loss(loss: object, recorder: BoundaryRecorder) -> tf.Tensor:
 
 
 def trace(body: Body, element_spec: object, *, replica_batch: int | None, compilable: bool = False) -> Trace:
-    """Trace with a free batch axis, or with a fixed one where the code needs that.
+    """Trace with a free batch axis, or with a fixed one if the code needs that.
 
     Args:
-        replica_batch: examples in every shard, None where shards differ.
-        compilable: trace as XLA wants it, where shards do not differ: all shapes known, loops bounded.
+        replica_batch: examples in every shard, None if shards differ.
+        compilable: trace for XLA if shards are equal: all shapes known, loops bounded.
     Raises:
-        CaptureError: naming what the user's code raised, or what a layer requires of shards.
+        CaptureError: the user's code raised, or a layer requires another batch size.
     """
     try:
         if compilable and replica_batch is not None:
@@ -251,13 +234,7 @@ def trace(body: Body, element_spec: object, *, replica_batch: int | None, compil
 
 
 def trace_sized(body: Body, element_spec: object, size: int | None, *, compilable: bool = False) -> Trace:
-    """Trace with this batch axis, None for a free one.
-
-    Args:
-        compilable: let TensorFlow know of XLA, for which it writes gradients of loops otherwise.
-    Raises:
-        CaptureError: naming what the user's code raised, which is the cause.
-    """
+    """Trace with this batch size, None for a free axis; errors as `trace`."""
     recorder = BoundaryRecorder(n_examples=size)
 
     def step(batch: object) -> tf.Tensor | None:
@@ -287,6 +264,6 @@ def trace_sized(body: Body, element_spec: object, size: int | None, *, compilabl
 
 
 def with_effects(concrete: ConcreteFunction) -> tuple[tf.Operation, ...]:
-    """Operations that a function runs though no result needs them, as created; TensorFlow keeps no order."""
+    """Operations that a function runs although no result needs them, in order of creation."""
     names = {op.name for op in concrete.graph.control_outputs}
     return tuple(op for op in concrete.graph.get_operations() if op.name in names)

@@ -1,8 +1,8 @@
-"""The order in which a graph reads and assigns variables, into the bodies of calls.
+"""Order of reads and assignments of variables, into the bodies of calls, and the rule for it.
 
-A call is no barrier: TensorFlow lays the bodies of branches, loops and functions into the graph, where a node
-starts as soon as its own inputs are there and the control inputs of the call have run. An assignment in a
-branch waits for nothing that other nodes of the branch take.
+A call is no barrier: TensorFlow lowers branches, loops and functions into nodes that start as soon as their
+own inputs and the call's control inputs are ready. An assignment in a branch waits for no other node of the
+branch.
 """
 
 from collections import defaultdict
@@ -46,8 +46,8 @@ class Access:
 
     Attributes:
         handle: node of the graph that names the variable.
-        event: its bit. before: what comes before it in every run.
-        branches: calls and predicates in whose branches it is, each with the number of the branch.
+        event: its bit. before: events that precede it in every run.
+        branches: calls and predicates around it, each with the number of the branch.
     """
 
     handle: str
@@ -58,7 +58,6 @@ class Access:
     branches: Branches
 
     def is_ordered_with(self, other: "Access") -> bool:
-        """Return True if one of the two comes first in every run, or no run has both."""
         if self.event & other.before or other.event & self.before:
             return True
         common = self.branches.keys() & other.branches.keys()
@@ -67,11 +66,11 @@ class Access:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessOrder:
-    """Accesses of a graph, and what comes before each.
+    """Accesses of a graph, with the events that precede each.
 
     Attributes:
-        marks: node → its bit, of the nodes that were asked for.
-        done: node → what comes before all that waits for it, itself included.
+        marks: requested node → its bit.
+        done: node → events before its successors, its own included.
     """
 
     accesses: tuple[Access, ...]
@@ -80,11 +79,6 @@ class AccessOrder:
 
     @classmethod
     def of(cls, graph: Graph, marks: Iterable[str] = ()) -> "AccessOrder":
-        """The order of a graph.
-
-        Args:
-            marks: nodes to look for among what comes before accesses.
-        """
         walk = _Walk(graph)
         bits = {name: walk.event((name,)) for name in marks}
         while True:
@@ -97,15 +91,14 @@ class AccessOrder:
 
 @dataclass(slots=True)
 class _Body:
-    """A graph or the body of a function, as far as it has been walked through.
+    """State of a walk through a graph or a function's body.
 
     Attributes:
-        tensors: node or argument → what comes before each of its outputs; one entry where that is the same.
-        handles: node or argument → the variables that its outputs name, likewise.
-        start: what comes before everything in it.
-        branches: calls in whose branches it is.
-        sides: tensor, or node → branches in which it is there, where they are more than those of the body.
-        loops: conditions of loops of the first kind, whose Switches make no branches.
+        tensors: node or argument → events before each output; one entry if all are equal.
+        handles: node or argument → variables that its outputs name, likewise.
+        start: events before everything in it.
+        sides: tensor or node → its branches, if more than the body's.
+        loops: LoopConds, whose Switches make no branches.
     """
 
     tensors: dict[str, list[Events]] = field(default_factory=dict)
@@ -125,7 +118,6 @@ class _Body:
         start: Events,
         branches: Branches,
     ) -> "_Body":
-        """The body of a function before anything in it has run: all that there is are its arguments."""
         names = [arg.name for arg in function.inputs]
         return cls(
             tensors={name: [each] for name, each in zip(names, events, strict=True)},
@@ -136,25 +128,19 @@ class _Body:
         )
 
     def events(self, ref: str) -> Events:
-        """Events before anything that takes a tensor, or waits for a node."""
         if ref[0] == "^":
             return self.done[ref[1:]]
         outputs = self.tensors[producer(ref)]
         return outputs[_index(ref)] if len(outputs) > 1 else outputs[0]
 
     def handle(self, ref: str) -> str | None:
-        """The variable that a tensor names, if any."""
         outputs = self.handles.get(producer(ref), [None])
         return outputs[_index(ref)] if len(outputs) > 1 else outputs[0]
 
 
 @dataclass(slots=True)
 class _Walk:
-    """A way through a graph and the bodies of all calls.
-
-    Attributes:
-        rounds: NextIteration → what came before it when it was last met.
-    """
+    """A walk through a graph and all called bodies; `rounds` has events before NextIterations."""
 
     graph: Graph
     accesses: dict[Events, Access] = field(default_factory=dict)
@@ -164,13 +150,11 @@ class _Walk:
     _open: list[str] = field(default_factory=list)
 
     def event(self, key: Path) -> Events:
-        """The bit of a mark or an access, always the same."""
         return self._events.setdefault(key, 1 << len(self._events))
 
     def through(
         self, nodes: Collection[Node], body: _Body, scope: Path, marks: Mapping[str, Events]
     ) -> _Body:
-        """Walk through the nodes of a body, each after its inputs."""
         for node in topological_order(nodes):
             path = (*scope, node.name)
             waits = (
@@ -192,7 +176,6 @@ class _Walk:
         return body
 
     def _functions(self, node: Node) -> list[Function]:
-        """Functions whose bodies a call becomes; those of a loop are its condition and its body."""
         if node.op not in CALLS:
             return []
         attrs = [node.attrs.get(key) for key in ("cond", "body", "then_branch", "else_branch", "f")]
@@ -205,7 +188,6 @@ class _Walk:
     def _call(
         self, node: Node, functions: list[Function], body: _Body, path: Path, branches: Branches
     ) -> None:
-        """Walk through the bodies of a call, and note what comes before its outputs."""
         taken = list(node.data_inputs)
         start = reduce(or_, (body.done[name] for name in node.control_inputs), body.start)
         if node.op in BRANCHES:
@@ -237,7 +219,6 @@ class _Walk:
         body.done[node.name] = done
 
     def _through_function(self, function: Function, body: _Body, path: Path) -> "_Outcome":
-        """Walk through a function that has been given its arguments."""
         self._open.append(function.name)
         self.through(function.nodes, body, (*path, function.name), {})
         self._open.pop()
@@ -249,7 +230,6 @@ class _Walk:
         )
 
     def _accessed(self, node: Node, body: _Body, before: Events, path: Path, branches: Branches) -> Events:
-        """Note which variables a node reads and assigns."""
         if node.op == "VarHandleOp" and len(path) == 1:
             body.handles[node.name] = [node.name]
         named = {k: name for k, ref in enumerate(node.data_inputs) if (name := body.handle(ref)) is not None}
@@ -284,7 +264,6 @@ class _Outcome:
 
 
 def _branches(node: Node, body: _Body, scope: Path) -> Branches:
-    """The branches in which a node runs; those between a Switch and a Merge are noted in the body."""
     sides = [body.sides.get(ref, body.sides.get(producer(ref), {})) for ref in node.inputs]
     if node.op in _MERGES:
         branches = {call: k for call, k in sides[0].items() if all(side.get(call) == k for side in sides)}
@@ -308,7 +287,6 @@ def _branches(node: Node, body: _Body, scope: Path) -> Branches:
 
 
 def _one_of(branches: Collection[Events], within: Events) -> Events:
-    """Events before the end of the branch that runs; those within the others do not happen."""
     return reduce(and_, branches) | (reduce(or_, branches) & within)
 
 
@@ -324,11 +302,7 @@ _Resource: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A session's run of a graph.
-
-    Attributes:
-        name: as messages have it. roots: nodes that it runs; it ends when they have.
-    """
+    """One session run of a graph; it ends when its roots have run."""
 
     name: str
     graph: Graph
@@ -338,14 +312,14 @@ class Run:
 def verify_accesses(runs: Sequence[Run]) -> None:
     """Check the order in which runs of one step access variables.
 
-    An assignment of a variable that several runs access and any other access to it come one after the other,
-    wherever they are: in one run or in two, in branches, loops or functions. A run that accesses a variable
-    ends after all assignments of it, because the next step reads it.
+    An assignment of a variable that several runs access must be ordered with any other access to it, in every
+    run, branch, loop or function. A run ends after all assignments of the variables that it accesses, because
+    the next step reads them.
 
     Args:
-        runs: all that begin when others end, so that each takes part once in a step.
+        runs: start when others end, so that each takes part once in a step.
     Raises:
-        GraphError: for the first variable whose accesses may come in either order.
+        GraphError: for the first variable with unordered accesses.
     """
     graph = _together(runs)
     order = AccessOrder.of(graph)
@@ -370,7 +344,6 @@ def verify_accesses(runs: Sequence[Run]) -> None:
 
 
 def _together(runs: Sequence[Run]) -> Graph:
-    """One graph of all that runs, in which a take waits for what is pushed."""
     nodes: list[Node] = []
     functions: dict[str, Function] = {}
     for k, run in enumerate(runs):
@@ -391,7 +364,6 @@ def _together(runs: Sequence[Run]) -> Graph:
 
 
 def _waits(graph: Graph) -> Iterator[tuple[str, Sequence[str]]]:
-    """Takes, each with the pushes that it waits for."""
     pushes: defaultdict[_Resource, list[str]] = defaultdict(list)
     takes: defaultdict[_Resource, list[Node]] = defaultdict(list)
     for node in graph.nodes:
@@ -407,7 +379,6 @@ def _waits(graph: Graph) -> Iterator[tuple[str, Sequence[str]]]:
 
 
 def _needed(take: Node, graph: Graph) -> int:
-    """Number of pushes that a take waits for."""
     if take.op == "QueueDequeueV2":
         return 1
     value = graph.by_name[producer(take.inputs[1])].attrs["value"]
@@ -435,7 +406,6 @@ def _run(access: Access) -> int:
 
 
 def _described(access: Access, runs: Sequence[Run]) -> str:
-    """An access as a person finds it, innermost first."""
     _, _, node = access.path[0].partition("/")
     inner = (name.partition("/")[2] if k % 2 else name for k, name in enumerate(access.path[1:], 1))
     return f"{' in '.join(repr(name) for name in reversed((node, *inner)))} of {runs[_run(access)].name}"

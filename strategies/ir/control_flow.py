@@ -1,6 +1,6 @@
-"""Frames of loops of the first kind (Enter, Merge, Switch, NextIteration, Exit): what runs in which loop.
+"""Frames of TensorFlow 1 loops (Enter, Merge, Switch, NextIteration, Exit), and nested branches.
 
-A control edge between two frames cannot run, so what waits for a node of a loop waits for the loop's Exits.
+A control edge between two frames cannot run: nodes outside wait for the loop's Exits instead.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,11 +18,11 @@ _EXITS = frozenset({"Exit", "RefExit"})
 
 @dataclass(frozen=True, slots=True)
 class LoopFrames:
-    """Frames of a graph.
+    """Frames of a graph's loops.
 
     Attributes:
-        frames: node → the frame of its outputs; only nodes in one are listed.
-        exits: frame → its Exits whose values are used; all of them where none is.
+        frames: node in a loop → the frame of its outputs.
+        exits: frame → its used Exits, or all if none is used.
     """
 
     frames: Mapping[str, Frame]
@@ -30,7 +30,6 @@ class LoopFrames:
 
     @classmethod
     def of(cls, graph: Graph) -> "LoopFrames":
-        """The frames of a graph, found in one sweep."""
         frames: dict[str, Frame] = {}
         exits: dict[Frame, list[str]] = {}
         if not any(node.op in ENTERS for node in graph.nodes):
@@ -50,11 +49,10 @@ class LoopFrames:
         return cls(frames, {frame: used[frame] or tuple(names) for frame, names in exits.items()})
 
     def crosses(self, name: str, node: Node) -> bool:
-        """Whether a node that waits for another one is not in its frame."""
         return self.frames.get(name, ()) != _inside(node, self.frames)
 
     def outside(self, names: Iterable[str]) -> tuple[str, ...]:
-        """What to wait for outside of all loops: these nodes, and for those in a loop the end of it."""
+        """Replace nodes in a loop by the Exits of the loop."""
         waits: dict[str, None] = {}
         for name in names:
             frame = self.frames.get(name)
@@ -63,23 +61,20 @@ class LoopFrames:
 
 
 def _inside(node: Node, frames: Mapping[str, Frame]) -> Frame:
-    """The frame in which a node runs, which is that of its data; what takes none is where it waits."""
+    """The frame of a node's data; a node without data is where it waits."""
     return max(
         (frames.get(producer(ref), ()) for ref in node.data_inputs or node.inputs), key=len, default=()
     )
 
 
 def without_waits_across_loops(graph: Graph, must_run: tuple[str, ...]) -> tuple[Graph, tuple[str, ...]]:
-    """A traced graph without the control edges that tf.function laid across the borders of imported loops.
+    """Drop control edges that tf.function laid across the borders of imported loops.
 
-    It lays none to or from nodes of loops that it knows of; of imported ones it does not know. What these
-    edges say of variables is kept: an assignment comes after the end of the loops that took its handle. What
-    a loop's Merge waited for, only so that it runs, must run by itself.
+    Assignments still follow the end of loops that took their handle. What a loop's Merge waited for is added
+    to `must_run`.
 
-    Args:
-        must_run: nodes that run for what they do.
     Returns:
-        the graph and `must_run`, the same objects where there is nothing to take out.
+        the graph and `must_run`, the same objects if no edge crosses a border.
     """
     loops = LoopFrames.of(graph)
     lost: dict[str, list[str]] = {
@@ -111,7 +106,6 @@ def _without(node: Node, lost: Iterable[str], loops: LoopFrames, graph: Graph) -
 
 
 def _taken_handles(names: Iterable[str], graph: Graph) -> Iterator[str]:
-    """Of these nodes, those by which a loop takes a variable."""
     for name in names:
         node = graph.by_name[name]
         if node.op in ENTERS and node.attrs.get("T") == "resource":
@@ -122,10 +116,9 @@ LOWERING_ATTR = "_lower_using_switch_merge"
 
 
 def spread_branches(graph: Graph) -> Graph:
-    """The graph with branches taken apart that would need one device for variables of several.
+    """Lower branches inside a branch that reaches variables of several devices.
 
-    A branch in a function runs as one node; a branch of the graph that reaches variables of several devices
-    (as a loss scale's, which holds the whole update) may hold others that do.
+    A branch in a function runs as one node, on one device.
     """
     by_name = graph.by_name
     spread = [node for node in graph.nodes if node.op in BRANCHES and _reaches_several(node, by_name)]

@@ -1,4 +1,4 @@
-"""Nodes in order, a function library and an index of consumers: a TensorFlow graph as plain values."""
+"""A TensorFlow graph as plain values: nodes in order, a function library, an index of consumers."""
 
 import math
 from collections import defaultdict
@@ -26,7 +26,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class TensorValue:
-    """A constant, as the serialized TensorProto that it came as."""
+    """A constant as a serialized TensorProto."""
 
     proto: bytes = field(repr=False)
 
@@ -48,7 +48,7 @@ class AttrPlaceholder:
 
 @dataclass(frozen=True, slots=True)
 class OpaqueAttr:
-    """A serialized AttrValue that has no plain form here (dimension names, an unset value)."""
+    """A serialized AttrValue without a plain form."""
 
     proto: bytes
 
@@ -80,12 +80,10 @@ class Node:
 
     @property
     def data_inputs(self) -> tuple[str, ...]:
-        """The inputs that are tensors, in order."""
         return tuple(i for i in self.inputs if not i.startswith("^"))
 
     @property
     def control_inputs(self) -> tuple[str, ...]:
-        """Names of the nodes that must run before this one and pass no data."""
         return tuple(i[1:] for i in self.inputs if i.startswith("^"))
 
     def changed(
@@ -96,7 +94,7 @@ class Node:
         attrs: Mapping[str, Attr] | None = None,
         device: str | None = None,
     ) -> "Node":
-        """The node with what is given in place of its own; by far cheaper than `dataclasses.replace`."""
+        """A copy with the given fields; far cheaper than `dataclasses.replace`."""
         return Node(
             name=self.name if name is None else name,
             op=self.op,
@@ -154,12 +152,11 @@ class Graph:
 
     @cached_property
     def by_name(self) -> Mapping[str, Node]:
-        """Node of each name."""
         return {node.name: node for node in self.nodes}
 
     @cached_property
     def consumers(self) -> Mapping[str, tuple[Node, ...]]:
-        """Nodes that read a node's outputs or wait for it, each once, in graph order; absent if none."""
+        """Nodes that read a node's outputs or wait for it, each once, in graph order."""
         consumers: dict[str, dict[str, Node]] = {}
         for node in self.nodes:
             for ref in node.inputs:
@@ -167,12 +164,11 @@ class Graph:
         return {name: tuple(users.values()) for name, users in consumers.items()}
 
     def with_nodes(self, nodes: Iterable[Node]) -> "Graph":
-        """This graph with other nodes and the same library."""
         return replace(self, nodes=tuple(nodes))
 
 
 def producer(ref: str) -> str:
-    """Name of the node that an input reference (`name`, `name:k`, `^name`) comes from."""
+    """Name of the node of a reference (`name`, `name:k`, `^name`)."""
     if ref[0] == "^":
         return ref[1:]
     colon = ref.find(":")
@@ -180,18 +176,18 @@ def producer(ref: str) -> str:
 
 
 def output_index(ref: str) -> int:
-    """Which output of its producer a tensor reference of a graph (not of a function body) names."""
+    """Output number of a graph's tensor reference."""
     _, _, index = ref.partition(":")
     return int(index) if index else 0
 
 
 def tensor(name: str, index: int = 0) -> str:
-    """The reference to an output of a node, in the form that TensorFlow writes."""
+    """Reference to an output of a node, as TensorFlow writes it."""
     return name if index == 0 else f"{name}:{index}"
 
 
 def node_slug(name: str) -> str:
-    """A variable's name with what a node name must not hold replaced by `_`."""
+    """A variable's name with characters that node names exclude replaced by `_`."""
     slug = "".join(c if (c.isalnum() and c.isascii()) or c in "_./-" else "_" for c in name)
     return slug.strip("/") or "unnamed"
 
@@ -206,20 +202,20 @@ _BYTES = {
 
 
 def element_bytes(dtype: str) -> int:
-    """Bytes of one element; 0 for types without a fixed size (strings, resources)."""
+    """Bytes of one element; 0 for types without a fixed size."""
     return _BYTES.get(dtype, 0)
 
 
 def n_elements(shape: Sequence[int]) -> int:
-    """Elements of a tensor of this shape; a scalar has one, a shape with an unknown length counts as none."""
+    """Elements of a tensor of this shape; 0 if a length is unknown."""
     return 0 if min(shape, default=0) < 0 else math.prod(shape)
 
 
 def joined(names: Iterable[tuple[str, str]], name: str) -> list[Node]:
-    """A node on each device that comes after those on it, so that others need to wait for one each.
+    """One NoOp per device that follows the named nodes there.
 
     Args:
-        names: nodes, each with the device that it is or will be on.
+        names: nodes, each with its device.
     """
     by_device: dict[str, list[str]] = defaultdict(list)
     for node, device in names:

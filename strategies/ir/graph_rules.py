@@ -1,4 +1,4 @@
-"""The rules that every graph keeps; passes are checked against them before TensorFlow sees the result."""
+"""Rules that every graph keeps; passes are checked before TensorFlow sees the result."""
 
 from collections.abc import Collection, Container, Iterator, Mapping
 
@@ -8,10 +8,7 @@ from strategies.ir.traversal import COLOCATION_ATTR, called_functions, colocatio
 
 
 def verify(graph: Graph) -> None:
-    """Check a graph and its library.
-
-    Names are unique; inputs exist, control inputs last; cycles go through NextIteration; functions that are
-    called are in the library; colocations name nodes; results of functions name what is in their bodies.
+    """Check a graph and its library: names, inputs, cycles, functions, colocations and results.
 
     Raises:
         GraphError: naming the first node or function that breaks a rule.

@@ -1,4 +1,4 @@
-"""Ops of which each element of the result depends on the elements at the same place of the inputs only."""
+"""Sets of operation types, from the op documentation of TensorFlow 2.21."""
 
 # From the op documentation of TensorFlow 2.21 (tf.raw_ops, https://www.tensorflow.org/api_docs/python/tf/raw_ops):
 # ops described as element-wise, with NumPy broadcasting where they take more than one tensor.

@@ -1,4 +1,7 @@
-"""Random state of a rank: rank 0 draws what the captured step draws, every other rank its own numbers."""
+"""Random numbers of a step: operations that draw, their seeds, and a rank's own seeds.
+
+Rank 0 draws the captured step's numbers, every other rank its own.
+"""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -55,35 +58,35 @@ _STATELESS_OPS = (
 
 
 def is_random_op(op: str) -> bool:
-    """Whether an op draws numbers from a state, its own or a generator's."""
+    """Return True if an op draws from a state, its own or a generator's."""
     return op.startswith(_GENERATOR_OPS) or _is_seeded_op(op)
 
 
 def draws_from_op(node: Node) -> bool:
-    """Whether a node draws numbers from a state of its own, not of a variable."""
+    """Return True if a node draws from a state of its own."""
     return _is_seeded_op(node.op)
 
 
 def draws(graph: Graph, node: Node) -> bool:
-    """Whether a node, or a function that it calls, draws numbers from a state."""
+    """Return True if a node, or a function that it calls, draws from a state."""
     return any(is_random_op(op) for op in _ops(graph, node))
 
 
 def moves_generator(graph: Graph, node: Node) -> bool:
-    """Whether a node, or a function that it calls, draws from a generator's variable."""
+    """Return True if a node, or a function that it calls, draws from a generator's variable."""
     return any(op.startswith(_GENERATOR_OPS) for op in _ops(graph, node))
 
 
 def generator_inputs(graph: Graph, node: Node) -> frozenset[int]:
-    """Positions of a node's inputs that are generators' variables, its own or those of functions it calls."""
+    """Positions of inputs that are generators' variables, in called functions too."""
     return _inputs_reaching(graph, node, _own_generator, {})
 
 
 def seed_inputs(graph: Graph, node: Node, memo: dict[str, frozenset[int]] | None = None) -> frozenset[int]:
-    """Positions of a node's inputs that hold seeds, its own or those of functions it calls; shapes are none.
+    """Positions of inputs that hold seeds, in called functions too.
 
     Args:
-        memo: what is known of functions, for who asks of many nodes.
+        memo: results for functions, shared between calls.
     """
     return _inputs_reaching(graph, node, _own_seeds, {} if memo is None else memo)
 
@@ -104,14 +107,6 @@ def _inputs_reaching(
     own: Callable[[Node], frozenset[int]],
     memo: dict[str, frozenset[int]],
 ) -> frozenset[int]:
-    """Positions of a node's inputs from which the operands that `own` names are computed.
-
-    In the node itself, or in functions that it calls.
-
-    Args:
-        own: node → positions of those among its own inputs.
-        memo: function → positions among its arguments, as far as known.
-    """
     functions = called(graph, node) if graph.functions else ()
     if not functions:
         return own(node)
@@ -151,17 +146,17 @@ def _arguments_reaching(
 
 
 def draws_statelessly(graph: Graph, node: Node) -> bool:
-    """Whether a node, or a function that it calls, makes random numbers of a seed that it is given."""
+    """Return True if a node, or a function that it calls, draws from a given seed."""
     return any(op.startswith(_STATELESS_OPS) for op in _ops(graph, node))
 
 
 def draws_at_random(graph: Graph) -> bool:
-    """Whether anything of a graph makes random numbers."""
+    """Return True if any node of a graph draws random numbers."""
     return any(draws(graph, node) or draws_statelessly(graph, node) for node in graph.nodes)
 
 
 def draws_from_ops(graph: Graph) -> bool:
-    """Whether anything of a graph draws numbers from a state of an operation, which ends with its session."""
+    """Return True if any node draws from an operation's own state, which ends with its session."""
     return any(_is_seeded_op(op) for node in graph.nodes for op in _ops(graph, node))
 
 
@@ -173,11 +168,7 @@ def _ops(graph: Graph, node: Node) -> Iterator[str]:
 
 
 def mix(seed: int, rank: int, name: str) -> int:
-    """A seed for a rank: `seed` itself for rank 0, otherwise its exclusive or with a hash of rank and name.
-
-    Returns:
-        0 ≤ seed < 2³¹ for rank > 0, so that it fits every integer type that holds seeds.
-    """
+    """Seed of a rank: unchanged for rank 0, else xor with a hash of rank and name, in [0, 2³¹)."""
     if rank == 0:
         return seed
     digest = hashlib.blake2b(f"{rank}/{name}".encode(), digest_size=8).digest()
@@ -185,12 +176,10 @@ def mix(seed: int, rank: int, name: str) -> int:
 
 
 def reseed(graph: Graph, rank: int) -> Graph:
-    """The graph with a rank's seeds in its stateful random ops, those of its functions included.
-
-    Ops without any seed differ on every run and are left alone.
+    """Mix the rank into seeds of stateful random ops, in functions too; ops without a seed stay.
 
     Returns:
-        The same object for rank 0 and for a graph without such ops.
+        the same object for rank 0 and for a graph without such ops.
     """
     if rank == 0:
         return graph
@@ -224,7 +213,7 @@ def _reseeded(node: Node, rank: int, renamed: Mapping[str, str]) -> Node:
 
 
 def require_seeds_of_variables(graph: Graph) -> None:
-    """Refuse operations with seeds of their own, by which replicas of one program would draw alike.
+    """Refuse ops with seeds of their own, by which replicas of one program would draw alike.
 
     Raises:
         UnsupportedError: there are any.
@@ -241,11 +230,11 @@ _EXITS = frozenset({"Exit", "RefExit"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draws:
-    """What nodes of a graph draw at random.
+    """Random draws of a graph.
 
     Attributes:
-        tensors: references that carry draws to other nodes; a session can feed them.
-        hidden: nodes that draw within a function or a loop, where nothing can be fed.
+        tensors: references that carry draws and can be fed.
+        hidden: nodes that draw inside functions or loops, where nothing can be fed.
     """
 
     tensors: tuple[str, ...]
@@ -253,11 +242,7 @@ class Draws:
 
 
 def draws_of(graph: Graph, wanted: Iterable[str]) -> Draws:
-    """What some nodes need of random numbers, from a state or of a seed.
-
-    Args:
-        wanted: names of nodes.
-    """
+    """Find the random draws that nodes need."""
     needed = ancestors(graph, wanted, control=False)
     drawing = [
         n for n in graph.nodes if n.name in needed and (draws(graph, n) or draws_statelessly(graph, n))

@@ -1,4 +1,4 @@
-"""Nodes that run after a step's updates: no replica may bring them about or wait for them before."""
+"""Nodes before, in and after updates, where replicas own variables or share them."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -11,16 +11,13 @@ from strategies.ir.variable import Variable
 
 
 def late_nodes(step: TrainGraph, variables: Collection[Variable]) -> set[str]:
-    """What crosses a boundary of these variables or writes one, and what waits for that or reads of it.
-
-    A later forward pass of the same step is none of it: what it takes of an update is handed to replicas.
-    """
+    """Nodes at or after a boundary or write of these variables, without later forward passes."""
     after = after_updates(step, variables)
     return after - passing(step) if step.n_levels > 1 and not step.handed else after
 
 
 def after_updates(step: TrainGraph, variables: Collection[Variable]) -> set[str]:
-    """The same with later forward passes, unless replicas are handed what these take."""
+    """Nodes at or after a boundary or write of these variables, with later forward passes."""
     loads = {v.load for v in step.variables}
     names = {v.name for v in variables}
     uses = resource_uses(step.graph)
@@ -32,7 +29,7 @@ def after_updates(step: TrainGraph, variables: Collection[Variable]) -> set[str]
 
 
 def passing(step: TrainGraph) -> set[str]:
-    """Forward and backward, of every level: what gradients, new forward state, losses and results need."""
+    """Nodes of forward and backward passes, of every level."""
     by_name = step.graph.by_name
     crossing = [n for b in step.boundaries for n in (b.values, b.indices) if n is not None]
     roots = [*(producer(by_name[n].inputs[0]) for n in crossing), *step.returned()]
@@ -42,12 +39,10 @@ def passing(step: TrainGraph) -> set[str]:
 
 
 def replica_targets(step: TrainGraph, shared: Collection[Variable] | None = None) -> tuple[str, ...]:
-    """The state targets of a captured step that each replica runs for itself: its random state, its checks.
-
-    The others are merged state and checks of what was updated, which come once.
+    """State targets that each replica runs for itself: its random state and its checks.
 
     Args:
-        shared: the variables that replicas share; unless given, all but those that each has for itself.
+        shared: variables that replicas share; by default all but per-replica state.
     """
     if shared is None:
         shared = [v for v in step.variables if v.rule != "per-replica"]
@@ -59,10 +54,9 @@ _READERS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "V
 
 
 def prior_reads(step: TrainGraph, variables: Collection[Variable]) -> dict[str, tuple[str, ...]]:
-    """Handle → nodes outside of updates that read it, of variables that are read before their updates only.
+    """Handle → its readers, of variables that are read before their updates only.
 
-    A variable is not among them if a step reads it after one of its writes, or reads it by a node that needs
-    the variable itself, such as a loop that writes it.
+    Variables whose handle goes to other nodes, such as a loop that writes it, are left out.
     """
     run = ancestors(step.graph, [*step.targets(), *step.returned()])
     outside = run - step.update_nodes() - {name for v in step.variables for name in v.access}
@@ -80,7 +74,6 @@ def _takes_value(node: Node, handle: str) -> bool:
 
 
 def _written_before(step: TrainGraph, variables: Collection[Variable]) -> dict[str, int]:
-    """Node → a bit for each of the variables, set where the node comes after a write of it."""
     uses = resource_uses(step.graph)
     loads = {v.load for v in step.variables}
     written: dict[str, int] = {}
@@ -97,16 +90,15 @@ def _written_before(step: TrainGraph, variables: Collection[Variable]) -> dict[s
 
 
 def own_updates(step: TrainGraph, shared: Collection[str]) -> set[str]:
-    """The nodes with which every replica updates its own variables, and all that these need.
+    """Nodes with which every replica updates its own variables, with all that they need.
 
-    What the update computes of shared variables and their gradients alone (the norm of such a gradient)
-    exists once, and replicas' own updates read the result; what it computes of both kinds each replica
-    computes for itself, from the same values.
+    Results of shared variables and gradients alone (a norm) exist once; results of both kinds are computed by
+    every replica.
 
     Args:
-        shared: names of the variables of which there is one copy for all replicas, with those of their slots.
+        shared: names of variables, and their slots, with one copy for all replicas.
     Raises:
-        StrategyError: when one node updates variables of both kinds.
+        StrategyError: one node updates variables of both kinds.
     """
     uses = resource_uses(step.graph)
     one_copy = [v for v in step.variables if v.name in shared]
@@ -132,7 +124,6 @@ def _boundary_nodes(step: TrainGraph, variables: Sequence[Variable]) -> list[str
 def _made_once(
     step: TrainGraph, shared: Sequence[Variable], own: Sequence[Variable], uses: Mapping[str, Uses]
 ) -> set[str]:
-    """What depends on shared variables and their gradients alone, and all that writes such variables."""
     update = step.update_nodes()
     after = update | late_nodes(step, shared)
     loads = {v.load for v in shared}
@@ -146,7 +137,6 @@ def _made_once(
 
 
 def _check_updates(step: TrainGraph, shared: Collection[str], uses: Mapping[str, Uses]) -> None:
-    """No node can be both one for all replicas and one for each."""
     update = step.update_nodes()
     writes = {n for v in step.variables for n in uses[v.handle].writes if n in update}
     variable_of: dict[str, Variable] = {}

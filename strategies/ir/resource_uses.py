@@ -1,4 +1,4 @@
-"""Nodes that read and that write a resource, through identities, loops, branches and calls."""
+"""Readers and writers of a resource, through identities, loops, branches and calls."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,14 +24,14 @@ _WRITE_NOTHING = READ_OPS | FORWARDING_OPS
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """Nodes of a graph that touch one handle, in graph order."""
+    """Nodes that use one handle, in graph order."""
 
     reads: tuple[str, ...]
     writes: tuple[str, ...]
 
 
 def called(graph: Graph, node: Node) -> tuple[Function, ...]:
-    """Library functions that a node calls, by attribute or as its op."""
+    """Functions that a node calls."""
     names = sorted(called_functions(node.attrs) | {node.op})
     return tuple(graph.functions[name] for name in names if name in graph.functions)
 
@@ -39,7 +39,7 @@ def called(graph: Graph, node: Node) -> tuple[Function, ...]:
 def written_arguments(
     graph: Graph, function: Function, memo: dict[str, frozenset[int]] | None = None
 ) -> frozenset[int]:
-    """Positions of a function's arguments that it writes to, itself or by what it calls."""
+    """Positions of arguments that a function writes, directly or by calls."""
     memo = {} if memo is None else memo
     if function.name in memo:
         return memo[function.name]
@@ -62,7 +62,7 @@ def written_arguments(
 def written_inputs(
     graph: Graph, node: Node, resources: frozenset[int], memo: dict[str, frozenset[int]]
 ) -> frozenset[int]:
-    """Which of a node's resource inputs it writes to."""
+    """Positions, among `resources`, of inputs that a node writes."""
     if node.op in _WRITE_NOTHING:
         return frozenset()
     functions = called(graph, node)
@@ -77,7 +77,7 @@ def written_inputs(
 
 
 def resource_uses(graph: Graph) -> Mapping[str, Uses]:
-    """For every VarHandleOp or table of a graph: the nodes that read and that write it."""
+    """VarHandleOp or table → its readers and writers."""
     origin = {
         node.name: node.name
         for node in graph.nodes

@@ -1,4 +1,4 @@
-"""Effects of a step beside its updates."""
+"""Side effects of a step, and the step without those that are visible."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ class SideEffects:
     """Nodes that a step runs although no result needs them.
 
     Attributes:
-        seen: printing, summaries: what is noticed outside, once in a step.
+        seen: printing and summaries, once in a step.
         state: assignments of forward state and checks, which every replica runs.
     """
 
@@ -39,10 +39,10 @@ class SideEffects:
 def side_effects(
     graph: Graph, must_run: Iterable[str], excluded: Collection[str], stateful_ops: Collection[str]
 ) -> SideEffects:
-    """Sort the nodes that must run by who must run them.
+    """Sort nodes that must run into visible effects and state.
 
     Args:
-        excluded: nodes that are accounted for already.
+        excluded: nodes accounted for elsewhere.
     """
     seen: list[str] = []
     state: list[str] = []
@@ -59,17 +59,17 @@ def side_effects(
 
 
 def acting_ops(graph: Graph, node: Node, stateful_ops: Collection[str]) -> set[str]:
-    """Op types of a node, and of all functions that it reaches, of which anybody could tell that they ran."""
+    """Op types with a noticeable effect, of a node and the functions that it reaches."""
     # An assignment that became an addition is of a type that the trace need not have had.
     stateful = {op for op in _ops_within(graph, node) - _HARMLESS if op in stateful_ops or _keeps_state(op)}
     return {op for op in stateful if _is_noticed(op)}
 
 
 def released_from(graph: Graph, effects: Iterable[str], keep: Iterable[str]) -> Graph:
-    """Nothing but further effects waits for what is seen outside, so that a replica can leave it out.
+    """Remove waits for visible effects, so that a replica can leave these out.
 
     Args:
-        keep: nodes that all replicas run; they and what they need are released.
+        keep: nodes that all replicas run.
     """
     gone = set(effects)
     if not gone:
@@ -85,13 +85,11 @@ def _released(node: Node, gone: Collection[str]) -> Node:
 
 
 def _ops_within(graph: Graph, node: Node) -> set[str]:
-    """The node's op, and those of all functions that it reaches."""
     reached = reachable_functions((node,), graph.functions)
     return {node.op} | {inner.op for name in reached for inner in graph.functions[name].nodes}
 
 
 def _is_noticed(op: str) -> bool:
-    """Whether anybody could tell that a stateful op has run."""
     return not (is_random_op(op) or op.startswith(_KEPT_BY_LOOPS))
 
 
@@ -118,7 +116,7 @@ _SHOWN = FILE_WRITERS | {"PrintV2", "FlushSummaryWriter"}
 
 
 def quiet(step: TrainGraph) -> TrainGraph:
-    """The step as a shard makes it that shows nothing; the same object when there is nothing to show."""
+    """The step without visible effects; the same object if it has none."""
     graph, tables = silenced(step.graph), quiet_tables(step)
     if graph is step.graph and not step.effects and tables == step.tables:
         return step
@@ -126,17 +124,15 @@ def quiet(step: TrainGraph) -> TrainGraph:
 
 
 def quiet_tables(step: TrainGraph) -> tuple[str, ...]:
-    """Initializers of what a step needs though it shows nothing."""
+    """Initializers that a step without visible effects needs."""
     return tuple(name for name in step.tables if step.graph.by_name[name].op not in _MADE_FOR_SHOW)
 
 
 def silenced(graph: Graph) -> Graph:
-    """The graph and its functions without what prints and writes summaries; all names remain.
-
-    What is shown becomes a wait for what it waited for, and `Print` hands its tensor on.
+    """Replace ops that print or write summaries by waits; all names remain.
 
     Returns:
-        The same object when nothing is shown.
+        the same object if there are none.
     """
     renamed = {name: f"{name}__quiet" for name in functions_reaching(graph.functions, _is_shown)}
     if not renamed and not any(map(_is_shown, graph.nodes)):

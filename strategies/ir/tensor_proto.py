@@ -1,4 +1,4 @@
-"""A serialized TensorProto in a few words, read and written without TensorFlow."""
+"""Serialized TensorProtos, written, read and shown without TensorFlow."""
 
 import dataclasses
 import hashlib
@@ -11,7 +11,7 @@ import numpy as np
 
 
 def fields(proto: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Field numbers and values of a message in the protobuf wire format; fixed widths as bytes."""
+    """Field numbers and values of a message; fixed widths as bytes."""
     at = 0
     while at < len(proto):
         tag, at = _varint(proto, at)
@@ -29,7 +29,7 @@ def fields(proto: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def varints(data: bytes) -> Iterator[int]:
-    """Packed numbers of any length."""
+    """Packed varints."""
     at = 0
     while at < len(data):
         value, at = _varint(data, at)
@@ -48,14 +48,14 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def field(number: int, value: int | bytes) -> bytes:
-    """One field of a message."""
+    """One encoded field."""
     if isinstance(value, int):
         return as_varint(number << 3) + as_varint(value % (1 << 64))
     return as_varint(number << 3 | 2) + as_varint(len(value)) + value
 
 
 def as_varint(value: int) -> bytes:
-    """A number of any length, as it is packed."""
+    """A number as a varint."""
     written = bytearray()
     while value > 0x7F:
         written.append(value & 0x7F | 0x80)
@@ -101,17 +101,13 @@ class _Tensor:
     values: list[object] = dataclasses.field(default_factory=list)
 
     def all_values(self) -> list[object]:
-        """Values, however they are written; none of a type that has no numbers."""
         if self.content and self.dtype in _NUMPY_TYPES:
             return list(np.frombuffer(self.content, _NUMPY_TYPES[self.dtype][1]).tolist())
         return self.values
 
 
 def tensor_text(proto: bytes) -> str:
-    """`float<2,3> [1.0, …]`, all values when they are few; a digest where they are many or opaque.
-
-    A final `…` says that the last value fills the rest of the shape.
-    """
+    """`float<2,3> [1.0, …]` with few values, else a digest; a final `…` repeats the last value."""
     tensor = _read(proto)
     name = _NUMPY_TYPES[tensor.dtype][0] if tensor.dtype in _NUMPY_TYPES else _OTHER_TYPES.get(tensor.dtype)
     heading = f"{name or f'type {tensor.dtype}'}{_dims(tensor.dims)}"
@@ -128,12 +124,12 @@ def tensor_text(proto: bytes) -> str:
 def tensor_proto(
     name: str, dims: tuple[int, ...] | None, values: Sequence[object], *, fills: bool = False
 ) -> bytes:
-    """The TensorProto of what `tensor_text` shows.
+    """TensorProto of what `tensor_text` shows.
 
     Args:
-        name: of its type. fills: whether the last value fills the rest of the shape.
+        fills: the last value fills the rest of the shape.
     Raises:
-        ValueError: it has not been shown whole, or does not fit together.
+        ValueError: values, type and shape do not fit.
     """
     numbers = {**{known: number for number, (known, _) in _NUMPY_TYPES.items()}, "string": _STRING}
     if name not in numbers:
@@ -166,7 +162,6 @@ def _is_of(name: str, value: object) -> bool:
 
 
 def _exactly(name: str, values: Sequence[object], numpy_type: str) -> np.ndarray[Any, Any]:
-    """Values in their type, in which they must be the same as far as it is exact."""
     try:
         with np.errstate(over="raise"):
             return np.array(values, numpy_type)
@@ -175,7 +170,7 @@ def _exactly(name: str, values: Sequence[object], numpy_type: str) -> np.ndarray
 
 
 def is_told_whole(proto: bytes) -> bool:
-    """Whether `tensor_text` shows all of a tensor, and in the form in which `tensor_proto` writes it."""
+    """Return True if `tensor_proto` restores a tensor from its text."""
     try:
         tensor = _read(proto)
         values = tensor.all_values()
@@ -191,7 +186,7 @@ def is_told_whole(proto: bytes) -> bool:
 
 
 def tensor_integers(proto: bytes) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
-    """Static shape of a constant, and its values if it holds few integers; None for what is not known."""
+    """Static shape of a constant, and its values if it holds few integers; None if unknown."""
     tensor = _read(proto)
     n_elements = None if tensor.dims is None else math.prod(tensor.dims)
     if tensor.dtype not in _INTEGERS or n_elements is None or n_elements > _MAX_VALUES:
@@ -255,7 +250,6 @@ def _read_dims(proto: bytes) -> tuple[int, ...] | None:
 
 
 def _typed_values(dtype: int, values: Sequence[object]) -> bytes:
-    """Values in the field that TensorFlow has for their type."""
     field_number = _VALUE_FIELDS[dtype]
     if field_number in _FIXED_VALS:
         return field(field_number, np.array(values, _FIXED_VALS[field_number]).tobytes())

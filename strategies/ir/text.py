@@ -1,7 +1,4 @@
-"""A graph as stable, readable, diffable text: for golden tests and for people.
-
-`tests.graph_text` reads it back.
-"""
+"""Stable text of a graph, for golden tests and for people."""
 
 import base64
 import hashlib
@@ -30,8 +27,7 @@ def to_text(graph: Graph, *, exact: bool = False) -> str:
     """One line per node, `name = Op(inputs) {attributes} @device`, then the functions by name.
 
     Args:
-        exact: write whole what has no short form (large constants, serialized messages), in base64, instead
-            of its digest; the parser gives the same graph then.
+        exact: write large constants and serialized messages in base64 instead of a digest.
     """
     writer = _Writer(exact)
     lines = list(map(writer.node, graph.nodes))
@@ -80,7 +76,6 @@ class _Writer:
         return "{" + ", ".join(f"{name}={self.attr(attrs[name])}" for name in sorted(attrs)) + "}"
 
     def attr(self, attr: Attr) -> str:
-        """An attribute: types and shapes bare, tensors by type, shape and values or a digest."""
         match attr:
             case tuple():
                 text = "[" + ", ".join(map(self.attr, attr)) + "]"

@@ -1,4 +1,4 @@
-"""A training step as passes see it: the graph, and what its parts mean."""
+"""A training step as passes see it: the graph, its boundaries, update regions and exchanges."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,20 +13,17 @@ BEFORE_ALL = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """Something that all workers do together: each gives, goes on, and takes what comes when it needs it.
+    """One exchange of all workers: each gives, continues, and takes the result when it needs it.
 
     Attributes:
         name: the same on all workers.
-        kind: `sum`, of which everybody gets all; `scatter`, a sum of which each gets a share; `gather`, in
-            which everybody gets the shares of all others; `concatenate`, in which everybody gets the vectors
-            of all, one after the other by task, of lengths that only the step tells.
-        shares: elements of each worker's share, by task; empty where nobody has a share.
-        level: of the boundary that is crossed so, or of the update whose result travels; `BEFORE_ALL` of
-            values that forward begins with.
-        wire: type that the values of a sum have on their way; their own unless given.
-        factor: what a sum is multiplied by once it is complete.
-        contiguous: of a gather, whether a worker gets one vector of all shares by task, its own among them.
-            The same bytes travel either way, so that workers may differ in it.
+        kind: `sum` for everybody; `scatter`, a share of a sum each; `gather` of everybody's shares;
+            `concatenate` of vectors whose lengths are known at run time, by task.
+        shares: elements of each worker's share, by task; empty for sum and concatenate.
+        level: of the boundary or update, `BEFORE_ALL` for values that forward starts with.
+        wire: type of a sum's values in transit, by default their own.
+        factor: multiplies a complete sum.
+        contiguous: a gather delivers one vector of all shares by task; workers may differ in it.
     """
 
     name: str
@@ -38,11 +35,7 @@ class Transfer:
     contiguous: bool = False
 
     def comes(self, task: int, length: int) -> tuple[int, ...]:
-        """Elements of each vector that comes to a worker.
-
-        Those of a gather are one for each worker, its own empty, or one for all together.
-
-        What is concatenated tells its lengths itself.
+        """Elements of each vector that a worker receives.
 
         Args:
             length: of the first vector that it gave.
@@ -55,28 +48,21 @@ class Transfer:
 
     @property
     def given_token(self) -> str:
-        """Of the call that gives a vector, or several, of a scatter one for each worker, and returns."""
         return f"{self.name}/given"
 
     @property
     def taken_token(self) -> str:
-        """Of the call that waits for what comes: a vector.
-
-        Of a gather that is not contiguous come the vectors of all others, of what is concatenated as many as
-        were given.
-        """
         return f"{self.name}/taken"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contribution:
-    """What one shard (or several, summed already) brings to a boundary.
+    """Contribution of one or several shards to a boundary.
 
     Attributes:
-        values: tensor reference; for a sparse gradient the rows, for a dense one the whole.
-        indices: tensor reference of the row ids, None when dense.
-        weight: factor that turns it into its part of the global mean or sum; 1 when it is applied already.
-        total: it is the sum over all replicas of all tasks already.
+        values: tensor of a dense gradient, or of a sparse one's rows; `indices` are the row ids.
+        weight: factor that makes it its part of the global mean or sum; 1 if applied already.
+        total: sum over all replicas of all tasks.
     """
 
     rank: int
@@ -88,19 +74,16 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boundary:
-    """Where one replica's value becomes everybody's: a gradient before its update, a new forward state…
+    """Point where a replica's value becomes everybody's: a gradient, new state, or an updated variable.
 
-    The identity node `values` (and `indices`) is read by the update; synchronisation replaces what flows in.
+    The update reads the identity `values` (and `indices`); synchronisation replaces its input.
 
     Attributes:
-        role: gradient, state (the value about to be assigned to a forward state variable), or variable (the
-            value of an updated one, about to be assigned to it).
-        rule: mean, sum or first-replica; of gradients it is the loss's reduction.
-        merged: rows of equal ids are summed behind the boundary, so that they may be summed before it too.
-        rank: the replica whose copy of the variable is updated; None when all share one.
+        rule: mean, sum or first-replica; of gradients the loss's reduction.
+        merged: rows of equal ids are summed behind the boundary, so they may be summed before it.
+        rank: replica whose copy of the variable is updated; None if all share one.
         contributions: empty before replication.
-        level: how many boundaries are crossed in a row, with updates between them, itself included;
-            those of one level do not need each other.
+        level: number of boundaries in sequence up to this one, with updates between them.
     """
 
     variable: str
@@ -123,19 +106,15 @@ Reduction: TypeAlias = Literal["mean", "sum"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistic:
-    """Where a shard's mean over its examples can become that of the whole batch, and so for its gradient.
+    """A shard's mean over its examples that can become the whole batch's, or the gradient of one.
 
-    A forward value becomes the mean over shards, weighted by examples, which all shards then share; what
-    comes back to it in each shard's backward pass is combined as the losses are.
-    `passes/collectives/batch_norm.py` says why.
+    `passes/collectives/batch_norm.py` explains the exchange.
 
     Attributes:
-        layer: whose it is, by path.
-        node: an identity, which the rest of the step reads; synchronisation replaces what flows in.
-        backward: it is what comes back.
-        level: how many statistics it needs, one after the other, itself included; those of one level do not
-            need each other.
-        rank: the replica whose it is; None in a captured step.
+        layer: path of its layer.
+        node: identity that the step reads; synchronisation replaces its input.
+        level: number of statistics in sequence up to this one.
+        rank: replica of a copy; None in a captured step.
     """
 
     layer: str
@@ -149,13 +128,13 @@ class Statistic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateRegion:
-    """What turns a variable's aggregated gradient into its new value and slots.
+    """Nodes that turn a variable's aggregated gradient into its new value and slots.
 
     Attributes:
-        nodes: those that no other region needs, in graph order; the others are in `TrainGraph.shared_update`.
-        targets: the assignments, which a step runs.
-        rank: the replica whose copy of the variable is updated; None when all share one.
-        level: of the boundaries that it follows; a variable has a region for each.
+        nodes: in graph order, without `TrainGraph.shared_update`.
+        targets: assignments, which a step runs.
+        rank: replica whose copy of the variable is updated; None if all share one.
+        level: of the boundaries before it.
     """
 
     variable: str
@@ -167,11 +146,11 @@ class UpdateRegion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handed:
-    """A value of the one shared update that replicas' own updates read, or only wait for.
+    """A value of the shared update that replicas' own updates read or wait for.
 
     Attributes:
-        node: an identity, which replicas read on every task; only the updater's has the value by itself.
-        level: of the boundaries that it follows.
+        node: an identity, which replicas read on every task.
+        level: of the boundaries before it.
     """
 
     node: str
@@ -181,11 +160,11 @@ class Handed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchInput:
-    """A placeholder that is fed with examples along axis 0.
+    """A placeholder fed with examples along axis 0.
 
     Attributes:
         path: position in the dataset's structure, `0`, `1/image`…
-        shape: with the batch axis first, -1 where it is free.
+        shape: batch axis first, -1 if free.
     """
 
     path: str
@@ -196,12 +175,7 @@ class BatchInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """One shard's scalar loss.
-
-    Attributes:
-        reduction: how it comes of the losses of the shard's examples.
-        weight: factor that turns it into its part of the global loss.
-    """
+    """One shard's scalar loss; `weight` makes it its part of the global loss."""
 
     tensor: str
     reduction: Reduction = "mean"
@@ -213,12 +187,12 @@ ResultRule: TypeAlias = Literal["mean", "sum", "concatenate", "per-replica"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one shard's step returns beside its loss.
+    """A value that one shard's step returns beside its loss.
 
     Attributes:
-        name: key or position in what the step returns.
-        rule: how the shards' results become the global batch's; `per-replica` leaves them as they are.
-        rank: of the shard. weight: its share of the global batch.
+        name: key or position in the returned structure.
+        rule: how shards' results become the global batch's; `per-replica` leaves them.
+        weight: share of the global batch.
     """
 
     name: str
@@ -230,39 +204,31 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainGraph:
-    """A training step and what its parts mean; what capture makes and every pass takes and returns.
+    """A training step and the meaning of its parts; capture makes it, passes rewrite it.
 
     Attributes:
         shared_update: nodes that several regions need (a learning rate, a global norm), in graph order.
-        handed: what replicas' own updates take from the update of shared variables; empty where all variables
-            are shared or none is.
-        readiness: name of trainable → its place in the order in which backward makes gradients ready.
-        state_targets: nodes of the forward pass that a step must run (assignments of forward state, checks),
-            and gradients that only what is shown takes.
-        effects: nodes run only for what is seen outside (printing, summaries); one replica runs them.
-        step_targets: further nodes that a step must run and that nothing above names (synchronisation).
-        tables: initializer nodes of lookup tables, run once before the first step.
+        handed: values of the shared update that replicas' own updates take.
+        readiness: trainable → position in the order in which backward makes gradients.
+        state_targets: forward assignments and checks that a step runs, and gradients that only effects use.
+        effects: printing and summaries, which one replica runs.
+        step_targets: further nodes that a step runs (synchronisation).
+        tables: initializers of lookup tables, run once before the first step.
         setup: further nodes that this task runs once before the first step.
-        background: nodes that this task runs together beside its steps: once beside each, or, with `taken`,
-            over and over.
-        taken: tensor of the number of contributions in an update that the background made; None without one.
-        progress: tensor [2] of the step that this task has come to after a step, and whether its contribution
-            came too late; None where every step is made and every contribution counts.
-        transfers: what a transport of the worker's own moves, in the order of every worker.
-        savers: nodes of savers, kept through pruning and never run by a step.
-        statistics: of a shard's examples still, in forward and backward.
-        own_statistics: layer → why its statistics can be those of a shard only.
+        background: nodes run together beside each step, or, with `taken`, over and over.
+        taken: tensor of the number of contributions in an update by the background.
+        progress: tensor [2]: step that this task has reached, and whether its contribution was late; None if
+            every step is made and every contribution counts.
+        transfers: exchanges by the workers' own transport, in the same order on every worker.
+        savers: nodes of savers, kept by pruning and never run by a step.
+        own_statistics: layer → why its statistics stay its shard's.
         synchronized: layers whose author asks for statistics of the global batch.
-        results: what steps return beside their losses; who wants them fetches them, timed steps do not.
-        steps_per_run: most steps that are made in one run, whose batches and losses are then stacked along
-            a first axis; None where a run is a step.
-        reshard_counts: tensors of what each replica counts of its resharding, see
-            `COUNTS` and `GAUGES` of
-            `strategies.numerics.resharding`.
-        aggregation_counts: tensors [3, n_workers], int64, one for each level of gradients that a rule
-            combines: of each worker the steps whose result it had a part in, those in which what it sent
-            was not finite, and all steps.
-        notes: what a user should know about this capture or strategy, one sentence each.
+        results: fetched on request; timed steps do not fetch them.
+        steps_per_run: most steps in one run, with stacked batches and losses; None if a run is a step.
+        reshard_counts: per replica, `COUNTS` and `GAUGES` of `strategies.numerics.resharding`.
+        aggregation_counts: int64 [3, n_workers] per level of robust gradients: steps with the worker in the
+            result, steps with a vector that was not finite, all steps.
+        notes: sentences for the user about this capture or strategy.
     """
 
     graph: Graph
@@ -294,43 +260,33 @@ class TrainGraph:
     notes: tuple[str, ...] = ()
 
     def gradients(self) -> tuple[Boundary, ...]:
-        """The boundaries that gradients cross."""
         return tuple(b for b in self.boundaries if b.role == "gradient")
 
     def ready(self, variables: Iterable[str]) -> int:
-        """When the last of these is ready to travel.
-
-        Returns:
-            its place in the order of backward; -1 of what is no gradient: forward state is ready before any.
-        """
+        """Latest position of these variables in the order of backward; -1 for forward state."""
         return max((self.readiness.get(name, -1) for name in variables), default=-1)
 
     @property
     def n_levels(self) -> int:
-        """How many boundaries are crossed one after the other."""
         return max((b.level for b in self.boundaries), default=1)
 
     def joint_statistics(self, *, every_layer: bool) -> tuple[Statistic, ...]:
-        """The statistics that all shards take together: of the layers that ask for it, or of all."""
         return tuple(s for s in self.statistics if every_layer or s.layer in self.synchronized)
 
     def update_nodes(self) -> set[str]:
-        """Every node of the update side."""
         return {name for region in self.regions for name in region.nodes}.union(self.shared_update)
 
     def returned(self) -> tuple[str, ...]:
-        """Every node whose value a step may return."""
         tensors = [*(loss.tensor for loss in self.losses), *(result.tensor for result in self.results)]
         return tuple(map(producer, tensors))
 
     def targets(self) -> tuple[str, ...]:
-        """Every node that one step runs, each once."""
         updates = (target for region in self.regions for target in region.targets)
         targets = dict.fromkeys((*self.state_targets, *updates, *self.effects, *self.step_targets))
         return tuple(target for target in targets if target not in self.background)
 
     def roots(self) -> tuple[str, ...]:
-        """Every node that something outside the graph refers to; pruning keeps them and what they need."""
+        """Every node that something outside the graph refers to."""
         crossing = ((b.values, b.indices) for b in self.boundaries)
         brought = ((c.values, c.indices) for b in self.boundaries for c in b.contributions)
         boundary = (producer(ref) for refs in (*crossing, *brought) for ref in refs if ref is not None)

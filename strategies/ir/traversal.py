@@ -1,4 +1,4 @@
-"""Walks over a graph and copies of its parts, each linear in the nodes and edges that it meets."""
+"""Walks over a graph and its function library, and copies of its parts, each in linear time."""
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import replace
@@ -15,7 +15,7 @@ _HOLDERS = (tuple, FunctionRef)
 
 
 def called_functions(attrs: Mapping[str, Attr]) -> set[str]:
-    """Names of the functions that attributes refer to, in lists and in bound attributes as well."""
+    """Names of functions in attributes, in lists and bound attributes too."""
     names: set[str] = set()
     # Of the attributes of a graph, hardly any can hold a reference.
     waiting = [attr for attr in attrs.values() if isinstance(attr, _HOLDERS)]
@@ -29,7 +29,7 @@ def called_functions(attrs: Mapping[str, Attr]) -> set[str]:
 
 
 def reachable_functions(nodes: Iterable[Node], functions: Mapping[str, Function]) -> set[str]:
-    """Names of the functions that nodes call, as their op or by attribute, directly or through others."""
+    """Names of functions that nodes call, directly or through others."""
     reachable: set[str] = set()
     waiting = [nodes]
     seen: set[int] = set()
@@ -47,7 +47,7 @@ def reachable_functions(nodes: Iterable[Node], functions: Mapping[str, Function]
 
 
 def functions_reaching(functions: Mapping[str, Function], sought: Callable[[Node], bool]) -> set[str]:
-    """Names of the functions with such a node, or that call one which has it, directly or through others."""
+    """Names of functions that contain such a node, directly or through calls."""
     callers: dict[str, list[str]] = {}
     waiting = []
     for name, function in functions.items():
@@ -68,11 +68,7 @@ def functions_reaching(functions: Mapping[str, Function], sought: Callable[[Node
 
 
 def renamed_functions(node: Node, renamed: Mapping[str, str]) -> Node:
-    """The node with other functions in place of those that it calls, as its op or by attribute.
-
-    Returns:
-        The same object when it calls none of them.
-    """
+    """Rename the functions that a node calls; the same object if it calls none of them."""
     if not renamed:
         return node
     op = renamed.get(node.op, node.op)
@@ -90,7 +86,7 @@ def _renamed(value: Attr, renamed: Mapping[str, str]) -> Attr:
 
 
 def drop_unreachable_functions(graph: Graph) -> Graph:
-    """The graph without functions that no node calls; the same object when all are called."""
+    """Drop functions that no node calls; the same object if all are called."""
     reachable = reachable_functions(graph.nodes, graph.functions)
     if len(reachable) == len(graph.functions):
         return graph
@@ -110,10 +106,10 @@ def ancestors(
     """The named nodes and all that they need.
 
     Args:
-        stop: nodes that the walk does not enter; they are not in the result, nor is what only they need.
+        stop: nodes that the walk does not enter; they are not in the result.
         control: follow control edges too.
     Raises:
-        GraphError: when a node that is needed is not in the graph.
+        GraphError: a needed node is not in the graph.
     """
     by_name = graph.by_name
     visited: set[str] = set()
@@ -136,12 +132,7 @@ def ancestors(
 def descendants(
     graph: Graph, names: Iterable[str], *, stop: Container[str] = (), control: bool = True
 ) -> set[str]:
-    """The named nodes and all that needs them.
-
-    Args:
-        stop: nodes that the walk does not enter; they are not in the result.
-        control: follow control edges too.
-    """
+    """The named nodes and all that need them; arguments as in `ancestors`."""
     consumers = graph.consumers
     visited: set[str] = set()
     waiting = list(names)
@@ -157,12 +148,12 @@ def descendants(
 
 
 def topological_order(nodes: Collection[Node]) -> tuple[Node, ...]:
-    """The nodes with every one after its inputs; nodes that are in such an order already keep it.
+    """Order nodes after their inputs, keeping an order that already holds.
 
-    The way back of a loop, NextIteration into Merge, is no edge here. Inputs from other nodes are ignored.
+    NextIteration into Merge is no edge here. Inputs from other nodes are ignored.
 
     Raises:
-        GraphError: when nodes need each other without a loop's NextIteration between them.
+        GraphError: a cycle without NextIteration.
     """
     by_name = {node.name: node for node in nodes}
     ordered: dict[str, Node] = {}
@@ -201,11 +192,7 @@ def _needs(node: Node, by_name: Mapping[str, Node]) -> list[str]:
 
 
 class Renames(dict[str, str]):
-    """New form of every reference: that of its producer's copy, unchanged where it is not copied.
-
-    Attributes:
-        names: node → its copy.
-    """
+    """Reference → reference to its producer's copy (`names`: node → copy), unchanged if not copied."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         super().__init__(names)
@@ -232,15 +219,13 @@ def copy_nodes(
     rewire: Mapping[str, str] = MappingProxyType({}),
     device: Callable[[Node], str] | None = None,
 ) -> tuple[Node, ...]:
-    """A copy of each node under a prefixed name; references among the copied ones lead to the copies.
+    """Copy nodes under a prefix, with references, colocations and frames that follow the copies.
 
-    Colocations follow the copies, and Enter nodes get a frame of the copy's own. Attributes in which nothing
-    changes are shared with the original.
+    Unchanged attributes are shared with the original.
 
     Args:
-        prefix: put before names as it is (`replica_1/`).
         keep: names among `nodes` that are not copied, so that all copies share them.
-        rewire: reference as the originals write it (`name`, `name:1`, `^name`) → what copies read instead.
+        rewire: original reference (`name`, `name:1`, `^name`) → what copies read instead.
         device: device of the copy of a node; by default the node's own.
     """
     chosen = [node for node in nodes if node.name not in keep]
@@ -252,11 +237,11 @@ def copy_nodes(
 def renamed_copies(
     nodes: Iterable[Node], renames: Renames, *, frames: str, device: Callable[[Node], str] | None = None
 ) -> tuple[Node, ...]:
-    """As `copy_nodes`, with the names of the copies given.
+    """Copy nodes under given names.
 
     Args:
-        renames: must name the copy of each node; references lead to whatever copies it names besides.
-        frames: put before the frames of Enter nodes.
+        renames: names the copy of each node.
+        frames: prefix of the frames of Enter nodes.
     """
     renamed = renames.__getitem__
     copies = []
@@ -290,7 +275,7 @@ def _copied_attrs(node: Node, frames: str, copied: Mapping[str, str]) -> Mapping
 
 
 def colocations(node: Node) -> tuple[str, ...]:
-    """Names of the nodes whose device this one must share."""
+    """Names of nodes whose device this one must share."""
     groups = node.attrs.get(COLOCATION_ATTR, ())
     if not isinstance(groups, tuple):
         return ()
@@ -302,14 +287,12 @@ def colocations(node: Node) -> tuple[str, ...]:
 
 
 def prune(graph: Graph, roots: Iterable[str]) -> Graph:
-    """The graph without nodes that the roots do not need, and without functions that then nobody calls.
-
-    Colocations with nodes that are gone go too: TensorFlow refuses to import them.
+    """Keep the nodes that roots need and the functions that these call, without lost colocations.
 
     Returns:
-        The same object when every node and function is needed.
+        the same object if everything is needed.
     Raises:
-        GraphError: when a root or what it needs is not in the graph.
+        GraphError: a root or what it needs is not in the graph.
     """
     needed = ancestors(graph, roots)
     if len(needed) == len(graph.nodes):
@@ -332,7 +315,7 @@ def _without_lost_colocations(node: Node, present: Container[str]) -> Node:
 
 
 def levels_of(graph: Graph, marks: Collection[str]) -> dict[str, int]:
-    """Node → marks on the longest way to it, itself included."""
+    """Node → number of marks on the longest path to it, itself included."""
     levels: dict[str, int] = {}
     for node in topological_order(graph.nodes):
         before = max((levels.get(producer(ref), 0) for ref in node.inputs), default=0)
@@ -341,5 +324,5 @@ def levels_of(graph: Graph, marks: Collection[str]) -> dict[str, int]:
 
 
 def at_level(name: str, level: int) -> str:
-    """The name of an exchange, of the first level or of a later one in the same step."""
+    """Name of an exchange at a level of the step."""
     return name if level == 1 else f"{name}/level_{level}"

@@ -1,4 +1,4 @@
-"""One attribute's value ↔ its plain form; types by number, as protos write them."""
+"""Attributes and constants of nodes: plain values and TensorFlow's protos."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -31,10 +31,10 @@ _NUMBERS: Mapping[str, int] = {dtype: number for number, dtype in _DTYPES.items(
 
 
 def dtype_number(dtype: DType) -> int:
-    """The number of a type in TensorFlow's DataType enum.
+    """Number of a type in TensorFlow's DataType enum.
 
     Raises:
-        GraphError: when TensorFlow has no type of this name.
+        GraphError: TensorFlow has no such type.
     """
     try:
         return _NUMBERS[dtype]
@@ -45,23 +45,23 @@ def dtype_number(dtype: DType) -> int:
 
 
 def dtype_of(number: int) -> DType | None:
-    """The type of a number in TensorFlow's DataType enum; None when this TensorFlow does not know it."""
+    """Type of a number in TensorFlow's DataType enum; None if unknown."""
     return _DTYPES.get(number)
 
 
 def attrs_from_proto(attrs: Mapping[str, attr_value_pb2.AttrValue]) -> dict[str, Attr]:
-    """The plain form of a proto's map of attributes."""
+    """Plain form of a proto's attributes."""
     return {name: attr_from_proto(value) for name, value in attrs.items()}
 
 
 def fill_attrs(values: Mapping[str, attr_value_pb2.AttrValue], attrs: Mapping[str, Attr]) -> None:
-    """Set a proto's empty map of attributes (which makes entries when they are read)."""
+    """Fill a proto's empty map of attributes (which makes entries when they are read)."""
     for name, attr in attrs.items():
         fill_attr(values[name], attr)
 
 
 def attr_from_proto(value: tf.compat.v1.AttrValue) -> Attr:
-    """The plain form of an attribute's value; `OpaqueAttr` where there is none."""
+    """Plain form of an attribute's value; `OpaqueAttr` if there is none."""
     kind = value.WhichOneof("value")
     if kind == "list":
         attr = _list_attr(value.list)
@@ -114,10 +114,10 @@ _FROM_PROTO: "Mapping[str, Callable[[Any], Attr | None]]" = {
 
 
 def fill_attr(value: tf.compat.v1.AttrValue, attr: Attr) -> None:
-    """Set an empty AttrValue to an attribute.
+    """Set an empty AttrValue.
 
     Raises:
-        GraphError: when a value is of no kind that attributes have.
+        GraphError: a value is of no kind that attributes have.
     """
     if isinstance(attr, OpaqueAttr):
         value.ParseFromString(attr.proto)
@@ -200,11 +200,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 
 def constant(name: str, value: int | Sequence[int], dtype: DType, device: str) -> Node:
-    """A Const node holding integers: a scalar or a vector.
-
-    Args:
-        dtype: `int32` or `int64`.
-    """
+    """A Const of integers (int32 or int64): a scalar or a vector."""
     return Node(
         name=name,
         op="Const",
@@ -214,18 +210,14 @@ def constant(name: str, value: int | Sequence[int], dtype: DType, device: str) -
 
 
 def floating(name: str, value: float, dtype: DType, device: str) -> Node:
-    """A Const node holding a floating scalar.
-
-    Args:
-        dtype: `half`, `bfloat16`, `float` or `double`.
-    """
+    """A Const of a floating scalar."""
     proto = tf.make_tensor_proto(value, dtype=tf.as_dtype(dtype_number(dtype)))
     attrs: Mapping[str, Attr] = {"dtype": dtype, "value": TensorValue(proto.SerializeToString())}
     return Node(name=name, op="Const", attrs=attrs, device=device)
 
 
 def constant_shape(node: Node) -> Shape | None:
-    """The shape of a constant; None of any other node."""
+    """Shape of a constant; None for other nodes."""
     value = node.attrs.get("value")
     if node.op != "Const" or not isinstance(value, TensorValue):
         return None
@@ -234,7 +226,7 @@ def constant_shape(node: Node) -> Shape | None:
 
 
 def constant_value(node: Node) -> Array | None:
-    """The value of a constant; None of any other node."""
+    """Value of a constant; None for other nodes."""
     value = node.attrs.get("value")
     if node.op != "Const" or not isinstance(value, TensorValue):
         return None

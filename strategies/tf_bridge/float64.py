@@ -1,7 +1,7 @@
-"""The same graph in float64: what equivalence checks compute with, so that rounding hides no error.
+"""A graph rewritten in float64, so that rounding hides no error in equivalence checks.
 
-Every tensor that was half, bfloat16 or float becomes double (complex64 becomes complex128). Operations that
-cannot work in double stay narrow between casts, under another name, so that each name means what it did.
+Every half, bfloat16 or float tensor becomes double (complex64 becomes complex128). Operations without a
+double form stay narrow between casts, under another name, so that each name keeps its meaning.
 """
 
 from collections.abc import Collection, Container, Mapping, Sequence
@@ -48,12 +48,12 @@ _M = TypeVar("_M", bound=Message)
 
 
 def widen(dtype: DType) -> DType:
-    """The type that tensors of this type have after the rewrite; the same for types that are not floating."""
+    """The double form of a floating type; other types stay."""
     return _WIDE.get(dtype, dtype)
 
 
 def widen_attrs(attrs: Mapping[str, Attr]) -> Mapping[str, Attr]:
-    """Attributes with double for every floating type in them; the same object when there is none."""
+    """Attributes with double for every floating type; the same object if there is none."""
     changed = {name: wide for name, attr in attrs.items() if (wide := _widen_attr(attr)) is not attr}
     return {**attrs, **changed} if changed else attrs
 
@@ -96,7 +96,7 @@ def _widen_tensor(value: TensorValue) -> TensorValue:
 
 
 def widen_extra(data: bytes, kind: type[_M]) -> bytes:
-    """Serialized leftovers with double for every floating type, and full types to match."""
+    """Serialized leftovers with double for every floating type."""
     if not data:
         return data
     message = kind.FromString(data)
@@ -104,7 +104,6 @@ def widen_extra(data: bytes, kind: type[_M]) -> bytes:
 
 
 def _widen_message(message: Message) -> bool:
-    """Widen every type in a message; whether there was one."""
     widened = [
         _widen_types(message, described, value)
         if described.enum_type is not None
@@ -161,7 +160,6 @@ def widest_attrs(op: str, op_def: op_def_pb2.OpDef, attrs: Mapping[str, Attr]) -
 
 
 def _widest(op: str, attr: str, dtype: DType) -> DType:
-    """Double where the op takes it, otherwise the widest that it does."""
     wide = widen(dtype)
     if wide == dtype or takes(op, attr, wide):
         return wide
@@ -211,17 +209,16 @@ class Float64Error(StrategyError):
 
 
 def to_float64(graph: Graph, *, keep: Collection[str] = ()) -> Graph:
-    """The graph and its library with double for every floating type, constants, feeds and variables included.
+    """Rewrite a graph and its library in double, with constants, feeds and variables.
 
-    Names of nodes and their outputs keep their meaning, and every floating one is double, so that whoever
-    holds references into the graph changes types only. Constants and random draws are converted.
+    Names keep their meaning, so that references stay valid. Constants and random draws are converted.
 
     Args:
-        keep: names of nodes of the graph that compute in their old types, between casts.
+        keep: names of nodes that compute in their old types, between casts.
     Returns:
-        The same object when nothing is floating.
+        the same object if nothing is floating.
     Raises:
-        Float64Error: when an op is unknown to TensorFlow, or one that stays narrow has references.
+        Float64Error: an op is unknown, or one that stays narrow has reference types.
     """
     functions = {name: _function(f, graph.functions) for name, f in graph.functions.items()}
     nodes = _Body(functions=graph.functions, names=graph.by_name, keep=keep, in_function=False).rewrite(
@@ -263,10 +260,10 @@ def _arg(arg: Arg) -> Arg:
 
 @dataclass(slots=True, kw_only=True)
 class _Body:
-    """The rewrite of one list of nodes: a graph's, or a function's, where references name output arguments.
+    """Rewrite of a graph's nodes, or of a function's, where references name output arguments.
 
     Attributes:
-        moved: reference → what stands for it now; in functions only, for a graph's references stay.
+        moved: reference → its replacement, in functions only.
     """
 
     functions: Mapping[str, Function]
@@ -307,7 +304,6 @@ class _Body:
     def _narrow_inputs(
         self, node: Node, old: Sequence[OpTensor], new: Sequence[OpTensor]
     ) -> tuple[tuple[str, ...], list[Node]]:
-        """References to casts where the node takes a narrower type than it is given, and those casts."""
         inputs, casts = list(node.inputs), []
         for i, (was, now) in enumerate(zip(old, new, strict=True)):
             if was.dtype is None or now.dtype is None or _fits(was, now):
@@ -379,7 +375,6 @@ def _with_attrs(node: Node, attrs: Mapping[str, Attr]) -> Node:
 def _updated(
     attrs: Mapping[str, Attr], before: Mapping[str, Attr], after: Mapping[str, Attr]
 ) -> Mapping[str, Attr]:
-    """Attributes with what differs between before and after, the same object when nothing does."""
     changed = {
         name: attr for name, attr in after.items() if attr is not before[name] and attr != before[name]
     }
@@ -397,7 +392,7 @@ def _op_def(node: Node) -> op_def_pb2.OpDef:
 
 
 def step_in_float64(step: TrainGraph) -> TrainGraph:
-    """The step with every floating variable, feed, gradient and constant in double; made before any pass."""
+    """Rewrite a captured step in double, before any pass."""
     return replace(
         step,
         graph=to_float64(step.graph),

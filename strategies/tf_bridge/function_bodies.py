@@ -1,7 +1,7 @@
-"""Bodies of functions as nodes of a graph, and nodes of a graph as a function.
+"""Bodies of functions as nodes of a graph, and back.
 
-In a graph a reference names an output by its place among all outputs of a node, in a function's body by the
-op's name for it.
+A graph refers to an output by its number among all outputs of a node, a function's body by the op's name for
+it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,12 +27,12 @@ def function_of(
     """A function whose body are nodes of a graph.
 
     Args:
-        inputs: name of each argument, in order → its type; nodes refer to arguments by these names.
-        results: name of each result, in order → its reference and type.
-        waits: nodes that run in each call, whether results need them or not.
+        inputs: argument → type, in order; nodes refer to arguments by these names.
+        results: result → its reference and type, in order.
+        waits: nodes that run in each call.
         library: functions that nodes may call.
     Raises:
-        GraphError: for a node of an op that is unknown here.
+        GraphError: an op is unknown.
     """
     by_name = {node.name: node for node in nodes}
     places: dict[str, list[str]] = {}
@@ -60,10 +60,7 @@ def function_of(
 
 
 def body_of(function: Function, library: Library) -> tuple[tuple[Node, ...], Callable[[str], str]]:
-    """The nodes of a function's body as those of a graph, and what turns its references into a graph's.
-
-    Arguments have no nodes; they are referred to by their names.
-    """
+    """Nodes of a function's body as a graph's, without arguments, and a translation of references."""
     by_name = {node.name: node for node in function.nodes}
     places: dict[str, dict[tuple[str, int], int]] = {}
 
@@ -82,7 +79,6 @@ def body_of(function: Function, library: Library) -> tuple[tuple[Node, ...], Cal
 
 
 def _outputs(node: Node, library: Library) -> list[tuple[str, int]]:
-    """Each output of a node: the op's name for it, and its number among those of that name."""
     called = library.get(node.op)
     if called is not None:
         return [(arg.name, 0) for arg in called.outputs]

@@ -30,10 +30,10 @@ _NODE_DEVICE = b"\x22"
 
 
 def graph_from_graphdef(graph_def: tf.compat.v1.GraphDef) -> Graph:
-    """The graph that a GraphDef describes, with everything that it says.
+    """Convert a GraphDef without loss.
 
     Raises:
-        GraphError: when two functions of the library have one name.
+        GraphError: two functions of the library have one name.
     """
     extra = tf.compat.v1.GraphDef()
     extra.CopyFrom(graph_def)
@@ -77,7 +77,6 @@ def _node_extra(node_def: node_def_pb2.NodeDef) -> bytes:
 
 
 def _rest(message: Message, *taken: str) -> bytes:
-    """What a message says beyond the named fields, serialized."""
     rest = type(message)()
     rest.CopyFrom(message)
     for name in taken:
@@ -117,12 +116,12 @@ def _arg(arg_def: op_def_pb2.OpDef.ArgDef) -> Arg:
 
 
 def graphdef_from_graph(graph: Graph) -> tf.compat.v1.GraphDef:
-    """The GraphDef that `graph_from_graphdef` would give this graph for."""
+    """Convert a graph to a GraphDef."""
     return tf.compat.v1.GraphDef.FromString(serialize_graph(graph))
 
 
 def serialize_graph(graph: Graph) -> bytes:
-    """`graphdef_from_graph`, serialized; the proto itself is never built."""
+    """Convert a graph to a serialized GraphDef, without building the proto."""
     attrs = _SerializedAttrs()
     functions = (_chunk(_LIBRARY_FUNCTION, _function_bytes(f, attrs)) for f in graph.functions.values())
     library = b"".join(functions)
@@ -146,7 +145,7 @@ class _SerializedAttrs(dict[int, bytes]):
 
 
 class _Chunks(dict[str, bytes]):
-    """Wire form of a string field, made once for each string; few differ among ops and devices."""
+    """Wire form of a string field, encoded once for each string."""
 
     def __init__(self, tag: bytes) -> None:
         super().__init__()
@@ -158,7 +157,6 @@ class _Chunks(dict[str, bytes]):
 
 
 def _chunk(tag: bytes, data: bytes) -> bytes:
-    """A length-delimited field."""
     length = len(data)
     if length < 0x80:
         return tag + bytes((length,)) + data

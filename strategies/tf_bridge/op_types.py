@@ -1,4 +1,4 @@
-"""Types of ops' tensors: those of a node's inputs and outputs, and those that it could take."""
+"""Types of operations' tensors, and the types that a step computes in."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -18,7 +18,7 @@ from strategies.tf_bridge.attrs import attr_from_proto, dtype_number, dtype_of
 
 
 class OpTensor(NamedTuple):
-    """One input or output of a node: the op's argument, which of its tensors, and the type if it is known."""
+    """One input or output of a node: the op's argument, its number there, and the type if known."""
 
     arg: str
     position: int
@@ -27,13 +27,13 @@ class OpTensor(NamedTuple):
 
 @cache
 def op_definition(op: str) -> op_def_pb2.OpDef | None:
-    """The definition of an op; None when this process knows no such op."""
+    """Definition of an op; None if unknown to this process."""
     return op_def_registry.get(op)
 
 
 @cache
 def takes(op: str, attr: str, dtype: DType) -> bool:
-    """Whether an op's definition allows a type for an attribute, and a CPU kernel does where there is any."""
+    """Return True if an op's definition and its CPU kernels, if any, allow a type for an attribute."""
     number = dtype_number(dtype)
     (attr_def,) = (a for a in op_def_registry.get(op).attr if a.name == attr)
     if attr_def.HasField("allowed_values") and number not in attr_def.allowed_values.list.type:
@@ -49,7 +49,7 @@ def takes(op: str, attr: str, dtype: DType) -> bool:
 
 
 def with_type_defaults(op_def: op_def_pb2.OpDef, attrs: Mapping[str, Attr]) -> Mapping[str, Attr]:
-    """Attributes with defaults where the graph leaves out what gives a tensor its type or number."""
+    """Add default values of type and number attributes that the graph leaves out."""
     left_out = {
         attr_def.name: attr_from_proto(attr_def.default_value)
         for attr_def in op_def.attr
@@ -59,12 +59,12 @@ def with_type_defaults(op_def: op_def_pb2.OpDef, attrs: Mapping[str, Attr]) -> M
 
 
 def tensors(args: Sequence[op_def_pb2.OpDef.ArgDef], attrs: Mapping[str, Attr]) -> list[OpTensor]:
-    """The tensors that arguments stand for, under these attributes."""
+    """Tensors of arguments under these attributes."""
     return [OpTensor(arg.name, i, dtype) for arg in args for i, dtype in enumerate(_arg_dtypes(arg, attrs))]
 
 
 def output_type(graph: Graph, ref: str) -> DType | None:
-    """The type of a graph's tensor; None when this process does not know the op or it says no type."""
+    """Type of a graph's tensor; None if unknown."""
     node = graph.by_name[producer(ref)]
     op_def = op_definition(node.op)
     if op_def is None:
@@ -95,10 +95,9 @@ _PASSING = frozenset(
 
 
 def computed_types(step: TrainGraph) -> frozenset[DType]:
-    """Floating types of what nodes outside of the update make of other floating tensors.
+    """Floating types in which nodes outside of the update compute.
 
-    What only becomes whole numbers or truth values does not count, such as scores that a metric takes the
-    largest of: its rounding comes back in no floating number.
+    Values that only become integers or truth values do not count, such as scores of an accuracy metric.
     """
     update = step.update_nodes()
     outside = [node for node in step.graph.nodes if node.name not in update]
@@ -113,11 +112,6 @@ def computed_types(step: TrainGraph) -> frozenset[DType]:
 def _rounded_to(
     nodes: Iterable[Node], functions: Mapping[str, Function], returned: Iterable[str]
 ) -> frozenset[DType]:
-    """Floating types of what these nodes make of floating tensors.
-
-    Args:
-        returned: nodes whose tensors are used elsewhere too.
-    """
     nodes = tuple(nodes)
     used = set(returned)
     discarded = set()
@@ -132,7 +126,6 @@ def _rounded_to(
 
 
 def _makes_floating(node: Node, functions: Mapping[str, Function]) -> bool:
-    """Whether floating numbers may come of what a node is given."""
     op_def = None if node.op in functions else op_definition(node.op)
     if op_def is None:
         return True

@@ -1,4 +1,4 @@
-"""From a transformed step to a `Program`: the graph as TensorFlow takes it, and what a runner must know."""
+"""The `Program` of a transformed step: its serialized graph and the runner's instructions."""
 
 from strategies.ir.control_flow import spread_branches
 from strategies.ir.graph import Graph
@@ -22,7 +22,7 @@ def build_program(
     served: bool = True,
     n_waiting: int = 0,
 ) -> Program:
-    """The program of one task.
+    """Program of one task.
 
     Args:
         step: after all passes for this task.
@@ -79,6 +79,5 @@ def _access(v: Variable) -> VariableAccess:
 
 
 def _named_tasks(graph: Graph, topology: Topology) -> set[int]:
-    """Every task whose devices the graph names."""
     devices = {node.device for node in graph.nodes if node.device}
     return {t for t in range(topology.n_tasks) if any(d.startswith(f"{task_device(t)}/") for d in devices)}

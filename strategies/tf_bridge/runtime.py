@@ -1,4 +1,4 @@
-"""Devices of graphs and of this process, as TensorFlow knows them beside its servers."""
+"""Graphs and devices in TensorFlow's runtime: imports, contexts, settings, event files."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from strategies.tf_bridge.graphdef import graphdef_from_graph
 
 
 def on_own_devices(graph_def: tf.compat.v1.GraphDef) -> None:
-    """Name devices as a session without servers knows them, by type and number alone; in place."""
+    """Name devices by type and number alone, in place, for a session without servers."""
     bodies = (function.node_def for function in graph_def.library.function)
     for node in itertools.chain(graph_def.node, *bodies):
         if node.device:
@@ -25,7 +25,7 @@ def on_own_devices(graph_def: tf.compat.v1.GraphDef) -> None:
 
 
 def context_of_all_gpus(logical: Mapping[Any, Sequence[tf.config.LogicalDeviceConfiguration]]) -> Context:
-    """Make a context of eager operations that has all GPUs of this process, beside the usual one.
+    """Make a second eager context that has all GPUs of this process.
 
     Each GPU has one allocator in a process, which sessions, servers and contexts share.
 
@@ -41,10 +41,10 @@ def context_of_all_gpus(logical: Mapping[Any, Sequence[tf.config.LogicalDeviceCo
 
 
 def named_graph(graph_def: tf.compat.v1.GraphDef) -> tf.Graph:
-    """Import a graph; `Graph.get_operation_by_name` does not know of its operations, a session does.
+    """Import a graph without Python objects for its operations; sessions know them by name.
 
     Raises:
-        tf.errors.InvalidArgumentError: TensorFlow refuses the graph, or an input of a node is not in it.
+        tf.errors.InvalidArgumentError: TensorFlow refuses the graph.
     """
     graph = tf.Graph()
     add_named(graph, graph_def)
@@ -65,9 +65,9 @@ def add_named(graph: tf.Graph, graph_def: tf.compat.v1.GraphDef) -> None:
 
 @cache
 def as_written() -> bytes:
-    """The settings, serialized, of a function whose nodes run as they are, without TensorFlow's optimizers.
+    """Serialized settings that run a function without TensorFlow's optimizers.
 
-    These would go over every function anew before its first call, for longer than many steps take.
+    These would process every function before its first call, for longer than many steps take.
     """
     config = tf.compat.v1.ConfigProto()
     config.graph_options.rewrite_options.disable_meta_optimizer = True
@@ -75,7 +75,7 @@ def as_written() -> bytes:
 
 
 def write_event_file(folder: Path, graph: Graph) -> None:
-    """Write a graph into a folder of its own, which TensorBoard shows as a run of that name.
+    """Write a graph into a new folder for TensorBoard.
 
     Raises:
         OSError: it cannot be written.

@@ -1,4 +1,4 @@
-"""New arithmetic for passes: an ordinary TensorFlow function, traced once, spliced in many times."""
+"""Snippets: TensorFlow functions traced once and spliced into graphs many times."""
 
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -20,12 +20,12 @@ _UNKNOWN = Shape(None)
 
 
 class SnippetError(GraphError):
-    """A function cannot be traced into a snippet, or a snippet is spliced with the wrong inputs."""
+    """A function that cannot be traced, or a splice with the wrong inputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
-    """Type and static shape of an input; the shape is unknown unless given."""
+    """Type and static shape of an input; unknown shape by default."""
 
     dtype: DType
     shape: Shape = _UNKNOWN
@@ -36,11 +36,10 @@ class Snippet:
     """A traced function.
 
     Attributes:
-        name: of the function, for messages.
-        nodes: without the placeholders that stood for the inputs.
+        nodes: without the placeholders of the inputs.
         inputs: names of those placeholders, in order.
-        outputs: tensor references, flat; `^node` where the function returned an operation.
-        sources: names of the nodes that take nothing from other nodes of the snippet.
+        outputs: tensor references, flat; `^node` for a returned operation.
+        sources: names of nodes without inputs from the snippet.
     """
 
     name: str
@@ -52,18 +51,15 @@ class Snippet:
     def splice(
         self, prefix: str, inputs: Sequence[str], *, device: str = "", control: Sequence[str] = ()
     ) -> tuple[tuple[Node, ...], tuple[str, ...]]:
-        """The snippet's nodes under a prefix, reading these inputs.
+        """Nodes under a prefix that read these inputs, and references of the outputs.
 
         Args:
-            prefix: put before names as it is (`sync/bucket_0/`).
             inputs: tensor references, one per placeholder.
-            device: of the nodes that the function itself put on no device.
-            control: nodes that run before every node of the snippet. An input that the function returns
-                unchanged is no node of the snippet: it waits for nothing.
-        Returns:
-            The nodes, and the references of the outputs.
+            device: of nodes that the function itself put on no device.
+            control: nodes that run before every node of the snippet; an input returned unchanged waits for
+                nothing.
         Raises:
-            SnippetError: when the number of inputs differs from the function's.
+            SnippetError: the number of inputs differs from the function's.
         """
         if len(inputs) != len(self.inputs):
             raise SnippetError(
@@ -87,18 +83,16 @@ def _prefixed(prefix: str, ref: str) -> str:
 
 
 def trace(fn: Callable[..., object], specs: tuple[TensorSpec, ...], **static: Hashable) -> Snippet:
-    """The nodes of a TensorFlow function of tensors, traced once per function, specs and static arguments.
+    """Nodes of a TensorFlow function of tensors, traced once per function, specs and static arguments.
 
-    Tracing takes place in a plain graph with control flow of the first kind: functions of the library, which
-    the second kind is made of, start TensorFlow's eager context, and a worker must have none before its
-    server starts.
+    Tracing uses control flow of TensorFlow 1: library functions would start the eager context, and a worker
+    must have none before its server starts.
 
     Args:
-        fn: takes a tensor for each spec, and the static arguments by name; returns tensors or operations in
-            any structure. A function defined anew for each call is traced anew.
-        static: hashable values, the same for all uses of the snippet.
+        fn: takes a tensor for each spec, and the static arguments by name; returns tensors or operations.
+        static: hashable values.
     Raises:
-        SnippetError: when the function makes library functions (`tf.function`) or returns other values.
+        SnippetError: the function makes library functions (`tf.function`) or returns other values.
     """
     # Types are part of the key because 1, 1.0 and True are equal.
     return _trace(fn, specs, tuple((name, type(static[name]), static[name]) for name in sorted(static)))
@@ -139,7 +133,7 @@ def _placeholder(name: str, spec: TensorSpec) -> tf.Tensor:
 
 @contextmanager
 def first_control_flow() -> Iterator[None]:
-    """Branches and loops of the first kind, which are nodes of the graph, in what is built within."""
+    """Build branches and loops as nodes of the graph (TensorFlow 1) inside the context."""
     with _tracing:
         enabled = tf.compat.v1.control_flow_v2_enabled()
         tf.compat.v1.disable_control_flow_v2()
@@ -162,7 +156,7 @@ def _output(name: str, result: object) -> str:
 
 
 def static_specs(graph: Graph) -> Mapping[str, TensorSpec]:
-    """What is known of every tensor of a graph, by reference; the graph is imported for that."""
+    """Types and static shapes of a graph's tensors, as TensorFlow infers them."""
     bare = graph.with_nodes(node.changed(device="") if node.device else node for node in graph.nodes)
     with tf.Graph().as_default() as imported:
         definition = tf.compat.v1.GraphDef.FromString(serialize_graph(bare))

@@ -1,4 +1,8 @@
-"""The TPU devices of this host under TensorFlow's TPUStrategy: brought up, described, given back."""
+"""TPU devices of this host under TensorFlow's TPUStrategy, and steps that each replica compiles.
+
+On TPUs TensorFlow makes one program of a replica's step, sums included. On CPUs, XLA compiles the segments
+between sums, and TensorFlow sums.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -22,22 +26,17 @@ LOCAL = "local"
 
 
 class Resolver(Protocol):
-    """What finds a TPU system."""
+    """Finds a TPU system."""
 
-    def get_tpu_system_metadata(self) -> object:
-        """Its devices."""
+    def get_tpu_system_metadata(self) -> object: ...
 
 
 class _Tpu(tf.distribute.TPUStrategy):  # type: ignore[misc]
-    """TPUStrategy, which tells a step of one replica, as `OneReplicaSeen` does.
-
-    Unlike TensorFlow's other strategies it goes by what it tells itself: it makes so many copies.
-    """
+    """TPUStrategy that reports one replica to a step, but makes a copy for each device."""
 
     _makes_copies = False
 
     def run(self, *args: object, **kw: object) -> object:
-        """Run a function on every replica; while it is traced it hears of one."""
         self._makes_copies = True
         try:
             return super().run(*args, **kw)
@@ -46,26 +45,22 @@ class _Tpu(tf.distribute.TPUStrategy):  # type: ignore[misc]
 
     @property
     def num_replicas_in_sync(self) -> int:
-        """One; how many there are, where TensorFlow asks to make copies."""
         in_replica = tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context()
         return len(self.extended.worker_devices) if self._makes_copies and not in_replica else 1
 
 
 def on_devices(resolver: Resolver, topology: TpuTopology, n_replicas: int) -> tf.distribute.Strategy:
-    """TensorFlow's strategy on the first devices of a system, as many as there are replicas."""
+    """TPUStrategy on the first devices of a system, one per replica."""
     assignment = tf.tpu.experimental.DeviceAssignment.build(topology, num_replicas=n_replicas)
     return _Tpu(resolver, experimental_device_assignment=assignment)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TpuRuntime:
-    """The calls of TensorFlow that only a host with TPUs answers.
+    """TensorFlow's calls that only a host with TPUs answers.
 
     Attributes:
-        resolve: finds the system.
-        initialize: brings its devices up, which loses what they held; where they lie.
-        distribute: a strategy for so many replicas on it.
-        shut_down: gives the devices back.
+        initialize: brings devices up, which loses what they held.
     """
 
     resolve: Callable[[], Resolver]
@@ -75,7 +70,7 @@ class TpuRuntime:
 
 
 def local_runtime() -> TpuRuntime:
-    """TensorFlow's own, on the devices of this host."""
+    """TensorFlow's runtime on the devices of this host."""
     return TpuRuntime(
         resolve=lambda: tf.distribute.cluster_resolver.TPUClusterResolver(tpu=LOCAL),
         initialize=tf.tpu.experimental.initialize_tpu_system,
@@ -86,12 +81,7 @@ def local_runtime() -> TpuRuntime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TpuSystem:
-    """Devices that are up.
-
-    Attributes:
-        description: of what there is, a sentence.
-        shut_down: gives the devices back; once is enough.
-    """
+    """Devices that are up."""
 
     strategy: tf.distribute.Strategy
     description: str
@@ -99,11 +89,11 @@ class TpuSystem:
 
 
 def brought_up(runtime: TpuRuntime, n_replicas: int, *, label: str, matmul: str) -> TpuSystem:
-    """Bring the devices of this host up for so many replicas, a device for each.
+    """Bring up the TPU devices of this host, one per replica.
 
     Args:
         label: of the plan's strategy, for messages.
-        matmul: in what they multiply matrices of float32, `float32` or `bfloat16`; of all of this process.
+        matmul: precision of float32 products in this process, `float32` or `bfloat16`.
     Raises:
         StrategyError: TensorFlow finds no TPU devices, or fewer than replicas.
     """
@@ -159,8 +149,7 @@ class CompiledReplicas:
 
     Args:
         variables: name → the distributed variable, of all that the program takes.
-        replicas: all there are, in order.
-        loops_on_device: a run's steps are a loop of the replicas, not of the host.
+        loops_on_device: the replicas loop over a run's steps, not the host.
     """
 
     def __init__(
@@ -181,10 +170,8 @@ class CompiledReplicas:
         self._run = tf.function(steps, autograph=False)
 
     def compile(self, batches: Sequence[Batch]) -> None:
-        """Have a run compiled before anything is timed; variables change, as by a run.
+        """Compile a run before anything is timed; variables change, as by a run.
 
-        Args:
-            batches: as `__call__` takes them; a run of another length is compiled when it is first made.
         Raises:
             UnsupportedError: TensorFlow does not compile the step for these devices.
         """
@@ -197,11 +184,6 @@ class CompiledReplicas:
             ) from error
 
     def placed(self, batch: Sequence[Array]) -> Batch:
-        """A batch as a run takes it, each replica's examples by themselves, still on the host.
-
-        Args:
-            batch: components of the dataset, [n_examples, …].
-        """
         distribute = self._distribution.experimental_distribute_values_from_function
         return [distribute(partial(self._share, component)) for component in batch]
 
@@ -210,16 +192,11 @@ class CompiledReplicas:
         return tf.constant(component[None, replica.start : replica.stop])
 
     def __call__(self, batches: Sequence[Batch]) -> Array:
-        """Make a step on each of some placed batches.
-
-        Returns:
-            loss of each replica in each step, [n_steps, n_replicas].
-        """
+        """Make a step on each of some placed batches; return losses [n_steps, n_replicas]."""
         losses = self._run(self.joined(batches))
         return np.stack([loss.numpy() for loss in losses], axis=1)
 
     def joined(self, batches: Sequence[Batch]) -> Batch:
-        """Placed batches as one; a batch alone stays as it is."""
         if len(batches) == 1:
             return batches[0]
         return tf.nest.map_structure(  # type: ignore[no-any-return]
@@ -227,12 +204,6 @@ class CompiledReplicas:
         )
 
     def _from_host(self, batches: Batch) -> tuple[tf.Tensor, ...]:
-        """Losses of each replica; every iteration sends its batch to the devices.
-
-        Args:
-            batches: components, [n_steps, n_examples, …] of each replica.
-        """
-
         def step(number: tf.Tensor) -> tuple[tf.Tensor, ...]:
             batch = tf.nest.map_structure(lambda all_: all_[number], batches, expand_composites=True)
             return self._local(self._distribution.run(self._step, args=(batch,)))
@@ -240,8 +211,6 @@ class CompiledReplicas:
         return self._loop(step, self._local(batches[0])[0], n_losses=len(self._replicas))
 
     def _on_devices(self, batches: Batch) -> tuple[tf.Tensor, ...]:
-        """As `_from_host`; the devices are sent all batches at once."""
-
         def steps(own: Sequence[tf.Tensor]) -> tf.Tensor:
             def step(number: tf.Tensor) -> tuple[tf.Tensor, ...]:
                 return (self._step([component[number] for component in own]),)
@@ -254,7 +223,6 @@ class CompiledReplicas:
     def _loop(
         self, step: Callable[[tf.Tensor], tuple[tf.Tensor, ...]], batches: tf.Tensor, *, n_losses: int
     ) -> tuple[tf.Tensor, ...]:
-        """A step for each batch, one after the other; of each loss its values, [n_steps]."""
         n_steps, dtype = int(batches.shape[0]), tf.as_dtype(dtype_number(self._program.loss_dtype))
         losses = [tf.TensorArray(dtype, n_steps, element_shape=()) for _ in range(n_losses)]
 
@@ -271,7 +239,6 @@ class CompiledReplicas:
         return tuple(self._distribution.experimental_local_results(values))
 
     def _step(self, batch: Sequence[tf.Tensor]) -> tf.Tensor:
-        """One replica's step; its loss."""
         program, context = self._program, tf.distribute.get_replica_context()
         values = dict(zip(program.batch, batch, strict=True))
         values |= {handle: self._variables[name].handle for handle, name in program.variables.items()}
@@ -289,10 +256,10 @@ class CompiledReplicas:
 def replicated_variables(
     distribution: tf.distribute.Strategy, captured: Sequence[Variable], values: Mapping[str, Array]
 ) -> dict[str, tf.Variable]:
-    """Variables of which each replica has a copy, by name.
+    """Variables with a copy per replica, by name.
 
     Args:
-        values: name → what every copy begins with; random state differs once it is loaded.
+        values: name → initial value of every copy.
     """
     variables = {}
     with distribution.scope():
@@ -310,13 +277,12 @@ def replicated_variables(
 
 
 def sum_over_replicas(contributed: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-    """The sums of what all replicas contribute, of any types; called in a replica."""
+    """Sum contributions over replicas, from inside a replica."""
     context = tf.distribute.get_replica_context()
     return [context.all_reduce(tf.distribute.ReduceOp.SUM, each) for each in contributed]
 
 
 def _compiled(segment: Segment) -> Callable[..., Sequence[tf.Tensor]]:
-    """A segment as a function of its inputs, which XLA compiles."""
     definition = tf.compat.v1.GraphDef.FromString(segment.graph_def)
     for function in definition.library.function:
         if not eager.context().has_function(function.signature.name):
@@ -341,7 +307,6 @@ def _tensor(ref: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """What an error of TensorFlow's is about, on one line, without the frames and nodes around it."""
     lines = [line.strip() for line in str(error).splitlines()]
     roots = [line.removeprefix("(0) ") for line in lines if line.startswith("(0) ")]
     around = ("Graph execution error", "Detected at")

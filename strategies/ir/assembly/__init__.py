@@ -1,5 +1,1 @@
-"""From what a trace tells to a `TrainGraph`: forward and update told apart, boundaries, state, results.
-
-A graph with marks comes in; out comes the captured step as passes see it, or the line that it cannot be
-captured for.
-"""
+"""Assembly of a `TrainGraph` from a trace: forward, update, boundaries, state, results."""

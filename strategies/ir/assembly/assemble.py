@@ -1,4 +1,4 @@
-"""From a traced step to a `TrainGraph`: what is forward, what is update, and where gradients pass between."""
+"""Assembly of a `TrainGraph` from a traced step: its sides, results and batch statistics."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,11 +35,7 @@ _INTEGER = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sorted:
-    """Results that a shard has before anything is assigned, and names of those that come after.
-
-    Attributes:
-        loss: tensor reference of the shard's own loss.
-    """
+    """Results that a shard has before any assignment, and names of the later ones."""
 
     loss: str
     own: tuple[TracedResult, ...]
@@ -47,11 +43,10 @@ class Sorted:
 
 
 def sort_results(graph: Graph, traced: TracedStep, access: Mapping[str, Access]) -> Sorted:
-    """Tell a step's results apart.
+    """Separate results that a shard computes by itself from those that follow an update.
 
-    One that needs a gradient from behind the boundary, or waits for an assignment that gradients do not wait
-    for, is no shard's own: it is made once, of what all shards together have come to. So is the running mean
-    that Keras's `train_step` returns as its loss; the loss is then what the gradients are of.
+    A result behind the boundary, or after an assignment that gradients do not wait for, is computed once for
+    all shards. If that holds for the loss (Keras returns a running mean), the gradients' target is the loss.
     """
     loads = {a.load.name for a in access.values()}
     boundary = {n for mark in traced.marks for n in (mark.values, mark.indices) if n is not None}
@@ -66,16 +61,15 @@ def sort_results(graph: Graph, traced: TracedStep, access: Mapping[str, Access])
 
 
 def results_of(traced: Sequence[TracedResult], batch_dim: int) -> tuple[Result, ...]:
-    """The results of a captured step.
+    """Results of a captured step.
 
     Args:
-        batch_dim: length of the batch axis in the trace, -1 where it is free.
+        batch_dim: length of the batch axis in the trace, -1 if free.
     """
     return tuple(Result(name=r.name, tensor=r.node, rule=_rule(r, batch_dim)) for r in traced)
 
 
 def _rule(result: TracedResult, batch_dim: int) -> ResultRule:
-    """A scalar is a mean over examples or a count; what has the batch axis is each example's own."""
     dims = result.shape.dims
     if dims == ():
         if result.dtype in _FLOATING:
@@ -86,7 +80,7 @@ def _rule(result: TracedResult, batch_dim: int) -> ResultRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """The statistics of a step, and layer → why its own can be those of a shard only."""
+    """Marked statistics, and layer → why its statistics stay its shard's."""
 
     marked: tuple[Statistic, ...]
     own: Mapping[str, str]
@@ -95,11 +89,11 @@ class Statistics:
 def statistics_of(
     graph: Graph, traced: Sequence[TracedStatistic], own: Mapping[str, str], forward: Sequence[str]
 ) -> Statistics:
-    """What a graph has of the statistics that were traced.
+    """Traced statistics that are still in the graph.
 
     Args:
-        own: layers of which it is known already.
-        forward: nodes of the loss, and of new forward state.
+        own: layer → known reason why its statistics stay its shard's.
+        forward: nodes of the loss and of new forward state.
     """
     alive = [t for t in traced if t.node in graph.by_name]
     if not alive:
@@ -118,7 +112,6 @@ def statistics_of(
 
 
 def _obstacles(graph: Graph, traced: Sequence[TracedStatistic], forward: Sequence[str]) -> dict[str, str]:
-    """Layer → why its statistics cannot be those of all shards, for the layers where that is so."""
     if reseed(graph, 1) is not graph:
         # The reference takes a shard's forward pass in parts, from its beginning each time.
         reason = "is in a step with random operations that nobody can repeat; draw with keras.random instead"
@@ -140,14 +133,13 @@ _CallRewrite: TypeAlias = Callable[[Graph, Mapping[str, tuple[DType, Shape]], Co
 
 
 def assemble(traced: TracedStep, calls_with_values: _CallRewrite | None = None) -> TrainGraph:
-    """Take a traced step apart.
+    """Assemble a `TrainGraph` from a traced step.
 
     Args:
-        calls_with_values: lets loops and branches read variables at the top of the step that it has assigned
-            before; None leaves them as they are.
+        calls_with_values: makes loops and branches read assigned variables at the top of the step.
     Raises:
-        CaptureError: when an update reads forward values past the boundary or runs before a gradient, or
-            forward state is written where its replicas cannot be merged.
+        CaptureError: an update reads forward values past the boundary or runs before a gradient, or forward
+            state is written where its replicas cannot be merged.
     """
     access = access_nodes(traced.variables)
     graph, must_run = without_waits_across_loops(with_resources(traced, access), traced.must_run)
@@ -207,14 +199,14 @@ def assemble(traced: TracedStep, calls_with_values: _CallRewrite | None = None) 
 def _shown_alone(
     graph: Graph, boundaries: Sequence[Boundary], update: UpdateSide, effects: SideEffects
 ) -> tuple[str, ...]:
-    """Gradients that only what is shown takes: one replica shows it, and all have to bring theirs."""
+    """Gradients that only visible effects use: one replica shows them, all must contribute."""
     targets = [target for region in update.regions for target in region.targets]
     needed = ancestors(graph, [*targets, *effects.state])
     return tuple(b.values for b in boundaries if b.role == "gradient" and b.values not in needed)
 
 
 def _check_repeatable(graph: Graph, parts: Parts) -> None:
-    """The reference takes a shard's forward pass once for each gradient, with the same numbers."""
+    """The reference repeats a shard's forward pass once for each gradient, with the same numbers."""
     drawing = (n for n in graph.nodes if n.name in parts.forward and draws(graph, n))
     hidden = next((n for n in drawing if not draws_from_op(n) and not moves_generator(graph, n)), None)
     if hidden is not None:
@@ -227,7 +219,6 @@ def _check_repeatable(graph: Graph, parts: Parts) -> None:
 
 
 def _alive(graph: Graph, traced: TracedStep, access: Mapping[str, Access]) -> Graph:
-    """The graph without what nothing needs: a value that nobody reads is no reason to refuse a step."""
     roots = [n for mark in traced.marks for n in (mark.values, mark.indices) if n is not None]
     roots += [producer(traced.loss), *(r.node for r in traced.results), *(b.node for b in traced.batch)]
     roots += [node.name for a in access.values() for node in a.nodes()]
@@ -263,7 +254,6 @@ def _described(
     access: Mapping[str, Access],
     calls_with_values: _CallRewrite | None,
 ) -> tuple[Graph, Parts, tuple[Variable, ...]]:
-    """The graph with additions told from assignments, its two sides, and what each variable is."""
     handles = {name: a.handle.name for name, a in access.items()}
     parts = tell_apart(graph, traced, marks, access)
     seeds = seed_words(graph, traced.variables, parts, handles)
@@ -335,7 +325,6 @@ def _type(node: Node) -> DType:
 
 
 def _readiness(boundaries: Sequence[Boundary], graph: Graph, order: Mapping[str, int]) -> dict[str, int]:
-    """Trace order of the nodes that make gradients: reverse-mode makes them in the order in which it runs."""
     produced_at = {
         b.variable: order[producer(graph.by_name[b.values].inputs[0])]
         for b in boundaries

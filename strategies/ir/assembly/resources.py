@@ -1,4 +1,4 @@
-"""Resources in place of what stood for them in a trace: variables, tables, constants."""
+"""Resources in place of placeholders of a trace, and row lookups in place of whole reads."""
 
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
@@ -22,12 +22,11 @@ class Access:
     read: Node
 
     def nodes(self) -> tuple[Node, Node, Node, Node]:
-        """All four, each after what it needs."""
         return self.handle, self.placeholder, self.load, self.read
 
 
 def access_nodes(variables: Sequence[TracedVariable]) -> dict[str, Access]:
-    """Variable → its nodes; names that differ only in what node names cannot hold get different nodes."""
+    """Variable → its access nodes, under unique names."""
     access: dict[str, Access] = {}
     taken: set[str] = set()
     for variable in variables:
@@ -63,11 +62,10 @@ def _variable_nodes(slug: str, dtype: DType, shape: Shape) -> Access:
 
 
 def with_resources(traced: TracedStep, access: Mapping[str, Access]) -> Graph:
-    """The traced graph with resources of its own.
+    """Replace captured placeholders by resources and constants of the graph.
 
-    Constants come in place of captured tensors, IdentityN is taken apart, and colocations are dropped: a step
-    is captured for one device, and where nodes run is what plans decide. A loop or branch in a function runs
-    as one node, for TensorFlow would take it apart into nodes without its device.
+    IdentityN is split, and colocations are dropped because plans decide placement. A loop or branch in a
+    function runs as one node: TensorFlow would lower it into nodes without its device.
     """
     handles = {
         v.placeholder: access[v.name]
@@ -100,7 +98,7 @@ def _reading(name: str, access: Access) -> Node:
 
 
 def _taken_apart(node: Node, renamed: dict[str, str]) -> Iterator[Node]:
-    """An Identity for each value: Keras clips through IdentityN, which ties all updates to all gradients."""
+    """An Identity per value: Keras clips through IdentityN, which ties all updates to all gradients."""
     types = node.attrs["T"]
     assert isinstance(types, tuple)
     for i, (ref, dtype) in enumerate(zip(node.inputs, types, strict=True)):
@@ -120,7 +118,7 @@ def _without(node: Node, attr: str) -> Node:
 
 
 def redirected(nodes: Iterable[Node], renamed: Mapping[str, str]) -> list[Node]:
-    """Nodes whose inputs follow `renamed` (by full reference, or by the producer of output 0)."""
+    """Redirect inputs by full reference, or by the producer of output 0."""
     return [
         replace(node, inputs=tuple(_follow(ref, renamed) for ref in node.inputs))
         if any(ref.lstrip("^") in renamed or ref.removesuffix(":0") in renamed for ref in node.inputs)
@@ -152,16 +150,10 @@ class _Gather:
 
 
 def with_row_lookups(graph: Graph, handles: Collection[str]) -> Graph:
-    """The graph whose gathers along the first axis take rows of a variable, not of its value.
+    """Gather rows of a variable instead of rows of its value.
 
-    Keras's `Embedding` reads its table and gathers from the value: a worker that has the table elsewhere
-    would be sent all of it. What waited for the read waits for the lookup, above all a write of the table. A
-    value that is cast before rows are gathered from it, as under mixed precision, is rows that are cast.
-    A gather that waits for some of that itself stays as it is, and all do where lookups would wait for each
-    other.
-
-    Args:
-        handles: of the step's variables.
+    Keras's `Embedding` reads its whole table first. Whatever waited for the read waits for the lookup; casts
+    move behind it. The graph stays as it is if lookups would wait for each other.
     """
     lookups: dict[str, tuple[Node, ...]] = {}
     looked_up: defaultdict[str, list[str]] = defaultdict(list)
@@ -186,7 +178,6 @@ def with_row_lookups(graph: Graph, handles: Collection[str]) -> Graph:
 
 
 def _gathers(graph: Graph, handles: Collection[str]) -> Iterator[_Gather]:
-    """Gathers of rows from values of variables that need not come before what waits for a read."""
     for read in graph.nodes:
         if read.op != "ReadVariableOp" or read.inputs[0] not in handles:
             continue
@@ -198,7 +189,6 @@ def _gathers(graph: Graph, handles: Collection[str]) -> Iterator[_Gather]:
 
 
 def _of_read(graph: Graph, read: Node) -> Iterator[_Gather]:
-    """Gathers from what a read gives, or from what that is passed through."""
     waiting: list[tuple[str, tuple[Node, ...]]] = [(read.name, ())]
     while waiting:
         name, passed = waiting.pop()
@@ -217,7 +207,6 @@ def _takes_rows(graph: Graph, node: Node, value: str) -> bool:
 
 
 def _lookup(graph: Graph, gather: _Gather) -> tuple[Node, ...]:
-    """The lookup of a gather's rows, and what they pass then; the last has the gather's name."""
     own = (gather.read, *gather.passed, gather.node)
     waits = dict.fromkeys(f"^{name}" for node in own for name in node.control_inputs)
     names = [_free(graph, f"{gather.node.name}/rows_{k}") for k in range(len(gather.passed))]
@@ -245,7 +234,6 @@ def _free(graph: Graph, name: str) -> str:
 
 
 def _idle(graph: Graph, passed: Mapping[str, Node], lookups: Collection[str]) -> set[str]:
-    """Of what values pass, the nodes of which nothing but lookups would take anything."""
     idle: set[str] = set()
     for node in reversed(topological_order(passed.values())):
         if all(user.name in idle or user.name in lookups for user in graph.consumers.get(node.name, ())):
@@ -254,7 +242,6 @@ def _idle(graph: Graph, passed: Mapping[str, Node], lookups: Collection[str]) ->
 
 
 def _waiting(node: Node, looked_up: Mapping[str, Sequence[str]], needed: Container[str]) -> Node:
-    """The node, which waits for the lookups in place of a read, or beside one whose value is needed still."""
     if looked_up.keys().isdisjoint(node.control_inputs):
         return node
     waits: dict[str, None] = {}

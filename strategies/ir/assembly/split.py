@@ -1,4 +1,4 @@
-"""Forward and update parts of a step, and the part to which each variable belongs."""
+"""Forward and update sides of a step, the kind of each variable, and owners of slots."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,12 +21,10 @@ class Parts:
 
     Attributes:
         boundary: identity nodes that gradients pass.
-        after: what gets data from gradients, or reads what updates wrote.
-        forward: what gradients, the loss and other results, and forward state need, the updates between a
-            gradient and a later forward pass left out.
-        kinds: variable → kind.
+        after: nodes computed from gradients or from updated variables.
+        forward: nodes that gradients, results and forward state need, without updates in between.
         writes: variable → the step's own assignments of it, in graph order.
-        uses: handle node → who touches it.
+        uses: handle node → its readers and writers.
     """
 
     boundary: frozenset[str]
@@ -37,14 +35,13 @@ class Parts:
     uses: Mapping[str, Uses]
 
     def update_writes(self) -> list[str]:
-        """Assignments of trainables and slots."""
         return [w for name, kind in self.kinds.items() if kind != "state" for w in self.writes[name]]
 
 
 def tell_apart(
     graph: Graph, traced: TracedStep, marks: Sequence[TracedGradient], access: Mapping[str, Access]
 ) -> Parts:
-    """Find both sides."""
+    """Split a step into forward and update."""
     uses = resource_uses(graph)
     writes = {
         v.name: tuple(w for w in uses[access[v.name].handle.name].writes if w != access[v.name].load.name)
@@ -67,7 +64,7 @@ def tell_apart(
 
 
 def _after(graph: Graph, boundary: frozenset[str], uses: Mapping[str, Uses]) -> frozenset[str]:
-    """Data descendants of gradients; a read that waits for an update's write hands its value on as well."""
+    """Data descendants of gradients; a read that waits for an update's write continues them."""
     reads = {name for use in uses.values() for name in use.reads}
     writes = {name for use in uses.values() for name in use.writes}
     reached: set[str] = set()
@@ -92,13 +89,13 @@ def _kind(v: TracedVariable, marked: set[str], writes: Sequence[str], after: Abs
 def needed_by(
     graph: Graph, marks: Sequence[TracedGradient], roots: Iterable[str]
 ) -> tuple[TracedGradient, ...]:
-    """The gradients that some of these nodes are computed from; what is only taken crosses no boundary."""
+    """Gradients that these nodes use; gradients that are only taken cross no boundary."""
     needed = ancestors(graph, roots)
     return tuple(mark for mark in marks if mark.values in needed or mark.indices in needed)
 
 
 def outermost(graph: Graph, marks: Sequence[TracedGradient]) -> tuple[TracedGradient, ...]:
-    """The gradients of calls from which no other call's gradient is computed."""
+    """Gradients of calls from which no other call's gradient is computed."""
     if len({mark.call for mark in marks}) < 2:
         return tuple(marks)
     leads_to: dict[str, set[int]] = {}
@@ -123,10 +120,7 @@ _NUMBER = re.compile(r"__\d+$")
 def slot_owners(
     variables: Sequence[TracedVariable], kinds: Mapping[str, Kind]
 ) -> dict[str, tuple[str | None, str]]:
-    """Owners as optimizers tell them, else as Keras's names do: `adam/dense_kernel_momentum`.
-
-    An update that names its slots otherwise gets slots of no owner, each in the group of its last name part.
-    """
+    """Owner and group of each variable, by its optimizer or its name (`adam/dense_kernel_momentum`)."""
     by_flat_name = {v.name.replace("/", "_"): v.name for v in variables if kinds[v.name] == "trainable"}
     return {v.name: _owner(v, kinds, by_flat_name) for v in variables}
 
@@ -156,13 +150,13 @@ def owners_by_data(
     gradients: Mapping[str, str],
     owners: Owners,
 ) -> Owners:
-    """Owners, with those of slots that have none by name: as `m` and `m__1` of an update that is written out.
+    """Owners, with those of unnamed slots inferred from data flow.
 
-    One belongs to the trainable of its shape whose gradient, value and slots alone make its new values; what
-    a gradient is reduced to, as all are to their norm, does not count. What forward reads has no owner.
+    A slot belongs to the trainable of its shape if only that trainable's gradient, value and slots make its
+    new value, reductions (norms) aside. Slots that forward reads have no owner.
 
     Args:
-        handles: variable → its handle. gradients: node of the boundary → the variable whose gradient it is.
+        handles: variable → its handle. gradients: boundary node → variable.
         owners: by name.
     """
     shapes = {v.name: v.shape.dims for v in variables}
@@ -206,7 +200,6 @@ def _is_read_by_forward(graph: Graph, parts: Parts, handle: str) -> bool:
 
 
 def _made_of(graph: Graph, origins: Mapping[str, str]) -> dict[str, frozenset[str]]:
-    """Node → the variables that it is made of, two of them at most, by what is no reduction."""
     made_of: dict[str, frozenset[str]] = {}
     for node in topological_order(graph.nodes):
         if node.name in origins:

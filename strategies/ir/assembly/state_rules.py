@@ -1,4 +1,4 @@
-"""Forward state: by which rule new values from several replicas become one, and which state is random."""
+"""Merge rules of forward state, and seeds in random state."""
 
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,11 +22,11 @@ _QUOTIENTS = frozenset({"RealDiv", "Div", "DivNoNan"})
 def additions_as_such(
     graph: Graph, parts: Parts, reads: Mapping[str, str], *, skip: Collection[str], scalars: Collection[str]
 ) -> Graph:
-    """Forward state that is assigned itself plus something is added to instead, as Keras's metrics mean it.
+    """Turn `assign(v + x)` of forward state into `assign_add(x)`, as Keras's metrics mean it.
 
     Args:
         reads: ReadVariableOp → its variable's handle.
-        skip: variables that are left alone. scalars: variables of one number.
+        skip: variables left alone. scalars: variables of one number.
     """
     changed: dict[str, Node] = {}
     inserted: dict[str, tuple[Node, ...]] = {}
@@ -60,7 +60,6 @@ def additions_as_such(
 
 
 def _as_large(addition: Node) -> tuple[Node, Node]:
-    """Nodes that make what is added as large as its variable, which a sum is by itself."""
     handle, amount = addition.inputs[:2]
     kind = DType("int32")
     shape = Node(
@@ -72,7 +71,7 @@ def _as_large(addition: Node) -> tuple[Node, Node]:
 
 
 def _read_for_it_alone(graph: Graph, total: str, reads: Mapping[str, str]) -> Iterator[str]:
-    """Reads that only this sum wants; writes wait for them, which would keep them for nothing."""
+    """Reads that only this sum uses; writes would wait for them for nothing."""
     for read in map(producer, graph.by_name[total].data_inputs):
         wanted_by = {u.name for u in graph.consumers[read] if read in map(producer, u.data_inputs)}
         if read in reads and wanted_by == {total}:
@@ -80,11 +79,6 @@ def _read_for_it_alone(graph: Graph, total: str, reads: Mapping[str, str]) -> It
 
 
 def _addition(graph: Graph, write: Node, reads: Mapping[str, str], last: str | None) -> Node | None:
-    """The addition that an assignment is, if it is one to what the variable holds then.
-
-    Args:
-        last: the assignment before it; what was read before that is an older value.
-    """
     if write.op != "AssignVariableOp":
         return None
     total = graph.by_name[producer(write.inputs[1])]
@@ -109,7 +103,7 @@ def _addition(graph: Graph, write: Node, reads: Mapping[str, str], last: str | N
 def seed_words(
     graph: Graph, variables: Sequence[TracedVariable], parts: Parts, handles: Mapping[str, str]
 ) -> dict[str, int]:
-    """Random state → which word of it is its seed."""
+    """Random state → index of its seed word."""
     known: dict[str, frozenset[int]] = {}
     given = [producer(n.data_inputs[k]) for n in graph.nodes for k in seed_inputs(graph, n, known)]
     shapes = {node.name for node in graph.nodes if node.op in SHAPES}
@@ -131,11 +125,7 @@ def _seed_word(
     seeding: Container[str],
     known: dict[str, frozenset[int]],
 ) -> int | None:
-    """A generator's key comes last, Keras's seed first.
-
-    Args:
-        seeding: nodes whose values random numbers are made of. known: as `seed_inputs` takes it.
-    """
+    """A generator's key comes last, Keras's seed first."""
     dims = v.shape.dims
     if v.dtype not in _SEEDS or dims is None or dims not in ((2,), (3,)):
         return None
@@ -152,7 +142,6 @@ def _seed_word(
 
 
 def _takes(graph: Graph, node: Node, handle: str, positions: Collection[int]) -> bool:
-    """Whether one of these inputs of a node is a variable, by its handle or what passes that on."""
     for position in positions:
         name = producer(node.data_inputs[position])
         while name != handle and graph.by_name[name].op in FORWARDING_OPS:
@@ -170,12 +159,12 @@ def state_rules(
     seeds: Mapping[str, int],
     batch: Sequence[str],
 ) -> dict[str, Rule]:
-    """Forward state → its rule.
+    """Forward state → its merge rule.
 
-    What is added up is a sum, unless what is added moves the variable towards something (a mean), or is the
-    same whatever the batch and either a whole number or read by gradients or updates, as the step that a
-    hand-written optimizer counts (first-replica). A float that nothing of these reads stays a sum, and one
-    that divides a sum: metrics divide by it. What counts values of updates is counted once (first-replica).
+    Additions are a sum, unless they move the variable towards something (mean), or do not depend on the batch
+    and are either integers or read by gradients or updates (first-replica, such as a hand-written step
+    count). A float that divides a sum is a sum as well: metrics divide by it. Counts of update values are
+    first-replica.
     """
     from_batch = descendants(graph, batch, control=False)
     decides = ancestors(graph, [*parts.boundary, *parts.update_writes()], control=False)
@@ -200,10 +189,7 @@ def _counts_of_updates(
     rules: Mapping[str, Rule],
     from_batch: set[str],
 ) -> dict[str, Rule]:
-    """Counts beside totals that updates add to, in one scope of names, as in a Keras `Mean` of gradients.
-
-    Such a total is added to once, of what all shards have come to.
-    """
+    """Counts beside totals that updates add to, in one name scope, as a Keras `Mean` of gradients has."""
     scopes: dict[str, list[TracedVariable]] = {}
     for v in variables:
         scopes.setdefault(v.name.rpartition("/")[0], []).append(v)
@@ -226,7 +212,7 @@ def _counts_of_means(
     handles: Mapping[str, str],
     rules: Mapping[str, Rule],
 ) -> dict[str, Rule]:
-    """Counts by which sums are divided are sums as well, though what is added to them is always the same."""
+    """Divisors of sums are sums as well, though their additions never change."""
     read_sums = {
         read for name, rule in rules.items() if rule == "sum" for read in parts.uses[handles[name]].reads
     }
@@ -253,11 +239,6 @@ def _rule(
     *,
     is_read: bool,
 ) -> Rule:
-    """The rule of one variable.
-
-    Args:
-        read_here: nodes that read it. is_read: whether gradients or updates are made of what they read.
-    """
     if v.constant or v.dtype in ("bool", "string"):
         return "per-replica"
     integer = v.dtype in _INTEGERS

@@ -1,4 +1,4 @@
-"""Contents of a training step's trace, before its parts are told apart."""
+"""Contents of a step's trace before assembly."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,11 +13,9 @@ class TracedVariable:
     """A variable of a trace.
 
     Attributes:
-        placeholder: stands for its handle in the trace; None when the step never uses it.
-        trainable: its author wants it trained.
-        optimizer_owned: an optimizer made it.
-        constant: holds a value that was too large for a constant; nobody ever writes it.
-        slot_of: the trainable whose slot it is and `group` the kind of slot, where the optimizer tells.
+        placeholder: represents its handle in the trace; None if the step never uses it.
+        constant: holds a value too large for a constant; nobody writes it.
+        slot_of, group: its trainable and kind of slot, if the optimizer knows.
     """
 
     name: str
@@ -43,11 +41,7 @@ class TracedGradient:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedStatistic:
-    """Identity node of a mean over examples in BatchNormalization, or of the gradient that comes back to it.
-
-    Attributes:
-        layer: whose it is, by path.
-    """
+    """Identity of a mean over examples in BatchNormalization, or of its gradient."""
 
     layer: str
     node: str
@@ -67,7 +61,7 @@ class TracedInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedResult:
-    """Identity node of a tensor that a whole step returns beside its loss; `name` is where it returns it."""
+    """Identity of a tensor that a whole step returns beside its loss, under `name`."""
 
     name: str
     node: str
@@ -77,12 +71,11 @@ class TracedResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedTable:
-    """A lookup table or another initialised resource that the step uses.
+    """A lookup table or another initialised resource.
 
     Attributes:
-        placeholder: stands for its handle in the trace.
-        nodes: make and initialise it. handle: the one that `placeholder` becomes.
-        initializers: to be run once before the first step.
+        placeholder: represents its handle in the trace; `handle` replaces it.
+        initializers: run once before the first step.
     """
 
     placeholder: str
@@ -93,21 +86,18 @@ class TracedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedStep:
-    """All that a trace tells about a step.
+    """A traced step.
 
     Attributes:
-        constants: placeholder of a captured tensor → the constant that replaces it.
-        marks: gradients of every gradient call, nested ones included, that something which runs needs.
-        loss: tensor reference of the loss that it returns, or of `target` where it returns none.
-        target: tensor reference of what its gradients are of, None where that is no scalar loss.
-        reduction: how the loss comes of the examples' losses.
-        rules: name of forward state → its rule, where that is known better than this trace tells.
-        must_run: nodes with effects, which the traced function runs whether or not a result needs them.
-        stateful_ops: the op types of the graph and its functions that have effects or state.
-        statistics: means over the examples in forward, and their gradients in backward.
-        own_statistics: layer → why its means cannot become those of a larger batch.
+        constants: placeholder of a captured tensor → its constant.
+        marks: used gradients of every gradient call, nested ones included.
+        loss: tensor that the step returns as its loss, else `target`.
+        target: tensor that its gradients differentiate, None if that is no scalar loss.
+        rules: forward state → rule known better than from this trace.
+        must_run: nodes with effects that the traced function runs in any case.
+        stateful_ops: op types with effects or state.
+        own_statistics: layer → why its means stay its shard's.
         synchronized: layers whose author asks for means over all replicas' examples.
-        results: what it returns beside the loss.
     """
 
     graph: Graph

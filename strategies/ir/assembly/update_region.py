@@ -1,4 +1,4 @@
-"""The update by itself: it takes from forward at the boundary only, and writes after forward has read."""
+"""Update regions: they read forward at boundaries only, and write after forward has read."""
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,12 +20,10 @@ _Update: TypeAlias = tuple[str, int]
 
 
 def detach_update(graph: Graph, parts: Parts) -> Graph:
-    """Give the update its own copies of forward nodes that it reads.
-
-    A learning rate or a loss scale is read on both sides; what depends on the batch has no such copy.
+    """Give the update its own copies of forward nodes that it reads, such as a learning rate.
 
     Raises:
-        CaptureError: when the update reads a forward value past the boundary, or draws random numbers.
+        CaptureError: the update reads a value of the batch past the boundary, or draws random numbers.
     """
     stop = parts.boundary | parts.forward
     update = ancestors(graph, parts.update_writes(), stop=stop) - stop
@@ -82,7 +80,6 @@ def _check_cloned(graph: Graph, cloned: Iterable[str], shared: str, parts: Parts
 
 
 def _reading_clones(node: Node, renamed: Mapping[str, str]) -> Node:
-    """The node reading the clones, and waiting for them."""
     data = []
     for ref in node.data_inputs:
         name = producer(ref)
@@ -92,7 +89,6 @@ def _reading_clones(node: Node, renamed: Mapping[str, str]) -> Node:
 
 
 def _after_clones(node: Node, renamed: Mapping[str, str]) -> Node:
-    """The node; where it waits for an original it waits for the clone too, which reads the same."""
     waits = tuple(f"^{renamed[c]}" for c in node.control_inputs if c in renamed)
     return replace(node, inputs=(*node.inputs, *waits)) if waits else node
 
@@ -100,14 +96,13 @@ def _after_clones(node: Node, renamed: Mapping[str, str]) -> Node:
 def wait_for_gradients(
     graph: Graph, parts: Parts, marks: Sequence[TracedGradient], access: Mapping[str, Access]
 ) -> Graph:
-    """Let assignments wait for the variable's gradient that comes of all reads before them.
+    """Let assignments wait for a gradient that follows all earlier reads of the variable.
 
-    Weight decay has no other gradient to wait for, nor has what moves weights back to where they were; in a
-    branch such an assignment does not even wait for the gradients that the branch takes. Where many replicas
-    read one variable, its synchronised gradient is what says that all have read it.
+    Weight decay waits for no gradient by itself, nor does an assignment in a branch. Where replicas share a
+    variable, its synchronised gradient proves that all have read it.
 
     Raises:
-        CaptureError: when no gradient comes between reads of a variable and its next assignment.
+        CaptureError: no gradient comes between reads of a variable and its next assignment.
     """
     levels = levels_of(graph, parts.boundary)
     order = AccessOrder.of(graph, parts.boundary)
@@ -156,7 +151,7 @@ def _needed_by_any(graph: Graph, name: str, others: Collection[str]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateSide:
-    """The regions of all variables, and the nodes that several of them need."""
+    """Regions of all variables, and nodes that several of them need."""
 
     regions: tuple[UpdateRegion, ...]
     shared: tuple[str, ...]
@@ -169,10 +164,7 @@ def update_side(
     order: Mapping[str, int],
     levels: Mapping[str, int],
 ) -> UpdateSide:
-    """One region per trainable with its slots, and one per variable that updates share (`iteration`).
-
-    Where a step has gradients one after the other, each of them has regions of its own.
-    """
+    """One region per trainable with its slots, and per shared variable (`iteration`), for each level."""
     targets: dict[_Update, list[str]] = {}
     for v in variables:
         if v.kind != "state":
@@ -204,10 +196,7 @@ def update_side(
 def _needed_by(
     graph: Graph, targets: Mapping[_Update, Sequence[str]], stop: Container[str]
 ) -> dict[str, list[_Update]]:
-    """Node → the updates that need it, the first two: with a global norm all need nearly all.
-
-    What an update assigns is not needed by the same variable's next one, which comes after it.
-    """
+    """Node → the first two updates that need it: with a global norm all need nearly all."""
     needed_by: dict[str, list[_Update]] = {}
     level_of = {write: update for update, writes in targets.items() for write in writes}
     waiting = [(write, update) for update, writes in targets.items() for write in writes]

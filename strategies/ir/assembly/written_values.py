@@ -1,4 +1,8 @@
-"""Values of variables after each assignment of a step, as tensors: who reads one need not wait."""
+"""Forward reads after assignments of a step take the assigned value as a tensor.
+
+SpectralNormalization divides a kernel before it uses it, metrics read their totals, a target network follows
+before it is asked. With the value as a tensor, the assignment can join the update or cross a boundary.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -21,10 +25,10 @@ class WrittenValues:
     """Values after assignments, and the nodes that make them.
 
     Attributes:
-        values: read → the tensor that takes its place.
-        lookups: node that looks rows up → the same on the written value.
-        waits: read, gone or kept → the write that it waited for.
-        before: write → nodes to stand before it; it waits for those that read.
+        values: read → the tensor that replaces it.
+        lookups: row lookup → the same on the written value.
+        waits: read → the write that it waited for.
+        before: write → nodes to insert before it.
     """
 
     graph: Graph
@@ -36,16 +40,14 @@ class WrittenValues:
     def take(
         self, variable: str, dtype: DType, writes: Mapping[str, bool], reads: Iterable[str]
     ) -> dict[str, str]:
-        """Give reads that come after writes the written value instead.
+        """Give reads that follow writes the written value.
 
         Args:
-            writes: assignments of the variable, in order → whether reads may take what it assigns.
-            reads: nodes that read the variable.
+            writes: assignments in order → whether reads may take the value.
         Returns:
             read that no longer waits → the write that it waited for.
         Raises:
-            CaptureError: when a loop, a branch or another node that takes the variable itself comes after
-                such a write.
+            CaptureError: a loop, branch or other user of the variable itself follows such a write.
         """
         order = {name: i for i, name in enumerate(writes)}
         taken: dict[str, str] = {}
@@ -70,7 +72,6 @@ class WrittenValues:
         return taken
 
     def _after(self, write_name: str, dtype: DType, writes: Mapping[str, bool]) -> str:
-        """The variable's value after a write."""
         write = self.graph.by_name[write_name]
         if write.op not in ADDITIONS:
             return write.inputs[1]
@@ -89,7 +90,6 @@ class WrittenValues:
         return sum_name
 
     def ending(self) -> dict[str, str]:
-        """Read → the tensor in its place, followed to its end: a written value may be such a read itself."""
         return {name: self._end(ref) for name, ref in self.values.items()}
 
     def _end(self, ref: str) -> str:
@@ -98,7 +98,6 @@ class WrittenValues:
         return ref
 
     def inserted(self, nodes: Iterable[Node]) -> Iterator[Node]:
-        """Nodes, lookups too, with those that make values before each write, which waits for what reads."""
         for node in nodes:
             added = self.before.get(node.name, ())
             yield from added
@@ -123,12 +122,12 @@ def waiting_elsewhere(node: Node, instead: Mapping[str, str]) -> Node:
 
 
 def is_assignment(node: Node) -> bool:
-    """Whether a node assigns one variable, or adds to it, and does nothing else."""
+    """Return True if a node only assigns one variable or adds to it."""
     return node.op == "AssignVariableOp" or node.op in ADDITIONS
 
 
 def calls_after_writes(graph: Graph, parts: Parts) -> set[str]:
-    """Loops, branches and calls of the forward pass that read a variable after an assignment of the step."""
+    """Calls of the forward pass that read a variable after an assignment of the step."""
     calls = set()
     for uses in parts.uses.values():
         writes = set(uses.writes)
@@ -140,12 +139,10 @@ def calls_after_writes(graph: Graph, parts: Parts) -> set[str]:
 
 
 def with_values_read(graph: Graph, parts: Parts, access: Mapping[str, Access]) -> Graph:
-    """The graph whose forward pass reads no such assignment.
+    """Let the forward pass read assigned values instead of assigned variables.
 
-    Returns:
-        The same object when it reads none.
     Raises:
-        CaptureError: when such an assignment is made in a loop or branch, or its value is not plainly read.
+        CaptureError: such an assignment is made in a loop or branch, or is not plainly read.
     """
     from_gradients = descendants(graph, parts.boundary, control=False)
     written = WrittenValues(graph)
@@ -185,7 +182,7 @@ _PARTIAL_WRITES = ("ResourceScatter", "ResourceStridedSlice")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedState:
-    """The graph with forward state's boundaries; `dropped` are assignments that no longer run."""
+    """Graph with boundaries of forward state, and assignments that no longer run."""
 
     graph: Graph
     boundaries: tuple[Boundary, ...]
@@ -202,13 +199,12 @@ class _Edits:
 
 
 def merge_state(graph: Graph, variables: Sequence[Variable], parts: Parts) -> MergedState:
-    """An identity before each forward state's assignment; earlier assignments of a step give way to the last.
+    """Put a boundary before each assignment of forward state; the last assignment of a step wins.
 
-    What the forward pass reads after an assignment is what its own shard has assigned; updates read what all
-    shards have come to.
+    Forward reads what its own shard assigned; updates read the merged value.
 
     Raises:
-        CaptureError: when state is written where its replicas cannot be merged.
+        CaptureError: state is written where its replicas cannot be merged.
     """
     edits = _Edits(added={}, written=WrittenValues(graph), dropped=set())
     update = ancestors(graph, parts.update_writes(), stop=parts.boundary | parts.forward)
@@ -276,7 +272,6 @@ def _cross(v: Variable, writes: Sequence[Node], edits: _Edits) -> Iterator[Bound
 
 
 def _crossing(node: Node, added: Mapping[str, tuple[Node, Node]]) -> tuple[Node, ...]:
-    """The boundary of an assignment and the assignment of what crosses it; any other node alone."""
     if node.name not in added:
         return (node,)
     marker, write = added[node.name]

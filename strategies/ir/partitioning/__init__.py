@@ -1,1 +1,1 @@
-"""Which nodes follow the parts of a variable that is cut, and what each becomes for a part."""
+"""Rules by operation for the parts of a variable that is cut."""

@@ -1,4 +1,4 @@
-"""Facts of tensors: the same for all parts of a variable, or something that each part has."""
+"""Facts of tensors for partitioning: equal for all parts, or one per part."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,15 +11,13 @@ from strategies.ir.tensor_proto import tensor_integers
 
 
 class FactKind(Enum):
-    """How a tensor of the whole step relates to the tensor that stands for it in a part.
+    """Relation of a tensor of the whole step to its counterpart in a part.
 
-    WHOLE is the same for all parts. All others exist once per part, made by a copy of the node: HANDLE of a
-    variable; SPLIT is a range of the whole along an axis; ROWS and IDS are those of a sparse gradient (or of
-    a list made of it) that belong to the part, ids counted from its start; ID_COLUMN is ids as [n, 1];
-    POSITIONS point into such a list, and POSITION_TABLE holds them by id; COUNT is a list's length and
-    COUNT_SHAPE a shape that begins with it; LENGTH is the part's length along axis 0, and LENGTH_SHAPE a
-    shape that begins with it; SAME_COUNT tells whether two lists are equally long; ZERO_ROW is one row, for
-    its shape only.
+    WHOLE is equal for all parts. Every other kind exists once per part, by a copy of the node: HANDLE of a
+    variable; SPLIT, a range along an axis; ROWS and IDS of a sparse gradient in the part, ids counted from
+    its start; ID_COLUMN, ids as [n, 1]; POSITIONS in such a list and POSITION_TABLE by id; COUNT, a list's
+    length, and COUNT_SHAPE, a shape that starts with it; LENGTH, the part's length along axis 0, and
+    LENGTH_SHAPE; SAME_COUNT, a comparison of two lists' lengths; ZERO_ROW, one row for its shape only.
     """
 
     WHOLE = auto()
@@ -40,13 +38,13 @@ class FactKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """What is known of a tensor.
+    """Facts of a tensor.
 
     Attributes:
-        shape: of the whole, -1 for a list's length; None when unknown. For a shape, what it describes.
+        shape: of the whole, -1 for a list's length; None if unknown. For a shape, the shape described.
         axis: of a SPLIT, from 0.
-        variable: the trainable to whose parts it belongs, None for WHOLE.
-        values: of a small WHOLE integer tensor that is known, flat.
+        variable: trainable to whose parts it belongs, None for WHOLE.
+        values: of a small WHOLE integer tensor, flat, if known.
     """
 
     kind: FactKind
@@ -60,7 +58,7 @@ UNKNOWN = Fact(kind=FactKind.WHOLE)
 
 
 class PartUse(Enum):
-    """What a part's copy of a node reads in place of a WHOLE input, if not that input itself."""
+    """Form in which a part's copy of a node reads a WHOLE input."""
 
     SLICE = auto()
     LENGTH = auto()
@@ -69,12 +67,7 @@ class PartUse(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swap:
-    """An input that a part's copy gets in another form.
-
-    Attributes:
-        dtype: of the tensor.
-        shape: of the whole tensor that is sliced, and the axis.
-    """
+    """An input that a part's copy reads in another form; shape and axis are those of a slice."""
 
     use: PartUse
     dtype: DType
@@ -84,13 +77,12 @@ class Swap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleOutcome:
-    """How a node is carried over to the parts.
+    """Outcome of a rule.
 
     Attributes:
-        outputs: facts of its outputs.
-        variable: for each part of which there is a copy of the node.
-        swaps: position of a data input → what copies read there.
-        combine: how the results of the copies become the one that the node had.
+        variable: a copy of the node exists for each of its parts.
+        swaps: position of a data input → its form in copies.
+        combine: operation that combines the copies' results.
     """
 
     outputs: tuple[Fact, ...]
@@ -100,7 +92,7 @@ class RuleOutcome:
 
 
 class NotLocalError(StrategyError):
-    """A node that parts of a variable cannot compute each by itself."""
+    """A node that parts of a variable cannot compute independently."""
 
     def __init__(self, reason: str, variables: Sequence[str]) -> None:
         super().__init__(reason)
@@ -111,7 +103,7 @@ def owner_of(facts: Sequence[Fact]) -> str:
     """The variable to whose parts tensors belong.
 
     Raises:
-        NotLocalError: when there are several.
+        NotLocalError: there are several.
     """
     names = sorted({f.variable for f in facts if f.variable is not None})
     if len(names) > 1:
@@ -120,7 +112,7 @@ def owner_of(facts: Sequence[Fact]) -> str:
 
 
 def broadcast(shapes: Sequence[tuple[int, ...] | None]) -> tuple[int, ...] | None:
-    """The shape that shapes broadcast to, None when one is unknown; -1 stands for one length."""
+    """Broadcast shapes, None if one is unknown; -1 stands for one length."""
     known = [shape for shape in shapes if shape is not None]
     if len(known) < len(shapes) or not known:
         return None
@@ -138,13 +130,13 @@ def whole(shape: tuple[int, ...] | None, values: tuple[int, ...] | None = None) 
 
 
 def constant_fact(node: Node) -> Fact:
-    """Of a Const."""
+    """Fact of a Const."""
     value = node.attrs.get("value")
     return whole(*tensor_integers(value.proto)) if isinstance(value, TensorValue) else UNKNOWN
 
 
 def whole_fact(node: Node, facts: Sequence[Fact]) -> Fact:
-    """Of a node's first output, when all of its inputs are whole."""
+    """Fact of a node's first output if all its inputs are whole."""
     if node.op in ELEMENTWISE:
         return _elementwise(node, facts)
     known = _KNOWN.get(node.op)
@@ -185,7 +177,7 @@ _KNOWN: Mapping[str, Callable[[Node, Sequence[Fact]], Fact]] = {
 
 
 def sliced_item(node: Node, facts: Sequence[Fact]) -> int | None:
-    """Which item of a vector a StridedSlice takes, None when it takes anything else."""
+    """Index of the vector item that a StridedSlice takes, else None."""
     masks = [node.attrs.get(f"{name}_mask", 0) for name in ("begin", "end", "ellipsis", "new_axis")]
     begin, end, strides = (f.values for f in facts[1:4])
     if (
@@ -200,14 +192,14 @@ def sliced_item(node: Node, facts: Sequence[Fact]) -> int | None:
 
 
 def reduced_axes(rank: int, axes: Fact) -> frozenset[int] | None:
-    """The axes over which a reduction goes, None when they are not known."""
+    """Axes of a reduction, None if unknown."""
     if axes.values is None:
         return None
     return frozenset(a % rank for a in axes.values) if rank else frozenset()
 
 
 def reduced_shape(node: Node, shape: tuple[int, ...] | None, axes: Fact) -> tuple[int, ...] | None:
-    """The shape that a reduction leaves."""
+    """Shape after a reduction, None if unknown."""
     over = None if shape is None else reduced_axes(len(shape), axes)
     if shape is None or over is None:
         return None

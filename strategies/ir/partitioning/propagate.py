@@ -1,4 +1,4 @@
-"""Nodes of an update that follow the parts of their variable, and variables that cannot be cut."""
+"""Propagation of cut variables through updates, and variables that must stay whole."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,12 +31,12 @@ _FORWARD_READS = frozenset({"ReadVariableOp", "ResourceGather", "VariableShape"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """How an update follows its parts.
+    """Effect of cut variables on an update.
 
     Attributes:
-        outcomes: node → how it is carried over; what is not listed exists once.
-        facts: tensor reference → what it is; what is not listed is whole.
-        refused: variable → why it cannot be cut along this axis: the node, its op and a reason.
+        outcomes: node → rule's outcome; other nodes exist once.
+        facts: tensor reference → fact; other tensors are whole.
+        refused: variable → node, op and reason that keep it whole along this axis.
     """
 
     outcomes: Mapping[str, RuleOutcome]
@@ -45,7 +45,7 @@ class Spread:
 
 
 def cut_together(step: TrainGraph, names: Iterable[str]) -> Mapping[str, tuple[Variable, ...]]:
-    """Each of these trainables with its slots of the same shape: what is cut alike."""
+    """Each trainable with its slots of the same shape."""
     families: dict[str, list[Variable]] = {}
     for v in step.variables:
         families.setdefault(v.slot_of or v.name, []).append(v)
@@ -132,7 +132,7 @@ class _Walk:
         return whole(fact.shape) if fact.variable in self.refused else fact
 
     def _check_other_users(self, graph: Graph, inside: set[str]) -> None:
-        """Outside of the update, variables may be read and looked up in, ranges are joined, rows are not."""
+        """Outside of updates, variables may be read and looked up, ranges are joined, rows are not."""
         cut = {ref: fact for ref, fact in self.facts.items() if fact.kind is not FactKind.WHOLE}
         names = {producer(ref) for ref in cut}
         for node in graph.nodes:
@@ -154,10 +154,9 @@ class _Walk:
 
 
 def lookup_form(node: Node, axis: int) -> Literal["rows", "columns"] | None:
-    """What a part of a table that is cut along this axis holds of the rows that a ResourceGather reads.
+    """Form of a ResourceGather on a part: some `rows` of the result, some `columns` of each row, or None.
 
-    Some of the rows where the cut is along the axis of the ids, some of each row where it is along one behind
-    it. None along an axis before it: ids have a batch of their own for each of the table's there.
+    None for an axis before the ids' own: each index there has ids of its own.
     """
     batch_dims = node.attrs.get("batch_dims", 0)
     assert isinstance(batch_dims, int)
@@ -169,7 +168,6 @@ def lookup_form(node: Node, axis: int) -> Literal["rows", "columns"] | None:
 def _carried(
     node: Node, facts: Sequence[Fact], tables: Tables, graph: Graph
 ) -> tuple[RuleOutcome | None, Sequence[Fact]]:
-    """How a node is carried over, None when it exists once, and what its outputs are."""
     if all(f.kind is FactKind.WHOLE for f in facts):
         if node.op == "ReadVariableOp":
             return None, (facts[0],)
@@ -185,7 +183,6 @@ def _carried(
 
 
 def _branch(node: Node, facts: Sequence[Fact], tables: Tables, graph: Graph) -> RuleOutcome:
-    """An If whose branches both follow the parts of one variable and agree on what they return."""
     owner = owner_of(facts)
     predicate, *arguments = facts
     if predicate.kind not in (FactKind.WHOLE, FactKind.SAME_COUNT):
@@ -223,7 +220,6 @@ def _branch(node: Node, facts: Sequence[Fact], tables: Tables, graph: Graph) -> 
 def _in_function(
     function: Function, arguments: Sequence[Fact], tables: Tables, graph: Graph, given: Sequence[Fact]
 ) -> list[Fact]:
-    """Facts of a function's results, all of whose nodes each part can run as they are."""
     facts = {f"{arg.name}:0": fact for arg, fact in zip(function.inputs, arguments, strict=True)}
 
     def fact_of(ref: str) -> Fact:
@@ -243,7 +239,7 @@ def _in_function(
 
 
 def spread_along(step: TrainGraph) -> tuple[Spread, ...]:
-    """For each axis, from 0, what becomes of updates if all trainables that have it are cut along it."""
+    """For each axis, the spread of updates if all trainables that have the axis are cut along it."""
     shapes = _shapes(step)
     rank = max(map(len, shapes.values()), default=0)
     return tuple(
@@ -253,10 +249,10 @@ def spread_along(step: TrainGraph) -> tuple[Spread, ...]:
 
 
 def axes_to_cut(step: TrainGraph, found: Sequence[Spread]) -> dict[str, tuple[int, ...]]:
-    """Trainable that a gradient reaches → the axes along which it can be cut, none if it stays whole.
+    """Trainable → axes along which it can be cut.
 
     Args:
-        found: the same step's, along each axis.
+        found: spread of the same step along each axis.
     """
     shapes = _shapes(step)
     return {
@@ -270,7 +266,6 @@ def axes_to_cut(step: TrainGraph, found: Sequence[Spread]) -> dict[str, tuple[in
 
 
 def _shapes(step: TrainGraph) -> dict[str, tuple[int, ...]]:
-    """Shapes of the trainables that a gradient reaches, as far as they are known."""
     crossing = {b.variable for b in step.gradients()}
     dims = {v.name: v.shape.dims for v in step.variables if v.name in crossing}
     return {name: shape for name, shape in dims.items() if shape is not None and -1 not in shape}
@@ -282,12 +277,12 @@ _OUTSIDE = ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateReach:
-    """Who reads what of the update side.
+    """Dependencies between updates.
 
     Attributes:
         apart: trainables whose value and slots no other update reads.
-        shared_gradients: trainables whose gradient other updates read, as clipping by a global norm does.
-        readers: node of the update side → two of the variables, at most, whose updates need its result.
+        shared_gradients: trainables whose gradient other updates read, as global-norm clipping does.
+        readers: update node → two, at most, of the variables whose updates need it.
     """
 
     apart: frozenset[str]
@@ -295,12 +290,9 @@ class UpdateReach:
     readers: Mapping[str, Sequence[str]]
 
     def parts_apart(self, found: Spread) -> frozenset[str]:
-        """Trainables no part of which needs what another part's update has computed.
+        """Trainables whose parts need nothing of each other's updates.
 
-        A reduction over a whole gradient that all updates read is one over a gradient that all replicas have.
-
-        Args:
-            found: how updates follow parts along some axis.
+        A reduction over a whole gradient that all updates read is available to all replicas.
         """
         together = {
             outcome.variable
@@ -311,7 +303,7 @@ class UpdateReach:
 
 
 def update_reach(step: TrainGraph) -> UpdateReach:
-    """Follow the data of updates back, from every assignment and from what reads their results elsewhere."""
+    """Find the updates that depend on each other, backwards from assignments and other readers."""
     readers = _readers(step)
     gradients = {n: b.variable for b in step.gradients() for n in (b.values, b.indices) if n is not None}
     trainables = set(gradients.values())

@@ -1,4 +1,9 @@
-"""Rules that carry ops on ranges of tensors over to the parts: elementwise ones, updates, reductions."""
+"""Rules that apply an operation to the parts of a variable, its gradient and its rows.
+
+A part holds the rows whose ids lie in its range, with ids counted from its start. An op on rows follows a
+part if it needs no row of another: elementwise, by id (gather, scatter, merge), or dense in the part's
+length. Counts of rows serve as shapes and in comparisons of two lists.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
@@ -27,12 +32,12 @@ BOOL = DType("bool")
 
 
 def refuse(facts: Sequence[Fact], reason: str = "it is neither elementwise nor row-local") -> NotLocalError:
-    """What a rule raises for inputs that it does not take."""
+    """Error for inputs that a rule does not take."""
     return NotLocalError(reason, sorted({f.variable for f in facts if f.variable is not None}))
 
 
 def read(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
-    """Of a variable: the part's value."""
+    """Read a part."""
     (handle,) = facts
     if handle.kind is not FactKind.HANDLE:
         raise refuse(facts)
@@ -40,7 +45,7 @@ def read(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
 
 
 def shape_of_handle(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
-    """Of a variable: the part's shape, which later rules follow."""
+    """Shape of a part."""
     (handle,) = facts
     owner = owner_of(facts)
     if handle.axis:
@@ -50,7 +55,7 @@ def shape_of_handle(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOu
 
 
 def assign(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
-    """A new value, or what is added to it, in the variable's shape."""
+    """Assign a value of the variable's shape, or add it."""
     handle, value = facts
     owner = owner_of(facts)
     if handle.kind is not FactKind.HANDLE:
@@ -65,7 +70,7 @@ def assign(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
 
 
 def update_in_place(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
-    """An optimizer's own op on variables, scalars and a dense gradient."""
+    """Apply an optimizer's fused op on variables, scalars and a dense gradient."""
     owner = owner_of(facts)
     for fact in facts:
         scalar = fact.kind is FactKind.WHOLE and fact.shape in (None, ())
@@ -77,7 +82,7 @@ def update_in_place(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOu
 
 
 def elementwise(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
-    """Ranges of one length, and whole tensors that are broadcast or sliced along the axis."""
+    """Combine ranges of one length with whole tensors, broadcast or sliced along the axis."""
     owner = owner_of(facts)
     shape = broadcast([f.shape for f in facts])
     if shape is None:
@@ -107,12 +112,11 @@ def elementwise(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcom
 
 
 def _is_one(fact: Fact, rank: int) -> bool:
-    """Whether a whole tensor is broadcast along axis 0 of a tensor of this rank."""
     return fact.shape is not None and (len(fact.shape) < rank or fact.shape[0] == 1)
 
 
 def select(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
-    """The old `Select`: its condition is a scalar, a vector for axis 0, or has the shape of both others."""
+    """Apply the old `Select`, with a condition that is a scalar or has the operands' shape."""
     condition, one, other = facts
     if one.shape != other.shape or condition.shape not in ((), one.shape):
         raise refuse(facts)
@@ -120,7 +124,7 @@ def select(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
 
 
 def reduction(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
-    """Over the axis of the parts: theirs combined. Over others: each part's own."""
+    """Reduce over the parts' axis (combined) or over others (per part)."""
     owner = owner_of(facts)
     tensor, axes = facts
     if tensor.kind not in (FactKind.SPLIT, FactKind.ROWS) or tensor.shape is None:
@@ -138,7 +142,7 @@ def reduction(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
 
 
 def half_sum_of_squares(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
-    """Adds up over parts."""
+    """Sum L2Loss over parts."""
     if facts[0].kind not in (FactKind.SPLIT, FactKind.ROWS):
         raise refuse(facts)
     return RuleOutcome(outputs=(whole(()),), variable=owner_of(facts), combine="add")
@@ -188,7 +192,6 @@ def _kinds(facts: Sequence[Fact]) -> tuple[FactKind, ...]:
 
 
 def _arithmetic(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
-    """Elementwise ops on anything but ranges and rows of values."""
     first = facts[0]
     if node.op in _KEEPS_KIND and first.kind not in (FactKind.SPLIT, FactKind.ROWS):
         return RuleOutcome(outputs=(first,), variable=owner_of(facts))
@@ -263,7 +266,6 @@ def _where(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
 
 
 def _pack(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
-    """A shape; its further dimensions are whole."""
     first, *others = facts
     kinds = {FactKind.COUNT: FactKind.COUNT_SHAPE, FactKind.LENGTH: FactKind.LENGTH_SHAPE}
     if first.kind not in kinds or any(f.kind is not FactKind.WHOLE or not f.values for f in others):
@@ -285,7 +287,6 @@ def _fill(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
 
 
 def _scatter(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
-    """Rows at their ids in a tensor of zeros."""
     ids, rows, shape = facts
     length = tables[owner_of(facts)][0][:1]
     if (
@@ -330,7 +331,6 @@ def _gather(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
 
 
 def _segments(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
-    """Merges rows of equal ids, or makes them dense."""
     rows, ids, number = facts
     owner = owner_of(facts)
     shape, axis = tables[owner]
@@ -364,7 +364,6 @@ def _lookup(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
 
 
 def _update_rows(node: Node, facts: Sequence[Fact], tables: Tables) -> RuleOutcome:
-    """A variable's rows at ids, with rows or scalars; all variables are cut along axis 0."""
     owner = owner_of(facts)
     kinds = _kinds(facts)
     tables_cut = all(f.axis == 0 for f in facts if f.kind is FactKind.HANDLE)

@@ -1,4 +1,1 @@
-"""Computations replicated over TPU cores: variables, the step, host loops, resharding, and their emulation.
-
-A captured step comes in. What goes out is a graph for TPUs, or the same lowered to devices that are here.
-"""
+"""TPU computations: replication, host loops, resharding, and emulation on other devices."""

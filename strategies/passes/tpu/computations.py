@@ -1,7 +1,7 @@
-"""Compile metadata of a TPU computation: how many replicas run it, and which arguments may be sharded.
+"""Compiled computations: metadata, executes, programs and the replicas that run them.
 
-TensorFlow ships no Python class of this message. The fields that are read or changed are declared here; all
-others are kept as they came.
+TensorFlow ships no Python class of the metadata's message. Fields that are read or changed are declared
+here; all others are kept.
 
 Source:
     TensorFlow 2.21, tensorflow/core/protobuf/tpu/compile_metadata.proto.
@@ -28,7 +28,7 @@ _INT32, _MESSAGE = 5, 11
 
 
 class ArgumentKind(IntEnum):
-    """What an argument of a computation is."""
+    """Kind of an argument of a computation."""
 
     INVALID = 0
     PARAMETER = 1
@@ -37,7 +37,7 @@ class ArgumentKind(IntEnum):
 
 
 class Sharding(IntEnum):
-    """Whether the compiler may keep an argument in parts; `TENTATIVE` is for who knows of its host loop."""
+    """Permission to keep an argument in parts; `TENTATIVE` depends on the host loop."""
 
     DISALLOWED = 0
     TENTATIVE = 1
@@ -54,11 +54,10 @@ class Argument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileMetadata:
-    """What a compile node says of its computation.
+    """Metadata of a compile node.
 
     Attributes:
-        arguments: those that executes pass, in their order; guaranteed constants go to the compiler alone.
-        proto: the serialized message.
+        arguments: those of executes, in order, without guaranteed constants.
     """
 
     n_replicas: int
@@ -68,11 +67,6 @@ class CompileMetadata:
 
     @classmethod
     def parse(cls, proto: bytes) -> "CompileMetadata":
-        """Read a serialized message.
-
-        Raises:
-            GraphError: it is none.
-        """
         try:
             message = _message_class().FromString(proto)
             arguments = tuple(
@@ -92,14 +86,12 @@ class CompileMetadata:
 
     @classmethod
     def of(cls, n_replicas: int, arguments: Sequence[Argument]) -> "CompileMetadata":
-        """The metadata of a computation of one core for each replica."""
         message = _message_class()(num_replicas=n_replicas, num_cores_per_replica=1)
         for argument in arguments:
             message.args.add(kind=argument.kind, enable_xla_sharding=argument.sharding)
         return cls.parse(message.SerializeToString(deterministic=True))
 
     def allowing(self, positions: Collection[int]) -> bytes:
-        """The serialized message with the sharding of the arguments at these positions allowed."""
         message = _message_class().FromString(self.proto)
         passed = [arg for arg in message.args if arg.kind != ArgumentKind.GUARANTEED_CONSTANT]
         for position in positions:
@@ -139,7 +131,7 @@ class Computation:
     """A compile node whose program every replica executes once.
 
     Attributes:
-        executes: in graph order; each takes the arguments of the metadata, then the program's key.
+        executes: in graph order; each takes the metadata's arguments, then the program's key.
     """
 
     compile: Node
@@ -147,7 +139,6 @@ class Computation:
     executes: tuple[Node, ...]
 
     def candidates(self) -> tuple[int, ...]:
-        """Positions of arguments that are variables and that the metadata would let be sharded."""
         return tuple(
             position
             for position, argument in enumerate(self.metadata.arguments)
@@ -165,7 +156,7 @@ def computation(scope: Scope, node: Node) -> Computation:
     """The computation of a compile node.
 
     Raises:
-        GraphError: it is none that can be resharded; the message says which rule it breaks.
+        GraphError: it cannot be resharded; the message says why.
     """
     metadata = _metadata(node)
     if metadata.n_cores_per_replica != 1:
@@ -197,7 +188,6 @@ def _metadata(node: Node) -> CompileMetadata:
 
 
 def _executes(scope: Scope, node: Node) -> Iterator[Node]:
-    """Nodes that execute the program of a compile node, directly or by identities of its key."""
     waiting = [node.name]
     for name in waiting:
         for reader, _ in scope.readers(name):
@@ -223,12 +213,10 @@ class Program:
     waits: tuple[str, ...]
 
     def roots(self) -> tuple[str, ...]:
-        """Nodes that a call runs, without those that they need."""
         results = (producer(ref) for ref in self.results.values())
         return tuple(dict.fromkeys((*self.waits, *(name for name in results if name not in self.arguments))))
 
     def with_nodes(self, nodes: Iterable[Node], *, waits: Iterable[str] = ()) -> "Program":
-        """This program with other nodes, and more that run in each call."""
         return replace(self, nodes=tuple(nodes), waits=(*self.waits, *waits))
 
 
@@ -238,13 +226,12 @@ PLACE, PLACE_SPEC = "place", TensorSpec(dtype=DType("int32"), shape=Shape(()))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A replica among those that run a program together.
+    """A replica of a program.
 
     Attributes:
         place: its rank.
         order: rank at each place of the group, as TensorFlow's collectives take them.
-        group: how many they are, and the key of their group.
-        device: its own. host: of its task.
+        group: number of members, and group key.
     """
 
     place: int
@@ -254,7 +241,6 @@ class Member:
     host: str
 
     def place_node(self) -> Node:
-        """Its rank, for programs."""
         proto = tensor_proto("int32", (), (self.place,))
         attrs: dict[str, Attr] = {"dtype": DType("int32"), "value": TensorValue(proto)}
         return Node(name=PLACE, op="Const", attrs=attrs)

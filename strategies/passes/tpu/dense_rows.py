@@ -32,21 +32,15 @@ _ZERO_OF_ALL = frozenset({"Add", "AddN", "AddV2", "Sub"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DenseRows:
-    """Let dense gradients cross in place of rows, and give updates all rows."""
+    """Make gradients of rows dense, and give updates all rows."""
 
     name: ClassVar[str] = "tpu-dense-rows"
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "DenseRows | None":
-        """Where the plan's replicas are cores, and some gradient is one of rows."""
         return cls() if plan.on_cores and any(node.sparse for node in plan.nodes) else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:  # noqa: ARG002 - the form of every pass
-        """The step with dense gradients alone.
-
-        Raises:
-            UnsupportedError: for an update that leaves rows without a gradient as they are.
-        """
         sparse = [b for b in graph.boundaries if b.indices is not None]
         if not sparse:
             return graph
@@ -68,12 +62,7 @@ class DenseRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Dense:
-    """What becomes of one boundary.
-
-    Attributes:
-        values: the identity that crosses. rows, ids: by which the update takes merged rows and their ids.
-        crossing, every_id: references of what they are now.
-    """
+    """Replacement of one boundary: `crossing` for its values, `every_id` for its ids."""
 
     values: Node
     rows: Node
@@ -112,7 +101,6 @@ class _Dense:
         )
 
     def replaced(self) -> Iterator[Node]:
-        """Nodes that take the place of those of their names."""
         yield self.values.changed(inputs=(self.crossing, *self.values.inputs[1:]))
         yield _identity(self.rows, self.values.name, self.values.attrs["T"])
         yield _identity(self.ids, self.every_id, self.ids.attrs["T"])
@@ -145,7 +133,6 @@ def _check_update(graph: TrainGraph, b: Boundary) -> None:
 
 
 def _moving_scatters(graph: TrainGraph, b: Boundary) -> Iterator[Node]:
-    """Writes of a gradient's rows that move a row whose gradient is zero, by what they look up there."""
     assert b.indices is not None
     by_name, update = graph.graph.by_name, graph.update_nodes()
     lookups = [name for name in update if by_name[name].op in _LOOKUPS]
@@ -165,7 +152,7 @@ def _moving_scatters(graph: TrainGraph, b: Boundary) -> Iterator[Node]:
 
 
 def _zeros(graph: Graph, rows: str) -> set[str]:
-    """Nodes that are zero in a row in which these rows of a gradient are."""
+    """Nodes that are zero in a row in which this gradient's rows are."""
     zeros = {rows}
     made_of_rows = [graph.by_name[name] for name in descendants(graph, [rows], control=False)]
     for node in topological_order(made_of_rows):
@@ -180,7 +167,7 @@ def _zeros(graph: Graph, rows: str) -> set[str]:
 
 
 def _adds_nothing(by_name: Mapping[str, Node], scatter: Node, zeros: Container[str]) -> bool:
-    """Whether a write leaves a row as it is where these nodes are zero."""
+    """Return True if a write leaves a row as it is where these nodes are zero."""
     handle, ids, value = scatter.data_inputs[:3]
     if scatter.op in ("ResourceScatterAdd", "ResourceScatterSub"):
         return producer(value) in zeros

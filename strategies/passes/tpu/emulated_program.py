@@ -1,4 +1,4 @@
-"""Programs of computations: nodes that one replica runs on its core, and who runs them."""
+"""Programs that a replica's device runs in place of a TPU core."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -32,13 +32,13 @@ _WITHOUT_EFFECT = READ_OPS | {"VarHandleOp", SUM}
 
 @dataclass(frozen=True, kw_only=True)
 class EmulatedComputation:
-    """A computation, and what its emulation must know; without slots, for what is derived is kept.
+    """A computation and the values that its emulation needs.
 
     Attributes:
-        label: tells it from all other computations of the graph and its functions.
-        program: as every replica runs it with its variables whole.
+        label: unique in the graph and its functions.
+        program: of every replica, with whole variables.
         variables: position of an argument → its variable.
-        resharded: positions of the arguments that nodes bring into the format of the program.
+        resharded: positions of arguments that are resharded before the program runs.
         library: functions that the program may call.
     """
 
@@ -53,11 +53,6 @@ class EmulatedComputation:
     def of(
         cls, scopes: Scopes, scope: Scope, node: Node, library: Mapping[str, Function]
     ) -> "EmulatedComputation":
-        """The computation of a compile node.
-
-        Raises:
-            GraphError: it cannot be emulated.
-        """
         try:
             found = computation(scope, node)
             program = _program(found, library)
@@ -74,12 +69,10 @@ class EmulatedComputation:
 
     @property
     def name(self) -> str:
-        """Of the compile node."""
         return self.found.compile.name
 
     @cached_property
     def specs(self) -> Mapping[str, TensorSpec]:
-        """Of every tensor of the program."""
         nodes = (
             _argument(name, dtype, self.variables.get(position), self._shape(position))
             for position, (name, dtype) in enumerate(self.program.arguments.items())
@@ -87,7 +80,6 @@ class EmulatedComputation:
         return static_specs(Graph(nodes=(*nodes, *self.program.nodes), functions=self.library))
 
     def _shape(self, position: int) -> Shape:
-        """What the program knows of an argument's shape."""
         called = self.found.compile.attrs["function"]
         assert isinstance(called, FunctionRef)
         shapes = self.library[called.name].arg_attrs.get(position, {}).get(OUTPUT_SHAPES)
@@ -95,7 +87,6 @@ class EmulatedComputation:
         return known if isinstance(known, Shape) else Shape(None)
 
     def collectives(self) -> Iterator[str]:
-        """Names of all collectives that replicas may run, each of which needs a key."""
         for node in self.program.nodes:
             if node.op in _COLLECTIVE:
                 yield self.collective(node.name)
@@ -104,28 +95,24 @@ class EmulatedComputation:
         yield self.collective(BARRIER)
 
     def collective(self, what: str) -> str:
-        """Name of a collective: that of a node, or of the argument whose variable is put together."""
         return f"{self.label}/{what}"
 
     @property
     def parted(self) -> tuple[int, ...]:
-        """Positions of arguments whose variables lie in parts; one without values has none."""
         return tuple(position for position in self.resharded if _size(self.variables[position]) > 0)
 
     @property
     def parted_arguments(self) -> tuple[str, ...]:
-        """Arguments whose variables lie in parts."""
         arguments = tuple(self.program.arguments)
         return tuple(arguments[position] for position in self.parted)
 
     def part(self, position: int, place: int) -> str:
-        """Shared name of a replica's part of a variable."""
         return f"stratbench/part/{self.label}/{position}/{place}"
 
     def program_of(
         self, place: int, member: Member, keys: Mapping[str, int]
     ) -> tuple[Program, Mapping[str, Function]]:
-        """The program of one replica, and all functions that it may call.
+        """Program of one replica, and the functions that it may call.
 
         Args:
             keys: name of a collective → its instance key.
@@ -198,7 +185,6 @@ def _check_group(by_name: Mapping[str, Node], node: Node, n_replicas: int) -> No
 
 
 def _variables(scopes: Scopes, scope: Scope, found: Computation) -> Iterator[tuple[int, TensorSpec]]:
-    """Variables of arguments, as the handles of the first replica say."""
     for position, ref in enumerate(found.executes[0].data_inputs[:-1]):
         node = variable_of(scopes, scope, ref)
         if node is None:
@@ -209,7 +195,6 @@ def _variables(scopes: Scopes, scope: Scope, found: Computation) -> Iterator[tup
 
 
 def _resharded(scope: Scope, found: Computation) -> tuple[int, ...]:
-    """Positions of the arguments that a node brings into the program's format before the first execute."""
     execute = found.executes[0]
     before = (scope.graph.by_name[name] for name in execute.control_inputs)
     handles = [ref for node in before if node.op == RESHARD for ref in node.data_inputs[:-2]]
@@ -217,7 +202,7 @@ def _resharded(scope: Scope, found: Computation) -> tuple[int, ...]:
 
 
 def _size(spec: TensorSpec) -> int:
-    """Values of a variable; -1 where that is not known."""
+    """Elements of a variable; -1 if unknown."""
     dims = spec.shape.dims
     return -1 if dims is None or min(dims, default=0) < 0 else math.prod(dims)
 
@@ -231,7 +216,6 @@ def _argument(name: str, dtype: DType, variable: TensorSpec | None, shape: Shape
 def _summing(
     program: Program, member: Member, keys: Mapping[str, int], specs: Mapping[str, TensorSpec]
 ) -> Iterator[Node]:
-    """The nodes with collectives in place of sums over replicas."""
     for node in program.nodes:
         if node.op != SUM:
             yield node

@@ -33,11 +33,11 @@ _STRING = DType("string")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaFormat:
-    """What resharding must know of one replica of a computation.
+    """Format of one replica's variables.
 
     Attributes:
-        prefix: put before names of nodes: that of the compile node, and the replica's place.
-        device: where the replica's program is executed.
+        prefix: of node names.
+        device: of the replica's execute.
         shared_name: of the variable that holds the present format.
     """
 
@@ -47,17 +47,11 @@ class ReplicaFormat:
 
     @classmethod
     def of(cls, scope: Scope, compile_name: str, execute: Node, place: int) -> "ReplicaFormat":
-        """Of an execute of a compile node."""
         prefix = f"{compile_name}/reshard_{place}/"
         place_in_library = "/".join(filter(None, (scope.name, compile_name, str(place))))
         return cls(prefix=prefix, device=execute.device, shared_name=f"stratbench/format/{place_in_library}")
 
     def state(self, waits: Sequence[str] = ()) -> Node:
-        """A handle of the variable that holds the present format; it begins without a value.
-
-        Args:
-            waits: nodes that run before; a handle that takes nothing is in a loop where it waits there.
-        """
         handle = handle_node(
             f"{self.prefix}state",
             shared_name=self.shared_name,
@@ -68,7 +62,6 @@ class ReplicaFormat:
         return handle.changed(inputs=_after(waits))
 
     def default_key(self, waits: Sequence[str]) -> Node:
-        """The key of the default format."""
         proto = tensor_proto("string", (3,), (b"", b"", b""))
         attrs: dict[str, Attr] = {"dtype": _STRING, "value": TensorValue(proto)}
         return Node(
@@ -80,12 +73,6 @@ class ReplicaFormat:
         )
 
     def reshard(self, name: str, handles: Sequence[str], key: str, state: str, waits: Sequence[str]) -> Node:
-        """What brings variables into a format, where they are not in it.
-
-        Args:
-            handles, key, state: references.
-            waits: nodes that run before.
-        """
         return Node(
             name=self.prefix + name,
             op="TPUReshardVariables",
@@ -96,7 +83,7 @@ class ReplicaFormat:
 
 
 def identity(name: str, ref: str, dtype: Attr, device: str, waits: Sequence[str] = ()) -> Node:
-    """A node that passes a tensor on after certain nodes have run."""
+    """An Identity that waits for nodes."""
     return Node(
         name=name,
         op="Identity",
@@ -107,7 +94,7 @@ def identity(name: str, ref: str, dtype: Attr, device: str, waits: Sequence[str]
 
 
 def no_op(name: str, waits: Sequence[str], device: str) -> Node:
-    """A node that does nothing after certain nodes have run."""
+    """A NoOp that waits for nodes."""
     return Node(name=name, op="NoOp", inputs=_after(waits), device=device)
 
 
@@ -117,25 +104,23 @@ def _after(names: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """A computation, and the positions of its arguments that lie in parts."""
+    """A computation, and positions of its arguments that lie in parts."""
 
     found: Computation
     positions: tuple[int, ...]
 
     def handles(self, execute: Node) -> tuple[str, ...]:
-        """What an execute takes there."""
         taken = execute.data_inputs
         return tuple(taken[position] for position in self.positions)
 
     def waits(self, scope: Scope, execute: Node, before: Node) -> tuple[str, ...]:
-        """What resharding for an execute waits for: all that the execute does, which may write variables."""
+        """Resharding waits for all that the execute needs, which may write variables."""
         resharded = frozenset(self.positions)
         others = (ref for i, ref in enumerate(execute.data_inputs[:-1]) if i not in resharded)
         needed = [node.name for ref in others if (node := scope.of_data(ref)) is not None]
         return tuple(dict.fromkeys((before.name, *needed, *execute.control_inputs)))
 
     def compile_node(self) -> Node:
-        """The compile node, which now knows of it."""
         node = self.found.compile
         return node.changed(attrs={**node.attrs, "metadata": self.found.metadata.allowing(self.positions)})
 
@@ -148,11 +133,11 @@ def all_chosen(
     source: Callable[[str], str | None],
     left: dict[str, str],
 ) -> list[Chosen]:
-    """The computations of a loop that can be resharded; the others get a reason.
+    """Computations of a loop that can be resharded; `left` gets a reason for the others.
 
     Args:
-        check: of a computation, whether the loop makes it in every iteration.
-        source: of what an execute takes, where it comes into the loop.
+        check: raises unless the loop runs a computation in every iteration.
+        source: reference taken by an execute → its source outside of the loop.
     """
     chosen: list[Chosen] = []
     for node in compiles:
@@ -186,11 +171,11 @@ def _chosen(found: Computation, positions: tuple[int, ...]) -> Chosen:
 
 @dataclass(slots=True)
 class ScopeEdits:
-    """What changes in one scope.
+    """Edits of one scope.
 
     Attributes:
-        ending: nodes that run when a While node has, before anything else that takes what it gives.
-        gated: While node → those of them that all others wait for.
+        ending: nodes that run after a While node, before other users of its results.
+        gated: While node → nodes among them that all others wait for.
     """
 
     replaced: dict[str, Node] = field(default_factory=dict)
@@ -202,7 +187,6 @@ class ScopeEdits:
         return bool(self.added or self.ending)
 
     def nodes(self, scope: Scope) -> tuple[Node, ...]:
-        """The nodes of a scope as they are now."""
         nodes = (*(self.replaced.get(node.name, node) for node in scope.graph.nodes), *self.added)
         if not self.gated:
             return nodes
@@ -212,7 +196,6 @@ class ScopeEdits:
         return (*waiting, *self.ending, *self._gates(scope))
 
     def after_loops(self, scope: Scope, ref: str) -> str:
-        """What stands for a reference: for what a While node gives, that after resharding."""
         name = producer(ref)
         if name not in self.gated:
             return ref
@@ -235,7 +218,7 @@ def _gate(name: str) -> str:
 
 
 def edited(graph: Graph, edits: Mapping[str, ScopeEdits], scopes: Scopes) -> Graph:
-    """The graph with what changes in each scope; the same object where nothing does."""
+    """Apply edits to a graph; the same object if there are none."""
     if not any(edits.values()):
         return graph
     functions = {
@@ -265,10 +248,10 @@ def _edited_function(scope: Scope, edits: ScopeEdits) -> Function:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resharded:
-    """A graph after the pass.
+    """Result of the pass.
 
     Attributes:
-        graph: the object that came in where nothing could be resharded.
+        graph: the same object if nothing was resharded.
         left: compile node → why it was left as it is.
     """
 
@@ -277,10 +260,7 @@ class Resharded:
 
 
 def reshard_host_loops(graph: Graph) -> Resharded:
-    """Insert resharding around every host loop whose computations allow it.
-
-    A computation that breaks a rule is left untouched, and others are looked at all the same.
-    """
+    """Insert resharding around every host loop whose computations allow it; others are left as they are."""
     if not any(node.op in COMPILES for nodes in _all_nodes(graph) for node in nodes):
         return Resharded(graph=graph, left={})
     scopes = Scopes.of(graph)
@@ -349,7 +329,6 @@ def _insert_in_frame(scope: Scope, loop: HostLoop, chosen: Iterable[Chosen], edi
 
 
 def _at_end(scope: Scope, loop: HostLoop, ref: str, last: Mapping[str, Node]) -> str:
-    """What a handle of an iteration is after the last one."""
     switch = loop.switch(ref, scope)
     if switch is not None:
         return scope.ref(last[switch].name)
@@ -411,11 +390,9 @@ class HostLoopReshard:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "HostLoopReshard | None":
-        """Where the plan has variables that may lie in parts."""
         return cls() if plan.on_cores and plan.in_parts else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:  # noqa: ARG002 - the form of every pass
-        """The step with resharding around its loop, and a note on each computation that is left as it was."""
         resharded = reshard_host_loops(graph.graph)
         notes = tuple(f"resharding: computation {name!r}: {why}" for name, why in resharded.left.items())
         if resharded.graph is graph.graph and not notes:

@@ -1,7 +1,7 @@
-"""A loop on the cores: each runs all steps by itself, in one execution of one program.
+"""Loops over steps around a computation, of the host or of the cores.
 
-The host hands over the batches of all steps at once and hears of no iteration, so that it cannot reshard
-between them.
+A host loop compiles and executes the computation in each iteration, as TensorFlow's runtime does with TPUs.
+Cores that loop by themselves get all batches at once, so that nothing can be resharded between steps.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,11 +40,7 @@ _INT32 = DType("int32")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoopOnCores:
-    """Make the loop over steps a part of the computation.
-
-    Attributes:
-        steps_per_loop: most batches that are fed at once.
-    """
+    """Make the loop over steps a part of the computation, for up to `steps_per_loop` batches."""
 
     name: ClassVar[str] = "tpu-device-loop"
     task: int
@@ -52,13 +48,11 @@ class LoopOnCores:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "LoopOnCores | None":
-        """Where the plan's replicas are cores that loop by themselves."""
         if not plan.on_cores or not plan.execution.loops_on_device:
             return None
         return cls(task=plan.task, steps_per_loop=plan.execution.steps_per_loop)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step whose batches and losses are those of several steps."""
         found = ReplicatedComputation.of(graph)
         batch = tuple(map(stacked, graph.batch))
         library = graph.graph.functions
@@ -98,7 +92,6 @@ class LoopOnCores:
     def _arguments(
         self, found: ReplicatedComputation, batch: Sequence[BatchInput], topology: Topology
     ) -> tuple[list[Node], list[list[str]]]:
-        """Nodes that split what is fed, and what each replica gives the computation, by rank."""
         nodes: list[Node] = []
         columns: dict[str, list[str]] = {}
         for b in batch:
@@ -118,7 +111,6 @@ class LoopOnCores:
 
 
 def _loop_program(found: ReplicatedComputation, batch: Sequence[BatchInput], library: Library) -> Function:
-    """The loop over all steps, as one program."""
     names = {node.name: argument(place) for place, node in enumerate(found.inputs)}
     loop = StepLoop(f"{PREFIX}loop/", "")
     first = batch[0]
@@ -166,7 +158,7 @@ LOOP = f"{PREFIX}loop/"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoopOnHost:
-    """Run a replicated computation in a loop, once for each batch that is fed.
+    """Run a replicated computation in a host loop, once for each batch that is fed.
 
     Attributes:
         steps_per_loop: most batches that are fed at once.
@@ -180,13 +172,11 @@ class LoopOnHost:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "LoopOnHost | None":
-        """Where the plan's replicas are cores, and their steps a loop of the host."""
         if not plan.on_cores or plan.execution.loops_on_device:
             return None
         return cls(task=plan.task, steps_per_loop=plan.execution.steps_per_loop, in_parts=plan.in_parts)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step whose batches and losses are those of several steps."""
         found = ReplicatedComputation.of(graph)
         batch = tuple(map(stacked, graph.batch))
         building = _Building(found=found, batch=batch, topology=topology, task=self.task)
@@ -219,7 +209,6 @@ def _of_replica(b: BatchInput, examples: int) -> BatchInput:
 def _step_program(
     found: ReplicatedComputation, library: Library, of_replica: Sequence[BatchInput]
 ) -> Function:
-    """The program of a step, which knows the shapes of what a replica is fed."""
     renames = Renames({})
     renames.update((node.name, argument(place)) for place, node in enumerate(found.inputs))
     body = [
@@ -247,11 +236,7 @@ def _step_program(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Building:
-    """A loop around a computation as it is built.
-
-    Attributes:
-        batch: what is fed, stacked.
-    """
+    """A loop around a computation; `batch` is stacked."""
 
     found: ReplicatedComputation
     batch: Sequence[BatchInput]
@@ -259,11 +244,7 @@ class _Building:
     task: int
 
     def nodes(self, parted: AbstractSet[str]) -> tuple[tuple[Node, ...], dict[tuple[int, int], str], str]:
-        """The loop: its nodes, what outputs are after it by place and rank, and the number of its steps.
-
-        Args:
-            parted: replicated handles of variables that may lie in parts meanwhile.
-        """
+        """The loop: its nodes, final values of outputs by place and rank, and the number of its steps."""
         host = self.topology.host_device(self.task)
         loop = StepLoop(LOOP, host)
         frame, replicas = loop.frame, self.topology.replicas()
@@ -295,7 +276,6 @@ class _Building:
         return tuple(frame.nodes), ends, count
 
     def _arguments(self, loop: StepLoop, step: str) -> list[list[str]]:
-        """What each replica gives the computation in an iteration, by rank."""
         batches = {input_of(b.node): self._batches(loop, b, step) for b in self.batch}
         columns = [
             batches[node.name] if node.name in batches else list(self._constants(loop, node))

@@ -1,8 +1,7 @@
-"""Computations for TPU cores lowered to devices that are here: same graph, same formats, real bytes.
+"""TPU computations lowered to other devices: same graph, same formats, real bytes.
 
-An execute becomes a call of its program on the replica's device, a compile node a constant key, a sum over
-replicas a collective, and resharding a function that takes variables apart or puts them together, or finds
-them in the format that it is asked for.
+An execute becomes a call of its program, a compile node a constant key, a sum over replicas a collective,
+and resharding a function that cuts or gathers variables if their format differs.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -35,7 +34,7 @@ from strategies.topology import Topology
 def resharding_call(
     found: EmulatedComputation, member: Member, node: Node, keys: Mapping[str, int]
 ) -> tuple[Node, Function]:
-    """The call of a function that brings a replica's variables into a format, and that function.
+    """Call of a function that reshards one replica's variables, and that function.
 
     Args:
         node: that reshards. keys: name of a collective → its instance key.
@@ -85,7 +84,6 @@ def resharding_call(
 
 
 def _own_nodes(found: EmulatedComputation, member: Member) -> Iterator[Node]:
-    """What resharding takes of a replica's own: its parts, what it counts, and its rank."""
     for position in found.parted:
         variable = found.variables[position]
         assert variable.shape.dims is not None
@@ -107,7 +105,6 @@ def _own_nodes(found: EmulatedComputation, member: Member) -> Iterator[Node]:
 
 
 def _placed(node: Node, member: Member) -> Node:
-    """A node of a snippet for hosts and cores, where it is for this replica."""
     # Colocations are with inputs of the snippet, under names that all its copies have in common.
     attrs = {name: attr for name, attr in node.attrs.items() if name != COLOCATION_ATTR}
     return node.changed(attrs=attrs, device=member.device if node.device == ON_CORE else member.host)
@@ -121,11 +118,7 @@ def call_of(
     given: tuple[Attr, ...],
     device: str,
 ) -> Node:
-    """The call of a function.
-
-    Args:
-        taken, given: types of its arguments and results.
-    """
+    """Call of a function; `taken` and `given` are types of its arguments and results."""
     attrs: dict[str, Attr] = {
         "Tin": tuple(taken),
         "Tout": given,
@@ -138,16 +131,12 @@ def call_of(
 
 
 def counts_path(label: str) -> str:
-    """What the names of all that counts a computation's resharding start with.
-
-    Args:
-        label: name of the compile node, after that of the function that it is in.
-    """
+    """Name prefix of the counters of a computation's resharding."""
     return f"reshard_counts/{label}"
 
 
 def counts_name(label: str, place: int) -> str:
-    """Shared name of the variable with what a replica counts, see `COUNTS` and `GAUGES` of `resharding`."""
+    """Shared name of a replica's counters, see `COUNTS` and `GAUGES` of `resharding`."""
     return f"{counts_path(label)}/replica_{place}/handle"
 
 
@@ -159,10 +148,10 @@ def lowered(graph: Graph, members: Mapping[int, Member]) -> Graph:
     """A graph whose computations run on the devices of these members.
 
     Args:
-        members: place among the executes of a computation → who runs it, of those that run here; the executes
-            of others are left out, with all that needs their results.
+        members: place among the executes → replica that runs here; other executes and their users are
+            dropped.
     Raises:
-        GraphError: for a computation that cannot be lowered.
+        GraphError: a computation cannot be lowered.
     """
     scopes = Scopes.of(graph)
     found = {
@@ -211,7 +200,6 @@ def _check_members(found: EmulatedComputation, members: Mapping[int, Member]) ->
 
 
 def _states(scopes: Scopes, scope: Scope, execute: Node) -> Iterator[bytes]:
-    """Shared name of the variable with the format of what an execute takes."""
     for name in execute.control_inputs:
         node = scope.graph.by_name[name]
         if node.op == RESHARD:
@@ -228,11 +216,10 @@ def _shared_name(scopes: Scopes, scope: Scope, ref: str) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class _ScopeLowering:
-    """The lowering of one scope; without slots, for what is derived is kept.
+    """Lowering of one scope.
 
     Attributes:
-        found: its computations.
-        states: shared name of the variable with a replica's format → computation and place, of all scopes.
+        states: shared name of a replica's format variable → computation and place, of all scopes.
         keys: name of a collective → its instance key.
     """
 
@@ -244,7 +231,6 @@ class _ScopeLowering:
     keys: Mapping[str, int]
 
     def nodes(self) -> tuple[tuple[Node, ...], dict[str, Function]]:
-        """The nodes, and the functions that they call besides those of the library."""
         executes, compiles = self._executes, self._compiles
         left_out = self._left_out(executes)
         functions: dict[str, Function] = {}
@@ -269,7 +255,6 @@ class _ScopeLowering:
         return tuple(nodes), functions
 
     def function(self, function: Function, nodes: tuple[Node, ...]) -> Function:
-        """The function of this scope, with these nodes for its body."""
         results = {name: self._kept(ref) for name, ref in function.results.items()}
         waits = {name: self._kept(f"^{node}")[1:] for name, node in function.control_results.items()}
         return replace(function, nodes=nodes, results=results, control_results=waits)
@@ -291,7 +276,6 @@ class _ScopeLowering:
         return next(iter(self.members.values())).host
 
     def _left_out(self, executes: Mapping[str, tuple[EmulatedComputation, int]]) -> set[str]:
-        """What is of replicas that run elsewhere, and what needs their results."""
         elsewhere = [name for name, (_, place) in executes.items() if place not in self.members]
         elsewhere += [
             node.name
@@ -304,7 +288,6 @@ class _ScopeLowering:
         return node.op == "VarHandleOp" and node.attrs.get("shared_name") in self.states
 
     def _replica(self, node: Node) -> tuple[EmulatedComputation, int]:
-        """Whose variables a node reshards."""
         shared_name = _shared_name(self.scopes, self.scope, node.data_inputs[-1])
         if shared_name not in self.states:
             raise GraphError(f"{node.name!r}: must reshard for an execute that waits for it, got none")
@@ -316,7 +299,6 @@ class _ScopeLowering:
                 yield self._kept(ref)
 
     def _kept(self, ref: str) -> str:
-        """What stands for a reference."""
         name = producer(ref)
         if name in self._compiles:
             key = f"^{_key_name(name)}"
@@ -327,7 +309,6 @@ class _ScopeLowering:
         return ref
 
     def _constant(self, found: EmulatedComputation, ref: str) -> str:
-        """The constant that stands for an output of a compile node."""
         n_programs = found.found.compile.attrs["num_computations"]
         assert isinstance(n_programs, int)
         if ref == self.scope.ref(found.name, "compilation_status"):
@@ -336,7 +317,6 @@ class _ScopeLowering:
         return _key_name(found.name) if ref in keys else f"{found.name}/may_modify_variables"
 
     def _compiled(self, found: EmulatedComputation, node: Node) -> Iterator[Node]:
-        """What a compile node gives: its status, the key of its program, and that it may write variables."""
         waits = tuple(f"^{name}" for name in node.control_inputs)
         label = found.label.encode()
         form = label if found.parted else b""
@@ -351,7 +331,6 @@ class _ScopeLowering:
     def _called(
         self, found: EmulatedComputation, place: int, node: Node, functions: dict[str, Function]
     ) -> Node:
-        """The call of a program, in place of an execute."""
         member = self.members[place]
         program, library = found.program_of(place, member, self.keys)
         functions |= library
@@ -378,7 +357,6 @@ class _ScopeLowering:
         )
 
     def _resharded(self, node: Node, functions: dict[str, Function]) -> Node:
-        """The call of a function that brings variables into a format."""
         found, place = self._replica(node)
         call, function = resharding_call(found, self.members[place], node, self.keys)
         functions[function.name] = function
@@ -391,18 +369,16 @@ def _key_name(compile_name: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EmulateCores:
-    """Lower the computations of a step to this task's replicas; the other tasks have theirs."""
+    """Lower a step's computations to this task's replicas."""
 
     name: ClassVar[str] = "tpu-emulation"
     task: int
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "EmulateCores | None":
-        """Where the plan's replicas are cores, of which there are none here."""
         return cls(task=plan.task) if plan.on_cores else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step on this task's devices."""
         host = topology.host_device(self.task)
         order = topology.collective_order()
         members = {
@@ -431,7 +407,7 @@ class EmulateCores:
 
 
 def _meeting(member: Member) -> Iterator[Node]:
-    """A collective of the graph itself in each run.
+    """A collective in the graph itself.
 
     TensorFlow looks for collectives there, not in functions, to know whether workers' runs belong together.
     """
@@ -446,7 +422,6 @@ def _met(rank: int) -> str:
 
 
 def _counts(compile_name: str, rank: int, n_replicas: int, host: str) -> KeptState:
-    """What a replica counts of its resharding, from the moment its variables are loaded."""
     n_counted = len(COUNTS) + len(GAUGES)
     path = counts_path(compile_name)
     return KeptState.of(

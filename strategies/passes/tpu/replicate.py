@@ -69,9 +69,9 @@ def check_compilable(step: TrainGraph, body: Collection[str]) -> None:
     """Refuse a step that no compiler of cores takes.
 
     Args:
-        body: names of its nodes that cores would run.
+        body: names of nodes that cores would run.
     Raises:
-        UnsupportedError: naming the first thing in the way.
+        UnsupportedError: naming the first obstacle.
     """
     if step.effects:
         raise _refusal(f"must show nothing, got {step.effects[0]!r}, which prints, writes or saves")
@@ -110,11 +110,11 @@ def _refusal(rule: str, way_out: str = "compare it") -> UnsupportedError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicatedVariables:
-    """The copies of a step's variables.
+    """Copies of a step's variables, one on each core.
 
     Attributes:
-        nodes: handles, loads and reads of all copies, and the replicated handles under the captured names.
-        renames: rank → references as its copies have them.
+        nodes: handles, loads and reads of all copies, and replicated handles under the captured names.
+        renames: rank → references to its copies.
     """
 
     nodes: tuple[Node, ...]
@@ -122,7 +122,6 @@ class ReplicatedVariables:
 
     @classmethod
     def of(cls, step: TrainGraph, topology: Topology) -> "ReplicatedVariables":
-        """A copy of each variable on each replica's device."""
         access = [name for v in step.variables for name in map(producer, v.access)]
         needed = ancestors(step.graph, access)
         originals = [node for node in step.graph.nodes if node.name in needed]
@@ -139,7 +138,6 @@ class ReplicatedVariables:
         return cls(nodes=tuple(nodes), renames=renames)
 
     def of_replica(self, v: Variable, rank: int) -> Variable:
-        """One replica's copy of a variable."""
         handle, placeholder, load, read = (self.renames[rank][name] for name in v.access)
         return replace(v, handle=handle, placeholder=placeholder, load=load, read=read, rank=rank)
 
@@ -161,10 +159,10 @@ RANK = "rank"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplicateComputation:
-    """Make the step a computation that is replicated over the cores of all tasks.
+    """Replicate the step over the cores of all tasks.
 
-    What goes out has the copies of all replicas' variables, as one program for a whole slice needs them, and
-    says of those of this task how they are loaded and read.
+    The result has the copies of all replicas, as a program for a whole slice needs them, and describes those
+    of this task.
 
     Attributes:
         layers: those that normalise by statistics of the whole batch.
@@ -176,15 +174,9 @@ class ReplicateComputation:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "ReplicateComputation | None":
-        """Where the plan's replicas are cores."""
         return cls(task=plan.task, layers=plan.layers) if plan.on_cores else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The replicated computation.
-
-        Raises:
-            UnsupportedError: for a step that cores cannot run.
-        """
         uneven = uneven_shares(topology)
         if uneven is not None:
             raise UnsupportedError(f"a step for TPU cores: {uneven}")
@@ -243,7 +235,6 @@ class ReplicateComputation:
         )
 
     def _inputs(self, graph: TrainGraph, topology: Topology) -> tuple[list[Node], dict[str, str]]:
-        """Replicated inputs of what is fed, and what the body reads in its place."""
         nodes: list[Node] = []
         refs: dict[str, list[str]] = {b.node: [] for b in graph.batch}
         for task in range(topology.n_tasks):
@@ -273,7 +264,6 @@ class ReplicateComputation:
 
 
 def _body(graph: TrainGraph) -> set[str]:
-    """The nodes of a captured step that cores run."""
     outside = {v.handle for v in graph.variables} | {b.node for b in graph.batch}
     return ancestors(graph.graph, (*graph.targets(), *graph.returned()), stop=outside)
 
@@ -291,19 +281,14 @@ def _in_body(
 
 
 def _of_cluster(node: Node) -> Node:
-    """A node of the computation; where it takes nothing, it belongs to it by its wait."""
+    """Mark a node as part of the computation; one without data waits for it."""
     waits = () if node.data_inputs else (f"^{METADATA}",)
     return node.changed(inputs=(*node.inputs, *waits), attrs={**node.attrs, **OF_CLUSTER})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Summed:
-    """A value in whose place comes what all replicas have together.
-
-    Attributes:
-        node: an identity, which the rest of the step reads.
-        rule: how the replicas' values become one.
-    """
+    """An identity whose input becomes the replicas' combined value."""
 
     node: str
     rule: Rule
@@ -321,7 +306,6 @@ def _summed(graph: TrainGraph, layers: Container[str]) -> Iterator[_Summed]:
 
 
 def _sum(graph: TrainGraph, each: _Summed, name: str, topology: Topology) -> Iterator[Node]:
-    """The sum of what replicas contribute, each by its weight."""
     contribution = graph.graph.by_name[each.node].inputs[0]
     spec = TensorSpec(dtype=each.dtype, shape=each.shape)
     nodes: tuple[Node, ...] = ()
@@ -355,5 +339,4 @@ def _taken(name: str) -> str:
 
 
 def _of_task(b: BatchInput, task: int) -> BatchInput:
-    """What another task is fed with."""
     return replace(b, node=fed_on(task, b.node))

@@ -1,4 +1,4 @@
-"""A replicated computation as its nodes tell of it: what it takes and gives, and what cores run."""
+"""A replicated computation and the nodes around it, as TensorFlow's TPU rewrites expect."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -34,17 +34,17 @@ ANY_CORE = "/device:TPU_REPLICATED_CORE:0"
 
 
 def input_of(name: str) -> str:
-    """The replicated input of what is fed under a name."""
+    """Replicated input of a fed name."""
     return f"{PREFIX}input/{name}"
 
 
 def fed_on(task: int, name: str) -> str:
-    """What another task is fed with, by its name where it is."""
+    """Name of what another task is fed."""
     return f"{PREFIX}task_{task}/{name}"
 
 
 def around(n_replicas: int) -> tuple[Node, ...]:
-    """What every computation has: where it begins, what describes it, and whether it compiled."""
+    """Pivot, metadata and compilation result of a computation."""
     described: dict[str, Attr] = {
         **OF_CLUSTER,
         **WAITED_FOR,
@@ -75,13 +75,13 @@ def around(n_replicas: int) -> tuple[Node, ...]:
 
 
 def done(updates: Sequence[str]) -> Node:
-    """What all outputs wait for: a group of the nodes that update variables."""
+    """NoOp after all updates, which outputs wait for."""
     inputs = (*(f"^{name}" for name in updates), f"^{METADATA}")
     return Node(name=DONE, op="NoOp", inputs=inputs, attrs={**OF_CLUSTER, **WAITED_FOR})
 
 
 def cross_replica_sum(name: str, ref: str, dtype: DType, n_replicas: int) -> tuple[Node, Node]:
-    """The sum of a tensor over all replicas, and their groups, of which there is one: [1, n_replicas]."""
+    """Sum over all replicas, and its one group [1, n_replicas]."""
     proto = tensor_proto("int32", (1, n_replicas), tuple(range(n_replicas)))
     groups: dict[str, Attr] = {"dtype": DType("int32"), "value": TensorValue(proto), **OF_CLUSTER}
     group = Node(name=f"{name}/group_assignment", op="Const", inputs=(f"^{METADATA}",), attrs=groups)
@@ -89,10 +89,10 @@ def cross_replica_sum(name: str, ref: str, dtype: DType, n_replicas: int) -> tup
 
 
 def replicated_input(name: str, refs: Sequence[str], dtype: DType, *, mirrored: bool) -> Node:
-    """One input of the computation, which each replica has a tensor of its own for.
+    """Input of a computation with a tensor per replica.
 
     Args:
-        refs: by rank. mirrored: they are handles of a variable whose copies are equal.
+        refs: by rank. mirrored: handles of a variable whose copies are equal.
     """
     attrs: dict[str, Attr] = {
         "N": len(refs),
@@ -106,19 +106,19 @@ def replicated_input(name: str, refs: Sequence[str], dtype: DType, *, mirrored: 
 
 
 def taken(name: str, ref: str, dtype: DType) -> Node:
-    """An input where the computation takes it."""
+    """An input inside the computation."""
     attrs: dict[str, Attr] = {"T": dtype, "_tpu_input_identity": True, **OF_CLUSTER}
     return Node(name=name, op="Identity", inputs=(ref, f"^{METADATA}"), attrs=attrs)
 
 
 def given(name: str, ref: str, dtype: DType) -> Node:
-    """A tensor where the computation gives it."""
+    """An output inside the computation."""
     attrs: dict[str, Attr] = {"T": dtype, "_tpu_output_identity": True, **OF_CLUSTER}
     return Node(name=name, op="Identity", inputs=(ref,), attrs=attrs, device=ANY_CORE)
 
 
 def replicated_output(name: str, ref: str, dtype: DType, n_replicas: int) -> Node:
-    """One output of the computation, which gives a tensor of each replica."""
+    """Output of a computation with a tensor per replica."""
     attrs: dict[str, Attr] = {"T": dtype, "num_replicas": n_replicas}
     return Node(name=name, op="TPUReplicatedOutput", inputs=(ref,), attrs=attrs)
 
@@ -133,13 +133,7 @@ _SCAFFOLD = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicatedComputation:
-    """A replicated computation.
-
-    Attributes:
-        graph: with its nodes, and all that is around them.
-        inputs, outputs: replicated ones, in graph order.
-        n_replicas: that run it.
-    """
+    """A replicated computation; inputs and outputs are in graph order."""
 
     graph: Graph
     inputs: tuple[Node, ...]
@@ -148,7 +142,6 @@ class ReplicatedComputation:
 
     @classmethod
     def of(cls, step: TrainGraph) -> "ReplicatedComputation":
-        """The one of a step."""
         nodes = step.graph.nodes
         n_replicas = step.graph.by_name[METADATA].attrs["num_replicas"]
         assert isinstance(n_replicas, int)
@@ -161,17 +154,14 @@ class ReplicatedComputation:
 
     @property
     def body(self) -> tuple[Node, ...]:
-        """What cores run."""
         return tuple(n for n in self.graph.nodes if BODY in n.attrs and n.op not in _SCAFFOLD)
 
     def place_of(self, ref: str) -> tuple[int, int]:
-        """Which output a tensor outside of the computation is, and whose."""
         source = self.graph.by_name[producer(ref)].inputs[0]
         names = [node.name for node in self.outputs]
         return names.index(producer(source)), output_index(source)
 
     def outside(self, batch: Sequence[BatchInput]) -> Iterator[Node]:
-        """Nodes around the computation that remain when it has become a program; what is fed is stacked."""
         fed = {b.node for b in batch}
         for node in self.graph.nodes:
             if BODY in node.attrs or node.op in _SCAFFOLD or node.name.startswith(PREFIX):
@@ -179,17 +169,11 @@ class ReplicatedComputation:
             yield as_stacked(node) if node.name in fed else node
 
     def fed_elsewhere(self) -> Iterator[Node]:
-        """What other tasks are fed with."""
         for node in self.graph.nodes:
             if node.op == "Placeholder" and node.name.startswith(PREFIX):
                 yield as_stacked(node)
 
     def compile_node(self, name: str, parted: AbstractSet[str], *, waits: Sequence[str], device: str) -> Node:
-        """The node that compiles the program.
-
-        Args:
-            parted: replicated handles of variables that may lie in parts.
-        """
         arguments = [
             Argument(
                 kind=ArgumentKind.VARIABLE if dtype_of(node) == RESOURCE else ArgumentKind.PARAMETER,
@@ -212,7 +196,6 @@ class ReplicatedComputation:
     def execute_node(
         self, name: str, arguments: Sequence[str], key: str, *, waits: Sequence[str], device: str
     ) -> Node:
-        """The node by which one replica runs the program."""
         variables = tuple(i for i, node in enumerate(self.inputs) if dtype_of(node) == RESOURCE)
         attrs: Mapping[str, Attr] = {
             "Targs": tuple(map(dtype_of, self.inputs)),
@@ -237,18 +220,18 @@ def dtype_of(node: Node) -> DType:
 
 
 def stacked(b: BatchInput) -> BatchInput:
-    """What is fed, for several steps."""
+    """Batch input of several steps."""
     return b if b.shape.dims is None else replace(b, shape=Shape((-1, *b.shape.dims)))
 
 
 def as_stacked(node: Node) -> Node:
-    """A placeholder for the batches of several steps."""
+    """Placeholder of batches of several steps."""
     shape = node.attrs.get("shape")
     dims = shape.dims if isinstance(shape, Shape) else None
     return node.changed(attrs={**node.attrs, "shape": Shape(None if dims is None else (-1, *dims))})
 
 
 def in_program(node: Node, inputs: tuple[str, ...]) -> Node:
-    """A node of the computation as a program has it."""
+    """A node of the computation inside a program."""
     attrs = {name: attr for name, attr in node.attrs.items() if not name.startswith("_tpu_")}
     return node.changed(inputs=inputs, attrs=attrs, device="")

@@ -1,4 +1,4 @@
-"""Variables that in a loop only one computation's executes see, so that they can lie in parts there."""
+"""Host loops with compile nodes, and the variables that only one computation uses in them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,11 +27,11 @@ Use: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopHandle:
-    """A handle as it comes into a loop.
+    """A handle that enters a loop.
 
     Attributes:
-        source: what brings it: an Enter, or an argument of the loop's body.
-        uses: where executes take it; None where anything else does.
+        source: an Enter, or an argument of the loop's body.
+        uses: executes that take it; None if anything else does.
     """
 
     source: str
@@ -41,21 +41,16 @@ class LoopHandle:
 
 @dataclass(frozen=True, kw_only=True)
 class LoopHandles:
-    """All by which variables can be reached in a loop; without slots, for what is derived is kept.
-
-    Attributes:
-        entering: by source.
-        made: variables of which the loop itself makes handles.
-    """
+    """All handles of variables in a loop: those that enter, by source, and those made inside."""
 
     entering: Mapping[str, LoopHandle]
     made: tuple[Origin, ...]
 
     def reshardable(self, found: Computation, sources: Mapping[int, Sequence[str | None]]) -> tuple[int, ...]:
-        """Positions of the arguments that can lie in parts while the loop runs.
+        """Positions of arguments that can lie in parts while the loop runs.
 
         Args:
-            sources: position → source of the handle that each execute takes, None where it has none.
+            sources: position → source of the handle of each execute.
         """
         return tuple(
             position
@@ -70,7 +65,6 @@ class LoopHandles:
         return len(known) == len(found.executes) and _one_or_each(known) and self._only(uses, known)
 
     def _only(self, uses: frozenset[Use], handles: Sequence[LoopHandle]) -> bool:
-        """Whether the variables of these handles are used there alone, by whichever handle."""
         variables = {handle.origin for handle in handles}
         if any(one.names is None or self._is_made(one) for one in variables):
             return False
@@ -86,7 +80,6 @@ class LoopHandles:
 
     @cached_property
     def _by_names(self) -> Mapping[tuple[str | bytes, ...] | None, Sequence[LoopHandle]]:
-        """Names of a variable → handles that can be of one with these names."""
         handles: dict[tuple[str | bytes, ...] | None, list[LoopHandle]] = {}
         for handle in self.entering.values():
             handles.setdefault(handle.origin.names, []).append(handle)
@@ -94,7 +87,6 @@ class LoopHandles:
 
 
 def _one_or_each(handles: Sequence[LoopHandle]) -> bool:
-    """Whether replicas share one variable, or have one each."""
     n_replicas = len(handles)
     n_sources = len({handle.source for handle in handles})
     n_variables = len({handle.origin for handle in handles})
@@ -102,7 +94,7 @@ def _one_or_each(handles: Sequence[LoopHandle]) -> bool:
 
 
 def handles_made(scopes: Scopes, nodes: Iterable[Node], programs: Iterable[Node]) -> tuple[Origin, ...]:
-    """Variables of which nodes make handles, or functions that they call.
+    """Variables whose handles these nodes make, or functions that they call.
 
     Args:
         programs: compile nodes; their functions run on cores and are not called.
@@ -120,15 +112,13 @@ _SWITCHES = frozenset({"Switch", "RefSwitch"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLoop:
-    """A loop with compile nodes.
+    """A loop of frames with compile nodes.
 
     Attributes:
-        frame: names of the loops around its nodes, its own last.
-        condition: its LoopCond.
+        frame: loops around its nodes, its own last.
         switches: of its condition, by name.
-        exits: its Exits, in graph order.
-        compiles: compile nodes in it and in no loop inside of it.
-        nodes: everything in it, inner loops included.
+        exits, compiles: without those of inner loops.
+        nodes: inner loops included.
     """
 
     frame: Frame
@@ -139,7 +129,6 @@ class HostLoop:
     nodes: tuple[Node, ...]
 
     def handles(self, scopes: Scopes, scope: Scope) -> LoopHandles:
-        """All by which variables can be reached in it."""
         entering = {
             node.name: LoopHandle(
                 source=node.name,
@@ -152,9 +141,9 @@ class HostLoop:
         return LoopHandles(entering=entering, made=handles_made(scopes, self.nodes, self.compiles))
 
     def source(self, scope: Scope, ref: str) -> str | None:
-        """The Enter of a value that is the same in every iteration; None of what is not, or is made inside.
+        """Enter of a value that is the same in every iteration, else None.
 
-        It is traced back through identities and, if it is a variable of the loop, its Switch and Merge.
+        It is traced back through identities and, for a loop variable, its Switch and Merge.
         """
         is_iterated = False
         while (node := scope.of_data(ref)) is not None:
@@ -170,7 +159,6 @@ class HostLoop:
         return None
 
     def switch(self, ref: str, scope: Scope) -> str | None:
-        """The Switch through which a value comes; None of one that every iteration takes directly."""
         while (node := scope.of_data(ref)) is not None and node.op == "Identity":
             ref = node.data_inputs[0]
         return producer(ref) if producer(ref) in self.switches else None
@@ -179,7 +167,7 @@ class HostLoop:
         """Check that executes run in every iteration, and that each next one waits for them.
 
         Raises:
-            GraphError: the last iteration's could go on after the loop has ended, or begin where it ends.
+            GraphError: the last iteration's could run on after the loop, or start where it ends.
         """
         frames = scope.loops.frames
         backs = {n.name for n in self.nodes if n.op in NEXT_ITERATIONS and frames[n.name] == self.frame}
@@ -203,11 +191,9 @@ class HostLoop:
         return node.op in ENTERS and scope.loops.frames.get(node.name) == self.frame
 
     def _is_iterated(self, scope: Scope, ref: str) -> bool:
-        """Whether a reference is what a Switch of the loop gives while it goes on."""
         return producer(ref) in self.switches and ref == scope.ref(producer(ref), "output_true", 1)
 
     def _source_of_merge(self, scope: Scope, merge: Node) -> str | None:
-        """The Enter of a variable of the loop that every iteration hands on as it is."""
         sources = [node for ref in merge.data_inputs if (node := scope.of_data(ref)) is not None]
         enters = [node for node in sources if self._enters(scope, node)]
         backs = [node for node in sources if node.op in NEXT_ITERATIONS]
@@ -245,7 +231,7 @@ def host_loops(scope: Scope, left: dict[str, str]) -> Iterator[HostLoop]:
     """Loops with compile nodes, innermost first.
 
     Args:
-        left: gets the reason for compile nodes whose loop is none.
+        left: receives the reason for compile nodes in no such loop.
     """
     by_frame = {
         frame: compiles
@@ -291,11 +277,7 @@ def _is_after_last(scope: Scope, switches: dict[str, Node], ref: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionLoop:
-    """A While node whose body has compile nodes; without slots, for what is derived is kept.
-
-    Attributes:
-        caller: the scope of the node. body, condition: those of its functions.
-    """
+    """A While node whose body has compile nodes, in the scope `caller`."""
 
     node: Node
     caller: Scope
@@ -304,7 +286,6 @@ class FunctionLoop:
     compiles: tuple[Node, ...]
 
     def handles(self, scopes: Scopes) -> LoopHandles:
-        """All by which variables can be reached in it."""
         function = self.body.function
         assert function is not None
         entering = {
@@ -320,7 +301,6 @@ class FunctionLoop:
         return LoopHandles(entering=entering, made=handles_made(scopes, nodes, self.compiles))
 
     def source(self, ref: str) -> str | None:
-        """The argument that a reference of the body passes on, if it is one that every iteration hands on."""
         name = self._argument(ref)
         function = self.body.function
         assert function is not None
@@ -331,14 +311,13 @@ class FunctionLoop:
         return name if self._argument(handed_on) == name else None
 
     def handle(self, source: str) -> str:
-        """What an argument of the body is outside of the loop."""
         return self.node.data_inputs[self.body.places[source]]
 
     def check(self, found: Computation) -> None:
         """Check that each call of the body waits for the executes.
 
         Raises:
-            GraphError: the last iteration's could go on after the loop has ended.
+            GraphError: the last iteration's could run on after the loop.
         """
         function = self.body.function
         assert function is not None
@@ -383,7 +362,6 @@ class FunctionLoop:
 
     @cached_property
     def _results_of(self) -> Mapping[str, Sequence[int]]:
-        """Argument or node of the body → places of results that it gives, by which iterations hand it on."""
         function = self.body.function
         assert function is not None
         places: dict[str, list[int]] = {}
@@ -393,10 +371,10 @@ class FunctionLoop:
 
 
 def function_loop(scopes: Scopes, scope: Scope) -> FunctionLoop:
-    """The loop of which a scope is the body.
+    """The loop whose body is a scope.
 
     Raises:
-        GraphError: it is that of none, or of several.
+        GraphError: there is none, or there are several.
     """
     site = scopes.only_site(scope.name) if scope.function is not None else None
     if site is None or site.node.op not in WHILES or _called(site.node, "body") != scope.name:

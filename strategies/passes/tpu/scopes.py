@@ -1,4 +1,4 @@
-"""Scopes of nodes: a graph, or the body of one of its functions, and how each writes references."""
+"""Scopes of nodes (a graph or a function's body), and the variables that handles come from."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,34 +34,26 @@ _CALLS: Mapping[str, tuple[tuple[str, ...], int]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Scope:
-    """Nodes that name each other; without slots, for what is derived is kept.
-
-    Attributes:
-        graph: of these nodes; of a function's body without the arguments, which are no nodes.
-        function: whose body it is, None for a graph itself.
-    """
+    """Nodes that name each other: a graph, or a function's body without its arguments."""
 
     graph: Graph
     function: Function | None = None
 
     @cached_property
     def loops(self) -> LoopFrames:
-        """The frames of its loops."""
         return LoopFrames.of(self.graph)
 
     @cached_property
     def places(self) -> Mapping[str, int]:
-        """Argument of the function → its place among them."""
         return {} if self.function is None else {arg.name: i for i, arg in enumerate(self.function.inputs)}
 
     @cached_property
     def order(self) -> Mapping[str, int]:
-        """Node → its place in the graph."""
         return {node.name: place for place, node in enumerate(self.graph.nodes)}
 
     @cached_property
     def by_frame(self) -> Mapping[Frame, tuple[Node, ...]]:
-        """Nodes of each loop, without those of loops inside of it; an Exit is where its value comes from."""
+        """Nodes of each loop, without inner loops; an Exit is where its value comes from."""
         nodes: dict[Frame, list[Node]] = {}
         for node in self.graph.nodes:
             frames = self.loops.frames
@@ -72,11 +64,10 @@ class Scope:
 
     @property
     def name(self) -> str:
-        """Of the function, empty for a graph."""
         return "" if self.function is None else self.function.name
 
     def ref(self, node: str, output: str = "output", place: int = 0, number: int = 0) -> str:
-        """The reference to an output of a node.
+        """Reference to an output of a node.
 
         Args:
             output: name of the op's output. place: among all tensors that the op gives.
@@ -85,15 +76,12 @@ class Scope:
         return tensor(node, place) if self.function is None else f"{node}:{output}:{number}"
 
     def number(self, ref: str) -> int:
-        """Which of the tensors of one output a reference names, for an op with one output."""
         return output_index(ref) if self.function is None else int(ref.rpartition(":")[2])
 
     def of_data(self, ref: str) -> Node | None:
-        """The node that a reference comes from; None for an argument of the function."""
         return self.graph.by_name.get(producer(ref))
 
     def readers(self, name: str) -> Sequence[tuple[Node, int]]:
-        """Nodes that take outputs of a node as data, and the number of the input."""
         return self._readers.get(name, ())
 
     @cached_property
@@ -108,7 +96,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSite:
-    """Where a function is called: the scope, the node, and how many of its inputs come before arguments."""
+    """Call site of a function; `n_before` inputs come before its arguments."""
 
     scope: Scope
     node: Node
@@ -117,11 +105,11 @@ class CallSite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scopes:
-    """A graph's own scope and those of the functions that it reaches.
+    """Scopes of a graph and of the functions that it reaches.
 
     Attributes:
         by_name: function → scope of its body; the graph's own has no name.
-        sites: function → where it is called, None for a call of another form than those known here.
+        sites: function → its call sites, None for an unknown form of call.
     """
 
     by_name: Mapping[str, Scope]
@@ -129,7 +117,6 @@ class Scopes:
 
     @classmethod
     def of(cls, graph: Graph) -> "Scopes":
-        """All scopes of a graph, and who calls whom."""
         by_name = {"": Scope(graph=graph)}
         for name in sorted(reachable_functions(graph.nodes, graph.functions)):
             function = graph.functions[name]
@@ -142,7 +129,7 @@ class Scopes:
         return cls(by_name=by_name, sites={name: tuple(found) for name, found in sites.items()})
 
     def only_site(self, function: str) -> CallSite | None:
-        """Where a function is called, if that is one place in a program that passes there once."""
+        """The call site of a function, if it is the only one and runs once."""
         found = self.sites.get(function, ())
         if len(found) != 1 or found[0] is None:
             return None
@@ -171,19 +158,17 @@ _GIVEN = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a handle comes from.
+    """Origin of a handle.
 
     Attributes:
-        device: of the node that makes it, empty where TensorFlow places it.
-        names: container and shared name of a variable, which its handles have in common, or whatever tells
-            another resource from all others; None where it may be any variable.
+        device: of the node that makes it, empty if TensorFlow places it.
+        names: container and shared name of a variable, or what identifies another resource; None if unknown.
     """
 
     device: str
     names: tuple[str | bytes, ...] | None
 
     def may_be(self, other: "Origin") -> bool:
-        """Whether both can be one variable; nobody knows where what has no device will be."""
         if self.names is None or other.names is None:
             return True
         return self.names == other.names and _may_be_one(self.device, other.device)
@@ -193,7 +178,7 @@ _ANY = Origin(device="", names=None)
 
 
 def handle_node(name: str, *, shared_name: str, dtype: DType, shape: Shape, device: str = "") -> Node:
-    """A node that gives the handle of a variable."""
+    """A VarHandleOp."""
     attrs: dict[str, Attr] = {
         "allowed_devices": (),
         "container": b"",
@@ -206,13 +191,13 @@ def handle_node(name: str, *, shared_name: str, dtype: DType, shape: Shape, devi
 
 
 def origin_of_node(node: Node) -> Origin:
-    """The variable of a VarHandleOp; two without a shared name on one device are one variable."""
+    """Origin of a VarHandleOp; two without a shared name on one device are one variable."""
     names = (node.attrs.get("container", b""), node.attrs.get("shared_name", b""))
     return Origin(device=node.device, names=tuple(n if isinstance(n, bytes) else b"" for n in names))
 
 
 def origin(scopes: Scopes, scope: Scope, ref: str) -> Origin:
-    """The origin of the handle that a reference names."""
+    """Origin of the handle that a reference names."""
     found_scope, found, node = _source(scopes, scope, ref)
     if node is None or node.op in _GIVEN or node.op in scopes.by_name or called_functions(node.attrs):
         return _ANY
@@ -222,13 +207,13 @@ def origin(scopes: Scopes, scope: Scope, ref: str) -> Origin:
 
 
 def variable_of(scopes: Scopes, scope: Scope, ref: str) -> Node | None:
-    """The VarHandleOp that a handle comes from; None where it comes from anything else, or from several."""
+    """The VarHandleOp that a handle comes from; None if there are others or several."""
     _, _, node = _source(scopes, scope, ref)
     return node if node is not None and node.op == "VarHandleOp" else None
 
 
 def _source(scopes: Scopes, scope: Scope, ref: str) -> tuple[Scope, str, Node | None]:
-    """Scope, reference and node that a handle comes from; the node is None of an argument, and of several."""
+    """Scope, reference and node that a handle comes from; no node for an argument or several."""
     waiting = [(scope, ref)]
     seen = {(scope.name, ref)}
     sources: list[tuple[Scope, str, Node | None]] = []
@@ -244,7 +229,7 @@ def _source(scopes: Scopes, scope: Scope, ref: str) -> tuple[Scope, str, Node | 
 
 
 def _before(scopes: Scopes, scope: Scope, ref: str) -> Iterator[tuple[Scope, str]]:
-    """What a handle can be one step before; nothing where it is made, or where that is not known."""
+    """Possible sources of a handle one step back; none if it is made here or unknown."""
     node = scope.of_data(ref)
     if node is None:
         yield from _passed(scopes, scope, producer(ref))
@@ -264,7 +249,6 @@ def _before(scopes: Scopes, scope: Scope, ref: str) -> Iterator[tuple[Scope, str
 
 
 def _passed(scopes: Scopes, scope: Scope, argument: str) -> Iterator[tuple[Scope, str]]:
-    """What an argument of a function is where it is called, if that is one place."""
     site = scopes.only_site(scope.name) if scope.function is not None else None
     if site is None or scope.function is None:
         return
@@ -278,7 +262,6 @@ def _passed(scopes: Scopes, scope: Scope, argument: str) -> Iterator[tuple[Scope
 
 
 def _called(scopes: Scopes, node: Node) -> tuple[Scope, ...]:
-    """Functions whose results are what a node gives."""
     names = [node.op]
     for attribute in ("f", "then_branch", "else_branch", "body"):
         called = node.attrs.get(attribute)
@@ -287,14 +270,13 @@ def _called(scopes: Scopes, node: Node) -> tuple[Scope, ...]:
 
 
 def _result(scope: Scope, node: Node, function: Function, ref: str) -> str:
-    """The result of a function that a reference to a call names."""
     if node.op == function.name and scope.function is not None:
         return ref.split(":")[1]
     return function.outputs[scope.number(ref)].name
 
 
 def _may_be_one(device: str, other: str) -> bool:
-    """Whether two names, of which each may leave out parts, can be of one device."""
+    """Return True if two partial names can be of one device."""
     if device == other or not device or not other:
         return True
     mine, theirs = _parts(device), _parts(other)

@@ -1,7 +1,7 @@
-"""A replicated computation cut at its sums over replicas, for replicas that are compiled one by one.
+"""A replicated computation cut at its sums, for replicas that are compiled one by one.
 
-A node is in the first segment that can have all that it needs; what depends on nothing but constants is in
-each that needs it, since compilers want shapes as constants.
+A node is in the first segment that has all its inputs. Nodes that depend on constants alone are in each
+segment that needs them: compilers want shapes as constants.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ from strategies.tf_bridge.op_types import op_definition
 
 
 def replica_program(step: TrainGraph) -> ReplicaProgram:
-    """The program of a replica of a step's replicated computation.
+    """Program of a replica of a step's replicated computation.
 
     Raises:
         UnsupportedError: the step has a loop of TensorFlow 1, or an array that grows.
@@ -88,11 +88,10 @@ def _refuse_uncompilable(nodes: Sequence[Node], functions: Mapping[str, Function
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cut:
-    """Nodes of a computation, and where each of them is.
+    """Topologically ordered nodes and their segments.
 
     Attributes:
-        nodes: with every one after its inputs.
-        places: node → number of its segment; a sum's is that of the segment before it.
+        places: node → its segment; a sum's is the one before it.
         anywhere: nodes that depend on constants alone.
     """
 
@@ -102,7 +101,6 @@ class _Cut:
 
     @classmethod
     def of(cls, nodes: Sequence[Node], *, roots: AbstractSet[str]) -> "_Cut":
-        """Each in the first segment that can have all that it needs; roots are in one segment alone."""
         places: dict[str, int] = {}
         after: dict[str, int] = {}
         anywhere: set[str] = set()
@@ -117,12 +115,6 @@ class _Cut:
     def segments(
         self, graph: Graph, *, outputs: Sequence[str], targets: AbstractSet[str]
     ) -> Iterator[Segment]:
-        """All segments.
-
-        Args:
-            graph: with the functions that nodes call.
-            outputs: references that are needed in the end. targets: nodes that have to run.
-        """
         members: list[list[Node]] = [[] for _ in range(max(self.places.values()) + 1)]
         sums: list[dict[str, str]] = [{} for _ in members]
         for node in self.nodes:
@@ -146,7 +138,6 @@ class _Cut:
             yield _segment(graph, nodes, after, crossing, waited)
 
     def _with_constants(self, nodes: Sequence[Node], contributed: Sequence[str]) -> tuple[Node, ...]:
-        """Nodes with all that they need of what can be anywhere, in their order."""
         names = {node.name for node in nodes}
         needed = {producer(ref) for node in nodes for ref in node.inputs} | set(map(producer, contributed))
         by_name = {node.name: node for node in self.nodes}
@@ -182,10 +173,7 @@ def _segment(
 
 
 def _with_names_of_their_own(graph: Graph) -> Graph:
-    """The graph whose functions nothing else in a process is called by, but the same ones once more.
-
-    They come into the library of the whole process, which may have traced others by the names that they had.
-    """
+    """Rename functions by a digest: a process may have traced others under these names."""
     if not graph.functions:
         return graph
     digest = hashlib.sha256(serialize_graph(graph)).hexdigest()[:16]
@@ -203,7 +191,7 @@ def _with_names_of_their_own(graph: Graph) -> Graph:
 
 
 def _without_waits_elsewhere(node: Node, names: AbstractSet[str]) -> Node:
-    """A node that waits for nodes of its segment alone: segments run one after the other."""
+    """Keep waits within the segment: segments run one after the other."""
     kept = tuple(ref for ref in node.inputs if ref[0] != "^" or ref[1:] in names)
     return node if kept == node.inputs else node.changed(inputs=kept)
 

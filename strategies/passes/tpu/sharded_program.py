@@ -1,7 +1,8 @@
-"""What of a program can be done with variables in parts: reads, elementwise values, sums, assignments.
+"""Programs whose variables lie in parts: a replica updates its own part and gathers reads.
 
-What is assigned to a variable in parts is needed in parts. That is carried back through elementwise
-operations to values that are in parts already, and to sums over replicas.
+Assigned values are needed in parts. That need is carried back through elementwise operations to values that
+are in parts already, and to sums over replicas, which become reduce-scatters. Other uses take a whole copy
+for one call.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,8 +28,8 @@ class PartedVariable:
     """A variable that lies in parts while a loop runs.
 
     Attributes:
-        argument: of the program, by which it takes the handle of the whole.
-        spec: of the whole; all of its shape is known.
+        argument: takes the handle of the whole.
+        spec: of the whole, with a known shape.
         shared_name: of this replica's part.
     """
 
@@ -38,18 +39,16 @@ class PartedVariable:
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """Shape of the whole."""
         assert self.spec.shape.dims is not None
         return self.spec.shape.dims
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartedValues:
-    """Values of a program that parts serve; without slots, for what is derived is kept.
+    """Values of a program that parts suffice for.
 
     Attributes:
         parted: argument → its variable, of those in parts.
-        specs: of each tensor of the program.
         whole_sums: sums over replicas that the program needs whole anyway.
     """
 
@@ -60,7 +59,6 @@ class PartedValues:
 
     @cached_property
     def handles(self) -> Mapping[str, str]:
-        """Reference → the argument whose handle it is, of variables that lie in parts."""
         handles = {name: name for name in self.parted}
         for node in topological_order(self.program.nodes):
             if node.op == "Identity" and node.data_inputs[0] in handles:
@@ -68,14 +66,12 @@ class PartedValues:
         return handles
 
     def taken(self, node: Node) -> list[str]:
-        """Arguments whose handles a node takes."""
         if node.name in self.handles:
             return []
         return list(dict.fromkeys(self.handles[ref] for ref in node.data_inputs if ref in self.handles))
 
     @cached_property
     def users(self) -> Mapping[str, tuple[Node, ...]]:
-        """Argument → nodes that take its handle."""
         users: dict[str, list[Node]] = {name: [] for name in self.parted}
         handed_on: dict[str, list[str]] = {}
         for node in topological_order(self.program.nodes):
@@ -90,12 +86,11 @@ class PartedValues:
         return {name: tuple(nodes) for name, nodes in users.items()}
 
     def _handles_of(self, node: Node) -> list[str]:
-        """Nodes whose handles a node takes."""
         return [producer(ref) for ref in node.data_inputs if self.specs[ref].dtype == "resource"]
 
     @cached_property
     def whole(self) -> frozenset[str]:
-        """Arguments with whose variables the program does more than can be done with parts."""
+        """Arguments whose variables the program uses beyond what parts allow."""
         whole: set[str] = set()
         while True:
             more = {
@@ -129,7 +124,6 @@ class PartedValues:
 
     @cached_property
     def reads(self) -> Mapping[str, str]:
-        """Node that reads a variable in parts → its argument."""
         return {
             node.name: name
             for name, users in self.users.items()
@@ -149,7 +143,7 @@ class PartedValues:
 
     @cached_property
     def in_parts(self) -> Mapping[str, Node]:
-        """Nodes whose value can be had in parts without having it whole."""
+        """Nodes whose part can be computed without their whole value."""
         found: dict[str, Node] = {}
         for node in topological_order(self.program.nodes):
             if (
@@ -181,7 +175,6 @@ class PartedValues:
         )
 
     def is_scalar(self, ref: str) -> bool:
-        """Whether a tensor is the same for every part."""
         return self.specs[ref].shape == _SCALAR
 
 
@@ -194,9 +187,8 @@ class ShardedProgram:
     """A program whose variables lie in parts.
 
     Attributes:
-        values: of the program, that parts serve.
-        keys: node → instance key of the collective that reads it whole or sums it in parts; argument → that
-            of the collective that puts its variable together for a call.
+        keys: node or argument → instance key of the collective that makes its value whole or sums it in
+            parts.
     """
 
     values: PartedValues
@@ -204,7 +196,6 @@ class ShardedProgram:
     keys: Mapping[str, int]
 
     def rewritten(self) -> Program:
-        """The program on parts."""
         made = self._made()
         live = ancestors(Graph(nodes=made.nodes), made.roots(), stop=made.arguments)
         whole_sums = frozenset(name for name in self.values.sums if name in live)
@@ -214,13 +205,11 @@ class ShardedProgram:
         return made.with_nodes(node for node in made.nodes if node.name in live)
 
     def waits(self, node: Node) -> tuple[str, ...]:
-        """What a node waits for: of a read in parts, for the read of the part."""
         return tuple(
             f"^{part_name(name)}" if name in self.values.reads else f"^{name}" for name in node.control_inputs
         )
 
     def _made(self) -> Program:
-        """All nodes, among them some that nothing needs."""
         parts = _Parts(program=self)
         nodes: list[Node] = []
         for node in self.values.program.nodes:
@@ -280,10 +269,7 @@ class ShardedProgram:
         return nodes, whole
 
     def _put_together(self, name: str) -> list[Node]:
-        """A copy of a variable made whole before anything takes it.
-
-        It is the replica's own: others may share the variable, and be done with it later.
-        """
+        """Make a whole copy before anything takes the variable; others may share the variable itself."""
         variable = self.values.parted[name]
         handle = handle_node(
             _whole_name(name),
@@ -297,7 +283,7 @@ class ShardedProgram:
         return [handle, part, *nodes, assigned]
 
     def _taken_apart(self, name: str, ready: str) -> list[Node]:
-        """What a variable has become, in parts again after all that the program does."""
+        """Store the copy's value in parts after all other nodes."""
         variable = self.values.parted[name]
         ends = tuple(f"^{end}" for end in dict.fromkeys((ready, *self.values.program.roots())))
         read = _read_of(f"{name}/kept/whole", _whole_name(name), variable, ends)
@@ -312,7 +298,6 @@ class ShardedProgram:
         return [read, *nodes, assigned, gone]
 
     def cut(self, ref: str, spec: TensorSpec, prefix: str) -> tuple[tuple[Node, ...], str]:
-        """This replica's part of a tensor that is there whole."""
         snippet = trace(part_of, (spec, PLACE_SPEC), n_parts=self.member.group[0])
         nodes, (part,) = snippet.splice(prefix, [ref, PLACE])
         return nodes, part
@@ -328,14 +313,13 @@ class ShardedProgram:
 
 
 class _Parts:
-    """Values in parts, made as they are asked for."""
+    """Parts of values, made on request."""
 
     def __init__(self, program: ShardedProgram) -> None:
         self._program = program
         self._asked: dict[str, str] = {}
 
     def of(self, ref: str) -> str:
-        """The reference of a tensor's part."""
         if ref not in self._asked:
             self._asked[ref] = (
                 part_name(ref) if ref in self._program.values.in_parts else f"cut/{_plain(ref)}/part"
@@ -343,7 +327,6 @@ class _Parts:
         return self._asked[ref]
 
     def nodes(self) -> Iterator[Node]:
-        """The nodes of all parts that were asked for, and of what they need."""
         done: set[str] = set()
         while waiting := [ref for ref in self._asked if ref not in done]:
             for ref in waiting:
@@ -383,7 +366,7 @@ class _Parts:
 
 
 def part_name(name: str) -> str:
-    """The node with the part of what a node gives."""
+    """Name of the part of a node's value."""
     return f"{name}/part"
 
 

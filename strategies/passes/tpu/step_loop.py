@@ -1,4 +1,4 @@
-"""A loop in a frame, built variable by variable."""
+"""Loops over steps as frames, built variable by variable."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,13 +11,7 @@ from strategies.tf_bridge.snippet import TensorSpec, trace
 
 @dataclass(slots=True, kw_only=True)
 class Frame:
-    """The nodes of a loop as it is built.
-
-    Attributes:
-        prefix: of all their names, and the name of the frame.
-        device: of the loop's own nodes.
-        pivot: runs once in each iteration, first.
-    """
+    """Nodes of a loop under construction; `prefix` is also the name of the frame."""
 
     prefix: str
     device: str
@@ -25,30 +19,17 @@ class Frame:
 
     @property
     def pivot(self) -> str:
-        """A node that runs in each iteration, and in none else."""
         return f"{self.prefix}goes_on"
 
     @property
     def condition(self) -> str:
-        """The node that tells whether there is another iteration."""
         return f"{self.prefix}condition"
 
     def enter(self, name: str, ref: str, dtype: DType, *, device: str | None = None) -> str:
-        """What every iteration takes as it is.
-
-        Args:
-            device: where it is, the loop's own unless given.
-        """
         return self._entered(name, ref, dtype, is_constant=True, device=device)
 
     def variable(self, name: str, first: str, dtype: DType) -> tuple[str, str]:
-        """A variable of the loop.
-
-        Args:
-            first: its value before the first iteration.
-        Returns:
-            its value where the condition is, and in an iteration.
-        """
+        """Add a loop variable; return its value at the condition and in an iteration."""
         enter = self._entered(f"{name}/first", first, dtype, is_constant=False)
         merge, switch = f"{self.prefix}{name}/merge", f"{self.prefix}{name}/switch"
         self._add(merge, "Merge", (enter, f"{self.prefix}{name}/next"), N=2, T=dtype)
@@ -57,21 +38,13 @@ class Frame:
         return merge, f"{self.prefix}{name}/value"
 
     def repeat_while(self, ref: str) -> None:
-        """Tell what there is another iteration for."""
         self._add(self.condition, "LoopCond", (ref,))
 
     def begins_at(self, value: str) -> None:
-        """Tell by which variable's value an iteration begins."""
         self._add(self.pivot, "NoOp", (f"^{value}",))
 
     def next(self, name: str, ref: str, dtype: DType, waits: Sequence[str] = ()) -> str:
-        """What a variable is in the next iteration.
-
-        Args:
-            waits: nodes that run before there is a next one.
-        Returns:
-            its value after the last one.
-        """
+        """Set a variable's next value; return its last one."""
         inputs = (ref, *(f"^{each}" for each in waits))
         self._add(f"{self.prefix}{name}/next", "NextIteration", inputs, T=dtype)
         self._add(f"{self.prefix}{name}/last", "Exit", (f"{self.prefix}{name}/switch",), T=dtype)
@@ -103,24 +76,14 @@ _COUNT, _INT32 = "step", DType("int32")
 
 
 class StepLoop:
-    """A loop as it is built: `begin` it, give it outputs, `end` it.
-
-    Attributes:
-        frame: its nodes.
-    """
+    """A loop over steps: it counts them, keeps all losses, and of other results the last."""
 
     def __init__(self, prefix: str, device: str) -> None:
         self.frame = Frame(prefix=prefix, device=device)
         self._step = ""
 
     def begin(self, batches: str, dtype: DType) -> str:
-        """Begin a loop over as many steps as there are batches.
-
-        Args:
-            batches: [n_steps, …], of this type.
-        Returns:
-            the number of an iteration's step.
-        """
+        """Begin a loop over batches [n_steps, …]; return the number of an iteration's step."""
         frame = self.frame
         limit = self.spliced(host_loops.n_steps, "limit", [(batches, dtype)])
         zero = constant(f"{frame.prefix}first_step", 0, _INT32, frame.device)
@@ -133,7 +96,7 @@ class StepLoop:
         return self._step
 
     def output(self, name: str, ref: str, dtype: DType, *, is_loss: bool) -> str:
-        """What something that a step gives is after the loop: all losses, or the last of something else."""
+        """Value of an output after the loop: all losses, or the last of another result."""
         first = trace(
             host_loops.no_losses if is_loss else host_loops.no_result, (), dtype=dtype_number(dtype)
         )
@@ -145,16 +108,11 @@ class StepLoop:
         return self.frame.next(name, ref, dtype)
 
     def end(self, waits: Sequence[str]) -> str:
-        """End the loop; each next iteration waits for these nodes.
-
-        Returns:
-            the number of steps.
-        """
+        """End the loop; return the number of steps."""
         following = self.in_step(host_loops.next_step, "next_step", [(self._step, _INT32)])
         return self.frame.next(_COUNT, following, _INT32, waits)
 
     def in_step(self, fn: Callable[..., object], name: str, inputs: Sequence[tuple[str, DType]]) -> str:
-        """As `spliced`, in each iteration."""
         return self.spliced(fn, name, inputs, waits=[self.frame.pivot])
 
     def spliced(
@@ -165,7 +123,6 @@ class StepLoop:
         *,
         waits: Sequence[str] = (),
     ) -> str:
-        """The one result of a function of tensors, which are given by reference and type."""
         frame = self.frame
         snippet = trace(fn, tuple(TensorSpec(dtype=dtype) for _, dtype in inputs))
         nodes, (result,) = snippet.splice(
