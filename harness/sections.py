@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -78,6 +78,13 @@ class Option:
     name: str
     help: str
     metavar: str | None = None
+
+
+def section_in(annotation: object) -> type[Section] | None:
+    """The section whose values an annotation is for, if any."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    return next(filter(None, map(section_in, get_args(annotation))), None)
 
 
 def sweeps_of(section: Section) -> dict[str, tuple[Any, ...]]:

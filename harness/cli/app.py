@@ -163,7 +163,7 @@ def _called(given: list[str], caller: Caller) -> object:
     Raises:
         UsageError: standard output does not take the whole help.
     """
-    call = partial(_app(), args=given, prog_name="stratbench", standalone_mode=False, obj=caller)
+    call = partial(_app(given), args=given, prog_name="stratbench", standalone_mode=False, obj=caller)
     if not {"-h", "--help"}.intersection(given):
         return call()
     with standard_streams.telling():
@@ -176,7 +176,7 @@ def _called(given: list[str], caller: Caller) -> object:
             raise
 
 
-def _app() -> typer.Typer:
+def _app(given: Sequence[str]) -> typer.Typer:
     app = typer.Typer(
         help="Compare distribution strategies for TensorFlow training: speed, communication, and proof that "
         "each computes the right thing.",
@@ -190,8 +190,16 @@ def _app() -> typer.Typer:
     # A callback keeps this a group of commands, and would stay one with a single command.
     app.callback()(_group)
     for name, command, example in _COMMANDS:
-        app.command(name, cls=OnceEach, epilog=f"Example: {example}")(command)
+        own = _with_file_options(command) if name == given[0] == "run" else command
+        app.command(name, cls=OnceEach, epilog=f"Example: {example}")(own)
     return app
+
+
+def _with_file_options(command: Callable[..., Answer]) -> Callable[..., Answer]:
+    # Other commands need not pay for the model of the experiment's file.
+    from harness.cli.file_options import with_file_options
+
+    return with_file_options(command)
 
 
 def _group() -> None:

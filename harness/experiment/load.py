@@ -6,7 +6,6 @@ import copy
 import re
 from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import get_args
 
 import yaml
 from pydantic import ValidationError
@@ -17,7 +16,7 @@ from harness.experiment import file
 from harness.experiment.cluster import connection_around, without_connection
 from harness.experiment.file import Document, YamlValue, parse
 from harness.experiment.model import Experiment, FaultItem, settled
-from harness.sections import Section
+from harness.sections import Section, section_in
 from strategies.errors import suggestion
 
 
@@ -220,15 +219,8 @@ def _section_at(location: tuple[int | str, ...]) -> type[Section]:
     section: type[Section] = Experiment
     for piece in location:
         field = section.model_fields.get(str(piece))
-        section = (field and _section_in(field.annotation)) or section
+        section = (field and section_in(field.annotation)) or section
     return FaultItem if location[:1] == ("faults",) else section
-
-
-def _section_in(annotation: object) -> type[Section] | None:
-    """The section whose values an annotation is for, if any."""
-    if isinstance(annotation, type) and issubclass(annotation, Section):
-        return annotation
-    return next(filter(None, map(_section_in, get_args(annotation))), None)
 
 
 def _rule(message: str) -> str:

@@ -16,10 +16,8 @@ from harness.cli.commands.planned import planned_table
 from harness.cli.isolation import NoIsolation, RequireIsolation, command_of, isolate_workers
 from harness.cli.options import Debug, Json, duration_s, plan_reference
 from harness.errors import UsageError
-from harness.experiment.references import split_list
 from harness.measure.timeouts import timeouts
 from harness.requests import RunOptions, RunOutcome
-from harness.written_values import parse_scalar
 
 if TYPE_CHECKING:
     from reports.pages.terminal import TerminalTable
@@ -31,65 +29,11 @@ def run(
     context: typer.Context,
     experiment: options.ExperimentArgument,
     *,
-    provider: Annotated[
-        str | None, typer.Option("--provider", metavar="P", help="Where workers run.")
-    ] = None,
-    workers: Annotated[int | None, typer.Option("--workers", metavar="N", help="Worker processes.")] = None,
-    replicas: Annotated[
-        int | None, typer.Option("--replicas", metavar="R", help="Replicas in each worker.")
-    ] = None,
-    workloads: Annotated[
-        str | None, typer.Option("--workloads", metavar="A,B", help="Replace the experiment's workloads.")
-    ] = None,
-    strategies: Annotated[
-        str | None, typer.Option("--strategies", metavar="A,B", help="Replace the experiment's strategies.")
-    ] = None,
     plan: Annotated[
         str | None,
         typer.Option("--plan", metavar="FILE", help="Run an edited plan beside the strategies."),
     ] = None,
-    steps: Annotated[
-        int | None, typer.Option("--steps", metavar="N", help="Timed steps in each repeat, at least.")
-    ] = None,
-    warmup: Annotated[
-        str | None, typer.Option("--warmup", metavar="N", help="Steps before timing; auto detects.")
-    ] = None,
-    repeats: Annotated[
-        int | None, typer.Option("--repeats", metavar="N", help="Fresh process sets for each case.")
-    ] = None,
-    until_ci: Annotated[
-        str | None,
-        typer.Option(
-            "--until-ci", metavar="3%", help="Repeat until the interval of each ratio is within this."
-        ),
-    ] = None,
-    aa: Annotated[
-        bool, typer.Option("--aa", help="Time the baseline twice, under two names, to see what chance does.")
-    ] = False,
-    observer: Annotated[
-        bool,
-        typer.Option(
-            "--observer",
-            help="Make windows of steps that are not timed, too: what measuring takes.",
-        ),
-    ] = False,
-    exposed_comm: Annotated[
-        bool,
-        typer.Option("--exposed-comm", help="Time the control too: what communication adds to a step."),
-    ] = False,
-    input_: Annotated[
-        str | None,
-        typer.Option(
-            "--input",
-            metavar="staged|pipeline",
-            help="Batches from memory, or from the dataset's own pipeline while steps are timed.",
-        ),
-    ] = None,
     settings: options.Settings = None,
-    checkpoint: Annotated[
-        bool, typer.Option("--checkpoint", help="Save each repeat's last state in the run folder.")
-    ] = False,
-    restore: options.Restore = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run folder itself.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the cases and stop.")] = False,
@@ -122,35 +66,20 @@ def run(
     """
     if resume and out is None:
         raise UsageError("must be used with --out, which names the run to go on with", field="resume")
-    overrides: dict[str, object] = {
-        "cluster.provider": provider,
-        "cluster.workers": workers,
-        "cluster.replicas_per_worker": replicas,
-        "workloads": None if workloads is None else list(split_list(workloads, field="workloads")),
-        "strategies": None if strategies is None else list(split_list(strategies, field="strategies")),
-        "measure.steps": steps,
-        "measure.warmup_steps": None if warmup is None else parse_scalar(warmup),
-        "measure.repeats": repeats,
-        "measure.until.ratio_ci": until_ci,
-        "measure.aa": aa or None,
-        "measure.observer": observer or None,
-        "measure.exposed_comm": exposed_comm or None,
-        "measure.input": input_,
-        "checkpoint.save": checkpoint or None,
-        "checkpoint.restore": None if restore is None else str(restore),
-    }
-    asked = {path: value for path, value in overrides.items() if value is not None}
-    if repeats is not None and until_ci is None and not any(_sets_until(text) for text in settings or ()):
-        asked["measure.until"] = None  # so many, and no more
+    from harness.cli.file_options import given_values
     from harness.experiment.load import load_experiment
     from harness.host_facts import allowed
     from harness.measure.prometheus import listen
     from harness.preflight import check_experiment
 
+    overrides = given_values(context)
+    sets_until = "measure.until.ratio_ci" in overrides or any(map(_sets_until, settings or ()))
+    if "measure.repeats" in overrides and not sets_until:
+        overrides = {**overrides, "measure.until": None}  # so many, and no more
     spec = load_experiment(
         experiment,
         settings=settings or (),
-        overrides=asked,
+        overrides=overrides,
         plan=None if plan is None else plan_reference(plan),
         surroundings=os.environ,
     )

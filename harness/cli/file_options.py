@@ -1,0 +1,98 @@
+"""Options of `stratbench run` that set fields of the experiment file, as its model declares them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, get_args
+
+import typer
+
+from harness.cli.answer import Answer
+from harness.experiment.model import Experiment
+from harness.experiment.references import StrategyRef, WorkloadRef, split_list
+from harness.sections import Option, Section, section_in
+from harness.written_values import parse_scalar
+
+_VALUES = "values of the experiment's file"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileOption:
+    """An option, and the dotted path of the field that it sets."""
+
+    path: str
+    option: Option
+    types: frozenset[object]
+
+    @property
+    def parameter(self) -> inspect.Parameter:
+        """Parameter of a command, as Typer reads it."""
+        is_flag = bool in self.types
+        kind = bool if is_flag else int | None if self.types == {int} else str | None
+        option = self.option
+        return inspect.Parameter(
+            option.name.replace("-", "_"),
+            inspect.Parameter.KEYWORD_ONLY,
+            default=False if is_flag else None,
+            annotation=Annotated[
+                kind, typer.Option(f"--{option.name}", metavar=option.metavar, help=option.help)
+            ],
+        )
+
+    def value(self, given: str | int | None) -> object:
+        """Value for the file; None if the option is not given."""
+        if not isinstance(given, str):
+            return given or None if bool in self.types else given
+        if not self.types.isdisjoint((StrategyRef, WorkloadRef)):
+            return list(split_list(given, field=self.option.name))
+        return parse_scalar(given) if int in self.types else given
+
+
+def file_options(section: type[Section] = Experiment, above: str = "") -> Iterator[FileOption]:
+    """Options of the fields of a section and of those below it, in the order of the file."""
+    for name, field in section.model_fields.items():
+        path = above + section.key_of(name)
+        below = section_in(field.annotation)
+        if below is not None:
+            yield from file_options(below, f"{path}.")
+        for option in field.metadata:
+            if isinstance(option, Option):
+                yield FileOption(path=path, option=option, types=frozenset(_types(field.annotation)))
+
+
+def with_file_options(command: Callable[..., Answer]) -> Callable[..., Answer]:
+    """The same command with an option for each field that declares one."""
+    options = {option.parameter.name: option for option in file_options()}
+
+    def called(*, context: typer.Context, **arguments: Any) -> Answer:  # noqa: ANN401 - of any command
+        values = {option.path: option.value(arguments.pop(name)) for name, option in options.items()}
+        context.meta[_VALUES] = {path: value for path, value in values.items() if value is not None}
+        return command(context=context, **arguments)
+
+    own = inspect.signature(command, eval_str=True)
+    context, experiment, *others = own.parameters.values()
+    parameters = [context, experiment, *(option.parameter for option in options.values()), *others]
+    called.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {}
+    called.__doc__ = command.__doc__
+    return called
+
+
+def given_values(context: typer.Context) -> Mapping[str, object]:
+    """Values that options of the command line set, by dotted path."""
+    values: Mapping[str, object] = context.meta[_VALUES]
+    return values
+
+
+def _types(annotation: object) -> Iterator[object]:
+    """Types of the values that an annotation stands for."""
+    if isinstance(annotation, type) and not get_args(annotation):
+        if annotation is not type(None):
+            yield annotation
+        return
+    if isinstance(annotation, str):
+        yield str
+    for part in get_args(annotation):
+        yield from _types(part)
