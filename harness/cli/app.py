@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     as_json = "--json" in given
     owns_process = arguments is None
     if owns_process:
-        standard_streams.make_usable()
+        standard_streams.escape_unknown_letters()
 
     def end() -> None:
         # Whatever the main thread does, with --json standard output is meant for the document alone.

@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 
-_AGAIN_S = 0.1
 _UNHEARD_S = 2.0
 _LOOK_S = 0.05
 _IMPATIENT_S = 5.0
@@ -26,36 +24,15 @@ class _Interruption:
 
     def __init__(self) -> None:
         self._deaf_until_s = 0.0
-        self._latest: int = signal.SIGINT
-        self._again: threading.Timer | None = None
         self.is_heard = False
 
-    def hear(self, number: int, _: object) -> None:
+    def hear(self, *_: object) -> None:
         """Interrupt, unless that has just been done."""
         self.is_heard = True
-        self._latest = number
         now_s = time.monotonic()
         if now_s >= self._deaf_until_s:
             self._deaf_until_s = now_s + _IMPATIENT_S
             raise KeyboardInterrupt
-
-    def insist(self, unraisable: sys.UnraisableHookArgs) -> None:
-        """Interrupt again where that was lost: Python drops what is raised while it clears an object."""
-        if unraisable.exc_type is KeyboardInterrupt:
-            self._deaf_until_s = 0.0
-            # Not at once, or it would come while this still clears, and be dropped again; and as a signal,
-            # which wakes a main thread that waits.
-            main = threading.main_thread().ident
-            self._again = threading.Timer(_AGAIN_S, signal.pthread_kill, (main, self._latest))
-            self._again.start()
-        else:
-            sys.__unraisablehook__(unraisable)
-
-    def end(self) -> None:
-        """Interrupt no more: whoever handles signals from now on knows nothing of this one."""
-        if self._again is not None:
-            self._again.cancel()
-            self._again.join()
 
     def end_unheard(self, signals: socket.socket, numbers: Collection[int], end: Callable[[], None]) -> None:
         """Wait for signals that C has taken, and end the command where Python gets no chance to hear one.
@@ -94,7 +71,6 @@ def signals_interrupt(
     heard = {number: handler for number, handler in usual.items() if signal.getsignal(number) == handler}
     for number in heard:
         signal.signal(number, interruption.hear)
-    tell, sys.unraisablehook = sys.unraisablehook, interruption.insist
     try:
         with contextlib.ExitStack() as listening:
 
@@ -104,8 +80,6 @@ def signals_interrupt(
 
             yield hear_in_native_code
     finally:
-        sys.unraisablehook = tell
-        interruption.end()
         for number, handler in heard.items():
             signal.signal(number, signal.SIG_IGN if for_good else handler)
 

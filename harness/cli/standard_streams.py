@@ -12,23 +12,11 @@ from typing import NoReturn
 
 from harness.errors import UsageError
 
-_NAMES = ("stdin", "stdout", "stderr")
 
-
-def make_usable() -> None:
-    """Open what this process was started without, and let every text be printed."""
-    for descriptor, name in enumerate(_NAMES):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            # The lowest number that is free is this one: else the next file or socket would be given what is
-            # meant for a terminal.
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003 - by position only
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(descriptor, "w" if descriptor else "r", closefd=False))
+def escape_unknown_letters() -> None:
+    """Let every text be printed: paths can hold bytes that are no text, and terminals can lack letters."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # Paths can hold bytes that are no text, and not every terminal knows every letter.
             stream.reconfigure(errors="backslashreplace")
 
 
@@ -43,11 +31,11 @@ def telling() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        lead_nowhere()
+        _lead_nowhere()
     except OSError as error:
         if error.filename is not None:
             raise
-        lead_nowhere()
+        _lead_nowhere()
         raise UsageError(
             f"must take the whole answer, got {error.strerror}; redirect it elsewhere", field="stdout"
         ) from None
@@ -65,6 +53,6 @@ def end_process(status: int) -> NoReturn:
     os._exit(status)
 
 
-def lead_nowhere() -> None:
+def _lead_nowhere() -> None:
     """Let standard output go on to nobody; at exit Python would flush into it once more and complain."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -142,19 +142,6 @@ def test_nothing_that_crashes_while_python_ends_changes_a_commands_end(
     assert done.stderr.startswith(errors)
 
 
-def test_an_interruption_that_python_drops_comes_again() -> None:
-    class Cleared:
-        def __del__(self) -> None:
-            raise KeyboardInterrupt
-
-    def work() -> None:
-        Cleared()
-        assert threading.Event().wait(20.0), "nothing came while the main thread waited"
-
-    with pytest.raises(KeyboardInterrupt), signals_interrupt(for_good=False):
-        work()
-
-
 @pytest.mark.parametrize("argument", ["", "--json"])
 def test_an_interruption_is_heard_while_native_code_blocks(argument: str) -> None:
     code = textwrap.dedent(
@@ -236,31 +223,23 @@ def test_a_second_interruption_does_not_meet_the_cleaning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("redirected", "status", "told"),
+    "redirected",
     [
-        ("list providers --json <&- >&-", 0, ""),
-        ("list providers --json 2>&-", 0, None),
-        ("list nothing 2>&-", 2, ""),
-        ("list nothing 2>/dev/full", 2, ""),
-        ("list nothing <&- >&- 2>&-", 2, ""),
-        ("list providers >/dev/full", 2, ""),
-        ("list providers --json >/dev/full", 2, ""),
-        ("--help >/dev/full", 2, ""),
-        ("run --help >/dev/full", 2, ""),
+        "list nothing 2>/dev/full",
+        "list providers >/dev/full",
+        "list providers --json >/dev/full",
+        "--help >/dev/full",
+        "run --help >/dev/full",
     ],
 )
-def test_a_command_works_without_a_standard_stream(redirected: str, status: int, told: str | None) -> None:
+def test_a_command_fails_in_a_line_where_a_stream_takes_no_more(redirected: str) -> None:
     command = f"{sys.executable} -m harness.cli {redirected}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == status
-    if told is None:
-        assert json.loads(done.stdout)
-    else:
-        assert done.stdout == told
+    assert (done.returncode, done.stdout) == (2, "")
     full = (
         "stratbench: stdout: must take the whole answer, got No space left on device; redirect it elsewhere\n"
     )
-    assert done.stderr == (full if ">/dev/full" in redirected and "2>" not in redirected else "")
+    assert done.stderr == ("" if "2>" in redirected else full)
 
 
 @pytest.mark.parametrize("as_json", [(), ("--json",)])
