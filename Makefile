@@ -73,8 +73,8 @@ lock:  ## refresh the lock files (needs uv)
 	  $(COMPILE) --extra $$device --extra dev pyproject.toml -o .ci/lock/$$device.txt || exit; \
 	done
 	for device in cpu gpu tpu; do \
-	  $(COMPILE) $(AGREED) --extra $$device --no-emit-package pyarrow --no-emit-package quickjs-ng --no-emit-package resvg-py --no-emit-package ruptures pyproject.toml \
+	  $(COMPILE) $(AGREED) --extra $$device --no-emit-package pyarrow --no-emit-package ruptures pyproject.toml \
 	    -o .ci/lock/worker-$$device.txt || exit; \
 	done
-	printf 'pyarrow\nquickjs-ng\nresvg-py\nruptures\n' | $(COMPILE) $(AGREED) --no-emit-package numpy --no-emit-package scipy - -o .ci/lock/head.txt
+	printf 'pyarrow\nruptures\n' | $(COMPILE) $(AGREED) --no-emit-package numpy --no-emit-package scipy - -o .ci/lock/head.txt
 	echo google-api-python-client | $(COMPILE) $(AGREED) - -o .ci/lock/launcher.txt

@@ -1,4 +1,4 @@
-"""Reports made from stored run folders: HTML, Markdown, CSV, JSON, JUnit XML, pictures, terminal tables.
+"""Reports made from stored run folders: HTML, Markdown, CSV, JSON, JUnit XML, terminal tables.
 
 What needs numpy, scipy or jinja2 is imported by the calls, so that importing the package costs nothing.
 """
@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from reports.pages.chart_files import ChartFile
     from reports.pages.terminal import TerminalTable
     from reports.rows import Report
 
-__all__ = ["CHART_FORMATS", "FORMATS", "ReportError", "RunReport", "charts_of", "render", "report_of"]
+__all__ = ["FORMATS", "ReportError", "RunReport", "render", "report_of"]
 
 _MOST_BASELINES = 24
 FORMATS = ("html", "md", "csv", "json", "junit")
-CHART_FORMATS = ("svg", "png")
 _MOST_TOLD = 5
 
 
@@ -63,37 +61,6 @@ def render(
         and destination.parent.resolve() == Path(run_dirs[0]).resolve()
     )
     return _text(report, format, in_run_folder=in_run_folder)
-
-
-def charts_of(
-    run_dirs: Sequence[Path],
-    format: str,  # noqa: A002 - as for `render`
-    *,
-    tell: Callable[[str], None] | None = None,
-    tell_damage: Callable[[str], None] | None = None,
-) -> tuple[ChartFile, ...]:
-    """Draw every chart of the page of one or more run folders as a file of its own.
-
-    Args:
-        run_dirs: as for `render`.
-        format: one of `CHART_FORMATS`.
-        tell, tell_damage: as for `render`.
-    Raises:
-        ReportError: as for `render`, and where there is no font for pictures in PNG.
-        harness.errors.StoreError: when a folder is no run folder.
-    """
-    if format not in CHART_FORMATS:
-        raise ReportError(f"format: must be one of {', '.join(CHART_FORMATS)}, got {format!r}; svg is sharp")
-    from reports.figures.standalone import NoFontError
-    from reports.pages.chart_files import chart_files
-
-    report = _report(run_dirs, with_files=False, with_steps=True)
-    if tell is not None:
-        _tell(report, tell, tell_damage or tell, most=None)
-    try:
-        return chart_files(report, is_png=format == "png")
-    except NoFontError as error:
-        raise ReportError(f"format: {error}") from None
 
 
 def _tell(

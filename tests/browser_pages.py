@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
+from xml.etree import ElementTree as ET
 
+import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 # Deque's axe-core 4.14.1; its licence, the MPL 2.0, lies beside it.
 _AXE = Path(__file__).parent / "vendor" / "axe-core" / "axe.min.js"
 DESKTOP, PHONE = 1280, 360
+SVG = "{http://www.w3.org/2000/svg}"
 SURROUNDINGS = [
     (DESKTOP, "light", True),
     (DESKTOP, "dark", True),
@@ -47,6 +52,29 @@ def violations(page: Page) -> list[tuple[str, str]]:
     ]
 
 
+def hold_saved_files(page: Page, figure: Locator, names: list[str]) -> None:
+    """Hold a chart to files that stand by themselves, in SVG and in PNG."""
+    expect(figure.locator(".live svg")).to_be_visible()
+    files = {}
+    for kind in ("SVG", "PNG"):
+        with page.expect_download() as download:
+            figure.get_by_role("button", name=f"save as {kind}").click()
+        assert re.fullmatch(rf"[a-z0-9-]+\.{kind.lower()}", download.value.suggested_filename)
+        files[kind] = Path(download.value.path()).read_bytes()
+    root = ET.fromstring(files["SVG"])
+    texts = "\n".join("".join(element.itertext()) for element in root.iter(f"{SVG}text"))
+    for text in (str(figure.locator(".picture").get_attribute("aria-label")), *names):
+        assert text in texts
+    assert not {element.tag for element in root.iter()} & {f"{SVG}script", f"{SVG}image", f"{SVG}a"}
+    values = [value for element in root.iter() for value in element.attrib.values()]
+    assert not [value for value in values if "var(" in value or "inherit" in value]
+    assert files["PNG"].startswith(b"\x89PNG\r\n\x1a\n")
+    size = struct.unpack(">II", files["PNG"][16:24])
+    assert size == pytest.approx([2 * float(root.attrib[side]) for side in ("width", "height")], abs=2)
+    # A picture of one colour would be much smaller.
+    assert len(files["PNG"]) > 5_000
+
+
 def refuse_other_scripts(chromium: Browser, path: Path) -> None:
     """Hold a page to running its own script alone."""
     context = chromium.new_context()
@@ -77,12 +105,13 @@ def fit_and_be_read(
     page.goto(path.as_uri())
     figure = figure_of(page)
     figure.scroll_into_view_if_needed()
-    drawn = ".live svg" if scripts else ".wide svg" if width == DESKTOP else ".narrow svg"
-    expect(figure.locator(drawn)).to_be_visible()
-    for other in {".wide svg", ".narrow svg"} - {drawn}:
-        expect(figure.locator(other)).to_be_hidden()
     assert page.locator(".toolbar").is_visible() is scripts
-    if scripts:
+    assert page.locator("table:visible").count() > 0
+    if not scripts:
+        expect(figure.locator(".undrawn")).to_contain_text("the tables hold its numbers")
+    else:
+        expect(figure.locator(".live svg")).to_be_visible()
+        expect(figure.locator(".undrawn")).to_be_hidden()
         _hold_to_axe(page, width)
         paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert paper == ("rgb(20, 23, 26)" if scheme == "dark" else "rgb(251, 250, 247)")

@@ -245,7 +245,7 @@ def _report(format_: str) -> Command:
 
 
 RUN_COMMANDS = (
-    *map(_report, ("html", "md", "csv", "json", "junit", "svg")),
+    *map(_report, ("html", "md", "csv", "json", "junit")),
     Command(name="report of two", arguments=lambda p: ("report", str(p.other), str(p.run), "--format", "md")),
     Command(name="compare", arguments=lambda p: ("compare", str(p.other), str(p.run), "--rates")),
     Command(

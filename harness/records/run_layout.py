@@ -15,8 +15,6 @@ RESULTS = "results.jsonl"
 INDEX = "results.index"
 """Has a line for each line of the results, `<case>/<repeat>`, written after it: so lost lines are noticed."""
 REPORT = "report.html"
-CHARTS = "charts"
-"""Holds the pictures of a report, where a person asked for them."""
 
 CASES = "cases"
 """Holds `<case>/<repeat>/`, in which lie the others below."""

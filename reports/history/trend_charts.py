@@ -10,7 +10,7 @@ from datetime import date
 import numpy as np
 
 from harness.records.legible_text import spelt_out
-from reports.figures.specification import Axis, Event, Line, LineChart
+from reports.charts.specification import Axis, Event, Line, LineChart
 from reports.history.database import date_of
 from reports.history.figures import METRICS, SECONDS, Metric, Subject
 from reports.history.step_test import FloatArray, IntArray

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from harness.records.legible_text import spelt_out
+from reports.charts.in_page import PageChart, PageCharts, packed
 from reports.history.database import date_of
 from reports.history.figures import METRICS, Lost, Subject
 from reports.history.store import History, Series
@@ -36,7 +37,6 @@ from reports.history.wording import (
     verdict_line,
 )
 from reports.pages.page import page_script, script_hash, template
-from reports.pages.pictures import Picture, Pictures, packed
 from reports.quantities import MISSING, limits, times
 from reports.tables.table import Cell, Table, table_of
 
@@ -275,7 +275,7 @@ MOST_CHARTS = 40
 class DrawnChart:
     """A picture and the numbers behind it."""
 
-    picture: Picture
+    picture: PageChart
     numbers: Numbers
 
 
@@ -302,7 +302,7 @@ class _Room:
     """Charts for which there is room, drawn in the order in which they matter."""
 
     until: int
-    pictures: Pictures = field(default_factory=Pictures)
+    charts: PageCharts = field(default_factory=PageCharts)
     drawn: dict[tuple[str, str], DrawnChart] = field(default_factory=dict)
 
     def draw(self, panels: Sequence[Panel], which: str, made_by: Callable[..., PanelChart | None]) -> None:
@@ -312,8 +312,9 @@ class _Room:
             chart = made_by(panel, until=self.until)
             if chart is None:
                 continue
-            picture = self.pictures.add(f"trend-{len(self.drawn)}", chart.chart)
-            self.drawn[panel.key, which] = DrawnChart(picture=picture, numbers=numbers(chart))
+            picture = self.charts.add(f"trend-{len(self.drawn)}", chart.chart)
+            if picture is not None:
+                self.drawn[panel.key, which] = DrawnChart(picture=picture, numbers=numbers(chart))
 
     def panels(self, panels: Sequence[Panel]) -> tuple[DrawnPanel, ...]:
         return tuple(
@@ -369,7 +370,7 @@ def trend_page(history: History, verdict: NightVerdict, commits: Commits) -> str
         data=document_of(verdict, commits),
         charts=packed(
             {
-                "charts": room.pictures.specifications,
+                "charts": room.charts.data,
                 "noun": "series",
                 "kinds": {"": {each.key: [each.verdict.state] for each in shown}},
                 "ratios": {},

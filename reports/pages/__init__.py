@@ -1,1 +1,1 @@
-"""Media: HTML, Markdown, CSV, JSON, JUnit XML, pictures, the terminal; each escapes text in its own way."""
+"""Media: HTML, Markdown, CSV, JSON, JUnit XML, the terminal; each escapes text in its own way."""

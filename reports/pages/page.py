@@ -1,4 +1,4 @@
-"""The HTML report: one self-contained page, whole without scripts, and with them open to questions."""
+"""HTML report: one self-contained page; tables need no scripts, charts do."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from markupsafe import Markup
 
 from harness.records.comparing.common_rounds import TRIMMED_SHARE
 from harness.records.comparing.student_interval import CONFIDENCE, MIN_REPEATS_INTERVAL, SEQUENTIAL_CONFIDENCE
+from reports.charts.across import fault_front, link_sensitivity, scaling
+from reports.charts.comparison import CHARTS, standing
+from reports.charts.in_page import PageCharts, charts_source, echarts_source, packed
 from reports.contrasts import SIGNIFICANCE
-from reports.figures.charts import standing
-from reports.figures.renderer import charts_source, echarts_source
-from reports.figures.report_charts import report_charts
 from reports.load import MAX_SHOWN_REPEATS
 from reports.pages.data import document
-from reports.pages.pictures import Pictures, packed
 from reports.quantities import byte_count
 from reports.recommendation.candidates import can_win
 from reports.rows import Comparison, Report, Row
@@ -96,11 +95,7 @@ def reading_of_statistics() -> tuple[tuple[str, str], ...]:
 
 _MAY_WIN = "may win"
 _MANY_ROWS = 60
-"""From so many on a page has no charts for narrow pages but those that its script draws."""
-_ROOM = 1_700_000
-"""Characters of charts that stand in a page before its script runs."""
-_TOO_MANY_ROWS = 400
-"""From so many on these are the most important charts alone: each takes time, and nobody sees all of them."""
+"""From so many on a page has no rows as data: they would be as long as all tables together."""
 _DRAWN = ("steps", "other_baselines", "curves", "scaling", "link_sensitivity", "placement", "passes")
 """What stands in the page as charts and tables, and would double its size as data."""
 
@@ -112,17 +107,13 @@ def to_html(report: Report, *, in_run_folder: bool = False) -> str:
         in_run_folder: whether it will lie where traces do, to which it then leads.
     """
     n_rows = sum(len(comparison.rows) for comparison in report.comparisons)
-    pictures = Pictures(
-        charts={each.id: each.chart for each in report_charts(report)},
-        with_narrow=n_rows <= _MANY_ROWS,
-        room=_ROOM if n_rows <= _TOO_MANY_ROWS else 0,
-    )
+    charts = PageCharts()
     script = page_script()
     return template("report.html.j2").render(
         report=report,
         in_run_folder=in_run_folder,
-        **_across_shapes(report, pictures),
-        sections=[_section(comparison, i, pictures) for i, comparison in enumerate(report.comparisons)],
+        **_across_shapes(report, charts),
+        sections=[_section(comparison, i, charts) for i, comparison in enumerate(report.comparisons)],
         problems=problem_table(report.problems) if report.problems else None,
         with_logs=[problem for problem in report.problems if problem.log],
         differences=difference_table(report),
@@ -134,11 +125,10 @@ def to_html(report: Report, *, in_run_folder: bool = False) -> str:
         ],
         kinds=sorted({row.class_ for comparison in report.comparisons for row in comparison.rows}),
         may_win=_MAY_WIN,
-        # Of many cases it would be as long as all tables together.
         data=document(report, without=_DRAWN) if n_rows <= _MANY_ROWS else None,
         charts=packed(
             {
-                "charts": pictures.specifications,
+                "charts": charts.data,
                 "noun": "strategies",
                 "kinds": _kinds(report),
                 "ratios": {f"comparison-{i}": _ratios(each) for i, each in enumerate(report.comparisons)},
@@ -174,7 +164,7 @@ def script_hash(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def _across_shapes(report: Report, pictures: Pictures) -> dict[str, list[dict[str, object]]]:
+def _across_shapes(report: Report, charts: PageCharts) -> dict[str, list[dict[str, object]]]:
     """What the template needs of more than one shape: faults, sizes, links."""
     return {
         "matrices": [
@@ -182,23 +172,23 @@ def _across_shapes(report: Report, pictures: Pictures) -> dict[str, list[dict[st
                 "matrix": matrix,
                 "headline": front_line(matrix),
                 "table": fault_table(matrix),
-                "chart": pictures.of(f"faults-{i}-front", always=True),
+                "chart": charts.add(f"faults-{i}-front", fault_front(matrix)),
             }
             for i, matrix in enumerate(report.fault_matrices)
         ],
         "scalings": [
             {
-                "scaling": scaling,
-                "table": scaling_table(scaling),
-                "chart": pictures.of(f"scaling-{i}-rates", always=True),
+                "scaling": curves,
+                "table": scaling_table(curves),
+                "chart": charts.add(f"scaling-{i}-rates", scaling(curves)),
             }
-            for i, scaling in enumerate(report.scaling)
+            for i, curves in enumerate(report.scaling)
         ],
         "links": [
             {
                 "links": links,
                 "table": link_table(links),
-                "chart": pictures.of(f"links-{i}-rates", always=True),
+                "chart": charts.add(f"links-{i}-rates", link_sensitivity(links)),
             }
             for i, links in enumerate(report.link_sensitivity)
         ],
@@ -244,12 +234,13 @@ def _ratios(comparison: Comparison) -> dict[str, object]:
     }
 
 
-def _section(comparison: Comparison, number: int, pictures: Pictures) -> dict[str, object]:
+def _section(comparison: Comparison, number: int, charts: PageCharts) -> dict[str, object]:
     """What the template needs for one workload and shape."""
     name = f"comparison-{number}"
     return {
         "id": name,
         "comparison": comparison,
+        "charts": {each: charts.add(f"{name}-{each}", draw(comparison)) for each, draw in CHARTS.items()},
         "speed": speed_table(comparison),
         "steps": step_table(comparison),
         "traced": trace_table(comparison),
@@ -258,22 +249,10 @@ def _section(comparison: Comparison, number: int, pictures: Pictures) -> dict[st
         "costs": cost_table(comparison),
         "resharding": reshard_table(comparison),
         "rules": rule_table(comparison),
-        "ranking_chart": pictures.of(f"{name}-ranking", always=True),
-        "byte_chart": pictures.of(f"{name}-bytes"),
-        "step_chart": pictures.of(f"{name}-steps"),
-        "split_chart": pictures.of(f"{name}-split"),
-        "traced_chart": pictures.of(f"{name}-traced"),
         "trade_off": trade_off_table(comparison),
-        "trade_off_chart": pictures.of(f"{name}-trade-off"),
         "balance": balance_table(comparison),
         "rounds": round_table(comparison),
-        "rounds_chart": pictures.of(f"{name}-rounds"),
         "losses": loss_table(comparison),
-        "loss_charts": [
-            picture
-            for by in ("step", "second")
-            if (picture := pictures.of(f"{name}-loss-by-{by}")) is not None
-        ],
         "servers": server_table(comparison),
         "passes": pass_table(comparison),
         "placements": [
@@ -281,11 +260,21 @@ def _section(comparison: Comparison, number: int, pictures: Pictures) -> dict[st
         ],
         "traces": [row for row in comparison.rows if row.traces],
         "memory": memory_table(comparison),
-        "memory_chart": pictures.of(f"{name}-memory"),
         "matrices": [(row.strategy, heat) for row in comparison.rows if (heat := _heat(row))],
-        "n_undrawn": sum(row.n - len(row.steps) for row in comparison.rows if row.n > MAX_SHOWN_REPEATS),
-        "n_thinned": sum(steps.thinned_from is not None for row in comparison.rows for steps in row.steps),
+        "step_note": _step_note(comparison),
     }
+
+
+def _step_note(comparison: Comparison) -> str:
+    """Note on the steps that the chart of step times leaves out."""
+    n_thinned = sum(steps.thinned_from is not None for row in comparison.rows for steps in row.steps)
+    n_undrawn = sum(row.n - len(row.steps) for row in comparison.rows if row.n > MAX_SHOWN_REPEATS)
+    notes = ["one line per repeat, logarithmic axis"]
+    if n_thinned:
+        notes.append(f"{n_thinned} long repeats are thinned evenly for display")
+    if n_undrawn:
+        notes.append(f"{n_undrawn} repeats are not drawn, evenly spread over the run")
+    return "; ".join(notes)
 
 
 def _heat(row: Row) -> list[list[tuple[str, str]]]:

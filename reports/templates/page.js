@@ -1,5 +1,5 @@
-// What a reader can do with the page: point at charts, filter what is shown, sort tables, choose another baseline.
-// All of it stands in the page without this script too, in its first order.
+// What a reader can do with the page: see charts and save them, filter what is shown, sort tables, choose another
+// baseline. All tables stand in the page without this script too, in their first order.
 "use strict";
 
 (async () => {
@@ -43,6 +43,13 @@
 
   // ---- charts that can be pointed at --------------------------------------------------------------------------
 
+  const added = (parent, tag, className) => {
+    const element = document.createElement(tag);
+    element.className = className;
+    parent.append(element);
+    return element;
+  };
+
   const redraw = (figure) => {
     const picture = figure.querySelector(".picture");
     const spec = shown(figure);
@@ -50,9 +57,7 @@
     if (charts.isEmpty(spec)) return;
     let chart = live.get(figure);
     if (!chart) {
-      const host = document.createElement("div");
-      host.className = "live";
-      picture.append(host);
+      const host = added(picture, "div", "live");
       figure.classList.add("is-live");
       chart = { host, instance: echarts.init(host, null, { renderer: "svg", width: 300, height: 100 }) };
       live.set(figure, chart);
@@ -92,6 +97,64 @@
       if (chart && Math.floor(target.clientWidth) !== chart.width && target.clientWidth > 0) redraw(figure);
     }
   });
+
+  // ---- pictures for paper and files ---------------------------------------------------------------------------
+
+  const PAPER_WIDTH = 1060;
+  const DASHES = { dashed: "6 4", dotted: "2 3", double: "8 3 2 3" };
+
+  const beforeText = (entry, y) => {
+    const style = getComputedStyle(entry.querySelector("i"));
+    const form = style.getPropertyValue("--form");
+    return form ? `<rect x="24" y="${y - 9}" width="20" height="10" fill="${form}"/>`
+      : `<path d="M24 ${y - 4}h20" stroke="${style.borderTopColor}" stroke-width="2" stroke-dasharray="${DASHES[style.borderTopStyle] ?? ""}"/>`;
+  };
+
+  // A file has no page around it: it needs a title, a legend, a ground, and colours and fonts of its own.
+  const pictureOf = (figure) => {
+    const drawn = charts.svg(shown(figure), PAPER_WIDTH);
+    const height = Number(/ height="([\d.]+)"/.exec(drawn)[1]);
+    const style = getComputedStyle(document.documentElement);
+    const line = (text, x, y, rest) => `<text x="${x}" y="${y}" font-size="13" fill="var(--ink)" ${rest}>${charts.escaped(text)}</text>`;
+    const entries = [...figure.querySelectorAll(".legend span:not([hidden])")].map((entry, i) => {
+      const y = 64 + height + 20 * i;
+      return (entry.querySelector("i") ? beforeText(entry, y) : "") + line(entry.textContent.trim(), 52, y, "");
+    });
+    const size = { width: PAPER_WIDTH + 48, height: 76 + height + 20 * entries.length };
+    const text = `<svg xmlns="http://www.w3.org/2000/svg" width="${size.width}" height="${size.height}" font-family="${family.replaceAll('"', "'")}">`
+      + `<rect width="100%" height="100%" fill="var(--panel)"/>${line(figure.querySelector(".picture").ariaLabel, 24, 32, 'font-weight="600"')}`
+      + `${drawn.replace("<svg", '<svg x="24" y="44"')}${entries.join("")}</svg>`;
+    // What stands between tags are names, which nothing may change.
+    const alone = text.replace(/<[^<>]*>/g, (tag) => tag
+      .replace(/var\(--([\w-]+)\)/g, (_, name) => style.getPropertyValue(`--${name}`)).replaceAll("font-family:inherit;", ""));
+    return { text: alone, ...size };
+  };
+
+  const blobOf = async (figure, type) => {
+    const { text, width, height } = pictureOf(figure);
+    if (type === "svg") return new Blob([text], { type: "image/svg+xml" });
+    const image = new Image();
+    image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
+    await image.decode();
+    const canvas = Object.assign(document.createElement("canvas"), { width: 2 * width, height: 2 * height });
+    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+    return new Promise((resolve) => { canvas.toBlob(resolve); });
+  };
+
+  const makeSavable = (figure) => {
+    for (const type of ["svg", "png"]) {
+      const button = added(figure.querySelector(".legend"), "button", "save");
+      button.type = "button";
+      button.textContent = `save as ${type.toUpperCase()}`;
+      button.addEventListener("click", async () => {
+        const name = figure.querySelector(".picture").ariaLabel.toLowerCase().replace(/[^a-z0-9]+/g, "-").slice(0, 80);
+        const link = Object.assign(document.createElement("a"), { download: `${name}.${type}` });
+        link.href = URL.createObjectURL(await blobOf(figure, type));
+        link.click();
+        setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+      });
+    }
+  };
 
   // ---- tables -------------------------------------------------------------------------------------------------
 
@@ -176,6 +239,7 @@
   document.documentElement.classList.add("scripted");
   for (const table of document.querySelectorAll("table.sortable")) makeSortable(table);
   for (const figure of document.querySelectorAll("figure[data-chart]")) {
+    makeSavable(figure);
     watched.observe(figure);
     resized.observe(figure.querySelector(".picture"));
   }
@@ -184,7 +248,8 @@
     for (const notes of document.querySelectorAll(".notes details")) notes.open = true;
     for (const figure of document.querySelectorAll("figure[data-chart]")) {
       const spec = shown(figure);
-      if (!charts.isEmpty(spec)) figure.querySelector(".wide").innerHTML = charts.svg(spec, 1060);
+      const printed = figure.querySelector(".printed") ?? added(figure.querySelector(".picture"), "div", "printed");
+      printed.innerHTML = charts.isEmpty(spec) ? "" : charts.svg(spec, PAPER_WIDTH);
     }
   });
   for (const select of document.querySelectorAll("select.baseline")) {

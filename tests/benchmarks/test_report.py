@@ -89,10 +89,7 @@ def test_report_of_many_records(
 
 def test_a_page_of_two_hundred_cases_can_be_sent(tmp_path: Path) -> None:
     run = write_many_cases(tmp_path / "run", n_shapes=5, n_strategies=40, n_repeats=3)
-    page = reports.render([run], "html")
-    assert len(page.encode()) < MOST_PAGE_BYTES
-    # All of its charts are there before any script runs.
-    assert "Drawn by the page's script" not in page.partition("<script")[0]
+    assert len(reports.render([run], "html").encode()) < MOST_PAGE_BYTES
 
 
 def processor_s(work: Callable[[], object]) -> float:

@@ -8,7 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser_pages import DESKTOP, SURROUNDINGS, fit_and_be_read, listened, refuse_other_scripts
+from browser_pages import (
+    DESKTOP,
+    SURROUNDINGS,
+    fit_and_be_read,
+    hold_saved_files,
+    listened,
+    refuse_other_scripts,
+)
 from playwright.sync_api import Browser, Locator, Page, expect
 from synthetic_run import SCRIPT, full_cases, write_run
 
@@ -155,6 +162,20 @@ def test_a_chart_tells_what_is_pointed_at(page: Page) -> None:
     expect(picture).to_contain_text(re.compile(r"examples/s, .*n=3"))
 
 
+def test_a_chart_is_saved_as_the_reader_has_it(page: Page) -> None:
+    page.get_by_role("searchbox").fill("all-reduce, single")
+    figure = section_of(page, "wide-mlp").locator("figure[data-chart$=-ranking]")
+    figure.scroll_into_view_if_needed()
+    expect(figure.locator(".live svg")).not_to_contain_text("ps-load-balancing")
+    hold_saved_files(page, figure, ["all-reduce", "single", "✓ computes the right thing", "95 % interval"])
+
+
+def test_lines_of_a_saved_chart_are_named_in_its_legend(page: Page) -> None:
+    figure = section_of(page, "wide-mlp").locator("figure[data-chart$=-loss-by-step]")
+    figure.scroll_into_view_if_needed()
+    hold_saved_files(page, figure, ["all-reduce", "ps:staleness=2,sync=true", "single"])
+
+
 def test_a_filter_concerns_what_a_strategy_is_in_that_section(page: Page) -> None:
     page.get_by_label("of class").select_option("may win")
     assert "broken-reduce" not in strategies_of(
@@ -200,7 +221,7 @@ def test_print_shows_what_the_reader_has_chosen_without_the_controls(page: Page)
     page.get_by_role("searchbox").fill("all-reduce, single")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.emulate_media(media="print")
-    printed = figure.locator(".wide svg")
+    printed = figure.locator(".printed svg")
     expect(printed).to_be_visible()
     expect(figure.locator(".live")).to_be_hidden()
     expect(page.locator(".toolbar")).to_be_hidden()

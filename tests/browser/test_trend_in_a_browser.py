@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser_pages import DESKTOP, SURROUNDINGS, fit_and_be_read, listened, refuse_other_scripts
+from browser_pages import (
+    DESKTOP,
+    SURROUNDINGS,
+    fit_and_be_read,
+    hold_saved_files,
+    listened,
+    refuse_other_scripts,
+)
 from playwright.sync_api import Browser, Locator, Page, expect
 from synthetic_run import SCRIPT
 from trend_history import METRICS, STRATEGIES, page_of, write_history
@@ -105,6 +112,10 @@ def test_a_change_goes_with_its_line(page: Page) -> None:
     n_before = strokes.count()
     page.get_by_role("searchbox").fill("ps on digits-cnn")
     expect(strokes).to_have_count(n_before - 1)
+
+
+def test_a_chart_is_saved(page: Page) -> None:
+    hold_saved_files(page, first_chart(page), ["all-reduce, 0.85", "since "])
 
 
 def test_the_table_is_sorted_by_change(page: Page) -> None:

@@ -14,7 +14,7 @@ from harness.cli import output
 from harness.cli.answer import Answer
 from harness.cli.options import Debug, Json
 from harness.errors import EXIT_CASE, EXIT_OK, UsageError
-from harness.records.run_layout import CHARTS, REPORT
+from harness.records.run_layout import REPORT
 
 EXAMPLE = "stratbench report runs/quickstart-20260101t120000z-0badcafe --format html --open"
 
@@ -27,13 +27,6 @@ class Format(StrEnum):
     CSV = "csv"
     JSON = "json"
     JUNIT = "junit"
-    SVG = "svg"
-    PNG = "png"
-
-    @property
-    def is_of_charts(self) -> bool:
-        """Whether it is a folder with a file for each chart."""
-        return self in (Format.SVG, Format.PNG)
 
 
 def report(
@@ -46,9 +39,8 @@ def report(
         Path | None,
         typer.Option(
             "--out",
-            metavar="PATH",
-            help="Where to write: a file, a folder for svg and png. By default html and the charts go into "
-            "the run folder, others to stdout.",
+            metavar="FILE",
+            help="Where to write. By default html goes into the run folder, others to stdout.",
         ),
     ] = None,
     open: Annotated[bool, typer.Option("--open", help="Show the HTML in a browser.")] = False,  # noqa: A002 - the option's name
@@ -71,11 +63,6 @@ def report(
     path = _destination(run_dirs, format, out)
     if open and format is not Format.HTML:
         raise UsageError(f"must be used with --format html, got {format.value}", field="open")
-    if format.is_of_charts and path is not None:
-        answer = _charts(run_dirs, format, path)
-        if push_gateway is not None:
-            _push(run_dirs, push_gateway)
-        return answer
     import reports
     from harness.atomic_files import write_text
 
@@ -85,8 +72,11 @@ def report(
             run_dirs, format.value, tell=output.warn, tell_damage=damage.append, destination=path
         )
     except reports.ReportError as error:
-        raise _usage_error(error) from None
-    status = _told(damage)
+        field, _, message = str(error).partition(": ")
+        raise UsageError(message, field=field) from None
+    for line in damage:
+        output.warn(line)
+    status = EXIT_CASE if damage else EXIT_OK
     if push_gateway is not None:
         _push(run_dirs, push_gateway)
     if path is None:
@@ -108,49 +98,6 @@ def report(
     )
 
 
-def _told(damage: list[str]) -> int:
-    """Say what of the run folders is damaged or gone; the exit status that this costs."""
-    for line in damage:
-        output.warn(line)
-    return EXIT_CASE if damage else EXIT_OK
-
-
-def _charts(run_dirs: list[Path], format: Format, folder: Path) -> Answer:  # noqa: A002 - as above
-    """Write a file for each chart."""
-    import reports
-    from harness.atomic_files import write_bytes
-
-    damage: list[str] = []
-    try:
-        files = reports.charts_of(run_dirs, format.value, tell=output.warn, tell_damage=damage.append)
-    except reports.ReportError as error:
-        raise _usage_error(error) from None
-    status = _told(damage)
-    try:
-        for file in files:
-            write_bytes(folder / file.name, file.content)
-    except OSError as error:
-        raise UsageError(
-            f"must be a folder that can be written, got {error.strerror} for {folder}", field="out"
-        ) from None
-    document = {
-        "format": format.value,
-        "folder": str(folder),
-        "files": [
-            {"file": str(folder / each.name), "chart": each.chart, "label": each.label, "of": each.where}
-            for each in files
-        ],
-    }
-    line = f"{len(files)} charts in {folder}" if files else "no charts: no case has a figure to draw"
-    return Answer(document=document, show=partial(output.say, line), exit_status=status)
-
-
-def _usage_error(error: Exception) -> UsageError:
-    """What is wrong with a request, under the name of its option."""
-    field, _, message = str(error).partition(": ")
-    return UsageError(message, field=field)
-
-
 def _push(run_dirs: list[Path], url: str) -> None:
     from harness.measure.prometheus import push_newest
     from reports.load import load
@@ -160,12 +107,11 @@ def _push(run_dirs: list[Path], url: str) -> None:
 
 
 def _destination(run_dirs: list[Path], format: Format, out: Path | None) -> Path | None:  # noqa: A002 - as above
-    if out is not None or not (format is Format.HTML or format.is_of_charts):
+    if out is not None or format is not Format.HTML:
         return out
     if len(run_dirs) > 1:
-        what = "charts" if format.is_of_charts else "an HTML report"
-        raise UsageError(f"must be given for {what} of several runs", field="out")
+        raise UsageError("must be given for an HTML report of several runs", field="out")
     from harness.records.store import require_run
 
     require_run(run_dirs[0])
-    return run_dirs[0] / (CHARTS if format.is_of_charts else REPORT)
+    return run_dirs[0] / REPORT

@@ -10,9 +10,9 @@ from synthetic_run import NONE, SINGLE, Case, write_run
 
 from harness.records.facts.rounds import Rounds
 from harness.records.record import Record
+from reports.charts import comparison as charts
 from reports.compare import build
 from reports.curves.front import undominated
-from reports.figures import curves
 from reports.load import load
 from reports.quantities import MISSING
 from reports.rows import Comparison, LossCurve, TradeOff
@@ -136,7 +136,7 @@ def test_a_bound_on_bytes_is_said_and_puts_nothing_behind(changed: Compare) -> N
         "rows": "at most 2.50 MB",
         "single": "0 B",
     }
-    chart = curves.trade_off(comparison)
+    chart = charts.trade_off(comparison)
     assert chart is not None
     (drawn,) = [point for point in chart.points if point.key == "rows"]
     assert drawn.name == "rows, at most"

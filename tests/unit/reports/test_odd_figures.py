@@ -18,7 +18,6 @@ from harness.records.facts.costs import ObserverEffect
 from harness.records.facts.rounds import Rounds
 from harness.records.record import Record
 from reports.aggregate import between_hosts_bytes, mean_matrix, time_split_of
-from reports.figures.palette import light_palette
 from reports.load import load
 from reports.notes.measuring import observer_notes
 
@@ -151,9 +150,3 @@ def test_what_measuring_takes_is_told_of_windows_in_pairs(odd: ObserverEffect) -
     assert observer_notes({"ps": [made_record(observer=odd), sound]}) == [
         "Measuring changes the mean step of ps by +2.0 %."
     ]
-
-
-def test_a_name_that_looks_like_a_colour_of_the_style_sheet_stays() -> None:
-    palette = light_palette()
-    known = next(iter(palette.colors))
-    assert palette.fill_in(f"var(--{known}) var(--nobody)") == f"{palette.colors[known]} var(--nobody)"

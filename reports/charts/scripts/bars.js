@@ -39,13 +39,13 @@ const bars = (spec, width) => {
       data: spec.lanes.map((lane) => {
         const bar = lane.bars[slot];
         if (!bar) return { value: null };
-        const outline = OUTLINED[bar.kind];
+        const [form, name] = spec.kinds[bar.kind];
         return {
           value: bar.end === null ? 0 : Math.min(bar.end - bar.start, high),
           tip: bar.tip,
-          itemStyle: outline
-            ? { color: color("panel"), borderColor: color(outline), borderType: "dashed", borderWidth: 1.4 }
-            : { color: color(FILLS[bar.kind] ?? "grey") },
+          itemStyle: form === "outline"
+            ? { color: color("panel"), borderColor: color(name), borderType: "dashed", borderWidth: 1.4 }
+            : { color: color(name) },
           label: { show: Boolean(bar.text), position: "right", color: SOFT, fontSize: 12, formatter: () => (wide ? bar.text : bar.short) ?? "" },
         };
       }),

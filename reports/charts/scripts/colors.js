@@ -1,4 +1,4 @@
-// Colours of the style sheet, and which of them a class, a series or a kind of bar has.
+// Colours of the style sheet, and those of marks and lines.
 
 const INK = "var(--ink)";
 const SOFT = "var(--soft)";
@@ -18,18 +18,6 @@ const MARKS = {
   undecidable: ["?", "soft"],
   "not-checked": ["?", "soft"],
   implausible: ["!", "vermilion"],
-};
-
-const OUTLINED = { control: "grey", twin: "grey", implausible: "vermilion" };
-
-const FILLS = {
-  equivalent: "blue", reference: "blue", "within-bound": "blue",
-  "not-equivalent": "vermilion", "beyond-bound": "vermilion",
-  statistical: "purple", undecidable: "grey", "not-checked": "grey",
-  payload: "grey", tcp: "blue", interface: "sky",
-  compute: "blue", exposed: "amber", unsplit: "grey",
-  transfer: "amber", host: "vermilion", wait: "purple", rest: "grey",
-  resident: "sky", variables: "blue",
 };
 
 const color = (name) => `var(--${name})`;

@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 from synthetic_run import SINGLE, Case, full_cases, write_run
 
+from reports.charts import across
+from reports.charts import comparison as charts
+from reports.charts.in_page import LegendEntry, legend_of
+from reports.charts.specification import BarChart
 from reports.compare import build
-from reports.figures import charts, curves
-from reports.figures.legend import LegendEntry, legend_of
-from reports.figures.specification import BarChart
 from reports.load import load, read_steps
 from reports.quantities import seconds
 from reports.rows import Comparison, Report
@@ -87,9 +88,9 @@ def test_the_host_of_gpus_has_a_bar_before_waiting(report: Report) -> None:
 @pytest.mark.parametrize(
     ("name", "transform_s", "has_control", "why"),
     [
-        ("tf-mirrored", None, True, "since TensorFlow's own strategies have no control"),
-        ("all-reduce", 0.08, True, "since no control was measured that computes it in the same way"),
-        ("all-reduce", 0.08, False, "since no control was measured here"),
+        ("tf-mirrored", None, True, "because TensorFlow's own strategies have no control"),
+        ("all-reduce", 0.08, True, "because no control was measured that computes it in the same way"),
+        ("all-reduce", 0.08, False, "because no control was measured here"),
     ],
 )
 def test_a_step_that_is_not_split_is_said_to_be_none_of_computing(
@@ -127,7 +128,7 @@ def test_bytes_that_were_not_measured_are_said_not_to_be(report: Report) -> None
 
 def test_the_front_of_speed_and_bytes_has_only_what_may_win(report: Report) -> None:
     comparison = of(report, "wide-mlp")
-    chart = curves.trade_off(comparison)
+    chart = charts.trade_off(comparison)
     assert chart is not None
     on_front = {point.key for point in chart.points if point.kind == "front"}
     may_win = {row.strategy for row in comparison.rows if row.status == "ok" and row.mark.proven}
@@ -137,7 +138,7 @@ def test_the_front_of_speed_and_bytes_has_only_what_may_win(report: Report) -> N
 
 def test_losses_keep_their_gaps_and_steps(report: Report) -> None:
     comparison = next(each for each in report.comparisons if each.curves.losses)
-    by_step, by_second = curves.losses_by_step(comparison), curves.losses_by_second(comparison)
+    by_step, by_second = charts.losses_by_step(comparison), charts.losses_by_second(comparison)
     assert by_step is not None
     assert by_second is not None
     assert (by_step.x.what, by_step.y.what, by_second.y.what) == ("step", "loss", "loss")
@@ -150,7 +151,7 @@ def test_losses_keep_their_gaps_and_steps(report: Report) -> None:
 
 
 def test_a_slow_round_lifts_the_lines_of_all(sizes_and_links: Report) -> None:
-    chart = curves.rounds_over_time(of(sizes_and_links, "wide-mlp"))
+    chart = charts.rounds_over_time(of(sizes_and_links, "wide-mlp"))
     assert chart is not None
     assert [event.text for event in chart.events] == ["repeat 0", "repeat 1", "repeat 2"]
     n_rounds = {len(line.points) for line in chart.lines}
@@ -160,7 +161,7 @@ def test_a_slow_round_lifts_the_lines_of_all(sizes_and_links: Report) -> None:
 
 def test_scaling_has_a_perfect_line_through_the_reference(sizes_and_links: Report) -> None:
     (scaling,) = sizes_and_links.scaling
-    chart = curves.scaling(scaling)
+    chart = across.scaling(scaling)
     assert chart.x.ticks == (1.0, 2.0, 4.0)
     perfect = next(line for line in chart.lines if line.kind == "perfect")
     single = next(line for line in chart.lines if line.key == "single")
@@ -172,7 +173,7 @@ def test_scaling_has_a_perfect_line_through_the_reference(sizes_and_links: Repor
 
 def test_the_crossing_of_two_lines_is_marked_between_their_rates(sizes_and_links: Report) -> None:
     (sensitivity,) = sizes_and_links.link_sensitivity
-    chart = curves.link_sensitivity(sensitivity)
+    chart = across.link_sensitivity(sensitivity)
     assert chart is not None
     (event,) = chart.events
     assert 100.0 < event.x < 1000.0

@@ -1,8 +1,7 @@
 // From the specification of a chart to an option of Apache ECharts.
 //
-// The page runs this for charts that can be hovered and filtered; before that, QuickJS has run the same to draw what
-// stands in the page for readers without scripts. Colours are variables of the style sheet, so that both follow it.
-// The files of this folder are joined into one function, this one last.
+// The page runs this: live for charts that can be pointed at and filtered, as SVG for paper and files. Colours are
+// variables of the style sheet. The files of this folder are joined into one function, this one last.
 
 const FORMS = { bars, points, lines, strips };
 const draw = (spec, width, options) => FORMS[spec.form](spec, width, options);
@@ -25,4 +24,4 @@ const only = (spec, keeps) => {
 
 const isEmpty = (spec) => !(spec.lanes ?? spec.points ?? spec.lines).some((item) => item.kind !== "perfect");
 
-globalThis.charts = { draw, svg, only, isEmpty };
+globalThis.charts = { draw, svg, only, isEmpty, escaped };

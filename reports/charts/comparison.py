@@ -1,0 +1,391 @@
+"""Charts of one comparison: rates, bytes, step times and what they are spent on, memory, losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from reports.charts.specification import (
+    Axis,
+    Bar,
+    BarChart,
+    Chart,
+    Event,
+    Lane,
+    Line,
+    LineChart,
+    Point,
+    PointChart,
+    StripChart,
+    StripLane,
+    StripRepeat,
+)
+from reports.quantities import byte_count, interval_of, limits, plain, seconds, spread_of, times
+from reports.rows import Comparison, LossCurve, Mean, Row, TimeSplit
+from reports.statistics import Estimate
+
+_MOST_OVER_BARS = 2.5
+_LOG_FROM = 20.0
+"""Ratio of the largest loss to the smallest from which on the axis is logarithmic."""
+
+
+def ranking(comparison: Comparison) -> BarChart | None:
+    """Examples per second with intervals, and a line at the baseline's; None without any rate."""
+    rows = [row for row in comparison.rows if row.rate is not None]
+    if not rows:
+        return None
+    # An implausible rate must not squeeze the others; its bar is cut at the edge.
+    rates = [row.rate for row in rows if row.rate and row.status == "ok"] or [
+        row.rate for row in rows if row.rate
+    ]
+    tops = [rate.interval.high if rate.interval else rate.value for rate in rates]
+    # An interval of three noisy repeats can reach far: bars stay readable, it is cut at the edge.
+    high = min(max(tops), _MOST_OVER_BARS * max(rate.value for rate in rates))
+    base = next((row.rate.value for row in rows if row.is_baseline and row.rate), None)
+    name = "examples per second; dashed: the baseline" if base is not None else "examples per second"
+    return BarChart(
+        label=f"Examples per second by strategy on {comparison.workload}, with 95 % intervals",
+        axis=Axis(name=name, unit="number", high=high * 1.02),
+        lanes=tuple(_ranking_lane(row) for row in rows),
+        reference=base,
+    )
+
+
+def _ranking_lane(row: Row) -> Lane:
+    rate = row.rate
+    value, note = standing(row)
+    return Lane(
+        key=row.strategy,
+        name=row.strategy,
+        mark=_mark(row),
+        bars=(
+            Bar(kind=_mark(row), end=rate.value if rate else None, tip=f"{row.strategy}: {rate_text(rate)}"),
+        ),
+        interval=(rate.interval.low, rate.interval.high) if rate and rate.interval else None,
+        value=value,
+        note=note,
+    )
+
+
+def standing(row: Row) -> tuple[str, str]:
+    """Ratio of a row to the baseline, and its interval and n."""
+    if row.status != "ok":
+        return row.status, f"n={row.n}"
+    if row.is_baseline:
+        return "baseline", f"n={row.n}"
+    interval = limits(row.ratio.interval) if row.ratio else ""
+    return times(row.ratio.value if row.ratio else None), f"{interval or 'no interval'}, n={row.n}"
+
+
+def rate_text(rate: Estimate | None) -> str:
+    """A rate with its interval and n."""
+    return f"{plain(rate.value if rate else None)} examples/s, {interval_of(rate)}, n={rate.n if rate else 0}"
+
+
+def trade_off(comparison: Comparison) -> PointChart | None:
+    """Rate against bytes per step; None where fewer than two candidates have both."""
+    figures = comparison.curves.trade_off
+    if figures is None:
+        return None
+    layer = "TCP" if figures.layer == "tcp" else "predicted payload"
+    return PointChart(
+        label=f"Examples per second against bytes per step ({layer}) on {comparison.workload}, by strategy",
+        x=Axis(name=f"bytes per step ({layer}), less is better", unit="bytes", low=0.0),
+        y=Axis(name="examples per second", unit="number", low=0.0),
+        points=tuple(
+            Point(
+                key=point.strategy,
+                name=f"{point.strategy}, at most" if point.is_bound else point.strategy,
+                x=point.sent_bytes.value,
+                y=point.rate.value,
+                kind="front" if point.on_front else "behind",
+                tip=f"{point.strategy}: {rate_text(point.rate)}, {'at most ' if point.is_bound else ''}"
+                f"{byte_count(point.sent_bytes.value)} a step "
+                f"({spread_of(point.sent_bytes, unit='bytes')})",
+            )
+            for point in figures.points
+        ),
+        front="on the front: no other that may win is shown to beat it",
+        behind="behind: another is as good in both, and shown by the repeats to be better in one; "
+        "or cannot win",
+        joined=True,
+    )
+
+
+def bytes_sent(comparison: Comparison) -> BarChart | None:
+    """Predicted payload, TCP and interface bytes side by side; None where nothing was sent."""
+    # On an interface alone there is only what workers and driver say to each other.
+    rows = [
+        row
+        for row in comparison.rows
+        if any(mean and mean.value > 0 for mean in (row.payload_bytes, row.tcp_bytes))
+    ]
+    if not rows:
+        return None
+    return BarChart(
+        label=f"Bytes sent per step by strategy on {comparison.workload}: predicted payload, TCP, interface",
+        axis=Axis(name="bytes per step, all workers together", unit="bytes"),
+        lanes=tuple(
+            _lane(
+                row,
+                [
+                    _byte_bar(row, "payload", row.payload_bytes),
+                    _byte_bar(row, "TCP", row.tcp_bytes),
+                    _byte_bar(row, "interface", row.interface_bytes),
+                ],
+            )
+            for row in rows
+        ),
+    )
+
+
+def _byte_bar(row: Row, layer: str, mean: Mean | None) -> Bar:
+    kind = layer.lower()
+    if mean is None:
+        return Bar(
+            kind=kind,
+            end=None,
+            tip=f"{row.strategy}: {layer} not measured",
+            text=f"{layer}: not measured",
+            short="not measured",
+        )
+    size = byte_count(mean.value)
+    apart = times(row.tcp_over_payload, significant=4) if row.tcp_over_payload and layer == "TCP" else ""
+    return Bar(
+        kind=kind,
+        end=mean.value,
+        tip=f"{row.strategy}: {layer} {size}, {spread_of(mean, unit='bytes')}",
+        text=f"{layer} {size}{f' ({apart} payload)' if apart else ''}, n={mean.n}",
+        short=f"{size}{f', {apart}' if apart else ''}",
+    )
+
+
+def step_times(comparison: Comparison) -> StripChart | None:
+    """Every step of every repeat; None where no steps are stored."""
+    rows = [row for row in comparison.rows if any(steps.seconds for steps in row.steps)]
+    if not rows:
+        return None
+    return StripChart(
+        label=f"Distribution of step times by strategy and repeat on {comparison.workload}, logarithmic axis",
+        lanes=tuple(
+            StripLane(
+                key=row.strategy,
+                name=row.strategy,
+                mark=_mark(row),
+                repeats=tuple(
+                    StripRepeat(
+                        seconds=steps.seconds,
+                        n_warmup=steps.n_warmup,
+                        median=steps.p50,
+                        text=f"repeat {steps.repeat}: median {seconds(steps.p50)}",
+                        tip=f"{row.strategy}, repeat {steps.repeat}: median {seconds(steps.p50)}, "
+                        f"{steps.n_warmup} warm-up steps",
+                    )
+                    for steps in row.steps
+                    if steps.seconds
+                ),
+            )
+            for row in rows
+        ),
+    )
+
+
+def rounds_over_time(comparison: Comparison) -> LineChart | None:
+    """Each window's steps relative to the strategy's own median; None without rounds."""
+    rounds = comparison.curves.rounds
+    if rounds is None or len(rounds.repeats) < 2:
+        return None
+    colors = _colors(comparison)
+    names = [
+        f"repeat {repeat}, round {number}"
+        for repeat, number in zip(rounds.repeats, rounds.numbers, strict=True)
+    ]
+    begins = [0, *(i for i in range(1, len(names)) if rounds.repeats[i] != rounds.repeats[i - 1])]
+    return LineChart(
+        label=f"Step time of each round relative to the strategy's own median on {comparison.workload}",
+        x=Axis(name="rounds in the order of time", unit="number", low=0.0, high=len(names) - 1.0),
+        y=Axis(name="step time ÷ own median", unit="times"),
+        lines=tuple(
+            Line(
+                key=line.strategy,
+                name=line.strategy,
+                color=colors[line.strategy],
+                points=tuple((float(i), value) for i, value in enumerate(line.relative)),
+                tips=tuple(
+                    f"{line.strategy}, {name}: {times(value)} its median step"
+                    for name, value in zip(names, line.relative, strict=True)
+                ),
+            )
+            for line in rounds.lines
+        ),
+        events=tuple(Event(x=float(i), text=f"repeat {rounds.repeats[i]}") for i in begins),
+        low_height=True,
+    )
+
+
+def time_split(comparison: Comparison) -> BarChart | None:
+    """The median step as the control's part and exposed communication; None without a control."""
+    rows = [row for row in comparison.rows if row.p50_s is not None]
+    if not any(row.exposed_comm_s for row in rows):
+        return None
+    return BarChart(
+        label=f"Median step time on {comparison.workload}: computing and exposed communication",
+        axis=Axis(name="median step", unit="seconds"),
+        lanes=tuple(_split_lane(row, why_unsplit=_why_unsplit(row, rows)) for row in rows),
+        stacked=True,
+    )
+
+
+def _split_lane(row: Row, *, why_unsplit: str) -> Lane:
+    total = row.p50_s.value if row.p50_s else 0.0
+    if row.exposed_comm_s is not None:
+        exposed = row.exposed_comm_s.value
+        computing = total - min(max(exposed, 0.0), total)
+        bars = [
+            Bar(kind="compute", end=computing, tip=f"{row.strategy}: computing {seconds(computing)}"),
+            Bar(
+                kind="exposed",
+                start=computing,
+                end=total,
+                tip=f"{row.strategy}: exposed communication {seconds(exposed)}",
+            ),
+        ]
+        return _lane(row, bars, note=f"{seconds(exposed)} of {seconds(total)} exposed, n={row.n}")
+    if row.mark.kind in ("control", "reference"):
+        tip = f"{row.strategy}: computing {seconds(total)}, sends nothing"
+        note = f"{seconds(total)}, sends nothing, n={row.n}"
+        return _lane(row, [Bar(kind="compute", end=total, tip=tip)], note=note)
+    tip = f"{row.strategy}: not split: {seconds(total)}, {why_unsplit}"
+    bars = [Bar(kind="unsplit", end=total, tip=tip)]
+    return _lane(row, bars, note=f"{seconds(total)}, not split, n={row.n}")
+
+
+def _why_unsplit(row: Row, rows: Sequence[Row]) -> str:
+    if row.transform_s is None:
+        return "because TensorFlow's own strategies have no control: no pass takes communication out of them"
+    if not any(other.mark.kind == "control" for other in rows):
+        return "because no control was measured here"
+    return "because no control was measured that computes it in the same way"
+
+
+def traced_split(comparison: Comparison) -> BarChart | None:
+    """A traced step as computing, transfer, host, waiting and rest; None where no step was traced."""
+    rows = [(row, row.time_split) for row in comparison.rows if row.time_split is not None]
+    if not rows:
+        return None
+    return BarChart(
+        label=f"Where the time of one traced step goes on {comparison.workload}, mean over workers",
+        axis=Axis(name="one traced step, mean over workers", unit="seconds"),
+        lanes=tuple(_traced_lane(row, split) for row, split in rows),
+        stacked=True,
+    )
+
+
+def _traced_lane(row: Row, split: TimeSplit) -> Lane:
+    parts = (
+        ("compute", "computing", split.compute_s),
+        ("transfer", "transfer", split.transfer_s),
+        ("host", "host", split.host_s),
+        ("wait", "waiting for workers", split.wait_s),
+        ("rest", "rest", split.rest_s),
+    )
+    bars, start = [], 0.0
+    for kind, name, mean in parts:
+        if mean is None:
+            continue
+        tip = f"{row.strategy}: {name} {seconds(mean.value)}, {spread_of(mean, unit='seconds')}"
+        bars.append(Bar(kind=kind, start=start, end=start + mean.value, tip=tip))
+        start += mean.value
+    return _lane(row, bars, note=f"{seconds(split.step_s.value)}, n={split.step_s.n}")
+
+
+def memory(comparison: Comparison) -> BarChart | None:
+    """Peak memory of the largest worker, and variables in it; None where it is not stored."""
+    rows = {row.strategy: row for row in comparison.rows}
+    lanes = []
+    for of_workers in comparison.curves.memory:
+        bars = []
+        for kind, name, by_worker in (
+            ("resident", "peak", of_workers.peak_bytes),
+            ("variables", "variables", of_workers.variable_bytes or ()),
+        ):
+            known = [n_bytes for n_bytes in by_worker if n_bytes is not None]
+            if known:
+                span = f", workers from {byte_count(min(known))} to {byte_count(max(known))}"
+                text = f"{name} {byte_count(max(known))}"
+                tip = f"{of_workers.strategy}: {text}{span if len(known) > 1 else ''}, n={of_workers.n}"
+                bars.append(
+                    Bar(kind=kind, end=float(max(known)), tip=tip, text=text, short=byte_count(max(known)))
+                )
+        lanes.append(_lane(rows[of_workers.strategy], bars))
+    if not lanes:
+        return None
+    return BarChart(
+        label=f"Memory of the largest worker by strategy on {comparison.workload}: peak, and variables in it",
+        axis=Axis(name="bytes of the largest worker", unit="bytes"),
+        lanes=tuple(lanes),
+    )
+
+
+def losses_by_step(comparison: Comparison) -> LineChart | None:
+    """Loss over the number of the step; None where no losses are stored."""
+    x = Axis(name="step, those of the warm-up counted too", unit="number", what="step", low=0.0)
+    return _losses(comparison, "step", x, lambda curve: map(float, curve.at_steps))
+
+
+def losses_by_second(comparison: Comparison) -> LineChart | None:
+    """Loss over seconds of training; None where no losses are stored."""
+    x = Axis(name="seconds of training, at the median step", unit="seconds", low=0.0)
+    return _losses(comparison, "second", x, lambda curve: iter(curve.at_s))
+
+
+def _losses(
+    comparison: Comparison, by: str, x: Axis, places: Callable[[LossCurve], Iterator[float]]
+) -> LineChart | None:
+    curves = comparison.curves.losses
+    known = [loss for curve in curves for loss in curve.mean if loss is not None]
+    if not known:
+        return None
+    colors = _colors(comparison)
+    is_log = min(known) > 0 and max(known) / min(known) > _LOG_FROM
+    return LineChart(
+        label=f"Loss by {by} of training on {comparison.workload}, mean over repeats",
+        x=x,
+        y=Axis(name="loss", unit="number", what="loss", log=is_log),
+        lines=tuple(
+            Line(
+                key=curve.strategy,
+                name=curve.strategy,
+                color=colors[curve.strategy],
+                points=tuple(zip(places(curve), curve.mean, strict=True)),
+            )
+            for curve in curves
+        ),
+    )
+
+
+def _lane(row: Row, bars: Sequence[Bar], note: str = "") -> Lane:
+    return Lane(key=row.strategy, name=row.strategy, mark=_mark(row), bars=tuple(bars), note=note)
+
+
+def _mark(row: Row) -> str:
+    return row.mark.kind if row.status == "ok" else "implausible"
+
+
+def _colors(comparison: Comparison) -> dict[str, int]:
+    """A colour for each strategy, the same in all charts of a comparison."""
+    return {row.strategy: number for number, row in enumerate(comparison.rows)}
+
+
+CHARTS: Mapping[str, Callable[[Comparison], Chart | None]] = {
+    "ranking": ranking,
+    "trade-off": trade_off,
+    "bytes": bytes_sent,
+    "steps": step_times,
+    "rounds": rounds_over_time,
+    "split": time_split,
+    "traced": traced_split,
+    "memory": memory,
+    "loss-by-step": losses_by_step,
+    "loss-by-second": losses_by_second,
+}
+"""Name in the page → chart; `reports/templates/report.html.j2` has its place."""

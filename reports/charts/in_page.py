@@ -1,0 +1,189 @@
+"""Charts in a page: their legends, the data that scripts draw them from, and the scripts themselves."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import gzip
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Literal
+
+from reports.charts.specification import BarChart, Chart, Line, LineChart, PointChart
+
+# Each uses what is in those before it.
+_SCRIPTS = ("colors", "numbers", "names", "axes", "bars", "points", "lines", "strips", "charts")
+_DIGITS = 5
+_DATE_DIGITS = 8
+"""Digits kept of a date in days since 1970, enough to draw several nights of one date side by side."""
+_FAR = 1e300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LegendEntry:
+    """Meaning of a form in a colour of the style sheet."""
+
+    form: Literal["bar", "outline", "dot", "diamond", "interval", "median"]
+    color: str
+    text: str
+
+
+def _bar(color: str, text: str) -> LegendEntry:
+    return LegendEntry(form="bar", color=color, text=text)
+
+
+def _outline(color: str, text: str) -> LegendEntry:
+    return LegendEntry(form="outline", color=color, text=text)
+
+
+KINDS: dict[str, LegendEntry] = {
+    "equivalent": _bar("blue", "✓ computes the right thing"),
+    "reference": _bar("blue", "✓ computes the right thing"),
+    "within-bound": _bar("blue", "≈ within what its compressors may lose"),
+    "not-equivalent": _bar("vermilion", "✗ NOT equivalent"),
+    "beyond-bound": _bar("vermilion", "✗ beyond its bound"),
+    "statistical": _bar("purple", "~ not held to equivalence"),
+    "undecidable": _bar("grey", "? undecidable"),
+    "not-checked": _bar("grey", "? not checked"),
+    "control": _outline("grey", "○ control, never wins"),
+    "twin": _outline("grey", "○ the baseline once more, never wins"),
+    "implausible": _outline("vermilion", "! implausible"),
+    "payload": _bar("grey", "payload, predicted from the plan"),
+    "tcp": _bar("blue", "TCP, measured between workers"),
+    "interface": _bar("sky", "interface counters"),
+    "compute": _bar("blue", "computing"),
+    "exposed": _bar("amber", "exposed communication: step time minus the control's"),
+    "unsplit": _bar("grey", "not split"),
+    "transfer": _bar("amber", "transfer"),
+    "host": _bar("vermilion", "host: launching kernels, and what it runs itself"),
+    "wait": _bar("purple", "waiting for workers"),
+    "rest": _bar("grey", "rest"),
+    "resident": _bar("sky", "peak resident memory of the largest worker"),
+    "variables": _bar("blue", "variables and slots"),
+}
+"""Kind of a bar → how it is drawn, and its meaning."""
+_INTERVAL = LegendEntry(form="interval", color="ink", text="95 % interval")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageChart:
+    """A chart's place in a page: its id, its name for screen readers, and its legend.
+
+    `lines` are those that readers filter by and see in the legend.
+    """
+
+    id: str
+    label: str
+    legend: tuple[LegendEntry, ...]
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PageCharts:
+    """The charts of one page; `data` has what the page's script draws each from, by its id."""
+
+    data: dict[str, object] = field(default_factory=dict)
+
+    def add(self, id: str, chart: Chart | None) -> PageChart | None:  # noqa: A002 - it is the element's id
+        """Keep a chart's data for the script; None where there is no chart."""
+        if chart is None:
+            return None
+        self.data[id] = as_data(chart)
+        return PageChart(
+            id=id,
+            label=chart.label,
+            legend=legend_of(chart),
+            lines=chart.lines if isinstance(chart, LineChart) else (),
+        )
+
+
+def legend_of(chart: Chart) -> tuple[LegendEntry, ...]:
+    """Entries for everything but lines that the chart shows, each once."""
+    return tuple(dict.fromkeys(_entries(chart)))
+
+
+def _entries(chart: Chart) -> Iterator[LegendEntry]:
+    if isinstance(chart, BarChart):
+        yield from (KINDS[bar.kind] for lane in chart.lanes for bar in lane.bars)
+        if any(lane.interval for lane in chart.lanes):
+            yield _INTERVAL
+    elif isinstance(chart, PointChart):
+        kinds = {point.kind for point in chart.points}
+        if "front" in kinds:
+            yield LegendEntry(form="diamond", color="blue", text=chart.front)
+        if "behind" in kinds:
+            yield LegendEntry(form="dot", color="amber", text=chart.behind)
+    elif isinstance(chart, LineChart):
+        if any(line.intervals for line in chart.lines):
+            yield _INTERVAL
+    else:
+        yield LegendEntry(form="dot", color="blue", text="timed step of the slowest worker")
+        if any(repeat.n_warmup for lane in chart.lanes for repeat in lane.repeats):
+            yield LegendEntry(form="dot", color="amber", text="warm-up step, in no figure")
+        yield LegendEntry(form="median", color="ink", text="median of the repeat")
+
+
+def as_data(chart: Chart) -> dict[str, object]:
+    """A specification as the scripts take it: plain, and no more digits than a picture can show."""
+    is_dated = isinstance(chart, LineChart) and chart.x.unit == "date"
+    data = _plain_fields(chart, _DIGITS, _DATE_DIGITS if is_dated else _DIGITS)
+    if isinstance(chart, BarChart):
+        kinds = dict.fromkeys(bar.kind for lane in chart.lanes for bar in lane.bars)
+        data["kinds"] = {kind: [KINDS[kind].form, KINDS[kind].color] for kind in kinds}
+    return data
+
+
+def _plain(value: object, digits: int, x_digits: int) -> object:
+    """A part of a specification as the scripts take it.
+
+    Args:
+        digits: of a number. x_digits: of a number along the horizontal axis of lines.
+    """
+    if isinstance(value, float):
+        # JSON has no infinity: a limit that has none ends at the edge of the picture.
+        if math.isnan(value):
+            return None
+        return float(f"{min(max(value, -_FAR), _FAR):.{digits}g}")
+    if isinstance(value, tuple):
+        return [_plain(item, digits, x_digits) for item in value]
+    return _plain_fields(value, digits, x_digits) if dataclasses.is_dataclass(value) else value
+
+
+def _plain_fields(value: object, digits: int, x_digits: int) -> dict[str, object]:
+    # The scripts find what is None themselves, except a bar's end, which was not measured.
+    plain = {
+        name: _plain(item, x_digits if name == "x" else digits, x_digits)
+        for name in value.__dataclass_fields__  # type: ignore[attr-defined]
+        if (item := getattr(value, name)) is not None or name == "end"
+    }
+    if isinstance(value, Line):
+        for name, places in (("points", value.points), ("intervals", value.intervals)):
+            plain[name] = [
+                [_plain(x, x_digits, x_digits), *(_plain(y, digits, digits) for y in ys)] for x, *ys in places
+            ]
+    return plain
+
+
+def packed(data: object) -> str:
+    """Data for the page's script: JSON, compressed, in letters of base64."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    # Without the time of day, the same report is the same page.
+    return base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()
+
+
+def echarts_source() -> str:
+    """Apache ECharts, as far as charts need it (licence and how it is made: `reports/charts/bundle`)."""
+    return _source("bundle/echarts.min.js")
+
+
+def charts_source() -> str:
+    """The functions that make ECharts options of specifications: `scripts`, in one function."""
+    body = "\n".join(_source(f"scripts/{name}.js") for name in _SCRIPTS)
+    return f'(() => {{\n"use strict";\n\n{body}}})();\n'
+
+
+def _source(name: str) -> str:
+    return resources.files("reports.charts").joinpath(name).read_text(encoding="utf-8")
