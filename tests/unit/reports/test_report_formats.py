@@ -66,7 +66,7 @@ def test_the_page_refers_to_nothing_outside_itself(page: Page, html: str) -> Non
         attrs["content"] for tag, attrs in page.tags if attrs.get("http-equiv") == "Content-Security-Policy"
     ]
     own = base64.b64encode(hashlib.sha256(page.scripts[""].encode()).digest()).decode()
-    allowed = f"style-src 'unsafe-inline'; script-src 'sha256-{own}'"
+    allowed = f"style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{own}'"
     assert policy == [f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"]
 
 
