@@ -15,10 +15,10 @@ _PACKAGES, _NAME = "*-rapl:*", "package"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Package:
-    """The counter of one socket.
+    """Energy counter of one socket.
 
     Attributes:
-        joules: since some moment; it begins anew after `wraps_at_j`.
+        joules: since some moment; it wraps around after `wraps_at_j`.
     """
 
     name: str
@@ -28,14 +28,14 @@ class Package:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnergyReading:
-    """Counters of all sockets of a host; `missing` says in words why there are none."""
+    """Counters of all sockets of a host; `missing` says why there are none."""
 
     packages: tuple[Package, ...] = ()
     missing: str | None = None
 
 
 def read_energy() -> EnergyReading:
-    """Read the counters.
+    """Read the energy counters.
 
     Source:
         The kernel's "Power Capping Framework": energy_uj and max_energy_range_uj, in microjoules.
@@ -54,7 +54,7 @@ def read_energy() -> EnergyReading:
 
 
 def taken_j(before: EnergyReading, after: EnergyReading) -> float | None:
-    """Joules between two readings of a host; None where a counter lacks, or is another one."""
+    """Joules between two readings of a host; None if a counter is missing or was replaced."""
     first = {package.name: package for package in before.packages}
     if not first or first.keys() != {package.name for package in after.packages}:
         return None
@@ -86,16 +86,16 @@ class CoreReading:
     """Counters of the cores that this process may run on, at one moment.
 
     Attributes:
-        kernel: id of the boot of the kernel that they belong to. cores: their numbers.
-        at_s: on the monotonic clock.
-        busy_s: seconds that programs and kernel have run on them, interrupts left out.
-        stolen_s: seconds in which they were given to other virtual machines.
-        own_s: processor time of this process, all of its threads.
-        control_group: tells this process's group from others of the same kernel.
-        throttled_s: withheld from that group; None where that is not to be seen.
-        n_hot: how often they were slowed down for their heat; None where the kernel does not tell.
+        kernel: boot id. cores: their numbers.
+        at_s: monotonic clock.
+        busy_s: seconds of programs and kernel, without interrupts.
+        stolen_s: seconds given to other virtual machines.
+        own_s: processor time of this process, all threads.
+        control_group: id of this process's group on its kernel.
+        throttled_s: time withheld from that group; None if unknown.
+        n_hot: thermal slowdowns; None if unknown.
         energy: of all sockets of the host, whoever uses them.
-        gpus: that this process uses; None where it uses none.
+        gpus: of this process; None if it uses none.
     """
 
     kernel: str
@@ -112,7 +112,7 @@ class CoreReading:
 
 
 def read_cores(since_s: float | None = None) -> CoreReading | None:
-    """Read the counters; None where the kernel shows none.
+    """Read the counters; None if the kernel shows none.
 
     Args:
         since_s: see `read_gpus`.
@@ -150,7 +150,7 @@ def _ticks(stat: str, cores: tuple[int, ...]) -> list[list[int]]:
 
 
 def _control_group() -> str:
-    """Its path, which in a container is that of all containers, and the folder that stands for it there."""
+    """Path of the control group (in a container the same for all), and its folder there."""
     try:
         root = _GROUPS.stat()
         return f"{root.st_dev}/{root.st_ino} {Path('/proc/self/cgroup').read_text()}"

@@ -39,22 +39,22 @@ _NOT_LISTED = "NVIDIA's driver does not list this process, so that programs cann
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuReading:
-    """Counters of one GPU, whoever uses it; None for what it does not count.
+    """Counters of one GPU, whoever uses it; None for unknown values.
 
     Attributes:
         at_s: seconds since 1970.
         joules: since the driver was loaded.
-        busy: the driver's latest samples: when each was taken, and in which share of the time before it, 1/6
-            to 1 s long, any kernel ran.
-        own_bytes: of its memory, those that this process holds.
-        peak_bytes: the most that TensorFlow's allocator gave out in this process since the reading before.
-        link_bytes: sent over all of its NVLinks; data alone, no headers.
+        busy: the driver's samples: time, and share of the 1/6 to 1 s before it in which any kernel ran.
+        own_bytes: memory of this process.
+        peak_bytes: peak of TensorFlow's allocator in this process since the previous reading.
+        link_bytes: sent over all NVLinks, without headers.
         pcie_bytes: sent over PCI Express.
-        n_foreign: programs that are not of this run. has_unlisted: whether others, which the driver does not
-            list here, hold memory. foreign: share of the time asked for in which their kernels ran.
-        held_down_s: seconds in which clocks were held down, by what. reasons: what holds them down now.
-        sm_mhz, memory_mhz: its clocks.
-        why_no: field that is None → reason.
+        n_foreign: programs of other runs. has_unlisted: programs that the driver does not list here hold
+            memory.
+        foreign: share of the time in which other programs' kernels ran.
+        held_down_s: seconds with reduced clocks, by reason. reasons: current ones.
+        sm_mhz, memory_mhz: clocks.
+        why_no: unknown field → reason.
     """
 
     uuid: str
@@ -77,21 +77,21 @@ class GpuReading:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuReadings:
-    """Those of all GPUs that a process may use; `missing` says in words why there are none."""
+    """Readings of all GPUs of a process; `missing` says why there are none."""
 
     gpus: tuple[GpuReading, ...] = ()
     missing: str | None = None
 
 
 class _UnknownError(Exception):
-    """Why something is not known."""
+    """Reason why a value is unknown."""
 
 
 def read_gpus(since_s: float | None = None) -> GpuReadings | None:
-    """Read the counters; None for a process that shall use no GPU.
+    """Read the counters; None for a process that uses no GPU.
 
     Args:
-        since_s: seconds since 1970 from which on other programs' use counts; None does not ask for it.
+        since_s: seconds since 1970 from which other programs' use counts; None does not ask for it.
     Source:
         NVML API Reference Guide and nvml.h: nvmlDeviceGetTotalEnergyConsumption (mJ), nvmlDeviceGetSamples
         and nvmlDeviceGetProcessUtilization (per cent, microseconds since 1970),
@@ -124,7 +124,7 @@ def read_gpus(since_s: float | None = None) -> GpuReadings | None:
 
 @functools.cache
 def gpu_facts() -> tuple[GpuFacts, ...] | None:
-    """Each kind of GPU of this process once; None for a process that shall use none."""
+    """Each kind of GPU of this process once; None for a process that uses none."""
     visible = _visible()
     if visible is None:
         return None
@@ -144,7 +144,7 @@ def gpu_facts() -> tuple[GpuFacts, ...] | None:
 
 
 def gpu_memory_bytes(which: Literal["free", "total"]) -> dict[str, int]:
-    """UUID of each GPU of this process → its memory, or what nobody holds of it; none that are not known."""
+    """UUID of each GPU of this process → its memory, or its free memory; unknown ones are left out."""
     visible = _visible()
     if visible is None:
         return {}
@@ -166,7 +166,7 @@ def _visible() -> str | None:
 
 @functools.cache
 def _devices(visible: str) -> Sequence[tuple[int, str, object]]:
-    """Number, UUID and handle of each device; they are named by number or UUID, in their order.
+    """Number, UUID and handle of each device, in the order of the variable that names them.
 
     Initializing takes tens of milliseconds, so it is done once in a process.
     """
@@ -183,10 +183,10 @@ def _devices(visible: str) -> Sequence[tuple[int, str, object]]:
 
 
 class _Reader:
-    """Reader of one GPU, which keeps why something is not known.
+    """Reader of one GPU that records why values are unknown.
 
     Args:
-        number: of the device, as TensorFlow counts it.
+        number: of the device in TensorFlow.
     """
 
     def __init__(self, number: int, uuid: str, device: object) -> None:
@@ -197,7 +197,6 @@ class _Reader:
         self._why_no: dict[str, str] = {}
 
     def facts(self) -> GpuFacts:
-        """Model and power limit."""
         nvml, device = self._nvml, self._device
         limit_mw = self._optional(lambda: float(nvml.nvmlDeviceGetPowerManagementLimit(device)))
         return GpuFacts(
@@ -206,7 +205,7 @@ class _Reader:
         )
 
     def at_edge(self) -> dict[str, Any]:
-        """Fields that are to be read at the very edge of a window: time, energy and clocks."""
+        """Fields to read at the very edge of a window: time, energy and clocks."""
         nvml, device = self._nvml, self._device
         return {
             "at_s": time.time(),
@@ -243,11 +242,10 @@ class _Reader:
         return {**fields, "has_unlisted": self._optional(lambda: self._has_unlisted(held)) is True}
 
     def reading(self, fields: Mapping[str, Any]) -> GpuReading:
-        """Reading with these fields, and why some are not known."""
         return GpuReading(uuid=self._uuid, why_no=self._why_no, **fields)
 
     def _known(self, name: str, read: Callable[[], Value]) -> Value | None:
-        """Value that a reader gives; None if it is not known, with the reason kept under the field's name."""
+        """Value from a reader; None if unknown, with the reason under the field's name."""
         try:
             return read()
         except _UnknownError as error:
@@ -259,7 +257,7 @@ class _Reader:
         return None
 
     def _optional(self, read: Callable[[], Value]) -> Value | None:
-        """Value that a reader gives; None if it is not known, for which no field has the reason."""
+        """Value from a reader; None if unknown, without a reason."""
         value = self._known("", read)
         self._why_no.pop("", None)
         return value
@@ -288,7 +286,7 @@ class _Reader:
         return tuple((sample.timeStamp / 1e6, sample.sampleValue.uiVal / 100) for sample in samples)
 
     def _held_bytes(self) -> dict[int, int | None]:
-        """Memory by process; in a container the driver lists those of the container alone."""
+        """Memory by process; in a container the driver lists those of the container only."""
         nvml, device = self._nvml, self._device
         drawing = self._optional(lambda: nvml.nvmlDeviceGetGraphicsRunningProcesses(device)) or ()
         computing = nvml.nvmlDeviceGetComputeRunningProcesses(device)
@@ -344,15 +342,14 @@ def _bytes_of_process(held: Mapping[int, int | None]) -> int:
 
 
 def _text(value: str | bytes) -> str:
-    """Old bindings return bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 @functools.cache
 def _allocators() -> Any:  # noqa: ANN401 - TensorFlow has no types
-    """A context of TensorFlow's that shows the allocators of this process's GPUs.
+    """TensorFlow context that shows the allocators of this process's GPUs.
 
-    The one that eager operations use may be without GPUs, see `harness.worker.jobs.batches`.
+    The eager context may be without GPUs, see `harness.worker.jobs.batches`.
     """
     from strategies.tf_bridge.runtime import context_of_all_gpus
 
@@ -360,17 +357,14 @@ def _allocators() -> Any:  # noqa: ANN401 - TensorFlow has no types
 
 
 def _device_numbers(number: int) -> Sequence[int]:
-    """Numbers of the devices that TensorFlow makes of a GPU: its own, or those of its logical devices."""
+    """TensorFlow's device numbers of a GPU or of its logical devices."""
     parts = [len(devices) for devices in logical_devices().values()]
     first = sum(parts[:number])
     return range(first, first + parts[number]) if parts else (number,)
 
 
 def _peak_bytes(number: int) -> int:
-    """Most that the allocators of a GPU have given out since this was asked last.
-
-    Those of several logical devices may have been at their most at different moments.
-    """
+    """Peak of a GPU's allocators since the last call; peaks of several logical devices may differ in time."""
     if "tensorflow" not in sys.modules:
         raise _UnknownError("this process runs no TensorFlow")
     peak_bytes = 0
@@ -385,7 +379,6 @@ def _peak_bytes(number: int) -> int:
 
 
 def _library_versions() -> tuple[str | None, str | None]:
-    """Versions of CUDA's runtime and of cuDNN."""
     if "tensorflow" not in sys.modules:
         return None, None
     import tensorflow as tf
@@ -403,7 +396,7 @@ def _major(version: object) -> str:
 
 
 def _cuda_version(library: str) -> str | None:
-    """Version of the runtime, which counts 1000 × major + 10 × minor."""
+    """Version from 1000 × major + 10 × minor."""
     number = ctypes.c_int()
     try:
         failed = ctypes.CDLL(library).cudaRuntimeGetVersion(ctypes.byref(number))
@@ -413,7 +406,7 @@ def _cuda_version(library: str) -> str | None:
 
 
 def _cudnn_version(library: str) -> str | None:
-    """Version of cuDNN, which counts major × 10000 (before version 9: × 1000) + minor × 100 + patch."""
+    """Version from major × 10000 (before version 9: × 1000) + minor × 100 + patch."""
     try:
         version = ctypes.CDLL(library).cudnnGetVersion
     except (OSError, AttributeError):

@@ -1,7 +1,7 @@
-"""Bytes that a network interface has sent, found by an address and not by a name.
+"""Bytes sent by a network interface, which is found by its address.
 
-A worker reads the interface through which it sends to the others, with `read_interface`, while no step is in
-flight; the driver turns two such readings of all workers into bytes with `sent_bytes`.
+A worker reads the interface through which it sends, with `read_interface`, while no step is in flight; the
+driver turns two readings of all workers into bytes with `sent_bytes`.
 """
 
 from collections.abc import Sequence
@@ -15,12 +15,11 @@ from harness.worker.process.os_process import boot_id
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interface:
-    """A network interface, and what it has sent since it is there.
+    """A network interface and its sent bytes.
 
     Attributes:
-        kernel: id of the boot of the kernel that it belongs to. namespace: of that kernel. index: in the
-            namespace. Workers for which all three are equal share the interface.
-        name: which anybody may change.
+        kernel: boot id. namespace: network namespace. index: in the namespace. Workers share an interface if
+            all three are equal.
     """
 
     kernel: str
@@ -31,7 +30,7 @@ class Interface:
 
 
 def read_interface(address: str) -> Interface | None:
-    """Read the counter of this process's interface that has an address; None where there is none to read."""
+    """Read the counter of this process's interface with an address; None if there is none."""
     try:
         with IPRoute() as route:
             (index,) = {
@@ -55,12 +54,12 @@ def read_interface(address: str) -> Interface | None:
 
 
 def sent_bytes(before: Sequence[Interface | None], after: Sequence[Interface | None]) -> int | None:
-    """Find the bytes that all workers' interfaces sent between two readings, each interface counted once.
+    """Bytes that all workers' interfaces sent between two readings, each interface counted once.
 
     Args:
         before, after: one reading for each worker.
     Returns:
-        None if any reading is missing, or is of another interface than the first one.
+        None if a reading is missing, or is of another interface than the first one.
     """
     first, last = _totals(before), _totals(after)
     if first is None or last is None or first.keys() != last.keys():

@@ -14,12 +14,12 @@ from harness.worker.process.os_process import available_memory_bytes, boot_id
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counters:
-    """Counters of one worker; None where the kernel does not offer them, or nobody asked.
+    """Counters of one worker; None for those that are unknown or not requested.
 
     Attributes:
-        machine: id of the boot of the kernel that it runs on, one for all of a machine's containers.
+        machine: boot id, shared by all containers of a machine.
         gpus: kinds of its GPUs; None without any.
-        lock: name of the lock file that its environment was installed from.
+        lock: lock file of its environment.
     """
 
     machine: str | None
@@ -61,14 +61,14 @@ _MEMORY_USE = (
 
 
 def memory_left_bytes(state: JobState) -> int | None:
-    """Memory that the machine and the limit of this control group leave; None where neither tells."""
+    """Memory that the machine and the control group's limit leave; None if unknown."""
     del state
     known = (available_memory_bytes(), *(_left_in_group(*paths) for paths in _MEMORY_USE))
     return min((n_bytes for n_bytes in known if n_bytes is not None), default=None)
 
 
 def memory_left(state: JobState) -> dict[str, int]:
-    """Bytes that the host and each GPU of this process leave, by `host` and UUID; those that are known."""
+    """Free bytes of the host and of each GPU of this process, by `host` and UUID, as far as known."""
     host_bytes = memory_left_bytes(state)
     return ({} if host_bytes is None else {"host": host_bytes}) | gpu_memory_bytes("free")
 

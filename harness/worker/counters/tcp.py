@@ -26,9 +26,9 @@ class TcpConnection:
     """One end of an established TCP connection.
 
     Attributes:
-        inode: tells two connections apart that use the same addresses one after the other.
-        acked_bytes: bytes sent that the other end has acknowledged, each counted once.
-        retransmitted_bytes: bytes that were sent again.
+        inode: distinguishes connections that use the same addresses in turn.
+        acked_bytes: acknowledged bytes, each counted once.
+        retransmitted_bytes: bytes sent again.
     """
 
     inode: int
@@ -46,10 +46,9 @@ class TcpTraffic:
     """Traffic between workers in a number of steps.
 
     Attributes:
-        matrix: [i][j] → bytes per step that worker i sent to worker j; 0 on the diagonal.
+        matrix: [i][j] → bytes per step from worker i to worker j; 0 on the diagonal.
         retransmitted_bytes_per_step: sum over all connections between workers.
-        n_closed: connections between workers that were there at first and not at the end; what they moved is
-            unknown.
+        n_closed: connections that ended meanwhile, whose bytes are unknown.
     """
 
     matrix: tuple[tuple[float, ...], ...]
@@ -58,14 +57,14 @@ class TcpTraffic:
 
     @property
     def bytes_per_step(self) -> float:
-        """Bytes that all workers together sent in a step."""
+        """Bytes that all workers together sent per step."""
         return sum(map(sum, self.matrix))
 
 
 def read_connections() -> Reading | None:
-    """Read the counters of this process's established connections, sorted by addresses.
+    """Counters of this process's established connections, sorted by addresses; None if unknown.
 
-    It waits a moment for the last bytes to be acknowledged. None where the kernel does not offer counters.
+    It waits a moment until the last bytes are acknowledged.
     """
     deadline_s = time.monotonic() + _SETTLE_S
     try:
@@ -82,16 +81,16 @@ def read_connections() -> Reading | None:
 def merge(
     before: Sequence[Reading | None], after: Sequence[Reading | None], *, n_steps: int
 ) -> TcpTraffic | None:
-    """Find the bytes that workers sent each other between two readings.
+    """Bytes that workers sent each other between two readings.
 
     A connection belongs to workers i and j if i has it with the addresses (a, b) and j with (b, a). One that
-    appeared in between counts from zero.
+    appeared meanwhile counts from zero.
 
     Args:
         before, after: one reading for each worker.
-        n_steps: made in between.
+        n_steps: steps in between.
     Returns:
-        None if any reading is missing.
+        None if a reading is missing.
     """
     first, last = _complete(before), _complete(after)
     if first is None or last is None or n_steps < 1:
@@ -167,7 +166,7 @@ def _connection(message: Mapping[str, object], info: Mapping[str, int]) -> TcpCo
 
 
 def plain_address(text: str) -> str:
-    """Write an IP address the same way for every family of socket: `::ffff:10.0.0.1` is `10.0.0.1`."""
+    """One spelling of an IP address for every family of sockets: `::ffff:10.0.0.1` is `10.0.0.1`."""
     address = ipaddress.ip_address(text)
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return str(mapped or address)
@@ -192,7 +191,7 @@ _NLMSG_ERROR = 2
 
 
 def inet_diag_problem() -> str | None:
-    """Why the kernel does not answer; None where it does."""
+    """Reason why the kernel does not answer, None if it does."""
     # inet_diag_req_v2: family, protocol, extensions, pad, states, then a socket id of zeros (match all).
     body = struct.pack("=BBBxI48x", socket.AF_INET, socket.IPPROTO_TCP, 0, 0xFFFFFFFF)
     header = struct.pack("=IHHII", 16 + len(body), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST_DUMP, 1, 0)

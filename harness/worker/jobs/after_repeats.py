@@ -23,9 +23,9 @@ _TIMES_THE_DRAWS = 4
 
 
 def aggregation_counts(state: JobState) -> Sequence[Sequence[int]]:
-    """Of each worker the steps in whose result it had a part, those in which it was not finite, and all.
+    """Counts per worker: steps whose result it had a part in, steps in which it was not finite, all steps.
 
-    Empty where another worker counts. Of several gradients in a row each counts as a step.
+    Empty if another worker counts. Each of several gradients in a row counts as a step.
     """
     counts = state.get(Training).aggregation_counts()
     return () if not counts else np.sum(counts, axis=0).tolist()
@@ -34,13 +34,13 @@ def aggregation_counts(state: JobState) -> Sequence[Sequence[int]]:
 def aggregation_seconds(
     state: JobState, aggregation: Aggregation, size: int, device: str
 ) -> tuple[float, float] | None:
-    """Seconds in which one worker or server combines the gradients of all, by the rule and by a plain mean.
+    """Seconds in which one worker or server combines all gradients, by the rule and by a plain mean.
 
-    The same functions as in the step, on normal draws, with no step in flight; the median of a few runs. None
-    where this process has not the memory for it, which would end the case.
+    The functions of the step on normal draws, with no step in flight; the median of a few runs. None without
+    enough memory.
 
     Args:
-        size: of all dense gradients together. device: on which they are combined.
+        size: of all dense gradients together. device: that combines them.
     """
     left_bytes = memory_left_bytes(state)
     if not size or (left_bytes is not None and left_bytes < _TIMES_THE_DRAWS * 4 * size * aggregation.n):
@@ -83,11 +83,11 @@ def _seconds(aggregation: Aggregation, size: int, device: str, *, by_rule: bool)
 
 
 def codec_seconds(state: JobState, plan: str) -> float:
-    """Seconds in which one replica encodes all its gradients and decodes what it gets for them.
+    """Seconds in which one replica encodes its gradients and decodes those that it receives.
 
-    The same functions as in the step, on normal draws of the gradients' shapes, one after the other with no
-    step in flight; the median of a few runs. Where payloads are gathered, those of all who encode are
-    decoded; a parameter server's decoding counts once, for it decodes each worker's push.
+    The functions of the step on normal draws of the gradients' shapes, in sequence with no step in flight;
+    the median of a few runs. If payloads are gathered, those of all encoders are decoded; a parameter
+    server's decoding counts once per push.
 
     Args:
         plan: JSON of the plan.
@@ -114,7 +114,7 @@ def codec_seconds(state: JobState, plan: str) -> float:
 
 
 def _encoded_and_decoded(node: PlanNode, plan: Plan) -> object:
-    """The operation that encodes a variable's gradient, keeps what the codec keeps, and decodes."""
+    """Operation that encodes a variable's gradient, updates the codec's state, and decodes."""
     import tensorflow as tf
 
     from strategies.ir.variable import Fresh
@@ -152,11 +152,11 @@ Array = npt.NDArray[np.generic]
 def evaluate(
     state: JobState, case: Case, seed: int, capture: str, values: Mapping[str, Array]
 ) -> Mapping[str, float]:
-    """Build a workload anew, give its variables what training came to, and ask it for its metrics.
+    """Build a workload anew, set its trained variables, and return its metrics.
 
     Args:
-        seed: that the capture was made with.
-        capture: folder of the capture. values: variable, by its captured name → value.
+        seed: of the capture.
+        capture: folder of the capture. values: captured name → value.
     Raises:
         UsageError: its `evaluate` fails.
     """

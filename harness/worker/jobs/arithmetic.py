@@ -1,4 +1,4 @@
-"""Arithmetic of a process's kernels on GPUs: with TensorFloat-32 or without, and as checks need it."""
+"""GPU arithmetic of a process: TensorFloat-32 on or off, and exact kernels for checks."""
 
 import os
 
@@ -9,12 +9,12 @@ _OVERRIDE = "NVIDIA_TF32_OVERRIDE"
 
 
 def set_tf32(state: JobState, tf32: bool | None) -> None:
-    """Let timed steps of this process round products of float32 to TensorFloat-32, or forbid it.
+    """Allow or forbid TensorFloat-32 in this process's timed steps.
 
     Args:
-        tf32: None on devices that have none, where nothing changes.
+        tf32: None on devices without it.
     Raises:
-        CaseError: `unsupported`, when NVIDIA's libraries would not follow.
+        CaseError: `unsupported`, if NVIDIA's libraries would not follow.
     """
     import tensorflow as tf
 
@@ -32,13 +32,13 @@ def set_tf32(state: JobState, tf32: bool | None) -> None:
 
 
 def compute_exactly(device: str) -> None:
-    """Have kernels on GPUs compute in full float32, and cuDNN's give the same sums each time.
+    """Compute in full float32 on GPUs, with the same sums from cuDNN each time, for checked steps.
 
-    It is for processes whose steps are checked. TensorFlow keeps the algorithm of a convolution or product by
-    its shape alone, and XLA what it compiled, so that no switch between steps would reach either.
+    TensorFlow caches the algorithm of a convolution or product by its shape, and XLA its compiled code, so
+    that switching between steps would have no effect.
 
     Args:
-        device: of the process's replicas; kernels of others stay as they are.
+        device: of the process's replicas; other kernels stay.
     Source:
         TensorFlow 2.21: `GetNumericOptionsForCuDnn` (core/kernels/numeric_options_utils.h),
         `AutotuneUnfusedConv` (core/kernels/conv_ops_gpu.cc), `BlasLtMatmulPlanCache`
@@ -53,29 +53,29 @@ def compute_exactly(device: str) -> None:
 
 
 def sum_alike(device: str) -> None:
-    """Have cuDNN give the same sums each time; before the first convolution of a process, which reads it."""
+    """Make cuDNN's sums deterministic; to call before the first convolution of a process."""
     if device == "gpu":
         # TF_DETERMINISTIC_OPS would refuse captured softmax losses on GPUs.
         os.environ["TF_CUDNN_DETERMINISTIC"] = "1"
 
 
 def check_exactly(state: JobState) -> None:
-    """Have this worker's steps on GPUs computed as `compute_exactly` says."""
+    """Job that calls `compute_exactly` in a worker."""
     compute_exactly("gpu")
 
 
 def allows_tf32() -> bool:
-    """True if TensorFlow lets kernels of this process use TensorFloat-32."""
+    """True if TensorFlow lets this process's kernels use TensorFloat-32."""
     import tensorflow as tf
 
     return bool(tf.config.experimental.tensor_float_32_execution_enabled())
 
 
 def own_choice_notes(device: str, *, allowed_before: bool) -> tuple[str, ...]:
-    """A note where the workload's own code has switched TensorFloat-32 off, which `measure.tf32` decides.
+    """Note if the workload's own code switched TensorFloat-32 off, which `measure.tf32` decides.
 
     Args:
-        allowed_before: as `allows_tf32` before that code ran.
+        allowed_before: `allows_tf32` before that code ran.
     """
     if device != "gpu" or not allowed_before or allows_tf32():
         return ()

@@ -1,4 +1,4 @@
-"""Batches of a case: global ones laid beside its capture and staged in workers, or those of pipelines."""
+"""Batches of a case: global ones beside its capture, staged in workers, or from a pipeline."""
 
 import contextlib
 import itertools
@@ -36,12 +36,10 @@ def lay_batches(
     n_batches: int,
     n_least: int,
 ) -> int:
-    """Write the first global batches of a case's dataset, fewer where they are large.
+    """Write the first global batches of a case's dataset, fewer if they are large; return their number.
 
     Args:
-        n_batches: as many as a case could use. n_least: however large they are.
-    Returns:
-        how many there are.
+        n_batches: most that a case could use. n_least: however large they are.
     """
     from workloads.data.examples import examples_of
 
@@ -60,11 +58,11 @@ def lay_batches(
 def first_batches(
     case: Case, workload: "Workload", examples: "Examples", n_batches: int, n_least: int
 ) -> list[Batch]:
-    """The first global batches of a case, fewer where they are large.
+    """First global batches of a case, fewer if they are large.
 
     Args:
         examples: of the workload.
-        n_batches: as many as a case could use. n_least: however large they are.
+        n_batches: most that a case could use. n_least: however large they are.
     """
     size = global_batch(case, workload.batch_size)
     example_bytes = sum(part.n_bytes for part in examples.components)
@@ -81,21 +79,21 @@ def first_batches(
 def read_batches(
     folder: Path, start: int | None = None, stop: int | None = None, n: int | None = None
 ) -> list[Batch]:
-    """The batches that `lay_batches` wrote, or the examples `[start, stop)` of the first n."""
+    """First n batches of `lay_batches`, or the examples `[start, stop)` of each."""
     files = sorted(folder.glob("*.npy"), key=lambda path: int(path.name.partition(".")[0]))
     parts = [of_type(np.load(file, mmap_mode="r")[:n], Path(file.stem).suffix[1:]) for file in files]
     return [[np.ascontiguousarray(part[i, start:stop]) for part in parts] for i in range(len(parts[0]))]
 
 
 def stage_batches(state: JobState, folder: str, start: int, stop: int) -> None:
-    """Lay this worker's examples of all batches ready in memory."""
+    """Read this worker's examples of all batches into memory."""
     stage(state, read_batches(Path(folder), start, stop))
 
 
 def open_pipeline(state: JobState, case: Case, seed: int, share: "WorkerShare") -> None:
-    """Make the pipeline of this worker's examples, and wait until its first batch is there.
+    """Start the pipeline of this worker's examples, and wait for its first batch.
 
-    Steps from now on take its batches; those that are staged remain for traced ones.
+    Later steps take its batches; staged ones remain for traced steps.
 
     Args:
         seed: of the dataset and of the order of its examples.
@@ -128,9 +126,9 @@ def _prepared(session: StepSession, batches: Iterator[FedBatch], worker: int) ->
 
 
 def _leave_gpus_to_the_session() -> None:
-    """Keep eager operations, which datasets are made of, from claiming memory that the session's graph needs.
+    """Keep eager operations, which datasets use, from claiming GPU memory that the session needs.
 
-    Where steps are eager themselves, TensorFlow has its devices already.
+    If steps are eager themselves, TensorFlow has its devices already.
     """
     import tensorflow as tf
 
@@ -139,10 +137,10 @@ def _leave_gpus_to_the_session() -> None:
 
 
 def _require_memory(n_bytes: int, case: Case, batch_size: int) -> None:
-    """Batches that memory cannot hold would take the machine down with all that it does for others.
+    """Refuse batches that memory cannot hold, since they would take the machine down.
 
     Raises:
-        CaseError: `out-of-memory`, since it cannot.
+        CaseError: `out-of-memory`.
     """
     available_bytes = os_process.available_memory_bytes()
     if available_bytes is not None and n_bytes > available_bytes:

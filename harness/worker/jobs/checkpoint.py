@@ -1,4 +1,4 @@
-"""Writes a checkpoint of what workers have come to."""
+"""Jobs that gather workers' state and write a checkpoint."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ class _Gathered:
 
 
 def gather_checkpoint(state: JobState, shared: Collection[str], writer: bool) -> Mapping[str, Pieces]:
-    """What this worker adds to a checkpoint; the one that writes it keeps its own share at hand instead.
+    """Values that this worker adds to a checkpoint; the writer keeps its own share in its process.
 
-    All workers do this together, since reading may need them all.
+    All workers run this together, since reading may need them all.
 
     Args:
         shared: variables of which all replicas have equal copies.
@@ -38,7 +38,7 @@ def write_checkpoint(
     others: Sequence[Mapping[str, Pieces]],
     step: int,
 ) -> None:
-    """Write what this worker has gathered, and what the others have, into a folder.
+    """Write this worker's and the others' gathered values into a folder.
 
     Args:
         model: names of the model's own variables.

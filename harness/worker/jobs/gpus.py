@@ -1,4 +1,4 @@
-"""Jobs that hold a case on GPUs to the GPUs that its workers were given."""
+"""Jobs that check that a case's workers use exactly the GPUs that they were given."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,12 +22,12 @@ def start_on_gpus(
 ) -> None:
     """Start a server in a process in which TensorFlow sees exactly the GPUs of its worker.
 
-    Where replicas share GPUs, each gets a logical device of its own.
+    Replicas that share GPUs get a logical device each.
 
     Args:
         server: the job that starts it.
         n_gpus: GPUs by task.
-        shared_mib: memory of each logical device by task and GPU; empty where each GPU is one device.
+        shared_mib: memory of each logical device by task and GPU; empty if each GPU is one device.
     Raises:
         CaseError: as `require_gpus`.
     """
@@ -75,10 +75,10 @@ def require_gpus(state: JobState, task: int, n_own: int) -> None:
 
 
 def require_devices(task: int, names: Iterable[str], n_own: int) -> None:
-    """Require that TensorFlow made a device of each GPU of this worker, and does not use the host's instead.
+    """Check that TensorFlow made a device of each GPU of this worker.
 
     Args:
-        names: of all devices that the worker's steps can use.
+        names: of all devices of the worker's steps.
         n_own: GPUs, or logical devices of shared ones.
     Raises:
         CaseError: `no-device`.
@@ -99,7 +99,7 @@ def require_devices(task: int, names: Iterable[str], n_own: int) -> None:
 
 @contextmanager
 def _making_devices(task: int) -> Iterator[None]:
-    """Turn a refusal to use a GPU that TensorFlow sees into one line, unless it is for want of memory."""
+    """Report a refusal to use a GPU in one line, unless memory is the reason."""
     import tensorflow as tf
 
     try:

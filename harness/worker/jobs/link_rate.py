@@ -1,4 +1,4 @@
-"""Rates of the links between workers: one sends to another, which measures what comes in."""
+"""Rates of links between workers: one sends, another measures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Awaiting:
 
 
 def await_sender(state: JobState, host: str) -> Place:
-    """Wait for senders at an own address, from now on; return where."""
+    """Listen for senders at an own address; return it."""
     listener = socket.create_server((host, 0))
     listener.settimeout(_WAIT_S)
     state.put(_Awaiting(listener=listener))
@@ -40,16 +40,16 @@ def await_no_more(state: JobState) -> None:
 
 
 def transfer(state: JobState, receiver: Place | None, window: tuple[int, float] | None) -> float | None:
-    """Send as fast as it goes to a worker that measures, or measure what another sends, or do neither.
+    """Send as fast as possible to a worker that measures, or measure, or do neither.
 
     Args:
-        receiver: where this worker sends to; None if it does not.
-        window: bytes that come in before it, so that all buckets on the way are empty in it, and its seconds;
-            None if this worker does not measure.
+        receiver: address to send to; None to send nothing.
+        window: bytes to receive before it, so that all token buckets are empty, and its seconds; None to
+            measure nothing.
     Returns:
-        Megabits of TCP's payload per second; None without a window.
+        Megabits of TCP payload per second; None without a window.
     Raises:
-        CaseError: `unreachable`, when one does not find the other.
+        CaseError: `unreachable`.
     """
     if receiver is not None:
         with _carrying(receiver[0]):
@@ -102,7 +102,7 @@ def _drain(incoming: socket.socket) -> None:
 
 
 def _received_bytes(incoming: socket.socket) -> int:
-    """What the kernel has received so far: on a busy machine this process reads it a good while later."""
+    """Bytes that the kernel has received; on a busy machine this process reads them much later."""
     facts = incoming.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RECEIVED.size)
     (n_bytes,) = _RECEIVED.unpack(facts)
     return int(n_bytes)

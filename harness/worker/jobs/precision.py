@@ -1,4 +1,4 @@
-"""Precision of a captured step: whether it computes as was asked for, and what a record says of that."""
+"""Precision of a captured step: checks that it computes as requested, and notes for the record."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -20,10 +20,10 @@ _TYPES = {"bfloat16": DType("bfloat16"), "float16": DType("half")}
 
 
 def step_in_precision(step: "Step", precision: Precision, workload: str) -> "Step":
-    """A step that was made under the policy of a precision; see `workloads.steps.precision.in_precision`.
+    """Step made under the policy of a precision; see `workloads.steps.precision.in_precision`.
 
     Raises:
-        CaseError: `unsupported`, when the workload has set another policy.
+        CaseError: `unsupported`, if the workload has set another policy.
     """
     from workloads.errors import WorkloadError
     from workloads.steps.precision import in_precision
@@ -35,10 +35,10 @@ def step_in_precision(step: "Step", precision: Precision, workload: str) -> "Ste
 
 
 def precision_notes(captured: "Captured", precision: Precision, workload: str) -> tuple[str, ...]:
-    """What a record should say of the types that a step computes in, one sentence each.
+    """Notes for a record on the types that a step computes in.
 
     Raises:
-        CaseError: `unsupported`, when nothing of it computes in the precision, or nothing scales its loss for
+        CaseError: `unsupported`, if nothing computes in the precision, or no loss scaling is used for
             float16.
     """
     from strategies.capture.capture import types_of_products

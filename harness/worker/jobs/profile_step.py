@@ -1,4 +1,4 @@
-"""One step of a worker under TensorFlow's tracing, after all that is measured."""
+"""One traced step of a worker, after everything is measured."""
 
 import heapq
 import itertools
@@ -20,7 +20,7 @@ MAX_EVENTS = 20_000
 
 
 def trace_step(state: JobState, n_before: int) -> WorkerTrace | None:
-    """Trace a step of this worker after some others, while all workers do so; see `trace`."""
+    """Job that traces a step of this worker while all workers trace theirs; see `trace`."""
     from harness.worker.session.session import WorkerSession
 
     training = state.get(Training)
@@ -34,13 +34,13 @@ def trace(
 ) -> WorkerTrace | None:
     """Make steps and trace the last.
 
-    The first of them builds its graphs, since TensorFlow does not trace those of the prepared step.
+    The first one builds its graphs, since TensorFlow does not trace the prepared step's.
 
     Args:
         feeds: of two steps or more.
         faults: of this process.
     Returns:
-        the longest events, those of the host last; None where the step passed without this worker.
+        the longest events, those of the host last; None if updates overtook the step.
     """
     from harness.worker.tracing import trace_events
 

@@ -1,4 +1,4 @@
-"""Refusals of a step by what rewrites it, as errors that a run or a command has an answer to."""
+"""Refusals of a step by rewriting passes, as errors that a run or a command handles."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from strategies.errors import CaptureError, GraphError, StrategyError
 
 @contextmanager
 def refusals_as(error_of: Callable[[str], HarnessError]) -> Iterator[None]:
-    """Raise what is made of a refusal's line; a graph that breaks a rule is our own mistake, and stays so."""
+    """Raise another error for a refusal; a graph that breaks a rule is a bug of ours and passes through."""
     try:
         yield
     except (CaptureError, GraphError):
@@ -19,15 +19,15 @@ def refusals_as(error_of: Callable[[str], HarnessError]) -> Iterator[None]:
 
 
 def unsupported(line: str) -> CaseError:
-    """The failure of a case that a run skips."""
+    """Failure of a case that a run skips."""
     return CaseError(UNSUPPORTED, line, stage="transform")
 
 
 def strategy_error(line: str) -> UsageError:
-    """The error of a command that was given a strategy which refuses the step."""
+    """Error of a command whose strategy refuses the step."""
     return UsageError(line, field="strategy")
 
 
 def dtype_error(line: str) -> UsageError:
-    """The error of a command that was told to compute in types in which the step cannot."""
+    """Error of a command whose step cannot compute in the requested types."""
     return UsageError(line, field="dtype")

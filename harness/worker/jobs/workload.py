@@ -1,4 +1,4 @@
-"""Workload of a case, as a worker process makes it; a user's mistakes in it are one line each."""
+"""Workload of a case in a worker process; mistakes of its author are one line each."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def workload_of(case: Case) -> "Workload":
-    """The workload that a case names.
+    """Make the workload that a case names.
 
     Raises:
-        UsageError: there is none of that name, or it cannot be made.
+        UsageError: unknown name, or it cannot be made.
     """
     from workloads.errors import WorkloadError
     from workloads.lookup import registry
@@ -36,7 +36,7 @@ def workload_of(case: Case) -> "Workload":
 
 @contextmanager
 def users_mistakes(workload: "Workload", rule: str) -> Iterator[None]:
-    """Turn whatever a user's code raises, exits and interrupts included, into one line that says where."""
+    """Turn whatever a user's code raises, including exits and interrupts, into one line with its place."""
     from workloads.errors import WorkloadError
     from workloads.python_file import describe_failure
 

@@ -1,4 +1,4 @@
-"""XLA in a worker's process: its sessions compile what they compute, and a step shows what was compiled."""
+"""XLA in a worker's process: sessions that compile, and which operations of a step were compiled."""
 
 import itertools
 import os
@@ -22,10 +22,10 @@ def start_compiling(
     *,
     server: Job[int, Sequence[str], int, None],
 ) -> None:
-    """Start a server for whose sessions XLA compiles, in a process that has run nothing yet.
+    """Start a server whose sessions XLA compiles, in a process that has run nothing yet.
 
-    TensorFlow looks for clusters in all graphs. What XLA cannot compile stays outside: calls of Python, what
-    is sent and received, and collectives.
+    TensorFlow looks for clusters in all graphs; calls of Python, sends, receives and collectives stay
+    outside.
 
     Args:
         server: the job that starts it.
@@ -36,7 +36,7 @@ def start_compiling(
 
 
 def compiled_clusters(state: JobState, n_steps: int) -> "CompiledClusters":
-    """Make steps while all workers do so, and tell what of the first one was compiled."""
+    """Make steps while all workers do, and return the clusters of the first."""
     import tensorflow as tf
 
     from harness.worker.session.compiled_clusters import clusters_of

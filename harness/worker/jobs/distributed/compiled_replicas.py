@@ -1,7 +1,7 @@
-"""Job of a process whose replicas compile a rewritten step, where no session can run it: on TPU devices.
+"""Job of a process whose TPU replicas compile a rewritten step, since no session can run it.
 
-TensorFlow's TPUStrategy gives the devices, their variables and the sums between them; what replicas compute
-is this plan's own graph. All other jobs are those of a session.
+TensorFlow's TPUStrategy provides devices, variables and sums between replicas; the computation is the plan's
+own graph. All other jobs are those of a session.
 """
 
 import time
@@ -38,13 +38,13 @@ _WHO_COMPILES = (
 
 
 def open_replicas(state: JobState, capture: str, plan: str, task: int, *, batches: str) -> Opened:
-    """Transform a captured step for the replicas of this process's TPU devices, and have it compiled there.
+    """Transform a captured step for the replicas of this process's TPU devices, and compile it.
 
     Args:
         capture: folder of the capture. plan: JSON of the plan, of one task.
-        batches: folder of global batches, on the first of which a first run is made.
+        batches: folder of global batches; the first is used for a first run.
     Raises:
-        CaseError: `unsupported`, when such replicas cannot run the step.
+        CaseError: `unsupported`, if such replicas cannot run the step.
     """
     from harness.worker.session.capture_store import InitialValues, load_step
     from harness.worker.session.checkpoint import left_out
@@ -92,51 +92,41 @@ class ReplicaSession:
         self._steps_per_run = steps_per_run
 
     def load(self) -> None:
-        """Give every copy of every variable its initial value."""
         self._copies.load()
 
     def setup(self) -> None:
         """Nothing is to be done."""
 
     def prepare(self, batch: Batch) -> Batch:
-        """Lay a batch out for the replicas, as a distributed dataset does ahead of a step."""
         return self._replicas.placed(batch)
 
     def stage(self, batches: Sequence[Batch]) -> list[Batch]:
-        """Lay all batches out."""
         return list(map(self.prepare, batches))
 
     def step(self, feeds: Batch) -> "Sequence[npt.NDArray[np.generic]]":
-        """Run one step; the loss of each replica."""
         return tuple(self.steps([feeds])[0])
 
     @property
     def steps_per_run(self) -> int:
-        """Most steps of a run."""
         return self._steps_per_run
 
     def steps(self, batches: Sequence[Batch]) -> "npt.NDArray[np.generic]":
-        """Run a step on each of some prepared batches; losses, [n_steps, n_replicas]."""
         return self._replicas(batches)
 
     def resharding(self) -> tuple[ReplicaResharding, ...]:
-        """Nothing lies in parts by a plan for TPU devices."""
         return ()
 
     def read(self) -> Held:
-        """Every copy of every variable."""
         values = (self._copies.values(name) for name in self._copies.captured)
         return {copy: [(None, value)] for own in values for copy, value in own.items()}
 
     def held_bytes(self) -> "Holdings":
-        """What every copy takes."""
         return self._copies.held_bytes()
 
     def settle(self, n_workers: int) -> None:
         """Steps make their updates themselves."""
 
     def update_notes(self) -> tuple[str, ...]:
-        """All updates take all gradients."""
         return ()
 
     def close(self) -> None:
@@ -167,11 +157,6 @@ def _session(
 
 
 def _require_known_shapes(step: TrainGraph) -> None:
-    """Refuse examples whose shape differs from one to the next.
-
-    Raises:
-        UnsupportedError: of a component.
-    """
     for b in step.batch:
         _, *dims = b.shape.dims or (-1, -1)
         if min(dims, default=0) < 0:

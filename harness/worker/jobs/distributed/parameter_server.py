@@ -1,7 +1,7 @@
-"""Jobs of training processes under TensorFlow's ParameterServerStrategy; all others are those of a session.
+"""Jobs of processes under TensorFlow's ParameterServerStrategy; all others are those of a session.
 
-Each process serves a worker and, the first ones, a parameter server. That of task 0 is the coordinator as
-well: it builds the workload, and hands out and counts the steps of all.
+Each process serves a worker and, the first ones, a parameter server. Task 0's process is also the
+coordinator: it builds the workload, and schedules and counts all steps.
 """
 
 import time
@@ -71,14 +71,14 @@ def start_cluster(state: JobState, task: int, addresses: Sequence[str], n_device
 
 
 def open_coordinated(state: JobState, capture: str, plan: str, task: int, *, case: Case, seed: int) -> Opened:
-    """Build and trace the workload's step in the coordinator; other processes wait for what it sends them.
+    """Build and trace the workload's step in the coordinator; other processes wait for its closures.
 
     Args:
-        capture: folder of the capture, whose initial values and names are taken.
+        capture: folder of the capture, for initial values and names.
         plan: JSON of the plan.
         case, seed: to build the workload from.
     Raises:
-        CaseError: `unsupported`, when TensorFlow's strategy cannot run this workload.
+        CaseError: `unsupported`, if TensorFlow's strategy cannot run this workload.
     """
     from harness.worker.session.capture_store import InitialValues, load_step
     from harness.worker.session.checkpoint import left_out
@@ -96,11 +96,11 @@ def open_coordinated(state: JobState, capture: str, plan: str, task: int, *, cas
 
 
 class CoordinatorSession:
-    """The steps of all workers, as their coordinator sees them; see `training.StepSession`.
+    """Steps of all workers in their coordinator; see `training.StepSession`.
 
     Args:
-        variables: captured variable's name → where TensorFlow has it.
-        initial: what `load` gives to them.
+        variables: captured name → TensorFlow's variable.
+        initial: values for `load`.
     """
 
     def __init__(
@@ -120,7 +120,6 @@ class CoordinatorSession:
         self._made: Counter[int] = Counter()
 
     def load(self) -> None:
-        """Give every variable its initial value."""
         for name, variable in self._variables.items():
             variable.assign(self._initial.value(name, None))
 
@@ -128,19 +127,16 @@ class CoordinatorSession:
         """Lookup tables are filled when their model is built: nothing is left to do."""
 
     def prepare(self, batch: Batch) -> Batch:
-        """A batch is sent as it is."""
         return batch
 
     def stage(self, batches: Sequence[Batch]) -> list[Batch]:
-        """Batches are sent to their workers before the first step, all at once."""
         return list(batches)
 
     def step(self, feeds: Batch) -> Sequence[Array]:
-        """Make one step; see `steps`."""
         return [self.steps([feeds], 1, 0).losses[0]]
 
     def steps(self, feeds: Sequence[Batch], n_steps: int, first: int) -> StepTimes:
-        """Have closures made, one for each worker and step; a step's loss is that of all of its own."""
+        """Make one closure for each worker and step; a step's loss is that of all of its closures."""
         if first == 0:
             self._step.feed(feeds)
         with no_garbage_collection():
@@ -153,7 +149,6 @@ class CoordinatorSession:
         return StepTimes(start_s=start_s, end_s=end_s, losses=of_steps)
 
     def read(self) -> Held:
-        """Every variable, of which there is one for all."""
         return {(name, None): [(None, self._value(name))] for name in self._names}
 
     def _value(self, name: str) -> Array:
@@ -161,7 +156,7 @@ class CoordinatorSession:
         return self._initial.value(name, None) if own is None else own.numpy()
 
     def held_bytes(self) -> "Holdings":
-        """What each server has; server k is in the process of worker k."""
+        """Bytes of each server; server k is in the process of worker k."""
         from harness.worker.session.variable_memory import held_eagerly
 
         return held_eagerly(self._variables.items())
@@ -170,7 +165,6 @@ class CoordinatorSession:
         """Steps end when all of their closures have."""
 
     def update_notes(self) -> tuple[str, ...]:
-        """Which worker made how many closures so far."""
         counts = ", ".join(f"worker {worker} made {self._made[worker]}" for worker in range(self._n_workers))
         return (f"closures of one worker's share: {counts}; a step is over when {self._n_workers} more are",)
 
@@ -179,7 +173,7 @@ class CoordinatorSession:
 
 
 def rounds(ended_s: Array, *, began_s: float, n_workers: int) -> tuple[Array, Array]:
-    """Start and end of each step: it is over when another closure for each worker is, whoever made them.
+    """Start and end of each step, which is over after one more closure per worker, whoever made them.
 
     Args:
         ended_s: of all closures, in order, on the clock of `time.time`. began_s: on the same clock.
@@ -201,30 +195,24 @@ class _Waiting:
         """Nothing is to be done."""
 
     def prepare(self, batch: Batch) -> Batch:
-        """The coordinator sends batches."""
         return batch
 
     def stage(self, batches: Sequence[Batch]) -> list[Batch]:
-        """The coordinator sends batches."""
         return list(batches)
 
     def step(self, feeds: Batch) -> Sequence[Array]:  # noqa: ARG002 - a StepSession
-        """No step is this worker's own."""
         return ()
 
     def read(self) -> Held:
-        """The coordinator reads."""
         return {}
 
     def held_bytes(self) -> "Holdings":
-        """The coordinator tells."""
         return {}
 
     def settle(self, n_workers: int) -> None:
         """The coordinator waits."""
 
     def update_notes(self) -> tuple[str, ...]:
-        """The coordinator tells."""
         return ()
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Jobs of a training process under one of TensorFlow's own strategies; all others are those of a session.
+"""Jobs of a process under one of TensorFlow's own strategies; all others are those of a session.
 
-Such a process serves the strategy's cluster instead of a server for sessions, and builds the workload anew in
-the strategy's scope instead of reading a captured graph. Initial values, batches and checks are the same.
+The process serves the strategy's cluster instead of sessions, and builds the workload anew in the strategy's
+scope instead of reading a captured graph. Initial values, batches and checks are the same.
 """
 
 from collections.abc import Sequence
@@ -46,12 +46,12 @@ def open_baseline(
     """Build the workload's step in the scope of this process's strategy and trace it.
 
     Args:
-        capture: folder of the capture, whose initial values and names are taken.
+        capture: folder of the capture, for initial values and names.
         plan: JSON of the plan.
         case, seed: to build the workload from.
-        batches: folder of the global batches that are staged; None where none are.
+        batches: folder of the staged global batches; None if none are staged.
     Raises:
-        CaseError: `unsupported`, when TensorFlow's strategy cannot run this workload.
+        CaseError: `unsupported`, if TensorFlow's strategy cannot run this workload.
     """
     from harness.worker.session.capture_store import InitialValues, load_step
     from harness.worker.session.checkpoint import left_out
@@ -101,33 +101,28 @@ class BaselineSession:
         self._distribution = distribution
 
     def load(self) -> None:
-        """Give every copy of every variable its initial value."""
         self._copies.load()
 
     def setup(self) -> None:
         """Lookup tables are filled when their model is built: nothing is left to do."""
 
     def prepare(self, batch: Batch) -> Batch:
-        """Lay a batch out for the replicas, as a distributed dataset does ahead of a step."""
         return self._step.placed(batch)  # type: ignore[no-any-return]
 
     def stage(self, batches: Sequence[Batch]) -> list[Batch]:
-        """Lay all batches out."""
         return list(map(self.prepare, batches))
 
     @property
     def placement(self) -> Placement:
-        """Memory that batches lie in once they are laid out."""
         from harness.worker.session.device_batches import placement
 
         return placement(self._step.parts_on_gpus)
 
     def step(self, feeds: Batch) -> Sequence[Array]:
-        """Run one step on a prepared batch and return the loss of each local replica."""
         return self._step(feeds)
 
     def read(self) -> Held:
-        """Every copy that this worker holds; forward state as its rule merges it, on all workers together."""
+        """Every copy of this worker; forward state merged by its rule, on all workers together."""
         from strategies.baselines.variables import merged
 
         own = self._copies
@@ -151,14 +146,12 @@ class BaselineSession:
         return {copy: [(None, value)] for copy, value in values.items()}
 
     def held_bytes(self) -> "Holdings":
-        """Every copy that this worker has."""
         return self._copies.held_bytes()
 
     def settle(self, n_workers: int) -> None:
         """Steps make their updates themselves."""
 
     def update_notes(self) -> tuple[str, ...]:
-        """All updates take all gradients."""
         return ()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A worker's copies of variables that TensorFlow's strategies made: given their values, read, measured."""
+"""A worker's copies of variables of TensorFlow's strategies: assigned, read, measured."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -13,13 +13,13 @@ from strategies.topology import Replica
 
 
 class DistributedCopies:
-    """What one worker has of a captured step's variables.
+    """One worker's copies of a captured step's variables.
 
     Attributes:
-        captured: name → the variable as captured, of all there are.
-        variables: name → the distributed variable; what the capture keeps beside the graph may have none.
+        captured: name → variable as captured.
+        variables: name → distributed variable; constants of the capture have none.
     Args:
-        initial: what `load` gives to them.
+        initial: values for `load`.
         replicas: this worker's.
     """
 
@@ -39,7 +39,6 @@ class DistributedCopies:
         self._task = replicas[0].task
 
     def load(self) -> None:
-        """Give every copy its initial value."""
         for name in self.variables:
             for rank, copy in self.of(name):
                 copy.assign(self.initial(name, rank))
@@ -50,23 +49,21 @@ class DistributedCopies:
         return list(zip([None] if self.is_shared(name) else self._ranks, own, strict=True))
 
     def values(self, name: str) -> Mapping[Copy, Array]:
-        """What a variable's copies hold; where it has none, what the capture keeps of it."""
+        """Values of a variable's copies, or the capture's value of a constant."""
         if name not in self.variables:
             return {(name, rank): self.initial(name, rank) for rank in self._ranks}
         return {(name, rank): copy.numpy() for rank, copy in self.of(name)}
 
     def initial(self, name: str, rank: int | None) -> Array:
-        """What a copy begins with."""
         v = self.captured[name]
         mix = None if v.seed_word is None or not rank else SeedMix(rank=rank, word=v.seed_word)
         return self._initial.value(v.name, mix, rank=rank)
 
     def is_shared(self, name: str) -> bool:
-        """Whether a variable has fewer copies than there are replicas."""
+        """True if a variable has fewer copies than there are replicas."""
         return len(copies(self._distribution, self.variables[name])) < len(self._ranks)
 
     def held_bytes(self) -> Holdings:
-        """What every copy takes."""
         return held_eagerly(self._named(), self._task)
 
     def _named(self) -> Iterator[tuple[str, tf.Variable]]:

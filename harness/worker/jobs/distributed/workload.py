@@ -31,7 +31,7 @@ class Built:
 
     Attributes:
         body: its step.
-        boundary: where the step's gradients are weighed and summed.
+        boundary: of the step's gradients.
         structure: of one example of its dataset.
         declared: variables that the step names itself.
         created: all variables of the model, in order.
@@ -44,7 +44,7 @@ class Built:
     created: "Sequence[tf.Variable]"
 
     def variables(self, captured: Sequence[Variable]) -> Mapping[str, "tf.Variable"]:
-        """Captured variable's name → where TensorFlow has it, once the step was traced.
+        """Captured variable's name → TensorFlow's variable, after the step was traced.
 
         Raises:
             UnsupportedError: the model made other variables than when it was captured, or an optimizer sums
@@ -114,7 +114,7 @@ def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, capture
 
 
 def _under_policy(policy: "keras.DTypePolicy", body: "Body") -> "Body":
-    """A step that is traced under the policy that its maker has left.
+    """Step that is traced under its maker's policy.
 
     Keras has one for each thread, and TensorFlow traces each replica in a thread of its own.
     """
@@ -129,7 +129,7 @@ def _under_policy(policy: "keras.DTypePolicy", body: "Body") -> "Body":
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Distributed:
-    """What a process has of TensorFlow's strategy."""
+    """TensorFlow's strategy of a process."""
 
     distribution: "Distribution"
 
@@ -140,8 +140,8 @@ def start_distribution(
     """Make a plan's strategy, and with it the server of one task, on the port reserved for it.
 
     Raises:
-        CaseError: `port-in-use`, as `rendezvous.start_server`; `no-device` where this host has not what the
-            plan takes.
+        CaseError: `port-in-use`, as `rendezvous.start_server`; `no-device` if this host lacks the plan's
+            devices.
     """
     from strategies.baselines.distribution import distribution_of
 
@@ -160,11 +160,11 @@ def start_distribution(
 
 
 def use_distribution(state: JobState, distribution: "Distribution") -> None:
-    """Let this process's steps run under a strategy of TensorFlow's, whose devices go back when it ends."""
+    """Run this process's steps under one of TensorFlow's strategies, closed when the process ends."""
     state.stack.callback(distribution.close)
     state.put(Distributed(distribution=distribution))
 
 
 def stop_distribution(state: JobState) -> None:
-    """Give back the devices that the strategy holds."""
+    """Release the devices of the strategy."""
     state.get(Distributed).distribution.close()
