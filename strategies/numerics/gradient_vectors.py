@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from strategies.numerics.aggregators.table import aggregate
+from strategies.numerics.aggregators import aggregate
 from strategies.numerics.combine import merge_rows
 from strategies.numerics.faults import colluding
 from strategies.numerics.vectors import apart, joined

@@ -207,11 +207,6 @@ class Aggregation:
         return next(n for n in range(1, self.n + 1) if all(map(self.works_with, range(n, self.n + 1))))
 
     @property
-    def takes_distances(self) -> bool:
-        """Whether distances between contributions decide."""
-        return self.pre == MIXING or (self.pre == NONE and self.selects)
-
-    @property
     def selects(self) -> bool:
         """Whether it takes some workers' gradients and leaves others out."""
         return BY_NAME[self.rule].selects

@@ -55,7 +55,7 @@ class Rules:
     def _result(self, name: str, vectors: list[object]) -> object:
         import tensorflow as tf
 
-        from strategies.numerics.aggregators.table import aggregate, states
+        from strategies.numerics.aggregators import aggregate, states
 
         if name == "sum ÷ n":
             return tf.add_n(vectors) / N_WORKERS

@@ -19,7 +19,7 @@ from harness.verification.worker.rounding import PLAIN
 from harness.verification.worker.shard_steps import ShardSteps
 from harness.worker.session.checkpoint import first_value
 from strategies.errors import StrategyError, UnsupportedError
-from strategies.numerics.model_median import told_median
+from strategies.numerics.aggregators import median_of_servers
 from strategies.passes.parameter_server import replicated_servers
 from strategies.plan.aggregation import BY_NAME, Aggregation
 from strategies.plan.faults import Fault, fault_of
@@ -275,7 +275,9 @@ def test_most_servers_must_be_honest(cases, monkeypatch):
     case = cases.of("digits-mlp", "momentum")
     plan = case.plan("robust-ps", (1,) * 3, rule="mean", servers=3, lying=1)
     monkeypatch.setattr(
-        replicated_servers, "told_median", lambda *values, n_lying: told_median(*values, n_lying=2)
+        replicated_servers,
+        "median_of_servers",
+        lambda *values, n_lying: median_of_servers(*values, n_lying=2),
     )
     assert case.run(plan, programs_of(case.step, plan)).equivalent is False
     monkeypatch.undo()

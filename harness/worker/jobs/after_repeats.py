@@ -53,7 +53,7 @@ def aggregation_seconds(
 def _seconds(aggregation: Aggregation, size: int, device: str, *, by_rule: bool) -> float:
     import tensorflow as tf
 
-    from strategies.numerics.aggregators.table import aggregate, states
+    from strategies.numerics.aggregators import aggregate, states
     from strategies.tf_bridge.snippet import first_control_flow
 
     n, v1 = aggregation.n, tf.compat.v1

@@ -9,7 +9,7 @@ from strategies.ir.graph import Node
 from strategies.ir.replica_updates import late_nodes, prior_reads
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.variable import Variable
-from strategies.numerics.model_median import told_median
+from strategies.numerics.aggregators import median_of_servers
 from strategies.passes.parameter_server.tokens import await_token, give_token
 from strategies.passes.replicate.step_copies import replica_prefix
 from strategies.passes.replicate.told_values import with_values
@@ -154,7 +154,7 @@ class _Pulled:
                 reads.append(read.name)
                 by_server[place].append(read.name)
             snippet = trace(
-                told_median, (TensorSpec(dtype=v.dtype, shape=v.shape),) * len(servers), n_lying=lying
+                median_of_servers, (TensorSpec(dtype=v.dtype, shape=v.shape),) * len(servers), n_lying=lying
             )
             added, (value,) = snippet.splice(f"servers/median/{v.handle}/", reads, device=own.device)
             nodes += added

@@ -1,0 +1,395 @@
+"""Rules that combine workers' gradients, some of them faulty: n vectors [d] come in, and one goes out.
+
+Distances are summed in float64; ties go to the row that comes first in lexicographic order. `RULES` at the
+end has the functions of all rules by name; `strategies.plan.aggregation` says what each needs of workers.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TypeAlias
+
+import tensorflow as tf
+
+from strategies.numerics.compressors.codec import StateSpec
+from strategies.numerics.rows import Rows, finite_vectors
+from strategies.plan.aggregation import BUCKETING, CLIPPING, MEAN, MIXING, TOO_FEW_FINITE, Aggregation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Combined:
+    """Result of a step.
+
+    Attributes:
+        vector: [d].
+        chosen: workers whose contributions have a part in it, bool [n].
+        finite: workers whose contributions are finite, bool [n].
+        state: for the next step, as `states` lists it.
+    """
+
+    vector: tf.Tensor
+    chosen: tf.Tensor
+    finite: tf.Tensor
+    state: tuple[tf.Tensor, ...]
+
+
+def states(aggregation: Aggregation, size: int, dtype: str) -> tuple[StateSpec, ...]:
+    """State that a rule keeps from step to step.
+
+    Args:
+        size: of a vector. dtype: float or double.
+    """
+    centre = StateSpec(name="centre", dims=(size,), dtype=dtype, common=True)
+    turn = StateSpec(name="turn", dims=(), dtype="int64", common=True)
+    return (
+        *((centre,) if aggregation.rule == CLIPPING else ()),
+        *((turn,) if aggregation.pre == BUCKETING else ()),
+    )
+
+
+def aggregate(
+    vectors: Sequence[tf.Tensor],
+    state: Sequence[tf.Tensor],
+    *,
+    aggregation: Aggregation,
+    shares: Sequence[float],
+    seed: int = 0,
+) -> Combined:
+    """Combine the contributions of n workers; the result does not depend on their order.
+
+    Contributions that are not finite are left out, and count among the faulty ones.
+
+    Args:
+        vectors: [d] of each worker, float or double.
+        state: of the step before, zeros at first.
+        shares: of the examples, by which alone the plain mean weighs.
+        seed: of random draws.
+    Raises:
+        tf.errors.InvalidArgumentError: too few contributions are finite, when the graph runs.
+    """
+    finite = finite_vectors(vectors)
+    n_finite, least = tf.math.count_nonzero(finite, dtype=tf.int32), aggregation.least_finite
+    # In pieces that a graph's text has whole.
+    message = [f"rule={aggregation.rule} needs {least}", TOO_FEW_FINITE, f"of {len(vectors)} workers, got"]
+    enough = tf.debugging.Assert(n_finite >= least, [*message, n_finite])
+    with tf.control_dependencies([enough]):
+        rows = Rows.of(vectors, tf.identity(finite))
+    f = tf.maximum(aggregation.f - (aggregation.n - n_finite), 0)
+    turn = state[-1] if aggregation.pre == BUCKETING else None
+    if aggregation.pre == MIXING:
+        rows = nearest_neighbour_mixing(rows, f=f)
+    elif turn is not None:
+        draw = tf.stack([tf.constant(seed, tf.int64), turn])
+        rows = bucketing(rows, size=aggregation.bucket_size, draw=draw)
+    contributions = Contributions(rows=rows, f=f, aggregation=aggregation, shares=shares, state=state)
+    vector, places = RULES[aggregation.rule](contributions)
+    kept = ((vector,) if aggregation.rule == CLIPPING else ()) + (() if turn is None else (turn + 1,))
+    chosen = _workers_of(rows if places is None else rows.chosen(places))
+    return Combined(vector=vector, chosen=chosen, finite=finite, state=kept)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contributions:
+    """Input of a rule.
+
+    Attributes:
+        f: rows that may be faulty, int32; fewer than asked for where some were not finite.
+        shares, state: as for `aggregate`.
+    """
+
+    rows: Rows
+    f: tf.Tensor
+    aggregation: Aggregation
+    shares: Sequence[float]
+    state: Sequence[tf.Tensor]
+
+
+Result: TypeAlias = tuple[tf.Tensor, tf.Tensor | None]
+"""A vector, and the places of the rows that it was made of where these are not all."""
+
+
+def mean(rows: Rows) -> tf.Tensor:
+    """Mean of all rows: [d]."""
+    return rows.map(lambda matrix: tf.reduce_mean(matrix, axis=0))
+
+
+def weighted_mean(rows: Rows, weights: tf.Tensor) -> tf.Tensor:
+    """Weighted mean of all rows: [d].
+
+    Args:
+        weights: float64 [n], positive; they need not add up to one.
+    """
+    weights = tf.cast(weights / tf.reduce_sum(weights), rows.dtype)[:, None]
+    # No product of matrices: GPUs take these in fewer digits.
+    return rows.map(lambda matrix: tf.reduce_sum(weights * matrix, axis=0))
+
+
+def median(rows: Rows) -> tf.Tensor:
+    """Median of each coordinate, of an even number the mean of the middle two: [d].
+
+    Source:
+        Yin et al. 2018, arXiv:1803.01498, definition 1.
+    """
+    return rows.map(lambda matrix: _middle(tf.sort(tf.transpose(matrix))))
+
+
+def trimmed_mean(rows: Rows, *, f: tf.Tensor) -> tf.Tensor:
+    """Mean per coordinate without the f largest and the f smallest values: [d].
+
+    Args:
+        f: 2f < n.
+    Source:
+        Yin et al. 2018, arXiv:1803.01498, definition 2, with f/n for its β.
+    """
+    return rows.map(
+        lambda matrix: tf.reduce_mean(tf.sort(tf.transpose(matrix))[:, f : rows.count - f], axis=1)
+    )
+
+
+def mean_around_median(rows: Rows, *, count: tf.Tensor) -> tf.Tensor:
+    """Mean per coordinate of so many values, those closest to the coordinate's median: [d].
+
+    Source:
+        Xie et al. 2018, arXiv:1802.10116, "mean around median", with n − f for count.
+    """
+
+    def of_chunk(matrix: tf.Tensor) -> tf.Tensor:
+        columns = tf.transpose(matrix)
+        gaps = tf.abs(columns - _middle(tf.sort(columns))[:, None])
+        # Of equal gaps that of the first row comes first.
+        closest = tf.math.top_k(-gaps, count).indices
+        return tf.reduce_mean(tf.gather(columns, closest, batch_dims=1), axis=1)
+
+    return rows.map(of_chunk)
+
+
+def krum(rows: Rows, *, f: tf.Tensor, m: int) -> tf.Tensor:
+    """Places of the m rows with the least sums of squared distances to their n − f − 2 nearest others.
+
+    Krum is m = 1, Multi-Krum the mean of these rows. Some packages count n − f − 1 neighbours, or the row
+    itself among them.
+
+    Args:
+        f: n ≥ 2f + 3. m: at most n − f − 2.
+    Returns:
+        int32 [m], ascending.
+    Source:
+        Blanchard et al. 2017, Machine learning with adversaries: Byzantine tolerant gradient descent, §4.
+    """
+    scores = _nearest_sums(rows.squared_distances(), rows.count - f - 2)
+    return tf.sort(tf.argsort(scores, stable=True)[:m])
+
+
+def bulyan(rows: Rows, *, f: tf.Tensor, rounds: tf.Tensor) -> tf.Tensor:
+    """Places of the rows of the first phase: in each round Krum's best of those left, which it takes out.
+
+    Of p rows left the nearest p − f − 2 count, but one at least. The second phase is the mean around the
+    median of the chosen ones, of rounds − 2f values for each coordinate.
+
+    Args:
+        f: n ≥ 4f + 3.
+        rounds: n − 2f as in the paper; AggregaThor's code makes n − 2f − 2.
+    Returns:
+        int32 [rounds], ascending.
+    Source:
+        El Mhamdi et al. 2018, arXiv:1802.07927, §4; Damaskinos et al. 2019, AggregaThor.
+    """
+    n, squares = rows.count, rows.squared_distances()
+    infinite = tf.constant(float("inf"), tf.float64)
+
+    def one_round(turn: tf.Tensor, left: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        n_others = n - turn - 1
+        n_nearest = tf.minimum(tf.maximum(n_others - f - 1, 1), n_others)
+        scores = _nearest_sums(tf.where(left[None, :], squares, infinite), n_nearest)
+        best = tf.argmin(tf.where(left, scores, infinite), output_type=tf.int32)
+        return turn + 1, left & tf.not_equal(tf.range(n), best)
+
+    _, left = tf.while_loop(
+        lambda turn, _: turn < rounds,
+        one_round,
+        [tf.constant(0), tf.ones([n], tf.bool)],
+        parallel_iterations=1,
+    )
+    return tf.boolean_mask(tf.range(n), tf.logical_not(left))
+
+
+def minimum_diameter(rows: Rows, *, n: int, size: int) -> tf.Tensor:
+    """Places of the rows of which the two farthest apart are closest, of equal subsets the first.
+
+    Args:
+        n: most rows that there may be. size: of a subset; all rows are taken if there are fewer.
+    Returns:
+        int32, ascending.
+    Source:
+        Rousseeuw 1985, Multivariate estimation with high breakdown point; El Mhamdi et al. 2020,
+        arXiv:1905.03853, minimum-diameter averaging.
+    """
+    subsets = tf.constant(list(combinations(range(n), size)), tf.int32)
+
+    def best_subset() -> tf.Tensor:
+        missing = n - rows.count
+        squares = tf.pad(rows.squared_distances(), [[0, missing], [0, missing]], constant_values=float("inf"))
+        within = tf.gather(tf.gather(squares, subsets), subsets, axis=2, batch_dims=1)
+        return tf.gather(subsets, tf.argmin(tf.reduce_max(within, axis=[1, 2])))
+
+    return tf.cond(rows.count < size, lambda: tf.range(rows.count), best_subset)
+
+
+def geometric_median(rows: Rows, first: tf.Tensor, *, iterations: int, nu: float) -> tf.Tensor:
+    """Vector with the least sum of distances to all rows, by smoothed Weiszfeld iterations: [d].
+
+    It should begin close to most rows, as with the coordinate-wise median; the paper begins with a mean.
+
+    Args:
+        first: [d], where it begins.
+        nu: distance below which a row is not given more weight, in units of the gradient.
+    Source:
+        Pillutla et al. 2022, arXiv:1912.13445, algorithm 2.
+    """
+
+    def closer(turn: tf.Tensor, centre: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return turn + 1, weighted_mean(rows, 1 / tf.maximum(rows.distances_from(centre), nu))
+
+    return _repeated(iterations, closer, first)
+
+
+def centered_clipping(rows: Rows, centre: tf.Tensor, *, tau: float, iterations: int) -> tf.Tensor:
+    """Vector of the step before, moved by the mean of clipped differences from it: [d].
+
+    Args:
+        centre: [d], the result of the step before, zeros at first.
+        tau: norm above which a difference is clipped, in units of the gradient.
+    Source:
+        Karimireddy et al. 2021, arXiv:2012.10333, algorithm 2.
+    """
+
+    def clipped(turn: tf.Tensor, centre: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        distances = tf.maximum(rows.distances_from(centre), tau)
+        factors = tf.cast(tau / distances, rows.dtype)[:, None]
+        return turn + 1, rows.map(
+            lambda matrix, part: part + tf.reduce_mean(factors * (matrix - part), axis=0), centre
+        )
+
+    return _repeated(iterations, clipped, centre)
+
+
+def nearest_neighbour_mixing(rows: Rows, *, f: tf.Tensor) -> Rows:
+    """Replace each row by the mean of its n − f nearest, itself among them.
+
+    Source:
+        Allouah et al. 2023, arXiv:2302.01772, algorithm 2.
+    """
+    size = rows.count - f
+    ranks = tf.argsort(tf.argsort(rows.squared_distances(), axis=1, stable=True), axis=1)
+    return Rows(
+        vectors=rows.vectors,
+        order=rows.order,
+        mixing=tf.ensure_shape(tf.cast(ranks < size, tf.float64) / tf.cast(size, tf.float64), [None, None]),
+    )
+
+
+def bucketing(rows: Rows, *, size: int, draw: tf.Tensor) -> Rows:
+    """Replace rows, in random order, by the means of buckets of so many.
+
+    Args:
+        size: of a bucket; the last may have fewer.
+        draw: [2], seed of the order, which is another in each step.
+    Source:
+        Karimireddy et al. 2022, arXiv:2006.09365, algorithm 1.
+    """
+    n = rows.count
+    places = tf.argsort(tf.argsort(tf.random.stateless_uniform([n], draw, dtype=tf.float64)))
+    within = tf.equal(tf.range((n + size - 1) // size)[:, None], (places // size)[None, :])
+    counts = tf.math.count_nonzero(within, axis=1, keepdims=True, dtype=tf.float64)
+    return Rows(vectors=rows.vectors, order=rows.order, mixing=tf.cast(within, tf.float64) / counts)
+
+
+def median_of_servers(*values: tf.Tensor, n_lying: int) -> tf.Tensor:
+    """Median of each element; of an even number of whole numbers the lower one of the middle two.
+
+    Args:
+        values: of the servers, of one shape and type; the last ones lie, and send the opposite.
+        n_lying: how many do.
+    """
+    n_honest = len(values) - n_lying
+    sent = [value if place < n_honest else -value for place, value in enumerate(values)]
+    ascending = tf.sort(tf.stack(sent, axis=-1))
+    return _middle(ascending) if values[0].dtype.is_floating else ascending[..., (len(values) - 1) // 2]
+
+
+def _middle(ascending: tf.Tensor) -> tf.Tensor:
+    """Median along the last axis, which is sorted."""
+    n = tf.shape(ascending)[-1]
+    return ascending[..., (n - 1) // 2] * 0.5 + ascending[..., n // 2] * 0.5
+
+
+def _nearest_sums(squares: tf.Tensor, n_nearest: tf.Tensor) -> tf.Tensor:
+    """Sums of each row's distances to its nearest others; the first of all is its own, zero."""
+    return tf.reduce_sum(tf.sort(squares, axis=1)[:, 1 : n_nearest + 1], axis=1)
+
+
+def _repeated(
+    iterations: int, fn: Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]], first: tf.Tensor
+) -> tf.Tensor:
+    _, last = tf.while_loop(
+        lambda turn, _: turn < iterations, fn, [tf.constant(0), first], parallel_iterations=1
+    )
+    return last
+
+
+def _workers_of(rows: Rows) -> tf.Tensor:
+    """Workers that rows are made of, bool [number of workers]."""
+    used = (
+        rows.order
+        if rows.mixing is None
+        else tf.boolean_mask(rows.order, tf.reduce_any(rows.mixing > 0, axis=0))
+    )
+    return tf.reduce_any(tf.equal(tf.range(len(rows.vectors))[:, None], used[None, :]), axis=1)
+
+
+def _mean(given: Contributions) -> Result:
+    # Rows that are means already have no share of their own.
+    if given.rows.mixing is not None or len(set(given.shares)) == 1:
+        return mean(given.rows), None
+    return weighted_mean(given.rows, tf.gather(tf.constant(given.shares, tf.float64), given.rows.order)), None
+
+
+def _krum(given: Contributions) -> Result:
+    places = krum(given.rows, f=given.f, m=given.aggregation.m)
+    return mean(given.rows.chosen(places)), places
+
+
+def _bulyan(given: Contributions) -> Result:
+    rounds = given.rows.count - 2 * given.f - (2 if given.aggregation.variant == "aggregathor" else 0)
+    places = bulyan(given.rows, f=given.f, rounds=rounds)
+    return mean_around_median(given.rows.chosen(places), count=rounds - 2 * given.f), places
+
+
+def _minimum_diameter(given: Contributions) -> Result:
+    n = given.aggregation.n_rows(given.aggregation.n)
+    places = minimum_diameter(given.rows, n=n, size=n - given.aggregation.f)
+    return mean(given.rows.chosen(places)), places
+
+
+def _geometric_median(given: Contributions) -> Result:
+    asked, first = given.aggregation, median(given.rows)
+    return geometric_median(given.rows, first, iterations=asked.iterations, nu=asked.nu), None
+
+
+def _centered_clipping(given: Contributions) -> Result:
+    asked, centre = given.aggregation, given.state[0]
+    return centered_clipping(given.rows, centre, tau=asked.tau, iterations=asked.iterations), None
+
+
+RULES: Mapping[str, Callable[[Contributions], Result]] = {
+    MEAN: _mean,
+    "median": lambda given: (median(given.rows), None),
+    "trimmed-mean": lambda given: (trimmed_mean(given.rows, f=given.f), None),
+    "meamed": lambda given: (mean_around_median(given.rows, count=given.rows.count - given.f), None),
+    "krum": _krum,
+    "multi-krum": _krum,
+    "bulyan": _bulyan,
+    "mda": _minimum_diameter,
+    "geometric-median": _geometric_median,
+    CLIPPING: _centered_clipping,
+}

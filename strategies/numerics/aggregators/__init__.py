@@ -1,1 +1,0 @@
-"""Rules that combine workers' gradients, some of them faulty: rows come in, and one vector goes out."""

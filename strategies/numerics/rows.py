@@ -1,0 +1,199 @@
+"""Vectors of several workers as rows: finite ones in lexicographic order, worked on chunk by chunk."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import tensorflow as tf
+
+Chunk: TypeAlias = list[tf.Tensor]
+"""One range of coordinates of several vectors, [c] each."""
+_CHUNK_BYTES = 4 << 20
+_PARALLEL_CHUNKS = 2
+"""More chunks at a time would not stay in a processor's cache."""
+_MOST = 1e300
+"""Distances beyond this count as this: a sum of several is still a number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Rows that a rule combines: finite vectors, or means of these.
+
+    Attributes:
+        vectors: [d] of each worker, of type float or double.
+        order: workers whose vectors are finite, in lexicographic order of these, int32 [p].
+        mixing: weights of finite vectors in each row, float64 [n, p]; None if rows are these vectors.
+    """
+
+    vectors: tuple[tf.Tensor, ...]
+    order: tf.Tensor
+    mixing: tf.Tensor | None = None
+
+    @classmethod
+    def of(cls, vectors: Sequence[tf.Tensor], finite: tf.Tensor) -> "Rows":
+        """Order the finite vectors.
+
+        Args:
+            finite: bool [number of vectors].
+        """
+        n_finite = tf.math.count_nonzero(finite, dtype=tf.int32)
+        return cls(vectors=tuple(vectors), order=_lexicographic_order(vectors, finite)[:n_finite])
+
+    @property
+    def dtype(self) -> tf.DType:
+        return self.vectors[0].dtype
+
+    @property
+    def count(self) -> tf.Tensor:
+        return tf.size(self.order) if self.mixing is None else tf.shape(self.mixing)[0]
+
+    def chosen(self, places: tf.Tensor) -> "Rows":
+        """The rows at these places, int32 [k]."""
+        if self.mixing is None:
+            return replace(self, order=tf.gather(self.order, places))
+        return replace(self, mixing=tf.gather(self.mixing, places))
+
+    def matrix(self, chunk: Chunk) -> tf.Tensor:
+        """The rows of a chunk that begins with the vectors: [n, c]."""
+        finite = tf.gather(tf.stack(chunk[: len(self.vectors)]), self.order)
+        if self.mixing is None:
+            return finite
+        # In float64: GPUs multiply matrices of float32 in fewer digits.
+        return tf.cast(tf.matmul(self.mixing, tf.cast(finite, tf.float64)), self.dtype)
+
+    def map(self, fn: Callable[..., tf.Tensor], *more: tf.Tensor) -> tf.Tensor:
+        """Apply a function to each coordinate.
+
+        Args:
+            fn: takes rows [n, c] of a chunk and its range of `more`, [c] each; returns [c].
+            more: further vectors [d].
+        Returns:
+            [d].
+        """
+        given = (*self.vectors, *more)
+        length, size = _chunk_length(given), tf.size(given[0])
+
+        def of_chunk(chunk: Chunk) -> tf.Tensor:
+            return fn(self.matrix(chunk), *chunk[len(self.vectors) :])
+
+        if _fits(given[0], length):
+            return tf.ensure_shape(of_chunk(list(given)), given[0].shape)
+        n_chunks = (size + length - 1) // length
+        parts = tf.TensorArray(self.dtype, n_chunks, infer_shape=False, element_shape=[None])
+        _, parts = tf.while_loop(
+            lambda i, _: i < n_chunks,
+            lambda i, parts: (i + 1, parts.write(i, of_chunk(_chunk(given, i, length, size)))),
+            [0, parts],
+            parallel_iterations=_PARALLEL_CHUNKS,
+        )
+        return tf.ensure_shape(parts.concat(), given[0].shape)
+
+    def sum(self, fn: Callable[..., tf.Tensor], first: tf.Tensor, *more: tf.Tensor) -> tf.Tensor:
+        """Sum over chunks what a function makes of each; arguments as for `map`.
+
+        Args:
+            fn: returns a tensor of the type and shape of `first`, which is the sum before the first chunk.
+        """
+        n = len(self.vectors)
+        return _sum((*self.vectors, *more), lambda chunk: fn(self.matrix(chunk), *chunk[n:]), first)
+
+    def squared_distances(self) -> tf.Tensor:
+        """Squared distances between all rows, float64 [n, n], of direct differences."""
+
+        def of_chunk(matrix: tf.Tensor) -> tf.Tensor:
+            matrix = tf.cast(matrix, tf.float64)
+            return tf.map_fn(
+                lambda row: tf.reduce_sum(tf.math.squared_difference(matrix, row), axis=1), matrix
+            )
+
+        return tf.minimum(self.sum(of_chunk, tf.zeros([self.count] * 2, tf.float64)), _MOST)
+
+    def distances_from(self, centre: tf.Tensor) -> tf.Tensor:
+        """Distances of all rows from a vector [d], float64 [n]."""
+
+        def of_chunk(matrix: tf.Tensor, part: tf.Tensor) -> tf.Tensor:
+            matrix, part = tf.cast(matrix, tf.float64), tf.cast(part, tf.float64)
+            return tf.reduce_sum(tf.math.squared_difference(matrix, part), axis=1)
+
+        return tf.sqrt(self.sum(of_chunk, tf.zeros([self.count], tf.float64), centre))
+
+
+def finite_vectors(vectors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Mask of the vectors [d] that are finite in every coordinate: bool [number of vectors]."""
+
+    def not_finite(chunk: Chunk) -> tf.Tensor:
+        # Zero times a finite number is zero, times any other not a number: one pass without a mask.
+        return tf.stack([tf.cast(tf.reduce_sum(part * 0), tf.float64) for part in chunk])
+
+    return tf.equal(_sum(vectors, not_finite, tf.zeros([len(vectors)], tf.float64)), 0)
+
+
+def _sum(vectors: Sequence[tf.Tensor], fn: Callable[[Chunk], tf.Tensor], first: tf.Tensor) -> tf.Tensor:
+    length, size = _chunk_length(vectors), tf.size(vectors[0])
+    if _fits(vectors[0], length):
+        return first + fn(list(vectors))
+    _, total = tf.while_loop(
+        lambda i, _: i * length < size,
+        lambda i, total: (i + 1, total + fn(_chunk(vectors, i, length, size))),
+        [0, first],
+        parallel_iterations=_PARALLEL_CHUNKS,
+    )
+    return total
+
+
+def _chunk_length(vectors: Sequence[tf.Tensor]) -> int:
+    length = _CHUNK_BYTES // (len(vectors) * vectors[0].dtype.size)
+    return 1 << max(10, int(math.log2(length)))
+
+
+def _fits(vector: tf.Tensor, length: int) -> bool:
+    return vector.shape[0] is not None and vector.shape[0] <= length
+
+
+def _chunk(vectors: Sequence[tf.Tensor], i: tf.Tensor, length: int, size: tf.Tensor) -> Chunk:
+    start = i * length
+    return [tf.slice(vector, [start], [tf.minimum(length, size - start)]) for vector in vectors]
+
+
+_FIRST_LENGTH = 64
+_LAST_LENGTH = 1 << 15
+
+
+def _lexicographic_order(vectors: Sequence[tf.Tensor], finite: tf.Tensor) -> tf.Tensor:
+    """Indices of vectors in lexicographic order, those that are not finite last: int32 [n].
+
+    Ranks begin equal and are refined at the first coordinate in which any two of equal rank differ, then at
+    the next, until all differ. Vectors mostly differ early on, so the first part to be compared is short.
+    """
+    n, size = len(vectors), tf.size(vectors[0])
+    n_finite = tf.math.count_nonzero(finite, dtype=tf.int32)
+
+    def has_ties(rank: tf.Tensor, start: tf.Tensor, _length: tf.Tensor) -> tf.Tensor:
+        same_rank = tf.equal(rank[:, None], rank[None, :]) & finite[:, None]
+        return (start < size) & (tf.math.count_nonzero(same_rank, dtype=tf.int32) > n_finite)
+
+    def refined(rank: tf.Tensor, start: tf.Tensor, length: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        length = tf.minimum(length, size - start)
+        part = tf.stack([tf.slice(vector, [start], [length]) for vector in vectors])
+        first_of_rank = tf.argmax(tf.equal(rank[:, None], rank[None, :]), axis=1, output_type=tf.int32)
+        differs = tf.reduce_any(tf.not_equal(part, tf.gather(part, first_of_rank)) & finite[:, None], axis=0)
+        place, any_differs = tf.argmax(differs, output_type=tf.int32), tf.reduce_any(differs)
+        values = tf.where(any_differs & finite, tf.gather(part, place, axis=1), tf.zeros([], part.dtype))
+        next_start = start + tf.where(any_differs, place + 1, length)
+        return _refined(rank, values), next_start, tf.minimum(length * 8, _LAST_LENGTH)
+
+    rank, _, _ = tf.while_loop(
+        has_ties,
+        refined,
+        [tf.where(finite, 0, n), tf.constant(0), tf.constant(_FIRST_LENGTH)],
+        parallel_iterations=1,
+    )
+    return tf.argsort(rank, stable=True)
+
+
+def _refined(rank: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """Ranks by `rank`, of equal ones by value: the number of vectors that come before each, int32 [n]."""
+    comes_before = rank[:, None] > rank[None, :]
+    comes_before |= tf.equal(rank[:, None], rank[None, :]) & (values[:, None] > values[None, :])
+    return tf.math.count_nonzero(comes_before, axis=1, dtype=tf.int32)
