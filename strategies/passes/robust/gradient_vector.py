@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from strategies.ir.assembly.levels import at_level
-from strategies.ir.boundary import Boundary, Contribution
-from strategies.ir.graph import DType, Node, Shape
-from strategies.ir.sizes import n_elements
+from strategies.ir.graph import DType, Node, Shape, n_elements
+from strategies.ir.train_graph import Boundary, Contribution
+from strategies.ir.traversal import at_level
 from strategies.numerics.aggregators import states
 from strategies.numerics.compressors.codec import StateSpec
 from strategies.numerics.gradient_vectors import Layout, as_vector, combined_gradients, marked_rows
