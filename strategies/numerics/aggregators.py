@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
-from strategies.numerics.compressors.codec import StateSpec
+from strategies.numerics.compressors import StateSpec
 from strategies.numerics.rows import Rows, finite_vectors
 from strategies.plan.aggregation import BUCKETING, CLIPPING, MEAN, MIXING, TOO_FEW_FINITE, Aggregation
 

@@ -121,3 +121,47 @@ def all_ids(*, n_rows: int, dtype: str) -> tf.Tensor:
 def cast_ids(ids: tf.Tensor, *, dtype: str) -> tf.Tensor:
     """Ids in another integer type."""
     return tf.cast(ids, dtype)
+
+
+def share(*, value: float) -> tf.Tensor:
+    """A worker's share of the global batch, a scalar."""
+    return tf.constant(value, tf.float64)
+
+
+def share_of(values: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
+    """The mean of contributions that were weighted by their share of the global batch.
+
+    Args:
+        values: their sum.
+        total: the sum of their shares, a scalar; 1 when all are there.
+    """
+    return values / tf.cast(total, values.dtype)
+
+
+def one_more(n_updates: tf.Tensor) -> tf.Tensor:
+    """The number of updates after the next one."""
+    return n_updates + 1
+
+
+def newest(first: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
+    """The largest of a step number and of others, [n], of which there may be none."""
+    return tf.reduce_max(tf.concat([tf.expand_dims(first, 0), others], axis=0))
+
+
+def progress(step: tf.Tensor, own: tf.Tensor, n_updates: tf.Tensor) -> tf.Tensor:
+    """The step that a worker has come to, and whether its contribution to `own` was too late; [2]."""
+    return tf.stack([step, tf.cast(own < n_updates, step.dtype)])
+
+
+def every(step: tf.Tensor, *, period: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Count steps, and open a gate in the first one and in every `period`-th after it.
+
+    Args:
+        step: steps since the gate was open, int64 scalar.
+    Returns:
+        the count for the next step, and the gate: a tensor that exists only in the steps in which it is open,
+        so that TensorFlow leaves out in all others what waits for it.
+    """
+    is_open = tf.equal(step, 0)
+    _, gate = tf.raw_ops.Switch(data=is_open, pred=is_open)
+    return (step + 1) % period, tf.identity(gate)

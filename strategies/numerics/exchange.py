@@ -9,8 +9,8 @@ from itertools import islice
 
 import tensorflow as tf
 
+from strategies.numerics.collectives import apart, joined
 from strategies.numerics.combine import concat_rows, merge_rows
-from strategies.numerics.vectors import apart, joined
 
 
 def hand_over(

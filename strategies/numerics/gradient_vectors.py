@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from strategies.numerics.aggregators import aggregate
+from strategies.numerics.collectives import apart, joined
 from strategies.numerics.combine import merge_rows
 from strategies.numerics.faults import colluding
-from strategies.numerics.vectors import apart, joined
 from strategies.plan.aggregation import Aggregation
 from strategies.plan.faults import Fault
 

@@ -1,18 +1,19 @@
 """The passes that carry out a plan, in their fixed order."""
 
-from strategies.passes.collectives.all_reduce import DenseAllReduce, SparseAllGather
+from strategies.passes.collectives.all_reduce import DenseAllReduce, DenseReduceScatter, SparseAllGather
 from strategies.passes.collectives.batch_norm import SyncStatistics
 from strategies.passes.collectives.gather_variables import GatherVariables
-from strategies.passes.collectives.leader import HandOn, Lead
+from strategies.passes.collectives.leader_reduce import HandOn, Lead
 from strategies.passes.collectives.local_sgd import AverageVariables
-from strategies.passes.collectives.reduce_scatter import DenseReduceScatter
-from strategies.passes.collectives.ring.all_reduce import TransportAllReduce
+from strategies.passes.collectives.ring import TransportAllReduce
 from strategies.passes.collectives.separate_runs import CollectivesApart
 from strategies.passes.collectives.shard_updates import ShardUpdates
-from strategies.passes.compression.compressed_all_reduce import CompressedAllReduce
+from strategies.passes.compression.compressed_all_reduce import (
+    CompressedAllReduce,
+    EncodedTransportAllReduce,
+    RoundedGradients,
+)
 from strategies.passes.compression.compressed_push import CompressedPush
-from strategies.passes.compression.encoded_ring import EncodedTransportAllReduce
-from strategies.passes.compression.rounded_gradients import RoundedGradients
 from strategies.passes.parameter_server.asynchronous import AsyncUpdates
 from strategies.passes.parameter_server.packed import PackPulls, PackPushes
 from strategies.passes.parameter_server.place import Place
@@ -21,10 +22,8 @@ from strategies.passes.parameter_server.replicated_servers import ReplicatedServ
 from strategies.passes.parameter_server.stale_and_backup import UpdatesInTurn
 from strategies.passes.parameter_server.synchronous import ParameterServerSync
 from strategies.passes.partition.partition import PartitionVariables
-from strategies.passes.replicate.accumulate import Accumulate
-from strategies.passes.replicate.combine_local import CombineLocal
+from strategies.passes.replicate.contributions import Accumulate, CombineLocal, OwnMean
 from strategies.passes.replicate.hoist_reads import HoistReads
-from strategies.passes.replicate.own_mean import OwnMean
 from strategies.passes.replicate.replicate import Replicate
 from strategies.passes.replicate.state_hand_over import HandOver
 from strategies.passes.robust.gathered import AggregateGathered

@@ -16,11 +16,10 @@ from model import N_CLASSES, Model, mean_cross_entropy, on_labelled
 from test_model_types import biased_convolution
 from test_mutations import After, one_shard_less, reweighted
 
-from harness.verification.verdict import BoundVerdict
-from harness.verification.worker import bounds
-from harness.verification.worker.check import check_bounds
-from strategies.numerics.compressors.cast import Cast
-from strategies.numerics.compressors.feedback import Feedback
+from harness.equivalence.verdict import BoundVerdict
+from harness.worker.verify import compressed_steps
+from harness.worker.verify.check import check_bounds
+from strategies.numerics.compressors import Cast, Feedback
 from strategies.passes.pass_order import passes_of
 from strategies.plan.compressors import BY_NAME
 from strategies.plan.schema import Plan
@@ -159,7 +158,7 @@ def test_a_mistake_leaves_the_bound(cases, monkeypatch, compressor, mistake):
 
 @pytest.mark.parametrize("strategy", ["ps-load-balancing", "all-reduce"])
 def test_memory_that_is_not_kept_is_noticed(cases, monkeypatch, strategy):
-    monkeypatch.setattr("strategies.numerics.compressors.feedback.owed", lambda lost: lost / 2)
+    monkeypatch.setattr("strategies.numerics.compressors.owed", lambda lost: lost / 2)
     case = cases.of("digits-mlp", "adam")
     # A ratio that no other test has: equal codecs are traced once.
     plan = case.plan(strategy, (2, 1), compressor="topk", compressor_ratio=0.17)
@@ -185,7 +184,7 @@ def test_what_is_not_compressed_is_held_to_rounding(cases, monkeypatch):
 @pytest.mark.parametrize("compressor", BY_NAME)
 def test_the_bound_of_one_encoding_holds_and_is_not_idle(compressor):
     """Against the codec itself, on gradients of many sizes and shapes."""
-    from strategies.numerics.compressors.table import codec_of
+    from strategies.numerics.compressors import codec_of
     from strategies.plan.schema import Compression
 
     option = {"topk": {"ratio": 0.1}, "powersgd": {"rank": 2}, "qsgd": {"levels": 127}}.get(compressor, {})

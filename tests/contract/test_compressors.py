@@ -19,7 +19,7 @@ from harness.worker.session.capture_store import InitialValues, save
 from strategies.capture.capture import capture
 from strategies.errors import StrategyError
 from strategies.ir.train_graph import TrainGraph
-from strategies.numerics.compressors.cast import Cast
+from strategies.numerics.compressors import Cast
 from strategies.passes.replicate.kept_state import KeptState
 from strategies.plan.compressors import BY_NAME
 from strategies.plan.schema import Compression, Plan, StepSummary

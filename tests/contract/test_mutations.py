@@ -23,7 +23,7 @@ from strategies.ir.train_graph import TrainGraph
 from strategies.numerics.collectives import gather_rows
 from strategies.passes.collectives import all_reduce
 from strategies.passes.collectives.all_reduce import DenseAllReduce
-from strategies.passes.collectives.ring.all_reduce import TransportAllReduce
+from strategies.passes.collectives.ring import TransportAllReduce
 from strategies.passes.parameter_server import synchronous
 from strategies.passes.pass_order import passes_of
 from strategies.passes.replicate import replicate

@@ -14,12 +14,12 @@ from strategies.ir.traversal import ancestors, prune
 from strategies.passes.collectives import buckets
 from strategies.passes.collectives.all_reduce import DenseAllReduce, SparseAllGather
 from strategies.passes.collectives.batch_norm import SyncStatistics
-from strategies.passes.collectives.leader import HandOn, Lead
+from strategies.passes.collectives.leader_reduce import HandOn, Lead
 from strategies.passes.collectives.local_sgd import AverageVariables
-from strategies.passes.collectives.ring.all_reduce import TransportAllReduce
+from strategies.passes.collectives.ring import TransportAllReduce
 from strategies.passes.parameter_server.synchronous import ParameterServerSync
 from strategies.passes.pass_order import PASSES, passes_of
-from strategies.passes.replicate.combine_local import CombineLocal
+from strategies.passes.replicate.contributions import CombineLocal
 from strategies.passes.update.merge_rows import MergeRows
 from strategies.plan.faults import fault_of
 from strategies.planner import topology_of

@@ -23,13 +23,10 @@ from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.session.update_loop import UpdateLoop
 from strategies.capture.capture import capture
 from strategies.errors import StrategyError
-from strategies.passes.parameter_server import (
-    queues,
-    stale_and_backup,
-)
+from strategies.passes.parameter_server import queues, stale_and_backup
 from strategies.passes.parameter_server.accumulator import INT64, LAST_STEP, Accumulator
 from strategies.passes.pass_order import passes_of
-from strategies.passes.replicate import hoist_reads, own_mean
+from strategies.passes.replicate import contributions, hoist_reads
 from strategies.passes.run import run_passes
 from strategies.planner import topology_of
 from strategies.tf_bridge.attrs import constant
@@ -350,7 +347,7 @@ def test_no_asynchronous_update_is_lost(case):
 
 
 def test_asynchronous_gradients_of_a_wrong_scale_are_noticed(case, monkeypatch):
-    monkeypatch.setattr(own_mean.OwnMean, "apply", lambda self, graph, topology: graph)
+    monkeypatch.setattr(contributions.OwnMean, "apply", lambda self, graph, topology: graph)
     plan = case.plan("ps", (1, 1), sync=False)
     with workers_of(case, plan) as workers:
         workers.start(0, 3)

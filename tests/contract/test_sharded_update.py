@@ -17,14 +17,8 @@ from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.transport.ring import Ring
 from strategies.errors import StrategyError
 from strategies.ir.traversal import ancestors
-from strategies.numerics import shards
-from strategies.passes.collectives import (
-    all_gather,
-    gather_variables,
-    keys,
-    reduce_scatter,
-    shard_updates,
-)
+from strategies.numerics import collectives
+from strategies.passes.collectives import all_gather, all_reduce, gather_variables, members, shard_updates
 from strategies.passes.pass_order import passes_of
 from strategies.plan.schema import Plan
 from strategies.planner import topology_of
@@ -201,7 +195,7 @@ def collective_keys(graph_def: bytes) -> list[tuple[str, int, int]]:
 
 def test_gathers_before_forward_share_no_key_with_those_of_updates(cases, monkeypatch):
     # All names collide, so that keys are told apart by what makes them and not by chance.
-    monkeypatch.setattr(keys, "zlib", SimpleNamespace(crc32=lambda data: 7))
+    monkeypatch.setattr(members, "zlib", SimpleNamespace(crc32=lambda data: 7))
     case = cases.of("digits-mlp", "adam")
     plan = case.plan("fully-sharded", (2, 1), **PARAMS, transport="ring")
     kept = [node.variable for node in plan.nodes if node.gathered][::2]
@@ -248,7 +242,7 @@ def backwards(exchange):
 
 def left_out(*values, owners, rank, **rest):
     """What others send is not added."""
-    _, done = shards.reduce_scatter(*values, owners=owners, rank=rank, **rest)
+    _, done = collectives.reduce_scatter(*values, owners=owners, rank=rank, **rest)
     return [v for v, owner in zip(values, owners, strict=True) if owner == rank], done
 
 
@@ -291,9 +285,9 @@ def zeros(graph, taken, prior, values, wholes):
 
 MISTAKES_IN_GATHERED = {"dropped-values": (gather_variables, "with_values", zeros)}
 MISTAKES = {
-    "swapped-shards-of-sums": (reduce_scatter, "reduce_scatter", backwards(shards.reduce_scatter)),
-    "swapped-shards-of-values": (all_gather, "all_gather", backwards(shards.all_gather)),
-    "dropped-sync": (reduce_scatter, "reduce_scatter", left_out),
+    "swapped-shards-of-sums": (all_reduce, "reduce_scatter", backwards(collectives.reduce_scatter)),
+    "swapped-shards-of-values": (all_gather, "all_gather", backwards(collectives.all_gather)),
+    "dropped-sync": (all_reduce, "reduce_scatter", left_out),
     "dropped-gather": (shard_updates, "_region", not_taken),
     "dropped-sync-in-ring": (Ring, "scatter", own_alone),
     "another's-share-in-ring": (Ring, "scatter", anothers_share),

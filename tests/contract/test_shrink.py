@@ -13,14 +13,13 @@ from cases import Cases
 from harness.verification.worker.check import check
 from harness.verification.worker.divergence import first_divergence
 from strategies.numerics.exchange import take_back, take_back_rows
-from strategies.passes.collectives import all_reduce
-from strategies.passes.collectives.ring import transfers
+from strategies.passes.collectives import all_reduce, ring
 from strategies.passes.parameter_server import accumulator
-from strategies.passes.replicate import combine_local
+from strategies.passes.replicate import contributions
 
 TOPOLOGY = (2, 1)
 RING = "all-reduce:transport=ring"
-WEIGHTED_SUM, NUMBER_ROWS = combine_local.weighted_sum, accumulator.number_rows
+WEIGHTED_SUM, NUMBER_ROWS = contributions.weighted_sum, accumulator.number_rows
 
 
 def half_weights(*values: Any, weights: tuple[float, ...]) -> Any:
@@ -52,12 +51,12 @@ def doubled_rows(rows: Any, ids: Any, **static: int) -> tuple[Any, Any]:
 @pytest.mark.parametrize(
     ("strategy", "module", "function", "broken", "blamed", "sparse"),
     [
-        ("ps", combine_local, "weighted_sum", half_weights, "combine-local", False),
-        ("all-reduce", combine_local, "weighted_sum", half_weights, "combine-local", False),
+        ("ps", contributions, "weighted_sum", half_weights, "combine-local", False),
+        ("all-reduce", contributions, "weighted_sum", half_weights, "combine-local", False),
         (RING, all_reduce, "keyed_all_reduce", no_collective, "dense-all-reduce", False),
-        ("all-reduce", transfers, "take_back", a_constant, "transport-all-reduce", False),
+        ("all-reduce", ring, "take_back", a_constant, "transport-all-reduce", False),
         (RING, all_reduce, "gather_rows", no_gather, "sparse-all-gather", True),
-        ("all-reduce", transfers, "take_back_rows", doubled, "transport-all-reduce", True),
+        ("all-reduce", ring, "take_back_rows", doubled, "transport-all-reduce", True),
         ("ps", accumulator, "number_rows", doubled_rows, "sync-ps", True),
     ],
 )

@@ -31,10 +31,7 @@ from harness.worker.variable_parts import Array, Copy, Pieces, joined, of_part
 from strategies.compile import compile_tasks
 from strategies.ir.train_graph import Boundary, TrainGraph
 from strategies.ir.variable import Part
-from strategies.numerics.compressors.cast import Cast
-from strategies.numerics.compressors.codec import Codec
-from strategies.numerics.compressors.feedback import RESIDUAL, Feedback
-from strategies.numerics.compressors.table import codec_of
+from strategies.numerics.compressors import RESIDUAL, Cast, Codec, Feedback, codec_of
 from strategies.plan.schema import Plan, PlanNode
 from strategies.planner import topology_of
 from strategies.topology import Shard, Topology

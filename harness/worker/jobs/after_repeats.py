@@ -119,7 +119,7 @@ def _encoded_and_decoded(node: PlanNode, plan: Plan) -> object:
 
     from strategies.ir.variable import Fresh
     from strategies.numerics.compressed_sums import decode_sum_of
-    from strategies.numerics.compressors.table import codec_of
+    from strategies.numerics.compressors import codec_of
     from strategies.plan.compressors import is_added_up
     from strategies.planner import topology_of
 

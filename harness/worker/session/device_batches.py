@@ -10,7 +10,7 @@ from harness.records.facts.circumstances import Placement
 from harness.worker.counters.gpus import gpu_memory_bytes
 from strategies.ir.graph import producer
 from strategies.ir.train_graph import BatchInput
-from strategies.passes.replicate.split_batch import split_node
+from strategies.passes.replicate.replicate import split_node
 
 v1 = tf.compat.v1
 

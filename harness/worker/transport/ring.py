@@ -5,14 +5,119 @@ import hmac
 import select
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from harness.worker.transport.flow import Flow, Vector, as_bytes
-from harness.worker.transport.ring_connections import RingError, accepted, connected
+CONNECT_S = 60.0
+GREETING_S = 5.0
+
+
+class RingError(Exception):
+    """A neighbour in the ring did not come, or has gone."""
+
+
+def listen(host: str) -> socket.socket:
+    """Listen on a free port, for the worker before."""
+    return socket.create_server((host, 0), backlog=1)
+
+
+def address_of(listener: socket.socket) -> str:
+    """`host:port` of a listening socket."""
+    host, port = listener.getsockname()[:2]
+    return f"{host}:{port}"
+
+
+def connected(address: str, greeting: bytes) -> socket.socket:
+    """A connection to the next worker, which has been greeted."""
+    host, _, port = address.rpartition(":")
+    with contextlib.ExitStack() as unless_greeted:
+        try:
+            connection = unless_greeted.enter_context(
+                socket.create_connection((host, int(port)), timeout=CONNECT_S)
+            )
+            connection.sendall(greeting)
+        except OSError as error:
+            raise RingError(f"ring: the worker at {address} must listen, got {error}") from error
+        unless_greeted.pop_all()
+        return connection
+
+
+def accepted(listener: socket.socket, greeting: bytes, address: str) -> socket.socket:
+    """The connection of the worker before; whoever greets otherwise is sent away."""
+    listener.settimeout(CONNECT_S)
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except TimeoutError as error:
+            raise RingError(
+                f"ring: the worker before must come to {address}, got none in {CONNECT_S:g} s"
+            ) from error
+        with contextlib.suppress(OSError):
+            connection.settimeout(GREETING_S)
+            if hmac.compare_digest(connection.recv(len(greeting), socket.MSG_WAITALL), greeting):
+                return connection
+        connection.close()
+
+
+Vector = npt.NDArray[Any]
+
+
+class Flow:
+    """What one call of the ring sends, as one stream of bytes of which more and more are ready.
+
+    Attributes:
+        ready_bytes: that could go out now.
+        came_s: when the first bytes of the same call came in; 0 before.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._rest: list[memoryview] = []
+        self._n_unsent = 0
+        self.ready_bytes = 0
+        self.came_s = 0.0
+
+    def add(self, vectors: Iterable[Vector], *, ready: bool) -> None:
+        """Send these after what there is already.
+
+        Args:
+            ready: they can go out once all before them have; others as they come in.
+        """
+        segments = [as_bytes(vector) for vector in vectors]
+        n_bytes = sum(map(len, segments))
+        self._rest += [segment for segment in segments if len(segment)]
+        self._n_unsent += n_bytes
+        self.ready_bytes += n_bytes if ready else 0
+
+    def allow(self, n_bytes: int) -> None:
+        """So many bytes more are ready; the last that arrive go no further."""
+        self.ready_bytes = min(self.ready_bytes + n_bytes, self._n_unsent)
+
+    def send(self) -> None:
+        """Send as much as the connection takes now."""
+        while self.ready_bytes:
+            segment = self._rest[0]
+            try:
+                n_bytes = self._connection.send(segment[: self.ready_bytes])
+            except BlockingIOError:
+                return
+            except OSError as error:
+                raise RingError(f"ring: the next worker must stay, got {error}") from error
+            self.ready_bytes -= n_bytes
+            self._n_unsent -= n_bytes
+            self._rest[0] = segment[n_bytes:]
+            if not len(self._rest[0]):
+                del self._rest[0]
+
+
+def as_bytes(vector: Vector) -> memoryview:
+    """The bytes of a vector where they lie."""
+    return vector.view(np.uint8).data
+
 
 # Still in a core's cache when they are weighed or rounded; fewer cost more calls than they save.
 VALUES_ADDED_AT_ONCE = 1 << 16

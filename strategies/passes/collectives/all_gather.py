@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from strategies.ir.graph import Node, Shape
 from strategies.ir.train_graph import TrainGraph, Transfer
 from strategies.ir.traversal import at_level
-from strategies.numerics.shards import all_gather
+from strategies.numerics.collectives import all_gather
 from strategies.passes.collectives.buckets import Member, ShardBucket, shard_buckets
-from strategies.passes.collectives.keys import instance_keys
-from strategies.passes.collectives.ring.gather import Copy, transport_gather
+from strategies.passes.collectives.members import instance_keys
+from strategies.passes.collectives.ring import Copy, transport_gather
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Replica, Topology

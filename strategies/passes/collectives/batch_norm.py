@@ -8,7 +8,7 @@ from strategies.ir.graph import DType, Node, Shape
 from strategies.ir.train_graph import Statistic, TrainGraph
 from strategies.numerics.collectives import keyed_all_reduce
 from strategies.numerics.combine import weighted_sum
-from strategies.passes.collectives.keys import STATISTICS_KEY, instance_keys
+from strategies.passes.collectives.members import STATISTICS_KEY, instance_keys
 from strategies.passes.replicate.rewire import fed_with
 from strategies.passes.replicate.step_copies import replica_prefix
 from strategies.passes.task_plan import TaskPlan

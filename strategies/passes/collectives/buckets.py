@@ -1,7 +1,7 @@
 """Buckets: tensors of one type that travel as one message, summed by all replicas or owned by one each."""
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -11,6 +11,8 @@ from strategies.ir.train_graph import Boundary
 from strategies.ir.traversal import at_level
 from strategies.numerics.collectives import IN_ORDER
 from strategies.passes.replicate.rewire import sync_prefix
+from strategies.plan.compressors import payload_bytes
+from strategies.plan.schema import Compression
 
 # A large tensor travels by itself: it need not wait for the rest of its bucket, nor be copied into one buffer
 # with it. One collective of 64 MB runs at a third of the speed of the same bytes in four pieces at once.
@@ -193,3 +195,29 @@ def shard_buckets(
             for dtype, chosen in by_dtype.items()
         ]
     return tuple(typed_buckets)
+
+
+def encoded_buckets(
+    gradients: Sequence[Boundary],
+    compressions: Mapping[str, Compression],
+    buckets: Sequence[Sequence[str]],
+) -> Iterator[tuple[str, Collective, Compression]]:
+    """What travels together, under a name of its own: small payloads, however large their gradients are.
+
+    Args:
+        compressions: variable → compressor of its gradient.
+        buckets: names of the variables of each bucket.
+    """
+    for compression in dict.fromkeys(compressions[b.variable] for b in gradients):
+        alike = [b for b in gradients if compressions[b.variable] == compression]
+
+        def n_bytes(b: Boundary, compression: Compression = compression) -> int:
+            return payload_bytes(static_dims(b), b.dtype, compression)
+
+        for bucket, collective in collectives(alike, buckets, n_bytes).items():
+            yield f"{bucket}/{_label(compression)}", collective, compression
+
+
+def _label(compression: Compression) -> str:
+    """The compressor and its options: one bucket may have two that differ in these alone."""
+    return "-".join(str(value) for _, value in compression if value is not None)

@@ -6,8 +6,8 @@ from typing import ClassVar
 from strategies.ir.graph import Node, joined
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.ir.variable import Variable
-from strategies.numerics.compressors.codec import StateSpec
-from strategies.numerics.periods import every
+from strategies.numerics.combine import every
+from strategies.numerics.compressors import StateSpec
 from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.replicate.step_copies import replica_prefix
 from strategies.passes.task_plan import TaskPlan

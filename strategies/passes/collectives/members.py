@@ -1,11 +1,78 @@
 """Members of the collectives of a step."""
 
+import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from strategies.errors import StrategyError
-from strategies.passes.collectives.keys import GROUP_KEY, LEADERS_KEY
 from strategies.passes.task_plan import Between
 from strategies.topology import Replica, Topology
+
+GROUP_KEY = 1
+# Of one replica for each worker, where that is not all of them.
+LEADERS_KEY = 2
+GATHER_GROUP_KEY = 3
+"""The same members as those of `GROUP_KEY`, who gather what updates have made; instance keys of one group are
+of no concern to another."""
+STATISTICS_KEY = 4
+"""Of one host for each worker, which sum what all of its replicas have."""
+VARIABLES_KEY = 5
+"""The same members once more, who gather the values that forward begins with."""
+_FIRST_PAIR = 6
+_FIXED_KEYS = 1 << 20
+# A sparse gather changes its shape from step to step, and TensorFlow keeps the first shape of a key; such a
+# gather gets a key for each length out of a range of its own.
+ROWS_PER_RANGE = 1 << 22
+_N_RANGES = ((1 << 31) - _FIXED_KEYS) // ROWS_PER_RANGE
+
+
+def pair_group_key(one: int, other: int, n_replicas: int) -> int:
+    """The key of the group of two replicas, given by rank."""
+    return _FIRST_PAIR + min(one, other) * n_replicas + max(one, other)
+
+
+def instance_keys(names: Iterable[str]) -> dict[str, int]:
+    """A key for each all-reduce; names that collide move on to the next free key, in sorted order."""
+    return _assign(names, _FIXED_KEYS // 2 - 1)
+
+
+def length_keys(names: Iterable[str]) -> dict[str, int]:
+    """A key for each gather of lengths, out of other keys than the all-reduces'."""
+    return {name: _FIXED_KEYS // 2 + key for name, key in _assign(names, _FIXED_KEYS // 4 - 1).items()}
+
+
+def compressed_keys(names: Iterable[str]) -> dict[str, int]:
+    """A key for each collective of compressed gradients, out of other keys than those of the others."""
+    return {name: _FIXED_KEYS // 4 * 3 + key for name, key in _assign(names, _FIXED_KEYS // 4 - 1).items()}
+
+
+def key_ranges(names: Iterable[str]) -> dict[str, int]:
+    """First key of a range of `ROWS_PER_RANGE` keys for each collective whose length changes.
+
+    Raises:
+        StrategyError: when there are more names than ranges.
+    """
+    return {
+        name: _FIXED_KEYS + (slot - 1) * ROWS_PER_RANGE for name, slot in _assign(names, _N_RANGES).items()
+    }
+
+
+def _assign(names: Iterable[str], n_keys: int) -> dict[str, int]:
+    """Keys from 1 to n_keys."""
+    keys: dict[str, int] = {}
+    taken: set[int] = set()
+    for name in sorted(set(names)):
+        if len(taken) == n_keys:
+            raise StrategyError(
+                f"collective {name!r}: there are {n_keys} keys of its kind, got more collectives; put some "
+                "variables on a parameter server"
+            )
+        key = zlib.crc32(name.encode()) % n_keys
+        while key + 1 in taken:
+            key = (key + 1) % n_keys
+        taken.add(key + 1)
+        keys[name] = key + 1
+    return keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

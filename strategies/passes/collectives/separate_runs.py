@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from strategies.ir.graph import DType, Node, producer
 from strategies.ir.train_graph import TrainGraph
-from strategies.passes.replicate.tensor_queue import TensorQueue
+from strategies.passes.replicate.state_hand_over import TensorQueue
 from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology
 

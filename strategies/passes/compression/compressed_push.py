@@ -6,15 +6,15 @@ from typing import ClassVar
 
 from strategies.ir.train_graph import Contribution, TrainGraph
 from strategies.numerics.compressed_sums import decode_one, encode_one, payload_dtype
-from strategies.numerics.compressors.table import codec_of
+from strategies.numerics.compressors import codec_of
 from strategies.passes.collectives.buckets import static_dims
 from strategies.passes.compression.compressed_gradients import (
     Additions,
     compressed_boundaries,
     gradient_spec,
+    memories_of,
     state_specs,
 )
-from strategies.passes.compression.compressor_state import memories_of
 from strategies.passes.replicate.rewire import captured_name, sync_prefix
 from strategies.passes.task_plan import TaskPlan
 from strategies.plan.schema import Compression

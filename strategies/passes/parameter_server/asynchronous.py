@@ -7,7 +7,7 @@ from typing import ClassVar
 from strategies.ir.graph import Node, joined
 from strategies.ir.replica_updates import late_nodes
 from strategies.ir.train_graph import TrainGraph
-from strategies.numerics.updates import one_more
+from strategies.numerics.combine import one_more
 from strategies.passes.parameter_server.accumulator import INT64
 from strategies.passes.parameter_server.queues import (
     check_gradients_come_first,

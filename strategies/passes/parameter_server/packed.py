@@ -10,7 +10,7 @@ from strategies.ir.resource_uses import resource_uses
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.ir.traversal import ancestors, at_level
 from strategies.ir.variable import Variable
-from strategies.numerics.vectors import apart, joined
+from strategies.numerics.collectives import apart, joined
 from strategies.passes.replicate.rewire import contribute
 from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.snippet import TensorSpec, trace

@@ -10,12 +10,11 @@ from strategies.ir.replica_updates import late_nodes, prior_reads
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.variable import Variable
 from strategies.numerics.aggregators import median_of_servers
-from strategies.passes.parameter_server.tokens import await_token, give_token
+from strategies.passes.parameter_server.queues import await_token, give_token
 from strategies.passes.replicate.step_copies import replica_prefix
-from strategies.passes.replicate.told_values import with_values
+from strategies.passes.replicate.value_arguments import with_values
 from strategies.passes.robust.gathered import with_aggregated
-from strategies.passes.robust.gradient_vector import Aggregated, by_level
-from strategies.passes.robust.on_server import ServerGathering
+from strategies.passes.robust.gradient_vector import Aggregated, ServerGathering, by_level
 from strategies.passes.task_plan import TaskPlan
 from strategies.plan.aggregation import Aggregation
 from strategies.plan.faults import Fault

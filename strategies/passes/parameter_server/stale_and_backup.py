@@ -6,11 +6,16 @@ from typing import ClassVar
 
 from strategies.ir.graph import Node, Shape, producer
 from strategies.ir.train_graph import Boundary, TrainGraph
-from strategies.numerics.updates import newest, progress
+from strategies.numerics.combine import newest, progress
 from strategies.passes.parameter_server.accumulator import INT64, Accumulator
-from strategies.passes.parameter_server.push import PushInTurn, push_in_turn
 from strategies.passes.parameter_server.queues import Queue, check_gradients_come_first, turn_queue
-from strategies.passes.parameter_server.update_loop import BackgroundUpdates, tokens_of, update_side
+from strategies.passes.parameter_server.update_loop import (
+    BackgroundUpdates,
+    PushInTurn,
+    push_in_turn,
+    tokens_of,
+    update_side,
+)
 from strategies.passes.replicate.rewire import contribute
 from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.snippet import TensorSpec, trace

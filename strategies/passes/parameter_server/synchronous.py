@@ -11,11 +11,10 @@ from strategies.ir.resource_uses import resource_uses
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.ir.traversal import levels_of
 from strategies.passes.parameter_server.accumulator import Accumulator
-from strategies.passes.parameter_server.tokens import await_token, give_token
+from strategies.passes.parameter_server.queues import await_token, give_token
 from strategies.passes.replicate.rewire import contribute
 from strategies.passes.robust.gathered import with_aggregated
-from strategies.passes.robust.gradient_vector import Aggregated, by_level
-from strategies.passes.robust.on_server import ServerGathering
+from strategies.passes.robust.gradient_vector import Aggregated, ServerGathering, by_level
 from strategies.passes.task_plan import TaskPlan
 from strategies.plan.aggregation import Aggregation
 from strategies.plan.faults import Fault

@@ -1,16 +1,146 @@
 """Variables cut into parts along an axis, with their slots, gradients and updates; reads join the parts."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strategies.errors import StrategyError
-from strategies.ir.partitioning.propagate import cut_together, spread
-from strategies.ir.train_graph import TrainGraph
-from strategies.ir.variable import Cut, Variable, part_name
-from strategies.passes.partition.graph import partitioned
+from strategies.ir.graph import Node, Shape
+from strategies.ir.partitioning.propagate import Spread, cut_together, spread
+from strategies.ir.train_graph import Boundary, TrainGraph, UpdateRegion
+from strategies.ir.variable import Cut, Part, Variable, part_name
+from strategies.passes.partition.names import PartNames, PartSnippets
+from strategies.passes.partition.parts import PartGradients, PartReads, PartUpdates
 from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology
+
+
+def partitioned(step: TrainGraph, cuts: Mapping[str, Cut], found: Spread) -> TrainGraph:
+    """The step with a variable for each part, made in one sweep over its nodes.
+
+    Args:
+        cuts: trainable or slot → its ranges.
+        found: how the nodes of the update follow the cuts.
+    """
+    names = PartNames(step, cuts, found.outcomes)
+    snippets = PartSnippets(names.prefix)
+    updates = PartUpdates(names, found.outcomes, snippets)
+    reads = PartReads(step.graph, names, found.facts, snippets)
+    gradients = PartGradients(step.graph, names, snippets)
+    accesses = {node: v for v in names.variables.values() for node in v.access}
+    nodes: list[Node] = []
+    for node in step.graph.nodes:
+        if node.name in names.boundaries:
+            nodes += gradients.split(node)
+        elif node.name in names.indices:
+            pass  # made with the values
+        elif node.name in found.outcomes:
+            nodes += updates.copies(node)
+        elif node.name in names.reads:
+            nodes += reads.read(node)
+        elif node.name in accesses:
+            nodes += _accesses(names, accesses[node.name], node)
+        else:
+            nodes += reads.single(node)
+    return _described(replace(step, graph=step.graph.with_nodes(nodes)), names, updates.shared)
+
+
+def _accesses(names: PartNames, variable: Variable, node: Node) -> Iterator[Node]:
+    """The handle, initial value or load of each part."""
+    for index in range(names.n_parts(variable.name)):
+        name = names.copy(node.name, index)
+        attrs = dict(node.attrs)
+        if "shape" in attrs:
+            attrs["shape"] = Shape(names.part_shape(variable.name, index))
+        if "shared_name" in attrs:
+            attrs["shared_name"] = name.encode()
+        inputs = tuple(names.ref(ref, index) for ref in node.data_inputs)
+        yield node.changed(name=name, inputs=inputs, attrs=attrs)
+
+
+def _described(step: TrainGraph, names: PartNames, shared: Iterable[str]) -> TrainGraph:
+    """The step, whose graph is in parts already, with its variables, boundaries, regions and targets so too.
+
+    Args:
+        shared: nodes that the pass has added to the update for all parts together.
+    """
+    order = {node.name: i for i, node in enumerate(step.graph.nodes)}
+    cut_regions = [region for region in step.regions if region.variable in names.cuts]
+    # What all parts need is nobody's own any more.
+    needed = [n for region in cut_regions for n in region.nodes if names.owner(n) is None]
+    shared_update = dict.fromkeys([*names.rewritten(step.shared_update), *shared, *needed])
+    return replace(
+        step,
+        variables=tuple(part for v in step.variables for part in _parts_of(names, v)),
+        boundaries=tuple(part for b in step.boundaries for part in _boundaries(names, b)),
+        regions=tuple(part for region in step.regions for part in _regions(names, region)),
+        shared_update=tuple(sorted(shared_update, key=order.__getitem__)),
+        state_targets=names.rewritten(step.state_targets),
+        effects=names.rewritten(step.effects),
+        readiness=_readiness(names, step.readiness),
+    )
+
+
+def _parts_of(names: PartNames, v: Variable) -> Iterator[Variable]:
+    cut = names.cuts.get(v.name)
+    if cut is None:
+        # A slot of another shape stays whole, beside its variable's first part.
+        owner = v.slot_of
+        yield v if owner is None or owner not in names.cuts else replace(v, slot_of=part_name(owner, 0))
+        return
+    for index, start in enumerate(cut.starts):
+        yield replace(
+            v,
+            name=part_name(v.name, index),
+            slot_of=None if v.slot_of is None else part_name(v.slot_of, index),
+            shape=Shape(names.part_shape(v.name, index)),
+            handle=names.copy(v.handle, index),
+            placeholder=names.copy(v.placeholder, index),
+            load=names.copy(v.load, index),
+            read=names.copy(v.read, index),
+            part=Part(
+                variable=v.name, index=index, axis=cut.axis, start=start, stop=start + cut.sizes[index]
+            ),
+        )
+
+
+def _boundaries(names: PartNames, b: Boundary) -> Iterator[Boundary]:
+    if b.values not in names.boundaries:
+        yield b
+        return
+    for index in range(names.n_parts(b.variable)):
+        yield replace(
+            b,
+            variable=part_name(b.variable, index),
+            shape=Shape(names.cuts[b.variable].shape(b.shape.dims or (), index)),
+            values=names.copy(b.values, index),
+            indices=None if b.indices is None else names.copy(b.indices, index),
+        )
+
+
+def _regions(names: PartNames, region: UpdateRegion) -> Iterator[UpdateRegion]:
+    if region.variable not in names.cuts:
+        yield replace(region, nodes=names.rewritten(region.nodes), targets=names.rewritten(region.targets))
+        return
+    own = [node for node in region.nodes if names.owner(node) is not None]
+    once = [target for target in region.targets if names.owner(target) is None]
+    targets = [target for target in region.targets if names.owner(target) is not None]
+    for index in range(names.n_parts(region.variable)):
+        yield replace(
+            region,
+            variable=part_name(region.variable, index),
+            nodes=tuple(copy for node in own for copy in names.copy_with_constants(node, index)),
+            targets=(*(names.copy(t, index) for t in targets), *(once if index == 0 else ())),
+        )
+
+
+def _readiness(names: PartNames, readiness: Mapping[str, int]) -> dict[str, int]:
+    """The parts of a variable, one after the other, where it was."""
+    ordered: list[str] = []
+    for name in sorted(readiness, key=readiness.__getitem__):
+        cut = names.cuts.get(name)
+        ordered += [name] if cut is None else [part_name(name, index) for index in range(cut.n)]
+    return {name: place for place, name in enumerate(ordered)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from strategies.ir.graph import Attr, DType, Node, Shape
 from strategies.ir.variable import Fresh, Inherits, Part, Variable
-from strategies.numerics.compressors.codec import StateSpec
+from strategies.numerics.compressors import StateSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

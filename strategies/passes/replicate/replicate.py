@@ -1,18 +1,48 @@
 """One copy of the step for each replica of a task, and in it of forward and backward for each shard."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strategies.ir.graph import Graph
+from strategies.ir.graph import Graph, Node
 from strategies.ir.random_ops import reseed
 from strategies.ir.side_effects import silenced
-from strategies.ir.train_graph import TrainGraph
-from strategies.passes.replicate.copy_scope import Owners
-from strategies.passes.replicate.split_batch import split_batch
+from strategies.ir.train_graph import BatchInput, TrainGraph
+from strategies.numerics.combine import split_examples
 from strategies.passes.replicate.state_hand_over import marked
-from strategies.passes.replicate.step_copies import StepCopies
+from strategies.passes.replicate.step_copies import Owners, StepCopies
 from strategies.passes.task_plan import TaskPlan
-from strategies.topology import Topology
+from strategies.tf_bridge.snippet import TensorSpec, trace
+from strategies.topology import Shard, Topology
+
+
+def split_node(placeholder: str) -> str:
+    """Name of the node that splits what is fed to a placeholder, where there are several shards."""
+    return f"split/{placeholder}/split"
+
+
+def split_batch(
+    batch: Sequence[BatchInput], shards: Sequence[Shard], device: str
+) -> tuple[list[Node], dict[int, dict[str, str]]]:
+    """Nodes that split what is fed along axis 0.
+
+    Args:
+        device: where what is fed arrives.
+    Returns:
+        the nodes, and for each rank: placeholder → tensor reference of its shard.
+    """
+    if len(shards) == 1:
+        return [], {shards[0].rank: {b.node: b.node for b in batch}}
+    nodes: list[Node] = []
+    fed: dict[int, dict[str, str]] = {shard.rank: {} for shard in shards}
+    sizes = tuple(shard.examples for shard in shards)
+    for b in batch:
+        snippet = trace(split_examples, (TensorSpec(dtype=b.dtype),), sizes=sizes)
+        added, refs = snippet.splice(split_node(b.node).removesuffix("split"), [b.node], device=device)
+        nodes += added
+        for shard, ref in zip(shards, refs, strict=True):
+            fed[shard.rank][b.node] = ref
+    return nodes, fed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,19 +1,61 @@
 """From the one update of shared variables to the updates that replicas make for themselves."""
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strategies.errors import StrategyError
-from strategies.ir.graph import DType, Node, producer, tensor
+from strategies.ir.graph import Attr, DType, Node, producer, tensor
 from strategies.ir.train_graph import Handed, TrainGraph
 from strategies.ir.traversal import at_level, levels_of
-from strategies.passes.replicate.tensor_queue import TensorQueue
 from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.attrs import constant
 from strategies.tf_bridge.op_types import output_type
 from strategies.topology import UPDATER, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class TensorQueue:
+    """Tensors that travel together, found by the queue's shared name; it is never full."""
+
+    handle: Node
+    types: tuple[DType, ...]
+
+    @classmethod
+    def of(cls, name: str, types: Sequence[DType], device: str) -> "TensorQueue":
+        """The queue of a name on a device, for as many tensors at a time as there are types."""
+        attrs: dict[str, Attr] = {
+            "component_types": tuple(types),
+            "shapes": (),
+            "capacity": -1,
+            "container": b"",
+            "shared_name": name.encode(),
+        }
+        return cls(Node(name=name, op="FIFOQueueV2", attrs=attrs, device=device), tuple(types))
+
+    def put(self, name: str, refs: Sequence[str], after: Iterable[str] = ()) -> Node:
+        """A node that puts tensors in."""
+        waits = (f"^{node}" for node in after)
+        return Node(
+            name=name,
+            op="QueueEnqueueV2",
+            inputs=(self.handle.name, *refs, *waits),
+            attrs={"Tcomponents": self.types, "timeout_ms": -1},
+            device=self.handle.device,
+        )
+
+    def take(self, name: str, after: Iterable[str] = ()) -> Node:
+        """A node that takes tensors out, its outputs, once there are some."""
+        waits = (f"^{node}" for node in after)
+        return Node(
+            name=name,
+            op="QueueDequeueV2",
+            inputs=(self.handle.name, *waits),
+            attrs={"component_types": self.types, "timeout_ms": -1},
+            device=self.handle.device,
+        )
+
 
 _INT32 = DType("int32")
 _WAITED_FOR = "handed/updated"

@@ -1,12 +1,14 @@
 """Calls that take a variable's value in place of the variable, where their functions only read it."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from strategies.ir.graph import Arg, Attr, DType, Function, FunctionRef, Graph, Node, Shape, producer, tensor
 from strategies.ir.resource_uses import called
+from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import BRANCHES, CALLS, COLOCATION_ATTR, LOOPS
+from strategies.ir.variable import Variable
 from strategies.tf_bridge.attrs import constant
 
 _READERS = frozenset({"ReadVariableOp", "VariableShape", "ResourceGather"})
@@ -237,3 +239,30 @@ def _body_ref(node: Node, index: int) -> str:
 def graph_ref(node: Node, index: int) -> str:
     """The reference to an output of a node of a graph."""
     return tensor(node.name, index)
+
+
+def with_values(
+    graph: TrainGraph,
+    taken: Sequence[Variable],
+    prior: Mapping[str, Sequence[str]],
+    values: Mapping[tuple[str, int | None], str],
+    replaced: Mapping[str, Node],
+) -> Iterator[Node]:
+    """The nodes of a step, whose reads of these copies take values that others keep.
+
+    Args:
+        prior: handle → nodes that read a copy.
+        replaced: name → the node in its place.
+    """
+    variable_of = {name: v for v in taken for name in prior[v.handle]}
+    arguments = ValueArguments(graph.graph)
+    for node in graph.graph.nodes:
+        read = variable_of.get(node.name)
+        if node.name in replaced:
+            yield replaced[node.name]
+        elif read is None:
+            yield node
+        else:
+            inputs = (values[read.name, read.rank], *node.inputs[1:])
+            value = {0: (read.dtype, read.shape)}
+            yield from arguments.with_values(node.changed(inputs=inputs), value, graph_ref)

@@ -7,8 +7,7 @@ from strategies.ir.graph import Node, Shape
 from strategies.ir.train_graph import Contribution, TrainGraph
 from strategies.numerics.collectives import gather_rows, gather_vectors
 from strategies.passes.collectives.buckets import row_shape
-from strategies.passes.collectives.keys import compressed_keys, key_ranges, length_keys
-from strategies.passes.collectives.members import Members
+from strategies.passes.collectives.members import Members, compressed_keys, key_ranges, length_keys
 from strategies.passes.replicate.rewire import contribute, sync_prefix
 from strategies.passes.robust.gradient_vector import INT64, Aggregated, GradientVector, by_level
 from strategies.passes.task_plan import TaskPlan

@@ -1,13 +1,13 @@
 """The gradients of one level of a step as each worker sends them, and what a rule makes of all workers'."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from strategies.ir.graph import DType, Node, Shape, n_elements
+from strategies.ir.graph import Attr, DType, Node, Shape, n_elements, tensor
 from strategies.ir.train_graph import Boundary, Contribution
 from strategies.ir.traversal import at_level
 from strategies.numerics.aggregators import states
-from strategies.numerics.compressors.codec import StateSpec
+from strategies.numerics.compressors import StateSpec
 from strategies.numerics.gradient_vectors import Layout, as_vector, combined_gradients, marked_rows
 from strategies.passes.collectives.buckets import row_shape, static_dims
 from strategies.passes.replicate.kept_state import KeptState
@@ -228,3 +228,72 @@ def _shares(topology: Topology) -> tuple[float, ...]:
     """Of the examples of a batch that each worker has."""
     examples = (sum(r.examples for r in topology.local_replicas(t)) for t in range(topology.n_tasks))
     return tuple(count / topology.batch_size for count in examples)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerGathering:
+    """Workers find its queues by their shared names; each holds what one worker sends in a step.
+
+    Attributes:
+        device: of the server. task: that takes.
+        name: of its queues.
+    """
+
+    vector: GradientVector
+    device: str
+    task: int
+    name: str
+
+    def push(self, task: int, sent: Sent, after: Iterable[str]) -> list[Node]:
+        """Nodes that send what a worker has laid ready once others have run; the push is last."""
+        queue = self._queue(task)
+        push = Node(
+            name=f"{queue.name}/push",
+            op="QueueEnqueueV2",
+            inputs=(queue.name, *sent.tensors, *(f"^{name}" for name in after)),
+            attrs={"Tcomponents": self.vector.sent_types, "timeout_ms": -1},
+            device=self.device,
+        )
+        return [queue, push]
+
+    def take(self, topology: Topology, rank: int, owners: tuple[int, ...]) -> tuple[list[Node], Aggregated]:
+        """Nodes that wait for all workers and take what they have sent, and what a rule makes of it.
+
+        Whoever takes makes them, beside its own push.
+
+        Args:
+            rank: replica whose session keeps what the rule keeps. owners: all that keep such.
+        """
+        takes: list[Node] = []
+        nodes: list[Node] = []
+        for task in range(topology.n_tasks):
+            queue = self._queue(task)
+            attrs: dict[str, Attr] = {"component_types": self.vector.sent_types, "timeout_ms": -1}
+            take = Node(
+                name=f"{queue.name}/take",
+                op="QueueDequeueV2",
+                inputs=(queue.name,),
+                attrs=attrs,
+                device=self.device,
+            )
+            takes.append(take)
+            # The own push has the queue already.
+            nodes += [take] if task == self.task else [queue, take]
+        n_sent = len(self.vector.sent_types)
+        # Of each kind that of every worker: vectors, and of each sparse gradient rows and then ids.
+        received = [tensor(take.name, kind) for kind in range(n_sent) for take in takes]
+        aggregated = self.vector.aggregated(
+            received, topology, rank=rank, owners=owners, device=self.device, gathered=False
+        )
+        return nodes, aggregated
+
+    def _queue(self, task: int) -> Node:
+        name = f"{self.name}/worker_{task}"
+        attrs: dict[str, Attr] = {
+            "component_types": self.vector.sent_types,
+            "shapes": (),
+            "capacity": 1,
+            "container": b"",
+            "shared_name": name.encode(),
+        }
+        return Node(name=name, op="FIFOQueueV2", attrs=attrs, device=self.device)

@@ -8,11 +8,11 @@ from zlib import crc32
 from strategies.errors import StrategyError
 from strategies.ir.graph import DType, Node, Shape, producer
 from strategies.ir.train_graph import BatchInput, Boundary, Contribution, TrainGraph
-from strategies.numerics.compressors.codec import StateSpec
+from strategies.numerics.compressors import StateSpec
 from strategies.numerics.faults import delayed, faulty, flipped_labels, next_step
 from strategies.passes.collectives.buckets import static_dims
+from strategies.passes.replicate.contributions import OwnMean
 from strategies.passes.replicate.kept_state import KeptState
-from strategies.passes.replicate.own_mean import OwnMean
 from strategies.passes.replicate.rewire import captured_name, contribute
 from strategies.passes.task_plan import TaskPlan
 from strategies.plan.faults import Fault

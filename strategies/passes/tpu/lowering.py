@@ -14,9 +14,9 @@ from strategies.ir.graph import Attr, DType, Function, FunctionRef, Graph, Node,
 from strategies.ir.tensor_proto import tensor_proto
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import COLOCATION_ATTR, descendants, drop_unreachable_functions
-from strategies.numerics.compressors.codec import StateSpec
+from strategies.numerics.compressors import StateSpec
 from strategies.numerics.resharding import COUNTS, GAUGES, ON_CORE, all_here, part_length, resharded
-from strategies.passes.collectives.keys import GATHER_GROUP_KEY, GROUP_KEY, instance_keys
+from strategies.passes.collectives.members import GATHER_GROUP_KEY, GROUP_KEY, instance_keys
 from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.task_plan import TaskPlan
 from strategies.passes.tpu.computations import COMPILES, PLACE_SPEC, Member

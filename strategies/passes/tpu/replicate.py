@@ -21,7 +21,7 @@ from strategies.ir.traversal import Renames, ancestors, reachable_functions, ren
 from strategies.ir.variable import Rule, Variable
 from strategies.numerics.combine import weighted_sum
 from strategies.numerics.resharding import only_first
-from strategies.passes.replicate.split_batch import split_batch
+from strategies.passes.replicate.replicate import split_batch
 from strategies.passes.replicate.step_copies import replica_prefix
 from strategies.passes.task_plan import TaskPlan
 from strategies.passes.tpu.replicated_computation import (

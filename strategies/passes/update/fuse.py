@@ -14,9 +14,19 @@ from strategies.ir.train_graph import TrainGraph, UpdateRegion
 from strategies.ir.traversal import prune, topological_order
 from strategies.ir.variable import Variable
 from strategies.passes.task_plan import TaskPlan
-from strategies.passes.update.kernels import GRADIENT, KERNELS, Input, Kernel, OneMinus, Slot
-from strategies.passes.update.patterns import NOTHING, Found, Leaf, Matcher
-from strategies.passes.update.static_shapes import StaticShapes
+from strategies.passes.update.kernels import (
+    GRADIENT,
+    KERNELS,
+    NOTHING,
+    Found,
+    Input,
+    Kernel,
+    Leaf,
+    Matcher,
+    OneMinus,
+    Slot,
+)
+from strategies.passes.update.linear_rows import StaticShapes
 from strategies.tf_bridge.attrs import constant_value, floating
 from strategies.topology import Topology
 

@@ -13,14 +13,18 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from strategies.ir.variable import Fresh
-from strategies.numerics.compressors.cast import Cast
-from strategies.numerics.compressors.codec import difference
-from strategies.numerics.compressors.feedback import Feedback
-from strategies.numerics.compressors.power import Power, next_factor, orthonormal
-from strategies.numerics.compressors.quantized import Quantized
-from strategies.numerics.compressors.signs import Signs
-from strategies.numerics.compressors.table import codec_of
-from strategies.numerics.compressors.topk import TopK
+from strategies.numerics.compressors import (
+    Cast,
+    Feedback,
+    Power,
+    Quantized,
+    Signs,
+    TopK,
+    codec_of,
+    difference,
+    next_factor,
+    orthonormal,
+)
 from strategies.plan.compressors import BY_NAME, n_kept, payload_bytes
 from strategies.plan.schema import Compression
 

@@ -7,7 +7,7 @@ pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow")
 
 from strategies.ir.graph import DType
-from strategies.numerics.power_sums import (
+from strategies.numerics.compressed_sums import (
     directions,
     kept_of_projection,
     own_right_factors,

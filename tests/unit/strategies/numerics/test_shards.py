@@ -6,8 +6,8 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-from strategies.numerics.shards import all_gather, reduce_scatter
-from strategies.passes.collectives.keys import GATHER_GROUP_KEY, pair_group_key
+from strategies.numerics.collectives import all_gather, reduce_scatter
+from strategies.passes.collectives.members import GATHER_GROUP_KEY, pair_group_key
 
 v1 = tf.compat.v1
 SHAPES = ((3, 2), (4,), (), (5, 1))

@@ -7,7 +7,7 @@ pytest.importorskip("tensorflow")
 
 from golden_steps import check_pass, tiny
 
-from strategies.passes.replicate.accumulate import Accumulate
+from strategies.passes.replicate.contributions import Accumulate
 from strategies.registry import make_plan
 from strategies.summary import summarise
 from strategies.topology import Topology

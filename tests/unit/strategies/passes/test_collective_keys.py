@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies.errors import StrategyError
-from strategies.passes.collectives import keys
-from strategies.passes.collectives.keys import GROUP_KEY, ROWS_PER_RANGE, instance_keys, key_ranges
+from strategies.passes.collectives import members
+from strategies.passes.collectives.members import GROUP_KEY, ROWS_PER_RANGE, instance_keys, key_ranges
 
 NAMES = st.sets(st.text(min_size=1, max_size=12), max_size=60)
 
@@ -36,7 +36,7 @@ def test_a_name_keeps_its_key_when_others_that_do_not_collide_join():
 
 
 def test_names_of_equal_hash_get_different_keys(monkeypatch):
-    monkeypatch.setattr(keys.zlib, "crc32", lambda data: 7)
+    monkeypatch.setattr(members.zlib, "crc32", lambda data: 7)
     assert instance_keys(["b", "a", "c"]) == {"a": 8, "b": 9, "c": 10}
 
 

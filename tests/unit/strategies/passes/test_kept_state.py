@@ -1,6 +1,6 @@
 """What is kept for the next step does not overtake what this one reads."""
 
-from strategies.numerics.compressors.codec import StateSpec
+from strategies.numerics.compressors import StateSpec
 from strategies.passes.replicate.kept_state import KeptState
 
 

@@ -16,7 +16,7 @@ from strategies.ir.replica_updates import own_updates
 from strategies.ir.train_graph import Boundary, TrainGraph, UpdateRegion
 from strategies.ir.variable import Variable
 from strategies.passes.pass_order import passes_of
-from strategies.passes.replicate.copy_scope import Owners
+from strategies.passes.replicate.step_copies import Owners
 from strategies.planner import topology_of
 from strategies.registry import make_plan
 from strategies.summary import summarise

@@ -1,0 +1,535 @@
+"""Smaller forms of gradients as pure TensorFlow functions with explicit state."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from strategies.plan.compressors import BY_NAME, QSGD_BLOCK, n_directions, n_kept
+from strategies.plan.schema import Compression
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Dims: TypeAlias = tuple[int, ...]
+States: TypeAlias = tuple[tf.Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSpec:
+    """One tensor that lives from step to step.
+
+    Attributes:
+        initial: zeros; `normal`, the same draws on every replica; `seed`, a random state of its own.
+        owed: a part of the gradient that is still to be sent; sums over replicas must not get lost.
+        common: all who have it must have the same, also after a checkpoint.
+    """
+
+    name: str
+    dims: Dims
+    dtype: str
+    initial: Literal["zeros", "normal", "seed"] = "zeros"
+    owed: bool = False
+    common: bool = False
+
+
+class Codec(Protocol):
+    """Encodes a gradient and decodes what it encoded.
+
+    Gradients are of type float or double, as is what is decoded. Whatever is not finite in a gradient leaves
+    something that is not finite in what is decoded, so that a finite check on aggregated gradients sees it.
+    """
+
+    def __hash__(self) -> int:
+        """Equal codecs make equal graphs, which are traced once."""
+        ...
+
+    def states(self, dims: Dims, dtype: str) -> tuple[StateSpec, ...]:
+        """The state for a gradient of this shape and type."""
+        ...
+
+    def encode(self, gradient: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, States]:
+        """The payload, and the next state."""
+        ...
+
+    def decode(self, payload: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
+        """The gradient as its receiver has it."""
+        ...
+
+    def lost(self, gradient: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
+        """What the payload of this gradient leaves out of it: `difference`, or what is that at less cost."""
+        ...
+
+    def loss_bound(self, gradient: Array) -> float:
+        """The largest ‖decoded − g‖₂ of this gradient, in exact arithmetic."""
+        ...
+
+
+class WordsCodec(Codec, Protocol):
+    """A codec whose payload is a vector of int32, as long for every step; members' payloads are gathered."""
+
+    def decode_sum(self, payloads: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
+        """The sum of what members sent, [member, word], always in the same order of additions."""
+        ...
+
+
+def difference(codec: Codec, gradient: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
+    """A gradient less what is decoded of its payload."""
+    return gradient - codec.decode(payload, tuple(gradient.shape.as_list()), gradient.dtype)
+
+
+def working(gradient: tf.Tensor) -> tf.Tensor:
+    """A gradient in the type in which codecs compute."""
+    return tf.cast(gradient, working_type(gradient.dtype))
+
+
+def working_type(dtype: tf.DType) -> tf.DType:
+    """Codecs compute in float, or in double where the gradient is."""
+    return dtype if dtype == tf.float64 else tf.float32
+
+
+def to_words(values: tf.Tensor) -> tf.Tensor:
+    """The bits of a vector as int32; collectives gather no other small type on every device.
+
+    Args:
+        values: of type float or double, or int8 in a multiple of four.
+    """
+    if values.dtype == tf.int8:
+        values = tf.reshape(values, [-1, 4])
+    return tf.reshape(tf.bitcast(values, tf.int32), [-1])
+
+
+def from_words(words: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Vectors of type float, double or int8 whose bits these are, along the last axis.
+
+    Args:
+        words: [member, word].
+    """
+    if dtype == tf.float64:
+        words = tf.reshape(words, [tf.shape(words)[0], -1, 2])
+    return tf.reshape(tf.bitcast(words, dtype), [tf.shape(words)[0], -1])
+
+
+def words_per_value(dtype: tf.DType) -> int:
+    """int32 words of one value of type float or double."""
+    return 2 if dtype == tf.float64 else 1
+
+
+RESIDUAL = "residual"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feedback:
+    """A codec with a memory of what it has not sent yet.
+
+    What was sent plus what is kept equals the sum of gradients, up to the rounding of one addition per step.
+
+    Source:
+        Karimireddy et al. 2019, arXiv:1901.09847, algorithm 2.
+    """
+
+    codec: Codec
+
+    def states(self, dims: Dims, dtype: str) -> tuple[StateSpec, ...]:
+        """The codec's own state after the residual."""
+        return (StateSpec(name=RESIDUAL, dims=dims, dtype=dtype, owed=True), *self.codec.states(dims, dtype))
+
+    def encode(self, gradient: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, States]:
+        """Encode the gradient and what is owed; what is lost is owed to the next one."""
+        residual, *inner = state
+        corrected = gradient + residual
+        payload, kept = self.codec.encode(corrected, *inner)
+        return payload, (owed(self.codec.lost(corrected, payload)), *kept)
+
+    def decode(self, payload: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
+        """As the codec does."""
+        return self.codec.decode(payload, dims, dtype)
+
+    def lost(self, gradient: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
+        """As the codec does; it is owed then."""
+        return self.codec.lost(gradient, payload)
+
+    def loss_bound(self, gradient: Array) -> float:
+        """The codec's, of the gradient with what was owed to it."""
+        return self.codec.loss_bound(gradient)
+
+
+def owed(lost: tf.Tensor) -> tf.Tensor:
+    """What was meant to be sent and was not.
+
+    Where that is not finite nothing is owed: the receiver has seen it, and a memory of it would spoil every
+    later step, which an optimizer that skips steps of gradients that are not finite could not repair.
+    """
+    return tf.where(tf.math.is_finite(lost), lost, tf.zeros_like(lost))
+
+
+_TYPES = {"half": tf.float16, "bfloat16": tf.bfloat16}
+_UNIT_ROUNDOFF = {"half": 2.0**-11, "bfloat16": 2.0**-8}
+_SMALLEST = {"half": 2.0**-24, "bfloat16": 2.0**-126}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cast:
+    """Values rounded to a 16-bit type.
+
+    Values beyond `limit` are sent as the limit, with their sign: their error is unbounded here, and error
+    feedback sends the rest in later steps. Infinities and NaN stay what they are.
+
+    Attributes:
+        wire: `half` or `bfloat16`.
+        n_terms: how many encodings are added up in the wire type, each of which saturates early enough for
+            their sum to be finite. A collective adds as values arrive: gathering all and adding in float
+            would take N/2 times the bytes, which for N > 3 is no less than without a compressor.
+    """
+
+    wire: str
+    n_terms: int = 1
+
+    def states(self, dims: Dims, dtype: str) -> tuple[StateSpec, ...]:  # noqa: ARG002 - a Codec
+        """None."""
+        return ()
+
+    @property
+    def limit(self) -> float:
+        """The largest magnitude that is not cut off."""
+        largest = float(_TYPES[self.wire].max)
+        rounded_up = (1.0 + _UNIT_ROUNDOFF[self.wire]) ** self.n_terms
+        return largest if self.n_terms == 1 else largest / (self.n_terms * rounded_up)
+
+    @property
+    def relative_error(self) -> float:
+        """γ of the bound |Σ decoded − Σ g| ≤ γ·Σ|g| + `absolute_error`, where every |g| ≤ limit.
+
+        Source:
+            Higham 2002, Accuracy and stability of numerical algorithms, section 4.2: n − 1 additions of terms
+            that were rounded once.
+        """
+        return (1.0 + _UNIT_ROUNDOFF[self.wire]) ** self.n_terms - 1.0
+
+    @property
+    def absolute_error(self) -> float:
+        """What values too small for the type may lose, all terms together."""
+        return self.n_terms * _SMALLEST[self.wire]
+
+    def encode(self, gradient: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, States]:
+        """The gradient in the wire type and its own shape."""
+        cut = tf.clip_by_value(gradient, -self.limit, self.limit)
+        seen = tf.where(tf.math.is_finite(gradient), cut, gradient)
+        return tf.cast(seen, _TYPES[self.wire]), state
+
+    def decode(self, payload: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:  # noqa: ARG002 - a Codec
+        """The values in the gradient's type, exactly."""
+        return tf.cast(payload, dtype)
+
+    def lost(self, gradient: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
+        """The difference."""
+        return difference(self, gradient, payload)
+
+    def loss_bound(self, gradient: Array) -> float:
+        """That of rounding once, and of all that is beyond the limit."""
+        magnitude = np.abs(gradient)
+        cut = np.maximum(magnitude - self.limit, 0.0)
+        rounded = _UNIT_ROUNDOFF[self.wire] * np.minimum(magnitude, self.limit) + _SMALLEST[self.wire]
+        return float(np.linalg.norm(cut + rounded))
+
+    def sum_bound(self, gradients: Sequence[Array]) -> float:
+        """The largest ‖Σ decoded − Σ encoded‖₂, of additions in the wire type; see `relative_error`."""
+        if self.n_terms == 1:
+            return 0.0
+        seen = sum(np.minimum(np.abs(g), self.limit) for g in gradients)
+        return float(np.linalg.norm(self.relative_error * seen + self.absolute_error))
+
+
+_BLOCKS_PER_KEPT = 4
+_LEAST_BLOCK = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopK:
+    """The ⌈ratio·n⌉ values of largest magnitude, unchanged, as words of values and then of their positions.
+
+    ‖decoded − g‖² ≤ (1 − k/n)·‖g‖². Meant to be used with error feedback, which makes it the gradient
+    sparsification of the source with local accumulation; the source's momentum correction and warm-up belong
+    to the optimizer and are not done here.
+
+    Source:
+        Lin et al. 2018, arXiv:1712.01887, section 3.1; bound: Stich et al. 2018, arXiv:1809.07599, lemma A.1.
+    """
+
+    ratio: float
+
+    def states(self, dims: Dims, dtype: str) -> tuple[StateSpec, ...]:  # noqa: ARG002 - a Codec
+        """None."""
+        return ()
+
+    def encode(self, gradient: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, States]:
+        """Words of the values, then of their positions in the flat gradient."""
+        flat = tf.reshape(gradient, [-1])
+        ids = _largest(flat, n_kept(math.prod(gradient.shape.as_list()), self.ratio))
+        return tf.concat([to_words(tf.gather(flat, ids)), ids], axis=0), state
+
+    def decode(self, payload: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
+        """The values at their positions, zeros elsewhere."""
+        return self.decode_sum(payload[tf.newaxis], dims, dtype)
+
+    def decode_sum(self, payloads: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
+        """All members' values added up at their positions."""
+        n = math.prod(dims)
+        n_words = n_kept(n, self.ratio) * words_per_value(dtype)
+        values = tf.reshape(from_words(payloads[:, :n_words], dtype), [-1])
+        ids = tf.reshape(payloads[:, n_words:], [-1, 1])
+        return tf.reshape(tf.scatter_nd(ids, values, [n]), dims)
+
+    def lost(self, gradient: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
+        """All but the values that are sent: zeros in their place."""
+        n = math.prod(gradient.shape.as_list())
+        ids = payload[n_kept(n, self.ratio) * words_per_value(gradient.dtype) :]
+        rest = tf.tensor_scatter_nd_update(
+            tf.reshape(gradient, [-1]), ids[:, tf.newaxis], tf.zeros(tf.shape(ids), gradient.dtype)
+        )
+        return tf.reshape(rest, gradient.shape)
+
+    def loss_bound(self, gradient: Array) -> float:
+        """That of the source: what is kept is at least its share of the whole."""
+        kept = n_kept(gradient.size, self.ratio) / gradient.size
+        return math.sqrt(1.0 - kept) * float(np.linalg.norm(gradient))
+
+
+def _largest(flat: tf.Tensor, k: int) -> tf.Tensor:
+    """Positions of the k values of largest magnitude, in no order; what is not a number counts as infinite.
+
+    The k-th largest of the blocks' largest magnitudes is a threshold that k values reach at least: only those
+    that do are ranked.
+    """
+    magnitude = tf.abs(flat)
+    # What is not a number has no rank among numbers, and must be sent.
+    score = tf.where(tf.math.is_nan(flat), tf.constant(float("inf"), flat.dtype), magnitude)
+    n = flat.shape[0]
+    block = n // (k * _BLOCKS_PER_KEPT)
+    if block < _LEAST_BLOCK:
+        return tf.math.top_k(score, k, sorted=False).indices
+    whole = n // block * block
+    # The rest of the values, fewer than a block, may be above the threshold and lower it in no case.
+    maxima = tf.reduce_max(tf.reshape(score[:whole], [-1, block]), axis=1)
+    threshold = tf.reduce_min(tf.math.top_k(maxima, k, sorted=False).values)
+    candidates = tf.where(score >= threshold)[:, 0]
+    chosen = tf.math.top_k(tf.gather(score, candidates), k, sorted=False).indices
+    return tf.ensure_shape(tf.cast(tf.gather(candidates, chosen), tf.int32), [k])
+
+
+FACTOR = "factor"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Power:
+    """The projection of a gradient, as a matrix of rows × last axis, on `rank` directions of its columns.
+
+    The directions come of one power iteration per step from those of the step before. decoded = P·Pᵀ·G with
+    orthonormal P, so that ‖decoded − G‖ ≤ ‖G‖, and decoded = G where the rank of G is at most `rank` and the
+    factor met all of it. Meant to be used with error feedback.
+
+    Source:
+        Vogels et al. 2019, arXiv:1905.13727, algorithm 1.
+    """
+
+    rank: int
+
+    def states(self, dims: Dims, dtype: str) -> tuple[StateSpec, ...]:
+        """The factor that the next iteration begins from, the same on every replica at first."""
+        return (
+            StateSpec(
+                name=FACTOR, dims=(dims[-1], n_directions(dims, self.rank)), dtype=dtype, initial="normal"
+            ),
+        )
+
+    def encode(self, gradient: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, States]:
+        """Words of P and of Q = Gᵀ·P; P and Q are this member's own."""
+        (factor,) = state
+        matrix = as_matrix(gradient)
+        directions = orthonormal(tf.matmul(matrix, factor))
+        right = right_factor(matrix, directions)
+        words = [to_words(tf.reshape(part, [-1])) for part in (directions, right)]
+        return tf.concat(words, axis=0), (next_factor(right, factor),)
+
+    def decode(self, payload: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
+        """P·Qᵀ."""
+        n_rows, n = math.prod(dims[:-1]), n_directions(dims, self.rank)
+        flat = from_words(payload[tf.newaxis], dtype)[0]
+        left, right = tf.split(flat, [n_rows * n, dims[-1] * n])
+        left, right = tf.reshape(left, [n_rows, n]), tf.reshape(right, [dims[-1], n])
+        return tf.reshape(tf.matmul(left, right, transpose_b=True), dims)
+
+    def lost(self, gradient: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
+        """The difference."""
+        return difference(self, gradient, payload)
+
+    def loss_bound(self, gradient: Array) -> float:
+        """All of it: directions that were right for the last gradient may miss this one."""
+        return float(np.linalg.norm(gradient))
+
+
+def as_matrix(gradient: tf.Tensor) -> tf.Tensor:
+    """Rows × last axis; a convolution's kernel has its filters in columns."""
+    return tf.reshape(gradient, [-1, gradient.shape[-1]])
+
+
+def right_factor(matrix: tf.Tensor, directions: tf.Tensor) -> tf.Tensor:
+    """Matrixᵀ·directions; as (directionsᵀ·matrix)ᵀ, for which Eigen need not transpose the large one."""
+    return tf.transpose(tf.matmul(directions, matrix, transpose_a=True))
+
+
+def orthonormal(columns: tf.Tensor) -> tf.Tensor:
+    """Orthonormal columns that span the given ones; NaN everywhere where something is not finite."""
+    finite = tf.reduce_all(tf.math.is_finite(columns))
+    # What is not finite would leave a factorisation free to return anything.
+    safe = tf.where(finite, columns, tf.zeros_like(columns))
+    # Columns of one length each: their products neither overflow nor vanish.
+    largest = tf.reduce_max(tf.abs(safe), axis=0, keepdims=True)
+    directions, _ = tf.linalg.qr(tf.math.divide_no_nan(safe, largest))
+    return tf.where(finite, directions, tf.fill(tf.shape(directions), tf.cast(float("nan"), columns.dtype)))
+
+
+def next_factor(factor: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
+    """Where the next iteration begins: columns of length one; a column of zeros or worse stays as it was.
+
+    A factor of zeros would never see a gradient again.
+    """
+    largest = tf.reduce_max(tf.abs(factor), axis=0, keepdims=True)
+    usable = tf.reduce_all(tf.math.is_finite(factor), axis=0, keepdims=True) & (largest > 0)
+    scaled = tf.math.divide_no_nan(factor, largest)
+    unit = scaled / tf.sqrt(tf.maximum(tf.reduce_sum(tf.square(scaled), axis=0, keepdims=True), 1.0))
+    return tf.where(usable, unit, before)
+
+
+_BITS = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signs:
+    """The sign of each value, and the mean magnitude of all, which every value gets; zero counts as positive.
+
+    ‖decoded − g‖² = (1 − ‖g‖₁²/(n·‖g‖₂²))·‖g‖₂². Converges with error feedback only.
+
+    Source:
+        Karimireddy et al. 2019, arXiv:1901.09847, algorithm 1 and lemma 8.
+    """
+
+    def states(self, dims: Dims, dtype: str) -> tuple[StateSpec, ...]:  # noqa: ARG002 - a Codec
+        """None."""
+        return ()
+
+    def encode(self, gradient: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, States]:
+        """Words of the mean magnitude, then 32 signs a word."""
+        flat = tf.reshape(gradient, [-1])
+        n = math.prod(gradient.shape.as_list())
+        positive = tf.pad(tf.cast(flat >= 0, tf.int32), [[0, -n % _BITS]])
+        shifted = tf.bitwise.left_shift(tf.reshape(positive, [-1, _BITS]), tf.range(_BITS))
+        # Dividing first keeps the sum of large values finite.
+        scale = tf.reduce_sum(tf.abs(flat) / n)
+        return tf.concat([to_words(tf.reshape(scale, [1])), tf.reduce_sum(shifted, axis=1)], axis=0), state
+
+    def decode(self, payload: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
+        """Plus or minus the mean magnitude."""
+        return self.decode_sum(payload[tf.newaxis], dims, dtype)
+
+    def decode_sum(self, payloads: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
+        """The sum over members."""
+        n, n_words = math.prod(dims), words_per_value(dtype)
+        scales = from_words(payloads[:, :n_words], dtype)
+        bits = tf.bitwise.right_shift(payloads[:, n_words:, tf.newaxis], tf.range(_BITS))
+        positive = tf.reshape(tf.bitwise.bitwise_and(bits, 1), [tf.shape(payloads)[0], -1])[:, :n]
+        signed = tf.where(positive > 0, scales, -scales)
+        return tf.reshape(tf.reduce_sum(signed, axis=0), dims)
+
+    def lost(self, gradient: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
+        """The difference, of signs that need not be unpacked."""
+        scale = from_words(payload[tf.newaxis, : words_per_value(gradient.dtype)], gradient.dtype)[0, 0]
+        return tf.where(gradient >= 0, gradient - scale, gradient + scale)
+
+    def loss_bound(self, gradient: Array) -> float:
+        """What is lost, exactly."""
+        squares = float(np.sum(np.square(gradient))) - float(np.sum(np.abs(gradient))) ** 2 / gradient.size
+        return math.sqrt(max(squares, 0.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantized:
+    """Each value as one of s levels of its block's largest magnitude m, up or down so that its mean is right.
+
+    E[decoded] = g, and for every value |decoded − g| ≤ m/s; E|decoded − g|² ≤ m²/(4s²). A byte per value and
+    a magnitude per block of values travel; the source's entropy code for levels is not used.
+
+    Source:
+        Alistarh et al. 2017, arXiv:1610.02132, section 3.1, with blocks and their largest magnitude in place
+        of the norm as in its section 4.
+    """
+
+    levels: int
+
+    def states(self, dims: Dims, dtype: str) -> tuple[StateSpec, ...]:  # noqa: ARG002 - a Codec
+        """A seed of the replica's own and the number of draws so far."""
+        return (StateSpec(name="draws", dims=(2,), dtype="int64", initial="seed"),)
+
+    def encode(self, gradient: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, States]:
+        """Words of the blocks' magnitudes, then of levels with their signs."""
+        (draws,) = state
+        n = math.prod(gradient.shape.as_list())
+        blocks = tf.reshape(tf.pad(tf.reshape(gradient, [-1]), [[0, -n % QSGD_BLOCK]]), [-1, QSGD_BLOCK])
+        largest = tf.reduce_max(tf.abs(blocks), axis=1)
+        # The largest of NaN and others is not NaN on every device.
+        seen = tf.where(tf.reduce_any(tf.math.is_nan(blocks), axis=1), largest * float("nan"), largest)
+        share = tf.math.divide_no_nan(tf.abs(blocks), largest[:, tf.newaxis]) * self.levels
+        uniform = tf.random.stateless_uniform(tf.shape(share), seed=draws, dtype=share.dtype)
+        level = tf.minimum(tf.floor(share + uniform), float(self.levels)) * tf.sign(blocks)
+        finite = tf.where(tf.math.is_finite(level), level, tf.zeros_like(level))
+        words = [to_words(seen), to_words(tf.reshape(tf.cast(finite, tf.int8), [-1]))]
+        return tf.concat(words, axis=0), (draws + tf.constant([0, 1], tf.int64),)
+
+    def decode(self, payload: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
+        """Level times magnitude."""
+        return self.decode_sum(payload[tf.newaxis], dims, dtype)
+
+    def decode_sum(self, payloads: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
+        """The sum over members."""
+        n = math.prod(dims)
+        n_blocks = -(-n // QSGD_BLOCK)
+        n_words = n_blocks * words_per_value(dtype)
+        largest = from_words(payloads[:, :n_words], dtype)
+        level = tf.cast(from_words(payloads[:, n_words:], tf.int8), dtype) / self.levels
+        blocks = tf.reshape(level, [-1, n_blocks, QSGD_BLOCK]) * largest[:, :, tf.newaxis]
+        return tf.reshape(tf.reshape(tf.reduce_sum(blocks, axis=0), [-1])[:n], dims)
+
+    def lost(self, gradient: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
+        """The difference."""
+        return difference(self, gradient, payload)
+
+    def loss_bound(self, gradient: Array) -> float:
+        """A level of its block's largest magnitude for every value."""
+        flat = np.abs(np.ravel(gradient))
+        blocks = np.pad(flat, (0, -flat.size % QSGD_BLOCK)).reshape(-1, QSGD_BLOCK)
+        n_of_block = np.minimum(QSGD_BLOCK, flat.size - QSGD_BLOCK * np.arange(len(blocks)))
+        return float(np.sqrt(np.sum(n_of_block * np.square(blocks.max(axis=1) / self.levels))))
+
+
+def codec_of(compression: Compression, *, n_terms: int) -> Codec:
+    """The codec of a compressor.
+
+    Args:
+        n_terms: how many encodings are added up before any is decoded.
+    """
+    compressor = BY_NAME[compression.name]
+    codec = _bare(compressor.codec, compression, n_terms)
+    return Feedback(codec=codec) if compressor.feedback else codec
+
+
+def _bare(name: str, compression: Compression, n_terms: int) -> Codec:
+    if name == "topk":
+        return TopK(ratio=compression.ratio or 0.0)
+    if name == "power":
+        return Power(rank=compression.rank or 0)
+    if name == "signs":
+        return Signs()
+    if name == "quantized":
+        return Quantized(levels=compression.levels or 0)
+    return Cast(wire=name, n_terms=n_terms)

@@ -1,1 +1,0 @@
-"""Smaller forms of gradients as pure TensorFlow functions with explicit state."""
