@@ -16,9 +16,9 @@ from model import N_CLASSES, Model, mean_cross_entropy, on_labelled
 from test_model_types import biased_convolution
 from test_mutations import After, one_shard_less, reweighted
 
-from harness.equivalence.verdict import BoundVerdict
-from harness.worker.verify import compressed_steps
-from harness.worker.verify.check import check_bounds
+from harness.verification.verdict import BoundVerdict
+from harness.verification.worker import bounds
+from harness.verification.worker.check import check_bounds
 from strategies.numerics.compressors import Cast, Feedback
 from strategies.passes.pass_order import passes_of
 from strategies.plan.compressors import BY_NAME
