@@ -12,39 +12,35 @@ from reports.aggregate import mean_of
 from reports.case_row import case_row, is_usable, rates_of
 from reports.contrasts import Contrasts
 from reports.curves.fault_matrix import fault_matrices
-from reports.curves.link_sensitivity import link_sensitivity_of
 from reports.curves.one_comparison import curves_of
-from reports.curves.scaling import scaling_of
-from reports.curves.sources import Source
+from reports.curves.sizes_and_links import Source, link_sensitivity_of, scaling_of
 from reports.load import Run, legible, legible_left_out
-from reports.notes.doubts import (
+from reports.origins import differences_of, origin_of
+from reports.recommendation.candidates import ranks
+from reports.recommendation.notes import (
     batch_notes,
     capture_notes,
+    computation_notes,
+    input_notes,
     is_warning,
     link_notes,
+    observer_notes,
+    preparation_notes,
     record_notes,
     row_notes,
     separability_notes,
-    small_payload_notes,
-    until_notes,
-    warning_notes,
-)
-from reports.notes.measuring import (
-    computation_notes,
-    input_notes,
-    observer_notes,
-    preparation_notes,
     setting_notes,
+    small_payload_notes,
     stability_notes,
     twin_notes,
     unknown_gpu_notes,
+    until_notes,
+    warning_notes,
 )
-from reports.origins import differences_of, origin_of
-from reports.recommendation.candidates import ranks
 from reports.recommendation.verdict import verdict
-from reports.repeat_files.placements import lines_of_each
+from reports.repeat_files.plans import lines_of_each
 from reports.repeat_files.row_files import row_with_files
-from reports.repeat_files.shown_steps import ShownSteps, StepReader, StepShares
+from reports.repeat_files.steps import ShownSteps, StepReader, StepShares
 from reports.rows import BATCH_RULES, GOALS, BatchRule, Comparison, Goal, LeftOut, Problem, Report
 from reports.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
 from reports.statistics import Ratio

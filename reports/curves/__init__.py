@@ -1,1 +1,1 @@
-"""Curves beside the rows: over sizes, links, steps and rounds; trade-offs; what each worker takes."""
+"""Curves beside the rows: over sizes, links, steps and rounds; trade-offs; shares of workers."""

@@ -1,4 +1,4 @@
-"""Rules against faults: what each strategy comes to in every scenario, and which of them pay."""
+"""Rules against faults: the result of each strategy in every scenario, and the front of those that pay."""
 
 from __future__ import annotations
 
@@ -7,12 +7,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from harness.records.record import KILLED_BY_FAULT, WENT_TO_PIECES
-from reports.curves.front import undominated
-from reports.curves.scaling import is_single
-from reports.curves.sources import Source
+from reports.curves.sizes_and_links import Source, is_single
 from reports.quantities import interval_of
 from reports.rows import Comparison, FaultCell, FaultLine, FaultMatrix, Row
 from reports.shapes import shape_text
+
+
+def undominated(points: Mapping[str, tuple[float, float]]) -> tuple[str, ...]:
+    """Names than which no other is at least as good in both figures and better in one.
+
+    Args:
+        points: name → two figures, more is better in each.
+    """
+    return tuple(
+        name
+        for name, (first, second) in points.items()
+        if not any(
+            one >= first and two >= second and (one, two) != (first, second) for one, two in points.values()
+        )
+    )
+
 
 DIVERGED, _DIED = "diverged", "worker died"
 _LESS_IS_BETTER = ("loss", "error", "perplexity")

@@ -1,15 +1,311 @@
-"""All curves of one comparison."""
+"""Curves of one comparison: trade-off, losses, rounds over time, and shares of workers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean, median
 
+import numpy as np
+import numpy.typing as npt
+
+from harness.records.record import Record
+from reports.aggregate import timed_span
 from reports.contrasts import Contrasts
-from reports.curves.losses import loss_curves_of
-from reports.curves.rounds import rounds_over_time_of
-from reports.curves.trade_off import trade_off_of
-from reports.curves.workers import balance_of, memory_of
-from reports.rows import Curves, Row
+from reports.recommendation.candidates import SentBytes, can_win, layer_of, sent_by, together
+from reports.rows import (
+    Curves,
+    LossCurve,
+    RoundLine,
+    RoundsOverTime,
+    Row,
+    ServerBalance,
+    SlowestRound,
+    TradeOff,
+    TradeOffPoint,
+    WorkerMemory,
+)
+
+
+def spread(n: int, most: int) -> list[int]:
+    """At most `most` of n places, evenly, the first and the last included."""
+    places: list[int] = np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(int)).tolist()
+    return places
+
+
+def short(value: float, *, significant: int) -> float | None:
+    """A number of so many digits, None where it is not finite."""
+    return float(f"{value:.{significant}g}") if math.isfinite(value) else None
+
+
+def trade_off_of(rows: Sequence[Row], contrasts: Contrasts) -> TradeOff | None:
+    """Rates against bytes per step; None unless two strategies that may win have both."""
+    candidates = [row for row in rows if can_win(row)]
+    layer = layer_of(candidates)
+    known = [
+        (row, row.rate, sent)
+        for row in rows
+        if row.status == "ok" and row.rate is not None and row.mark.kind != "twin"
+        if (sent := sent_by(row, layer)) is not None
+    ]
+    rivals = [(row, sent) for row, _, sent in known if can_win(row)]
+    if len(rivals) < 2:
+        return None
+    return TradeOff(
+        layer=layer,
+        points=tuple(
+            TradeOffPoint(
+                strategy=row.strategy,
+                mark=row.mark.kind,
+                can_win=can_win(row),
+                rate=rate,
+                sent_bytes=sent.mean,
+                is_bound=sent.is_bound,
+                on_front=can_win(row)
+                and not any(_beats(rival, (row, sent), contrasts) for rival in rivals if rival[0] is not row),
+            )
+            for row, rate, sent in known
+        ),
+    )
+
+
+def _beats(rival: tuple[Row, SentBytes], point: tuple[Row, SentBytes], contrasts: Contrasts) -> bool:
+    """Whether a rival's figures are as good in both, and repeats show it to be better in one of them."""
+    (rival_row, rival_sent), (row, sent) = rival, point
+    lead = contrasts.of(rival_row.strategy, row.strategy)
+    if lead is None or lead.value < 1.0 or rival_sent.mean.value > sent.at_least:
+        return False
+    return not together(rival_row, row, contrasts) or rival_sent.is_surely_less(sent)
+
+
+MAX_POINTS = 40
+_Floats = npt.NDArray[np.float64]
+
+
+def loss_curves_of(rows: Sequence[Row], usable: Mapping[str, Sequence[Record]]) -> tuple[LossCurve, ...]:
+    """A curve for each row whose records hold losses of two steps at least."""
+    return tuple(curve for row in rows if (curve := _curve(row, usable.get(row.strategy, ()))) is not None)
+
+
+def _curve(row: Row, records: Sequence[Record]) -> LossCurve | None:
+    known = [(record, steps) for record in records if (steps := _steps_of(record)) is not None]
+    if not known:
+        return None
+    at = _common_steps([steps for _, steps in known])
+    if len(at) < 2:
+        return None
+    losses = np.stack([np.interp(at, steps, _losses(record)) for record, steps in known])
+    low, high = (_shown(limit(losses, axis=0)) for limit in (np.min, np.max))
+    is_one = low == high
+    return LossCurve(
+        strategy=row.strategy,
+        mark=row.mark.kind,
+        n=len(known),
+        at_steps=tuple(int(step) for step in at),
+        at_s=tuple(
+            float(f"{s:.5g}") for s in np.mean([_seconds_at(at, record) for record, _ in known], axis=0)
+        ),
+        mean=_shown(np.mean(losses, axis=0)),
+        low=() if is_one else low,
+        high=() if is_one else high,
+    )
+
+
+def _steps_of(record: Record) -> _Floats | None:
+    """Number of the step of each loss: they are spread evenly over all steps after the warm-up."""
+    span, losses = timed_span(record), record.loss
+    if span is None or losses is None or not 2 <= len(losses) <= span[1] - span[0] + 1:
+        return None
+    # Rounded as the harness chose them: counted from 0.
+    steps: _Floats = np.linspace(0, span[1] - span[0], len(losses)).round() + span[0]
+    return steps
+
+
+def _losses(record: Record) -> _Floats:
+    return np.asarray([np.nan if loss is None else loss for loss in record.loss or ()], dtype=np.float64)
+
+
+def _common_steps(steps: Sequence[_Floats]) -> _Floats:
+    """Steps that all repeats made, of the repeat that has fewest there; evenly thinned."""
+    first, last = max(each[0] for each in steps), min(each[-1] for each in steps)
+    inside = [each[(each >= first) & (each <= last)] for each in steps]
+    fewest = min(inside, key=len)
+    places = spread(len(fewest), MAX_POINTS) if len(fewest) else []
+    common: _Floats = fewest[places]
+    return common
+
+
+def _seconds_at(steps: _Floats, record: Record) -> _Floats:
+    """Seconds that so many steps take: those of a window at its median, all others at the repeat's."""
+    span, rounds = timed_span(record), record.rounds
+    assert span is not None
+    assert record.step_s is not None
+    median_s = record.step_s.p50 or np.nan
+    n_warmup, n_made = span[0] - 1, span[1] - span[0] + 1
+    n_each = 0 if rounds is None else rounds.n_lead + rounds.n_steps
+    if rounds is None or n_each * len(rounds.step_s) != n_made:
+        return steps * median_s
+    ends = n_warmup + n_each * np.arange(len(rounds.step_s) + 1)
+    ends_s = n_warmup * median_s + n_each * np.cumsum([0.0, *rounds.step_s])
+    seconds: _Floats = np.interp(steps, ends, ends_s)
+    return seconds
+
+
+def _shown(losses: _Floats) -> tuple[float | None, ...]:
+    return tuple(short(loss, significant=5) for loss in losses.tolist())
+
+
+MAX_ROUND_POINTS = 300
+_Round = tuple[str, int]
+_Relative = dict[_Round, float]
+
+
+def rounds_over_time_of(rows: Sequence[Row], usable: Mapping[str, Sequence[Record]]) -> RoundsOverTime | None:
+    """Windows of all repeats relative to their strategy's median; None where there are no two rounds."""
+    windows = {row.strategy: dict(_windows(usable.get(row.strategy, ()))) for row in rows}
+    medians_s = {name: median(steps_s.values()) for name, steps_s in windows.items() if steps_s}
+    relative = {
+        name: {each: step_s / median_s for each, step_s in windows[name].items()}
+        for name, median_s in medians_s.items()
+    }
+    repeats = _repeats(usable)
+    order = {block: place for place, block in enumerate(repeats)}
+    rounds = sorted(
+        {each for line in relative.values() for each in line}, key=lambda each: (order[each[0]], each[1])
+    )
+    if len(rounds) < 2:
+        return None
+    n_each = -(-len(rounds) // MAX_ROUND_POINTS)
+    points = [rounds[start : start + n_each] for start in range(0, len(rounds), n_each)]
+    return RoundsOverTime(
+        repeats=tuple(repeats[point[0][0]] for point in points),
+        numbers=tuple(point[0][1] for point in points),
+        rounds_per_point=n_each,
+        lines=tuple(
+            RoundLine(
+                strategy=row.strategy,
+                mark=row.mark.kind,
+                n=len(relative[row.strategy]),
+                median_s=medians_s[row.strategy],
+                relative=tuple(_mean_of(relative[row.strategy], point) for point in points),
+            )
+            for row in rows
+            if row.strategy in relative
+        ),
+        slowest=_slowest(rounds, relative, repeats),
+    )
+
+
+def _windows(records: Sequence[Record]) -> Iterator[tuple[_Round, float]]:
+    """Each window's round, and its median step; what has the same block and number ran in the same round."""
+    for record in records:
+        if record.rounds is not None:
+            for number, step_s in enumerate(record.rounds.step_s):
+                if 0.0 < step_s < math.inf:
+                    yield (record.rounds.block, number), step_s
+
+
+def _repeats(usable: Mapping[str, Sequence[Record]]) -> dict[str, int]:
+    """Blocks in the order in which they ran, with their repeats."""
+    records = sorted((r for each in usable.values() for r in each), key=lambda record: record.order)
+    repeats: dict[str, int] = {}
+    for record in records:
+        if record.rounds is not None:
+            repeats.setdefault(record.rounds.block, record.repeat)
+    return repeats
+
+
+def _mean_of(line: _Relative, point: Sequence[_Round]) -> float | None:
+    known = [line[each] for each in point if each in line]
+    return short(fmean(known), significant=4) if known else None
+
+
+def _slowest(
+    rounds: Sequence[_Round], relative: Mapping[str, _Relative], repeats: Mapping[str, int]
+) -> SlowestRound | None:
+    """The round in which the strategies were slowest together; None where no two had a window in one."""
+    beside = {each: [line[each] for line in relative.values() if each in line] for each in rounds}
+    shared = {each: steps for each, steps in beside.items() if len(steps) > 1}
+    if not shared:
+        return None
+    worst = max(shared, key=lambda each: median(shared[each]))
+    return SlowestRound(
+        repeat=repeats[worst[0]],
+        number=worst[1],
+        relative=median(shared[worst]),
+        n_strategies=len(shared[worst]),
+    )
+
+
+_Bytes = tuple[int | None, ...]
+
+
+def memory_of(rows: Sequence[Row], usable: Mapping[str, Sequence[Record]]) -> tuple[WorkerMemory, ...]:
+    """Peak memory of each worker, for each row of which it is stored."""
+    memory = []
+    for row in rows:
+        records = usable.get(row.strategy, ())
+        peaks = [r.peak_rss_bytes for r in records if r.peak_rss_bytes]
+        n_workers = max(map(len, peaks), default=0)
+        by_worker = [
+            [peak for peak in column if peak is not None]
+            for column in zip(*(each for each in peaks if len(each) == n_workers), strict=True)
+        ]
+        if not any(by_worker):
+            continue
+        low, high = (tuple(limit(each, default=None) for each in by_worker) for limit in (min, max))
+        memory.append(
+            WorkerMemory(
+                strategy=row.strategy,
+                n=max(map(len, by_worker)),
+                peak_bytes=tuple(round(fmean(each)) if each else None for each in by_worker),
+                low=() if low == high else low,
+                high=() if low == high else high,
+                variable_bytes=_variable_bytes(records),
+            )
+        )
+    return tuple(memory)
+
+
+def balance_of(rows: Sequence[Row], usable: Mapping[str, Sequence[Record]]) -> tuple[ServerBalance, ...]:
+    """What tasks send and receive, for each row of which anything was counted between two tasks."""
+    balances = []
+    for row in rows:
+        records, matrix = usable.get(row.strategy, ()), row.tcp_matrix
+        if matrix is None or len(matrix) < 2:
+            continue
+        sent, received = _sums(matrix), _sums(tuple(zip(*matrix, strict=True)))
+        if not any(sent):
+            continue
+        variables = _variable_bytes(records)
+        balances.append(
+            ServerBalance(
+                strategy=row.strategy,
+                n=sum(r.tcp_matrix is not None for r in records),
+                sent_bytes=sent,
+                received_bytes=received,
+                variable_bytes=variables,
+                sent_imbalance=_imbalance(sent),
+                received_imbalance=_imbalance(received),
+                variable_imbalance=_imbalance(variables or ()),
+            )
+        )
+    return tuple(balances)
+
+
+def _variable_bytes(records: Sequence[Record]) -> _Bytes | None:
+    """Of the first repeat that has them: a plan's variables are the same in all."""
+    return next((r.variable_bytes for r in records if r.variable_bytes), None)
+
+
+def _sums(lines: Sequence[Sequence[float | None]]) -> tuple[int, ...]:
+    return tuple(round(sum(value or 0.0 for value in line)) for line in lines)
+
+
+def _imbalance(values: Sequence[int | None]) -> float | None:
+    """The largest ÷ the mean; None where all are nothing."""
+    known = [value for value in values if value is not None]
+    return max(known) / fmean(known) if any(known) else None
 
 
 def curves_of(rows: Sequence[Row], contrasts: Contrasts) -> Curves:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.records.legible_text import spelt_out
-from reports.notes.doubts import is_warning
+from reports.recommendation.notes import is_warning
 from reports.rows import Comparison, FaultMatrix, LinkSensitivity, Report, Scaling
 from reports.tables.checks import check_table, problem_table
 from reports.tables.cost import byte_table, cost_table

@@ -1,1 +1,1 @@
-"""Which strategy to take: who may win, who cannot be told apart, and what is said of it for each goal."""
+"""Words of a report: which strategy to take, with which certainty, and what to doubt about its figures."""

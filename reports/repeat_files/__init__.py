@@ -1,1 +1,1 @@
-"""What a report takes from the folders of repeats: steps, plans, passes, logs and traces, within bounds."""
+"""Contents of the folders of repeats that a report shows: steps, plans, logs and traces, within bounds."""

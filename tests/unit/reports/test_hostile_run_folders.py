@@ -17,7 +17,7 @@ from harness.records.checksums import sealed, unsealed
 from harness.records.record_json import MOST_LINE_BYTES
 from reports.compare import build
 from reports.load import Run, load, read_steps
-from reports.repeat_files import placements
+from reports.repeat_files import plans
 from reports.rows import LeftOut, StepSeries
 
 CASES = [Case(workload="w", p50_s=0.02, **SINGLE), Case(workload="w", strategy="ps", p50_s=0.01)]
@@ -235,7 +235,7 @@ def test_a_small_file_of_endless_steps_is_refused(folder: Path, monkeypatch: pyt
 
 
 def test_a_plan_longer_than_any_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placements, "MOST_PLAN_BYTES", 20)
+    monkeypatch.setattr(plans, "MOST_PLAN_BYTES", 20)
     (first_repeat(folder) / "plan.json").write_text('{"nodes": []' + " " * 20 + "}")
     (item,) = build([load(folder)], with_files=True).left_out
     assert item.where.endswith("/plan.json")

@@ -19,7 +19,7 @@ from harness.records.facts.rounds import Rounds
 from harness.records.record import Record
 from reports.aggregate import between_hosts_bytes, mean_matrix, time_split_of
 from reports.load import load
-from reports.notes.measuring import observer_notes
+from reports.recommendation.notes import observer_notes
 
 FORMATS = ("html", "md", "csv", "json", "junit")
 RAGGED = ((0.0, 5.0), (5.0,))

@@ -262,8 +262,8 @@ def mistake(*_: object, **__: object) -> None:
     [
         "reports.load.load_run",
         "harness.records.store.read_steps",
-        "reports.repeat_files.placements._placement",
-        "reports.repeat_files.logs_and_traces._telling_log",
+        "reports.repeat_files.plans._placement",
+        "reports.repeat_files.row_files._telling_log",
     ],
 )
 def test_a_mistake_of_our_own_is_not_taken_for_damage(

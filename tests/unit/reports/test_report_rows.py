@@ -20,9 +20,9 @@ from reports.aggregate import time_split_of, timed_span
 from reports.compare import build
 from reports.load import MAX_SHOWN_REPEATS, Run, load, read_steps
 from reports.marks import mark_of
-from reports.notes.doubts import capture_notes, record_notes, separability_notes
 from reports.origins import origin_of
 from reports.quantities import plain, seconds
+from reports.recommendation.notes import capture_notes, record_notes, separability_notes
 from reports.rows import Comparison, LeftOut, Report, Row, StepSeries
 from reports.tables.checks import check_table
 from reports.tables.cost import byte_table, cost_table

@@ -12,7 +12,7 @@ from harness.records.facts.rounds import Rounds
 from harness.records.record import Record
 from reports.charts import comparison as charts
 from reports.compare import build
-from reports.curves.front import undominated
+from reports.curves.fault_matrix import undominated
 from reports.load import load
 from reports.quantities import MISSING
 from reports.rows import Comparison, LossCurve, TradeOff

@@ -1,0 +1,346 @@
+"""Curves across comparisons: rates by the number of devices, and by the rate of links."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, permutations
+
+from harness.records.record import Record
+from reports.contrasts import Contrasts, rate_ratio
+from reports.quantities import link_rate
+from reports.recommendation.candidates import can_win, together
+from reports.rows import (
+    Comparison,
+    CrossOver,
+    LinkLine,
+    LinkPoint,
+    LinkSensitivity,
+    MarkKind,
+    Row,
+    Scaling,
+    ScalingLine,
+    ScalingPoint,
+)
+from reports.shapes import BASELINE, ComparedShape, circumstances_text, shape_text, shared_with_single
+from reports.statistics import Estimate, Interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A comparison, the shape it is of, and how its strategies stand against each other.
+
+    Attributes:
+        run_number: place of its run in the report, from 0; copies of a run have one name in several places.
+    """
+
+    shape: ComparedShape
+    comparison: Comparison
+    contrasts: Contrasts
+    run_number: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """A strategy at one size, with the records behind its row."""
+
+    workers: int
+    replicas: int
+    row: Row
+    rate: Estimate
+    records: Sequence[Record]
+
+    @property
+    def n_devices(self) -> int:
+        return self.workers * self.replicas
+
+
+def scaling_of(sources: Sequence[Source]) -> tuple[Scaling, ...]:
+    """Curves of comparisons that differ in nothing but their size, where there are two sizes at least."""
+    groups: dict[tuple[object, ...], list[Source]] = {}
+    for source in sources:
+        groups.setdefault(_alike(source), []).append(source)
+    return tuple(
+        scaling for members in groups.values() if (scaling := _scaling(members, sources)) is not None
+    )
+
+
+def _alike(source: Source) -> tuple[object, ...]:
+    """What sizes of one curve have in common."""
+    shape = replace(source.shape, workers=0, replicas=0, batch_size=0)
+    return source.run_number, shape, source.comparison.batch_rule, _batch_size(source.comparison)
+
+
+def _batch_size(comparison: Comparison) -> float | None:
+    """Examples that the rule keeps: those of a step, or of each replica in it."""
+    if comparison.batch_size is None or comparison.batch_rule != "per-replica":
+        return comparison.batch_size
+    return comparison.batch_size / (comparison.workers * comparison.replicas)
+
+
+def _scaling(members: Sequence[Source], sources: Sequence[Source]) -> Scaling | None:
+    first = members[0].comparison
+    lines: dict[str, list[_Measured]] = {}
+    for source in members:
+        for row in source.comparison.rows:
+            if not is_single(row):
+                lines.setdefault(row.strategy, []).extend(_measured(source, row))
+    sizes = {(each.workers, each.replicas) for line in lines.values() for each in line}
+    if len(sizes) < 2 or first.batch_size is None:
+        return None
+    single = _single(members[0], [*members, *sources])
+    own = [] if single is None else [_line([single], single)]
+    return Scaling(
+        run=first.run,
+        workload=first.workload,
+        shape=circumstances_text(replace(members[0].shape, batch_size=0)),
+        kind="weak" if first.batch_rule == "per-replica" else "strong",
+        batch_size=round(_batch_size(first) or 0) or None,
+        lines=(
+            *own,
+            *(
+                _line(line, single or min(line, key=lambda each: each.n_devices))
+                for line in lines.values()
+                if line
+            ),
+        ),
+    )
+
+
+def is_single(row: Row) -> bool:
+    """Whether a row is of one device, whatever shape it stands beside, the baseline once more included."""
+    return row.strategy.partition(":")[0].partition(" ")[0] == BASELINE
+
+
+def _measured(source: Source, row: Row) -> list[_Measured]:
+    """The row at the size of its comparison; nothing without a usable rate."""
+    if row.status != "ok" or row.rate is None:
+        return []
+    size = (1, 1) if is_single(row) else (source.comparison.workers, source.comparison.replicas)
+    records = source.contrasts.usable[row.strategy]
+    return [_Measured(workers=size[0], replicas=size[1], row=row, rate=row.rate, records=records)]
+
+
+def _single(beside: Source, sources: Sequence[Source]) -> _Measured | None:
+    """`single` on the examples that the batch rule keeps, wherever in the run it stands."""
+    wanted = beside.run_number, shared_with_single(beside.shape)
+    for source in sources:
+        if (source.run_number, shared_with_single(source.shape)) != wanted:
+            continue
+        for row in source.comparison.rows:
+            measured = _measured(source, row) if row.strategy == BASELINE else []
+            if measured and measured[0].records[0].batch_size == _batch_size(beside.comparison):
+                return measured[0]
+    return None
+
+
+def _line(line: Sequence[_Measured], reference: _Measured) -> ScalingLine:
+    ordered = sorted(line, key=lambda each: (each.n_devices, each.workers))
+    return ScalingLine(
+        strategy=line[0].row.strategy,
+        mark=_mark(ordered),
+        reference=reference.row.strategy,
+        reference_devices=reference.n_devices,
+        points=tuple(_point(each, reference) for each in ordered),
+    )
+
+
+def _mark(line: Sequence[_Measured]) -> MarkKind:
+    """The mark of a strategy that was checked at each size: the first that keeps it from winning."""
+    return next((each.row.mark for each in line if not each.row.mark.proven), line[0].row.mark).kind
+
+
+def _point(each: _Measured, reference: _Measured) -> ScalingPoint:
+    share = reference.n_devices / each.n_devices
+    return ScalingPoint(
+        workers=each.workers,
+        replicas=each.replicas,
+        n_devices=each.n_devices,
+        rate=each.rate,
+        perfect_rate=reference.rate.value / share,
+        efficiency=_efficiency(each, reference, share),
+    )
+
+
+def _efficiency(each: _Measured, reference: _Measured, share: float) -> Estimate:
+    """The ratio of rates per device; the reference's own is 1 by definition."""
+    ratio = None if each is reference else rate_ratio(each.records, reference.records)
+    if ratio is None:
+        return Estimate(value=1.0, n=each.rate.n, interval=None, why_no_interval="the reference")
+    interval = ratio.interval
+    return Estimate(
+        value=ratio.value * share,
+        n=min(ratio.n, ratio.n_baseline),
+        interval=None if interval is None else Interval(low=interval.low * share, high=interval.high * share),
+        why_no_interval=ratio.why_no_interval,
+    )
+
+
+_FEWEST = 2
+"""Strategies that have to be judged at both of two rates before one can be said to overtake another."""
+
+
+def sentences_of(members: Sequence[Source], cross_overs: Sequence[CrossOver]) -> tuple[str, ...]:
+    """Where the best changes; between which rates that is not known; that it does not, where all is judged.
+
+    Args:
+        members: comparisons by the rate of their links, two at least, slowest first.
+        cross_overs: between neighbours of them.
+    """
+    unknown = [why for slower, faster in pairwise(members) if (why := _why_unknown(slower, faster))]
+    sentences = [*(each.sentence for each in cross_overs), *unknown]
+    if not sentences:
+        return (_none_overtakes(members),)
+    if not cross_overs and len(unknown) < len(members) - 1:
+        sentences.append("Between the other rates no strategy overtakes the best by its figures.")
+    return tuple(sentences)
+
+
+def _why_unknown(slower: Source, faster: Source) -> str:
+    """Why nothing can be said between two rates; empty where their candidates can be compared."""
+    low, high = (link_rate(each.comparison.link_requested_mbit) for each in (slower, faster))
+    at_low, at_high = ([row.strategy for row in _candidates(each)] for each in (slower, faster))
+    both = [name for name in at_low if name in at_high]
+    start = f"Between {low} and {high} it cannot be said whether the best changes"
+    if len(both) < _FEWEST:
+        who = f"only {both[0]} was" if both else "no strategy was"
+        return (
+            f"{start}: {who} measured and shown to compute the right thing at both, and it takes {_FEWEST}."
+        )
+    for best, here, there in ((at_low[0], low, high), (at_high[0], high, low)):
+        if best not in both:
+            return (
+                f"{start}: {best}, the best at {here}, was not measured and shown to compute the right thing "
+                f"at {there}."
+            )
+    return ""
+
+
+def _none_overtakes(members: Sequence[Source]) -> str:
+    """That the best stays, with certainty only where repeats tell it from all others at every rate."""
+    candidates = [(_candidates(each), each) for each in members]
+    bests = {rows[0].strategy for rows, _ in candidates}
+    best = bests.pop() if len(bests) == 1 else "the best"
+    level = [
+        link_rate(source.comparison.link_requested_mbit)
+        for rows, source in candidates
+        if any(together(rows[0], row, source.contrasts) for row in rows[1:])
+    ]
+    said = f"o strategy overtakes {best} between the rates that were measured"
+    if not level:
+        return f"N{said}."
+    at = " and ".join(level)
+    return f"By their figures n{said}, but at {at} these repeats cannot tell it from all others."
+
+
+def _candidates(source: Source) -> list[Row]:
+    """Rows that may win, in falling order of standing."""
+    return [row for row in source.comparison.rows if can_win(row)]
+
+
+def link_sensitivity_of(sources: Sequence[Source]) -> tuple[LinkSensitivity, ...]:
+    """Curves of comparisons that differ in nothing but the rate of their links, where there are two."""
+    groups: dict[tuple[object, ...], list[Source]] = {}
+    for source in sources:
+        alike = (source.run_number, replace(source.shape, link_mbit=0.0), source.comparison.batch_rule)
+        groups.setdefault(alike, []).append(source)
+    return tuple(
+        _sensitivity(sorted(members, key=_mbit))
+        for members in groups.values()
+        if sum(any(row.rate for row in each.comparison.rows) for each in members) > 1
+    )
+
+
+def _mbit(source: Source) -> float:
+    """Links without a limit are the fastest."""
+    return source.comparison.link_requested_mbit or math.inf
+
+
+def _sensitivity(members: Sequence[Source]) -> LinkSensitivity:
+    first = members[0]
+    lines: dict[str, list[tuple[Row, LinkPoint]]] = {}
+    for source in members:
+        for row in source.comparison.rows:
+            if row.status == "ok" and row.rate is not None and row.mark.kind != "twin":
+                point = LinkPoint(
+                    requested_mbit=source.comparison.link_requested_mbit,
+                    measured_mbit=source.comparison.link_measured_mbit,
+                    rate=row.rate,
+                )
+                lines.setdefault(row.strategy, []).append((row, point))
+    cross_overs = tuple(each for slower, faster in pairwise(members) for each in _cross_overs(slower, faster))
+    return LinkSensitivity(
+        run=first.comparison.run,
+        workload=first.comparison.workload,
+        shape=shape_text(replace(first.shape, link_mbit=0.0)),
+        lines=tuple(
+            LinkLine(
+                strategy=name,
+                mark=next((row.mark for row, _ in line if not row.mark.proven), line[0][0].mark).kind,
+                can_win=all(can_win(row) for row, _ in line),
+                points=tuple(point for _, point in line),
+            )
+            for name, line in lines.items()
+        ),
+        cross_overs=cross_overs,
+        sentences=sentences_of(members, cross_overs),
+    )
+
+
+def _cross_overs(slower: Source, faster: Source) -> Iterator[CrossOver]:
+    """Pairs that change places between two rates, if one of them is the best of all at either."""
+    names, others = (
+        [row.strategy for row in source.comparison.rows if can_win(row)] for source in (slower, faster)
+    )
+    both = [name for name in names if name in others]
+    # Rows are in falling order of standing.
+    best = {names[0], others[0]} if both else set()
+    for below, above in permutations(both, 2):
+        if best & {below, above} and (crossing := _cross_over(slower, faster, below, above)):
+            yield crossing
+
+
+def _cross_over(slower: Source, faster: Source, below: str, above: str) -> CrossOver | None:
+    """Where `above` overtakes `below`; None if it does not."""
+    first, second = (source.contrasts.of(below, above) for source in (slower, faster))
+    if first is None or second is None or not math.inf > first.value > 1.0 > second.value > 0.0:
+        return None
+    slower_mbit, faster_mbit = slower.comparison.link_requested_mbit, faster.comparison.link_requested_mbit
+    # Sorted, with no limit last, and of one rate there is one.
+    assert slower_mbit is not None
+    at_mbit = None
+    if faster_mbit is not None:
+        share = math.log(first.value) / (math.log(first.value) - math.log(second.value))
+        at_mbit = slower_mbit * (faster_mbit / slower_mbit) ** share
+    shown = slower.contrasts.ahead(below, above), faster.contrasts.ahead(above, below)
+    crossing = CrossOver(
+        slower_mbit=slower_mbit,
+        faster_mbit=faster_mbit,
+        at_mbit=at_mbit,
+        ahead_below=below,
+        ahead_above=above,
+        n=min(first.n, first.n_baseline, second.n, second.n_baseline),
+        is_shown=all(shown),
+        sentence="",
+    )
+    return replace(crossing, sentence=_sentence(crossing, shown))
+
+
+def _sentence(crossing: CrossOver, shown: tuple[bool, bool]) -> str:
+    """Where the best changes in words, with certainty only if the repeats show both ends."""
+    low, high = link_rate(crossing.slower_mbit), link_rate(crossing.faster_mbit)
+    where = (
+        f"above {low}"
+        if crossing.at_mbit is None
+        else f"below about {link_rate(crossing.at_mbit, significant=2)}"
+    )
+    if crossing.at_mbit is None:
+        change = f"somewhere {where} {crossing.ahead_above} overtakes {crossing.ahead_below}"
+    else:
+        change = f"{where} {crossing.ahead_below} overtakes {crossing.ahead_above}"
+    measured = f"measured at {low} and {high}, n={crossing.n}"
+    if all(shown):
+        return f"{change[0].upper()}{change[1:]} ({measured})."
+    ends = [end for end, is_shown in zip((low, high), shown, strict=True) if not is_shown]
+    return f"Perhaps {change}: at {' and '.join(ends)} these repeats cannot tell them apart ({measured})."

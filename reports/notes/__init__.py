@@ -1,1 +1,0 @@
-"""Notes beside a comparison: what to doubt about its figures, and how they were measured."""

@@ -1,0 +1,370 @@
+"""Placement of variables by the plan of a row: read from its file, grouped, and put into words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from functools import cache
+from typing import Annotated, TypeAlias
+
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from harness.records.legible_text import spelt_out
+from harness.records.record import Record
+from harness.records.run_layout import PLAN
+from harness.records.store import StoreError
+from reports.load import Run, legible
+from reports.rows import LeftOut, Placement, PlacementLine
+
+MOST_TASKS = 10_000
+"""Of a plan, with servers among them."""
+_MOST_WHOLE = 2**63
+Size: TypeAlias = Annotated[int, Field(ge=0, le=_MOST_WHOLE)]
+Whole: TypeAlias = Annotated[int, Field(ge=-_MOST_WHOLE, le=_MOST_WHOLE)]
+Amount: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
+Name: TypeAlias = Annotated[str, AfterValidator(legible)]
+Word: TypeAlias = Annotated[str, Field(max_length=200), AfterValidator(spelt_out)]
+"""A name that stratbench or TensorFlow has given, such as a type's."""
+Text: TypeAlias = Annotated[str, Field(max_length=10_000), AfterValidator(spelt_out)]
+Shape: TypeAlias = Annotated[tuple[Whole, ...], Field(max_length=254)]
+"""TensorFlow knows no more dimensions."""
+
+
+class PlanError(Exception):
+    """A file that holds no plan."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredCompression:
+    """A compressor by name, and its options."""
+
+    name: Word
+    ratio: Amount | None = None
+    rank: Whole | None = None
+    levels: Whole | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredPartition:
+    """A variable in parts along one axis."""
+
+    axis: Whole
+    sizes: tuple[Size, ...]
+    destinations: tuple[Whole, ...] | None = None
+    groups: tuple[Whole, ...] | None = None
+    owners: tuple[Whole, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredNode:
+    """What happens to one variable."""
+
+    variable: Name
+    shape: Shape
+    dtype: Word
+    bytes: Size
+    sparse: bool
+    synchronizer: Word
+    partition: StoredPartition | None = None
+    destination: Whole | None = None
+    group: Whole | None = None
+    proxy: bool = False
+    compressor: StoredCompression | None = None
+    transport: Word | None = None
+    owner: Whole | None = None
+    whole_gradient: bool = False
+    gathered: bool = False
+    in_parts: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredPlan:
+    """A strategy applied to a captured step."""
+
+    nodes: tuple[StoredNode, ...]
+    replicas_per_task: Annotated[tuple[Size, ...], Field(max_length=MOST_TASKS)] = ()
+    strategy_params: Annotated[Mapping[Word, bool | Whole | Amount | Text | None], Field(max_length=200)] = (
+        field(default_factory=dict)
+    )
+    server_bytes: Annotated[tuple[Size, ...], Field(max_length=MOST_TASKS)] = ()
+    worker_bytes: Size = 0
+    notes: Annotated[tuple[Text, ...], Field(max_length=1_000)] = ()
+
+
+def stored_plan(data: bytes) -> StoredPlan:
+    """Read the bytes of `plan.json`.
+
+    Raises:
+        PlanError: they are no plan.
+    """
+    try:
+        return _adapter().validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        path = ".".join(str(piece)[:200] for piece in first["loc"])
+        raise PlanError(f"must hold a plan: {path}: {first['msg']}, got {first['input']!r:.80}") from None
+
+
+@cache
+def _adapter() -> TypeAdapter[StoredPlan]:
+    return TypeAdapter(StoredPlan)
+
+
+_GATHERED = {"robust-gather": "by a rule on every worker", "robust-servers": "by a rule on servers"}
+_SUMS = {
+    "all-reduce": "all-reduce",
+    "hierarchical-all-reduce": "all-reduce within workers, then between them",
+    "average": "average of copies",
+    "cross-replica-sum": "sum between cores",
+}
+_TRANSPORTS = {"tcp": "the workers' own ring", "ring": "TensorFlow's ring", "nccl": "NCCL"}
+
+
+def where_it_lies(node: StoredNode, plan: StoredPlan) -> str:
+    """Tasks, servers or replicas that have a variable, and the parts that it is in."""
+    if sum(plan.replicas_per_task) == 1:
+        return "the only replica"
+    if node.partition is not None:
+        return _where_parts_lie(node, node.partition)
+    if node.destination is not None:
+        return f"server {node.destination}{_proxy(node)}"
+    if node.owner is not None:
+        is_alone = node.gathered or node.synchronizer == "none"
+        return f"replica {node.owner} alone" if is_alone else f"all replicas, updated by replica {node.owner}"
+    return "all replicas, in equal parts during host loops" if node.in_parts else "all replicas"
+
+
+def _where_parts_lie(node: StoredNode, partition: StoredPartition) -> str:
+    parts = f"{len(partition.sizes)} parts along axis {partition.axis}"
+    if partition.destinations is not None:
+        return f"{parts}, on {_listed('server', partition.destinations)}{_proxy(node)}"
+    if partition.owners is not None:
+        kept = "kept" if node.gathered or node.synchronizer == "none" else "updated"
+        return f"{parts}, {kept} by {_listed('replica', partition.owners)}"
+    return f"{parts}, on all replicas"
+
+
+def how_synchronized(node: StoredNode, plan: StoredPlan) -> str:
+    """What becomes of a variable's gradient, or of its new value, between replicas."""
+    if node.synchronizer == "none":
+        return "not at all"
+    if node.synchronizer == "ps":
+        what = "rows pushed" if node.sparse else "pushed"
+        order = "" if plan.strategy_params.get("sync", True) else ", each as it comes"
+        text = f"{what} to {'their servers' if node.partition else 'the server'}{order}"
+    elif node.synchronizer in _GATHERED:
+        text = f"combined {_GATHERED[node.synchronizer]}"
+    elif _owners(node):
+        text = "summed for every replica" if node.whole_gradient else "summed for its owner"
+    elif _gathers_rows(node):
+        text = "rows gathered by all"
+    else:
+        text = _SUMS.get(node.synchronizer, node.synchronizer)
+    transport = f" over {_TRANSPORTS[node.transport]}" if node.transport in _TRANSPORTS else ""
+    return text + transport + _compressed(node.compressor)
+
+
+def why(node: StoredNode, plan: StoredPlan) -> str:
+    """Why that is so, in one sentence."""
+    if sum(plan.replicas_per_task) == 1:
+        return "There is one replica, so that nothing has to be synchronized."
+    reasons = [_reason(node, plan)]
+    if node.proxy:
+        reasons.append("a worker's replicas read it from one copy on their host")
+    if node.gathered:
+        reasons.append("in each step the others get its value before they read it")
+    if node.whole_gradient:
+        reasons.append("other updates read its gradient, which all must have")
+    if node.compressor is not None:
+        reasons.append("its gradient travels in a smaller form")
+    if node.in_parts:
+        reasons.append("while a loop of the host runs, each replica keeps an equal part")
+    sentence = "; ".join(reasons)
+    return f"{sentence[:1].upper()}{sentence[1:]}."
+
+
+def _reason(node: StoredNode, plan: StoredPlan) -> str:
+    if node.synchronizer == "none":
+        return _reason_of_silence(node)
+    if node.synchronizer == "ps":
+        held = "its parts lie on servers" if node.partition else "it lies on a server"
+        rows = ", of which only the rows that a step touches travel" if node.sparse else ""
+        return f"{held}, which takes gradients and gives its value{rows}"
+    if node.synchronizer in _GATHERED:
+        rule = plan.strategy_params.get("rule")
+        named = "" if rule is None else f" {rule!s:.200}"
+        return f"the rule{named} has to see every worker's gradient by itself"
+    if node.synchronizer == "average":
+        period = plan.strategy_params.get("period")
+        times = "from time to time" if period is None else f"every {period!s:.200} steps"
+        return f"each replica updates a copy of its own, and copies are averaged {times}"
+    return _reason_of_sum(node)
+
+
+def _reason_of_silence(node: StoredNode) -> str:
+    if _served(node):
+        return "no gradient of its own crosses workers, and it lies with what servers update"
+    if _owners(node):
+        return "it belongs to what its owner alone updates, and the others have none of it"
+    return "nothing of it crosses replicas: each has its own"
+
+
+def _reason_of_sum(node: StoredNode) -> str:
+    if node.synchronizer == "cross-replica-sum":
+        return "all cores run one computation, which sums between them"
+    if _owners(node):
+        one = "one replica updates each part" if node.partition else "one replica updates it"
+        return f"{one} for all" if node.gathered else f"{one} for all, and sends its new value"
+    if node.synchronizer == "hierarchical-all-reduce":
+        return "one replica of each worker speaks for all of its worker"
+    if _gathers_rows(node):
+        return "its gradient comes as rows, which all gather, instead of a sum of all of it"
+    return "every replica updates its own copy with the sum, which travels in buckets"
+
+
+def _served(node: StoredNode) -> bool:
+    in_parts = node.partition is not None and node.partition.destinations is not None
+    return node.destination is not None or in_parts
+
+
+def _owners(node: StoredNode) -> bool:
+    in_parts = node.partition is not None and node.partition.owners is not None
+    return node.owner is not None or in_parts
+
+
+def _gathers_rows(node: StoredNode) -> bool:
+    """Whether rows travel as such: gathered by collectives, or taken by the workers' own ring."""
+    in_no_bucket = node.group is None and node.partition is None
+    is_sum = node.synchronizer in ("all-reduce", "hierarchical-all-reduce")
+    return node.sparse and is_sum and not _owners(node) and (in_no_bucket or node.transport == "tcp")
+
+
+def _proxy(node: StoredNode) -> str:
+    return ", and a copy on each worker's host" if node.proxy else ""
+
+
+def _compressed(compressor: StoredCompression | None) -> str:
+    if compressor is None:
+        return ""
+    options = [
+        f"{name} {value:g}" for name in ("ratio", "rank", "levels") if (value := getattr(compressor, name))
+    ]
+    return f", compressed: {', '.join([compressor.name, *options])}"
+
+
+def _listed(what: str, numbers: Sequence[int]) -> str:
+    distinct = sorted(set(numbers))
+    if len(distinct) == 1:
+        return f"{what} {distinct[0]}"
+    if len(distinct) > 2 and distinct == list(range(distinct[0], distinct[-1] + 1)):
+        return f"{what}s {distinct[0]} to {distinct[-1]}"
+    shown = ", ".join(map(str, distinct[:8]))
+    return f"{what}s {shown}{' and others' if len(distinct) > 8 else ''}"
+
+
+MOST_LINES = 60
+"""Of one row."""
+MOST_LINES_OF_ALL = 1_000
+MOST_PLAN_BYTES = 1 << 26
+_LEAST_LINES = 4
+_NUMBER = re.compile(r"\d+")
+_MOST_LETTERS = 200
+"""Of a name, or of a value of an option."""
+_MOST_NOTES = 20
+_MOST_NOTE_LETTERS = 1_000
+
+
+def lines_of_each(n_rows: int) -> int:
+    """Lines that each of so many rows may have."""
+    return max(_LEAST_LINES, min(MOST_LINES, MOST_LINES_OF_ALL // max(1, n_rows)))
+
+
+def placement_of(
+    run: Run, usable: Sequence[Record], left_out: list[LeftOut], *, most_lines: int = MOST_LINES
+) -> Placement | None:
+    """What the plan of the first usable repeat says; None where no repeat has one that can be read.
+
+    Args:
+        left_out: why a plan cannot be read is added to it.
+    """
+    for record in sorted(usable, key=lambda record: record.repeat):
+        path = run.stored.name_of(record, PLAN)
+        try:
+            data = run.stored.file(record, PLAN, most_bytes=MOST_PLAN_BYTES)
+            if data is not None:
+                return _placement(stored_plan(data), path, most_lines)
+        except (StoreError, PlanError) as error:
+            item = LeftOut(
+                where=f"{run.name}: {record.case}/{record.repeat}/{PLAN}", why=f"{error}; it is not shown"
+            )
+            if all(item.where != other.where for other in left_out):
+                left_out.append(item)
+    return None
+
+
+def _placement(plan: StoredPlan, path: str, most_lines: int) -> Placement:
+    groups: dict[tuple[object, ...], list[StoredNode]] = {}
+    for node in plan.nodes:
+        alike = (_NUMBER.sub("#", node.variable), node.shape, node.dtype, node.bytes)
+        words = (where_it_lies(node, plan), how_synchronized(node, plan), why(node, plan))
+        groups.setdefault((*alike, *words), []).append(node)
+    lines = [_line(nodes, plan) for nodes in groups.values()]
+    largest = sorted(range(len(lines)), key=lambda i: -lines[i].n * lines[i].bytes)[:most_lines]
+    return Placement(
+        path=path,
+        lines=tuple(lines[i] for i in sorted(largest)),
+        n_more=sum(line.n for line in lines) - sum(lines[i].n for i in largest),
+        server_bytes=plan.server_bytes,
+        worker_bytes=plan.worker_bytes,
+        notes=_notes(plan.notes),
+    )
+
+
+def _notes(notes: Sequence[str]) -> tuple[str, ...]:
+    """The first of a plan's notes, each cut where it is longer than any that stratbench writes."""
+    shown = [
+        note if len(note) <= _MOST_NOTE_LETTERS else f"{note[:_MOST_NOTE_LETTERS]} …"
+        for note in notes[:_MOST_NOTES]
+    ]
+    n_more = len(notes) - len(shown)
+    return (*shown, *([f"{n_more} more notes are in the plan's file"] if n_more else []))
+
+
+def _line(nodes: Sequence[StoredNode], plan: StoredPlan) -> PlacementLine:
+    first = nodes[0]
+    name = first.variable if len(nodes) == 1 else _pattern([node.variable for node in nodes])
+    buckets = {group for node in nodes for group in _buckets(node)}
+    numbered = f", {_bucket_words(sorted(buckets))}" if buckets else ""
+    return PlacementLine(
+        name=name[:_MOST_LETTERS],
+        n=len(nodes),
+        shape=first.shape,
+        dtype=first.dtype,
+        bytes=first.bytes,
+        where=where_it_lies(first, plan),
+        synchronized=how_synchronized(first, plan) + numbered,
+        why=why(first, plan),
+    )
+
+
+def _pattern(names: Sequence[str]) -> str:
+    """The names with `#` for each number that they differ in."""
+    numbers = list(zip(*(_NUMBER.findall(name) for name in names), strict=True))
+    differs = iter(len(set(column)) > 1 for column in numbers)
+    return _NUMBER.sub(lambda match: "#" if next(differs) else match[0], names[0])
+
+
+def _buckets(node: StoredNode) -> tuple[int, ...]:
+    if node.partition is not None and node.partition.groups is not None:
+        return node.partition.groups
+    return () if node.group is None else (node.group,)
+
+
+def _bucket_words(buckets: Sequence[int]) -> str:
+    if len(buckets) == 1:
+        return f"bucket {buckets[0]}"
+    if buckets[-1] - buckets[0] == len(buckets) - 1:
+        return f"buckets {buckets[0]} to {buckets[-1]}"
+    return f"{len(buckets)} buckets"
