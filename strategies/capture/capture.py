@@ -18,6 +18,7 @@ from strategies.errors import CaptureError
 from strategies.ir.assembly.assemble import assemble
 from strategies.ir.assembly.traced import TracedGradient, TracedInput, TracedStep
 from strategies.ir.graph import DType, Graph, Node, Shape
+from strategies.ir.ops import op_set
 from strategies.ir.train_graph import Reduction, TrainGraph
 from strategies.ir.traversal import prune
 from strategies.ir.variable import Rule
@@ -193,41 +194,14 @@ def _notes(not_fetched: Sequence[str]) -> tuple[str, ...]:
 
 
 # Products of matrices and convolutions, with what their gradients are made of.
-_PRODUCTS = frozenset(
-    {
-        "BatchMatMul",
-        "BatchMatMulV2",
-        "BatchMatMulV3",
-        "Conv2D",
-        "Conv2DBackpropFilter",
-        "Conv2DBackpropInput",
-        "Conv3D",
-        "Conv3DBackpropFilterV2",
-        "Conv3DBackpropInputV2",
-        "DepthwiseConv2dNative",
-        "DepthwiseConv2dNativeBackpropFilter",
-        "DepthwiseConv2dNativeBackpropInput",
-        "Einsum",
-        "MatMul",
-    }
-)
-_ELEMENTWISE = frozenset(
-    {
-        "AddV2",
-        "BiasAdd",
-        "Exp",
-        "Mean",
-        "Mul",
-        "RealDiv",
-        "Relu",
-        "Sigmoid",
-        "Softmax",
-        "Square",
-        "Sub",
-        "Sum",
-        "Tanh",
-    }
-)
+_PRODUCTS = op_set("""
+    BatchMatMul BatchMatMulV2 BatchMatMulV3 Conv2D Conv2DBackpropFilter Conv2DBackpropInput Conv3D
+    Conv3DBackpropFilterV2 Conv3DBackpropInputV2 DepthwiseConv2dNative
+    DepthwiseConv2dNativeBackpropFilter DepthwiseConv2dNativeBackpropInput Einsum MatMul
+""")
+_ELEMENTWISE = op_set("""
+    AddV2 BiasAdd Exp Mean Mul RealDiv Relu Sigmoid Softmax Square Sub Sum Tanh
+""")
 
 
 def types_of_products(graph: Graph) -> Mapping[DType, int]:

@@ -14,18 +14,19 @@ from typing import TypeAlias
 
 from strategies.errors import GraphError
 from strategies.ir.graph import Function, FunctionRef, Graph, Node, TensorValue, producer
-from strategies.ir.resource_uses import FORWARDING_OPS, written_inputs
-from strategies.ir.tensor_proto import tensor_integers
-from strategies.ir.traversal import (
+from strategies.ir.ops import (
     BRANCHES,
     CALLS,
+    FORWARDING_OPS,
     LOOPS,
-    ancestors,
-    copy_nodes,
-    prune,
-    renamed_functions,
-    topological_order,
+    MERGES,
+    NEXT_ITERATIONS,
+    SWITCHES,
+    UNCHANGED,
 )
+from strategies.ir.resource_uses import written_inputs
+from strategies.ir.tensor_proto import tensor_integers
+from strategies.ir.traversal import ancestors, copy_nodes, prune, renamed_functions, topological_order
 
 Events: TypeAlias = int
 """A set of accesses and marks: each is a bit."""
@@ -34,9 +35,6 @@ Path: TypeAlias = tuple[str, ...]
 Branches: TypeAlias = Mapping[Path, int]
 """Calls, and predicates of branches of the first kind (Switch, Merge), each with the number of a branch."""
 
-_TAKES_NO_VALUE = frozenset({"VariableShape", "VarIsInitializedOp"})
-_NEXT_ITERATIONS = frozenset({"NextIteration", "RefNextIteration"})
-_SWITCHES, _MERGES = frozenset({"Switch", "RefSwitch"}), frozenset({"Merge", "RefMerge"})
 _LOOP_CONDITIONS = frozenset({"LoopCond"})
 
 
@@ -171,7 +169,7 @@ class _Walk:
                 accessed = self._accessed(node, body, before, path, branches)
                 events = before | accessed | marks.get(node.name, 0)
                 body.tensors[node.name], body.done[node.name] = [events], events
-            if node.op in _NEXT_ITERATIONS:
+            if node.op in NEXT_ITERATIONS:
                 self.rounds[path] = before
         return body
 
@@ -233,7 +231,7 @@ class _Walk:
         if node.op == "VarHandleOp" and len(path) == 1:
             body.handles[node.name] = [node.name]
         named = {k: name for k, ref in enumerate(node.data_inputs) if (name := body.handle(ref)) is not None}
-        if not named or node.op in _TAKES_NO_VALUE:
+        if not named or node.op in UNCHANGED:
             return 0
         if node.op in FORWARDING_OPS:
             body.handles[node.name] = [next(iter(named.values()))]
@@ -265,7 +263,7 @@ class _Outcome:
 
 def _branches(node: Node, body: _Body, scope: Path) -> Branches:
     sides = [body.sides.get(ref, body.sides.get(producer(ref), {})) for ref in node.inputs]
-    if node.op in _MERGES:
+    if node.op in MERGES:
         branches = {call: k for call, k in sides[0].items() if all(side.get(call) == k for side in sides)}
     else:
         branches = {call: k for side in sides for call, k in side.items()}
@@ -274,7 +272,7 @@ def _branches(node: Node, body: _Body, scope: Path) -> Branches:
         body.sides[node.name] = branches
     if node.op in _LOOP_CONDITIONS:
         body.loops.add(node.name)
-    elif node.op in _SWITCHES and producer(node.inputs[1]) not in body.loops:
+    elif node.op in SWITCHES and producer(node.inputs[1]) not in body.loops:
         predicate = (*scope, node.inputs[1])
         outputs = (
             (node.name, f"{node.name}:output_false:0"),

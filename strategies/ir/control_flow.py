@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from strategies.ir.graph import Function, Graph, Node, producer
-from strategies.ir.resource_uses import FORWARDING_OPS, READ_OPS
-from strategies.ir.traversal import BRANCHES, ENTERS, reachable_functions, topological_order
+from strategies.ir.ops import BRANCHES, ENTERS, EXITS, FORWARDING_OPS, READ_OPS
+from strategies.ir.traversal import reachable_functions, topological_order
 
 Frame: TypeAlias = tuple[bytes, ...]
 """Names of the loops around a node, outermost first; empty outside of all."""
-_EXITS = frozenset({"Exit", "RefExit"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class LoopFrames:
                 name = node.attrs["frame_name"]
                 assert isinstance(name, bytes)
                 frame = (*frame, name)
-            elif node.op in _EXITS:
+            elif node.op in EXITS:
                 exits.setdefault(frame, []).append(node.name)
                 frame = frame[:-1]
             if frame:

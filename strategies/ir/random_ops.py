@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from strategies.errors import UnsupportedError
 from strategies.ir.graph import Function, Graph, Node, producer
+from strategies.ir.ops import ENTERS, EXITS
 from strategies.ir.resource_uses import called
 from strategies.ir.traversal import (
-    ENTERS,
     ancestors,
     descendants,
     functions_reaching,
@@ -225,9 +225,6 @@ def require_seeds_of_variables(graph: Graph) -> None:
         )
 
 
-_EXITS = frozenset({"Exit", "RefExit"})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draws:
     """Random draws of a graph.
@@ -249,7 +246,7 @@ def draws_of(graph: Graph, wanted: Iterable[str]) -> Draws:
     ]
     if not drawing:
         return Draws(tensors=(), hidden=())
-    exits = {n.name for n in graph.nodes if n.op in _EXITS}
+    exits = {n.name for n in graph.nodes if n.op in EXITS}
     in_loops = descendants(graph, (n.name for n in graph.nodes if n.op in ENTERS), stop=exits)
     hidden = {n.name for n in drawing if n.name in in_loops or reachable_functions((n,), graph.functions)}
     names = {n.name for n in drawing} - hidden

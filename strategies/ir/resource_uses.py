@@ -4,21 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from strategies.ir.graph import Function, Graph, Node, producer
+from strategies.ir.ops import FORWARDING_OPS, READ_OPS
 from strategies.ir.traversal import called_functions
 
-READ_OPS = frozenset(
-    {
-        "ReadVariableOp",
-        "ResourceGather",
-        "ResourceGatherNd",
-        "VariableShape",
-        "VarIsInitializedOp",
-        "LookupTableFindV2",
-        "LookupTableSizeV2",
-        "LookupTableExportV2",
-    }
-)
-FORWARDING_OPS = frozenset({"Identity", "Enter", "RefEnter", "Switch", "Merge", "NextIteration", "Exit"})
 _WRITE_NOTHING = READ_OPS | FORWARDING_OPS
 
 

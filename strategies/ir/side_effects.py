@@ -4,12 +4,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from strategies.ir.graph import Graph, Node, producer
+from strategies.ir.ops import ENTERS, READ_OPS, op_set
 from strategies.ir.random_ops import is_random_op
-from strategies.ir.resource_uses import READ_OPS
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import (
     COLOCATION_ATTR,
-    ENTERS,
     ancestors,
     functions_reaching,
     reachable_functions,
@@ -99,18 +98,10 @@ def _keeps_state(op: str) -> bool:
 
 _MADE_FOR_SHOW = frozenset({"CreateSummaryFileWriter", "CreateSummaryDbWriter"})
 _HANDED_ON = "Print"  # of the first TensorFlow: its result is its first input
-FILE_WRITERS = frozenset(
-    {
-        "WriteSummary",
-        "WriteScalarSummary",
-        "WriteHistogramSummary",
-        "WriteImageSummary",
-        "WriteAudioSummary",
-        "WriteRawProtoSummary",
-        "WriteGraphSummary",
-        "WriteFile",
-    }
-)
+FILE_WRITERS = op_set("""
+    WriteAudioSummary WriteFile WriteGraphSummary WriteHistogramSummary WriteImageSummary
+    WriteRawProtoSummary WriteScalarSummary WriteSummary
+""")
 """Operations that write files or records of summaries."""
 _SHOWN = FILE_WRITERS | {"PrintV2", "FlushSummaryWriter"}
 

@@ -6,11 +6,8 @@ from types import MappingProxyType
 
 from strategies.errors import GraphError
 from strategies.ir.graph import Attr, Function, FunctionRef, Graph, Node, producer
+from strategies.ir.ops import ENTERS, MERGES, NEXT_ITERATIONS
 
-LOOPS = frozenset({"While", "StatelessWhile"})
-BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
-CALLS = LOOPS | BRANCHES | {"PartitionedCall", "StatefulPartitionedCall"}
-"""Calls whose functions TensorFlow lays into the graph, node by node."""
 _HOLDERS = (tuple, FunctionRef)
 
 
@@ -95,9 +92,6 @@ def drop_unreachable_functions(graph: Graph) -> Graph:
 
 COLOCATION_ATTR = "_class"
 COLOCATION_PREFIX = b"loc:@"
-_MERGES = frozenset({"Merge", "RefMerge"})
-_NEXT_ITERATIONS = frozenset({"NextIteration", "RefNextIteration"})
-ENTERS = frozenset({"Enter", "RefEnter"})
 
 
 def ancestors(
@@ -186,8 +180,8 @@ def topological_order(nodes: Collection[Node]) -> tuple[Node, ...]:
 
 def _needs(node: Node, by_name: Mapping[str, Node]) -> list[str]:
     names = [name for name in map(producer, node.inputs) if name in by_name]
-    if node.op in _MERGES:
-        return [name for name in names if by_name[name].op not in _NEXT_ITERATIONS]
+    if node.op in MERGES:
+        return [name for name in names if by_name[name].op not in NEXT_ITERATIONS]
     return names
 
 

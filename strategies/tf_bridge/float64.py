@@ -16,6 +16,7 @@ from tensorflow.core.framework import full_type_pb2, function_pb2, node_def_pb2,
 
 from strategies.errors import StrategyError
 from strategies.ir.graph import Arg, Attr, DType, Function, FunctionRef, Graph, Node, TensorValue, tensor
+from strategies.ir.ops import op_set
 from strategies.ir.train_graph import TrainGraph
 from strategies.tf_bridge.attrs import dtype_number, dtype_of
 from strategies.tf_bridge.op_types import OpTensor, op_definition, takes, tensors, with_type_defaults
@@ -171,37 +172,13 @@ def _widest(op: str, attr: str, dtype: DType) -> DType:
 
 # Ops that could work in double but would mean something else: other random draws, other bits, other files, or
 # a Python function that returns what it always returned.
-_KEPT_OPS = frozenset(
-    {
-        "RandomUniform",
-        "RandomStandardNormal",
-        "TruncatedNormal",
-        "StatelessRandomUniform",
-        "StatelessRandomUniformV2",
-        "StatelessRandomNormal",
-        "StatelessRandomNormalV2",
-        "StatelessTruncatedNormal",
-        "StatelessTruncatedNormalV2",
-        "StatefulUniform",
-        "StatefulStandardNormal",
-        "StatefulStandardNormalV2",
-        "StatefulTruncatedNormal",
-        "Bitcast",
-        "DecodeRaw",
-        "DecodePaddedRaw",
-        "ParseTensor",
-        "SerializeTensor",
-        "PyFunc",
-        "PyFuncStateless",
-        "EagerPyFunc",
-        "Restore",
-        "RestoreSlice",
-        "RestoreV2",
-        "Save",
-        "SaveSlices",
-        "SaveV2",
-    }
-)
+_KEPT_OPS = op_set("""
+    Bitcast DecodePaddedRaw DecodeRaw EagerPyFunc ParseTensor PyFunc PyFuncStateless
+    RandomStandardNormal RandomUniform Restore RestoreSlice RestoreV2 Save SaveSlices SaveV2
+    SerializeTensor StatefulStandardNormal StatefulStandardNormalV2 StatefulTruncatedNormal
+    StatefulUniform StatelessRandomNormal StatelessRandomNormalV2 StatelessRandomUniform
+    StatelessRandomUniformV2 StatelessTruncatedNormal StatelessTruncatedNormalV2 TruncatedNormal
+""")
 
 
 class Float64Error(StrategyError):

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from strategies.ir.ops import CALLS
+
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow")
 
@@ -15,7 +17,7 @@ from harness.verification.worker.in_process import programs_of
 from strategies.compile import compile_tasks
 from strategies.errors import GraphError
 from strategies.ir.access_order import AccessOrder
-from strategies.ir.traversal import CALLS, prune
+from strategies.ir.traversal import prune
 
 N_TRIES = 3  # of each strategy; `tests/soak/test_races.py` makes 200
 MOST_TRIES = 20  # of a step that has a race: it shows in every third or second

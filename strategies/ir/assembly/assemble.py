@@ -13,8 +13,9 @@ from strategies.ir.assembly.update_region import UpdateSide, detach_update, upda
 from strategies.ir.assembly.written_values import calls_after_writes, merge_state, with_values_read
 from strategies.ir.control_flow import without_waits_across_loops
 from strategies.ir.graph import DType, Graph, Node, Shape, producer
+from strategies.ir.ops import READ_OPS
 from strategies.ir.random_ops import draws, draws_from_op, moves_generator, reseed
-from strategies.ir.resource_uses import READ_OPS, resource_uses
+from strategies.ir.resource_uses import resource_uses
 from strategies.ir.side_effects import SideEffects, released_from, side_effects
 from strategies.ir.train_graph import (
     BatchInput,

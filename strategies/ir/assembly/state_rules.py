@@ -7,9 +7,9 @@ from strategies.ir.assembly.split import Parts
 from strategies.ir.assembly.traced import TracedVariable
 from strategies.ir.assembly.written_values import without_waits
 from strategies.ir.graph import DType, Graph, Node, producer
-from strategies.ir.ops import ADDITIONS, UNCHANGED
+from strategies.ir.ops import ADDITIONS, FORWARDING_OPS, UNCHANGED
 from strategies.ir.random_ops import SHAPES, generator_inputs, seed_inputs
-from strategies.ir.resource_uses import FORWARDING_OPS, Uses
+from strategies.ir.resource_uses import Uses
 from strategies.ir.traversal import ancestors, descendants
 from strategies.ir.variable import Rule
 

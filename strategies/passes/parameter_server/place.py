@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 from strategies.ir.graph import DType, Graph, Node, producer
+from strategies.ir.ops import CALLS
 from strategies.ir.train_graph import TrainGraph
-from strategies.ir.traversal import CALLS, COLOCATION_ATTR, called_functions, topological_order
+from strategies.ir.traversal import COLOCATION_ATTR, called_functions, topological_order
 from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology
 

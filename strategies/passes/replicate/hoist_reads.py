@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
 
 from strategies.ir.graph import DType, Graph, Node, Shape, producer
+from strategies.ir.ops import CALLS
 from strategies.ir.replica_updates import after_updates
 from strategies.ir.resource_uses import resource_uses
 from strategies.ir.train_graph import TrainGraph
-from strategies.ir.traversal import CALLS, drop_unreachable_functions
+from strategies.ir.traversal import drop_unreachable_functions
 from strategies.passes.replicate.value_arguments import (
     TAKERS,
     Use,

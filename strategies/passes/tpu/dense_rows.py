@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from strategies.errors import UnsupportedError
 from strategies.ir.graph import DType, Graph, Node, producer
-from strategies.ir.ops import SCATTERS, SPARSE_UPDATES
+from strategies.ir.ops import SCATTERS, SPARSE_UPDATES, op_set
 from strategies.ir.train_graph import Boundary, TrainGraph
 from strategies.ir.traversal import descendants, prune, topological_order
 from strategies.numerics.combine import all_ids, dense_rows
@@ -20,12 +20,10 @@ from strategies.topology import Topology
 
 _LOOKUPS = frozenset({"ResourceGather", "ResourceGatherNd"})
 # Of these, a result is zero where the first input is, any of them, or all.
-_ZERO_OF_FIRST = frozenset(
-    {
-        *("Abs", "Cast", "CheckNumerics", "ClipByValue", "Div", "DivNoNan", "Identity", "Neg", "RealDiv"),
-        *("Sign", "Sqrt", "Square", "Tanh", "UnsortedSegmentSum"),
-    }
-)
+_ZERO_OF_FIRST = op_set("""
+    Abs Cast CheckNumerics ClipByValue Div DivNoNan Identity Neg RealDiv Sign Sqrt Square Tanh
+    UnsortedSegmentSum
+""")
 _ZERO_OF_ANY = frozenset({"Maximum", "Minimum", "Mul", "MulNoNan"})
 _ZERO_OF_ALL = frozenset({"Add", "AddN", "AddV2", "Sub"})
 

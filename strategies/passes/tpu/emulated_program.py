@@ -8,8 +8,8 @@ from functools import cached_property
 from strategies.errors import GraphError
 from strategies.ir.control_flow import LoopFrames
 from strategies.ir.graph import DType, Function, FunctionRef, Graph, Node, Shape, producer
+from strategies.ir.ops import READ_OPS
 from strategies.ir.random_ops import reseed
-from strategies.ir.resource_uses import READ_OPS
 from strategies.ir.traversal import reachable_functions
 from strategies.numerics.collectives import summed
 from strategies.passes.tpu.computations import Computation, Member, Program, computation

@@ -16,6 +16,7 @@ from strategies.builders.tpu import uneven_shares
 from strategies.errors import UnsupportedError
 from strategies.ir.control_flow import LoopFrames
 from strategies.ir.graph import DType, Graph, Node, Shape, producer
+from strategies.ir.ops import op_set
 from strategies.ir.train_graph import BatchInput, TrainGraph
 from strategies.ir.traversal import Renames, ancestors, reachable_functions, renamed_copies
 from strategies.ir.variable import Rule, Variable
@@ -47,20 +48,12 @@ from strategies.topology import Replica, Topology
 
 # Ops whose results have as many rows as the data asks for, by their documentation
 # (TensorFlow 2.21, https://www.tensorflow.org/api_docs/python/tf/raw_ops).
-_DATA_DEPENDENT = frozenset(
-    {
-        *(
-            "DynamicPartition",
-            "ListDiff",
-            "NonMaxSuppressionV3",
-            "NonMaxSuppressionV4",
-            "NonMaxSuppressionV5",
-        ),
-        *("Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2", "Where"),
-        *("DenseToDenseSetOperation", "DenseToSparseSetOperation", "SparseToSparseSetOperation"),
-        *("SparseReshape", "SparseSlice", "SparseFillEmptyRows", "StringSplit", "StringSplitV2"),
-    }
-)
+_DATA_DEPENDENT = op_set("""
+    DenseToDenseSetOperation DenseToSparseSetOperation DynamicPartition ListDiff NonMaxSuppressionV3
+    NonMaxSuppressionV4 NonMaxSuppressionV5 SparseFillEmptyRows SparseReshape SparseSlice
+    SparseToSparseSetOperation StringSplit StringSplitV2 Unique UniqueV2 UniqueWithCounts
+    UniqueWithCountsV2 Where
+""")
 # Sums over replicas take these types.
 SUMMED = frozenset({"half", "bfloat16", "float", "double", "int32", "uint32"})
 

@@ -8,18 +8,10 @@ from typing import TypeAlias
 from strategies.errors import GraphError
 from strategies.ir.control_flow import Frame
 from strategies.ir.graph import FunctionRef, Node, producer
-from strategies.ir.traversal import ENTERS, ancestors, descendants, reachable_functions
+from strategies.ir.ops import ENTERS, EXITS, LOOPS, NEXT_ITERATIONS, SWITCHES
+from strategies.ir.traversal import ancestors, descendants, reachable_functions
 from strategies.passes.tpu.computations import COMPILES, EXECUTES, Computation
-from strategies.passes.tpu.scopes import (
-    EXITS,
-    NEXT_ITERATIONS,
-    WHILES,
-    Origin,
-    Scope,
-    Scopes,
-    origin,
-    origin_of_node,
-)
+from strategies.passes.tpu.scopes import Origin, Scope, Scopes, origin, origin_of_node
 
 Use: TypeAlias = tuple[str, int]
 """An execute that takes a handle, and the position at which it does."""
@@ -105,9 +97,6 @@ def handles_made(scopes: Scopes, nodes: Iterable[Node], programs: Iterable[Node]
     called = reachable_functions((node for node in own if node.name not in compiled), functions)
     inside = (node for name in sorted(called) for node in functions[name].nodes)
     return tuple(origin_of_node(node) for node in (*own, *inside) if node.op == "VarHandleOp")
-
-
-_SWITCHES = frozenset({"Switch", "RefSwitch"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +243,7 @@ def _loop(scope: Scope, frame: Frame, compiles: tuple[Node, ...]) -> HostLoop:
     switches = {
         node.name: node
         for node in own
-        if node.op in _SWITCHES and producer(node.data_inputs[1]) == condition.name
+        if node.op in SWITCHES and producer(node.data_inputs[1]) == condition.name
     }
     exits = tuple(node for node in own if node.op in EXITS)
     if not exits or not all(_is_after_last(scope, switches, node.data_inputs[0]) for node in exits):
@@ -377,7 +366,7 @@ def function_loop(scopes: Scopes, scope: Scope) -> FunctionLoop:
         GraphError: there is none, or there are several.
     """
     site = scopes.only_site(scope.name) if scope.function is not None else None
-    if site is None or site.node.op not in WHILES or _called(site.node, "body") != scope.name:
+    if site is None or site.node.op not in LOOPS or _called(site.node, "body") != scope.name:
         raise GraphError("must be in a loop of the host, got it in none that is entered from one place")
     return FunctionLoop(
         node=site.node,

@@ -17,9 +17,9 @@ from strategies.ir.graph import (
     producer,
     tensor,
 )
-from strategies.ir.traversal import ENTERS, called_functions, reachable_functions
+from strategies.ir.ops import ENTERS, EXITS, LOOPS, NEXT_ITERATIONS
+from strategies.ir.traversal import called_functions, reachable_functions
 
-EXITS = frozenset({"Exit", "RefExit"})
 _CALLS: Mapping[str, tuple[tuple[str, ...], int]] = {
     "PartitionedCall": (("f",), 0),
     "StatefulPartitionedCall": (("f",), 0),
@@ -146,8 +146,6 @@ def _site(scope: Scope, node: Node, function: str) -> CallSite | None:
     return CallSite(scope=scope, node=node, n_before=n_before) if is_known else None
 
 
-NEXT_ITERATIONS = frozenset({"NextIteration", "RefNextIteration"})
-WHILES = frozenset({"While", "StatelessWhile"})
 _PASSING = (
     ENTERS
     | NEXT_ITERATIONS
@@ -244,7 +242,7 @@ def _before(scopes: Scopes, scope: Scope, ref: str) -> Iterator[tuple[Scope, str
             function = called.function
             assert function is not None
             yield called, function.results[_result(scope, node, function, ref)]
-        if node.op in WHILES:
+        if node.op in LOOPS:
             yield scope, node.data_inputs[scope.number(ref)]
 
 
@@ -255,7 +253,7 @@ def _passed(scopes: Scopes, scope: Scope, argument: str) -> Iterator[tuple[Scope
     place = scope.places[argument]
     yield site.scope, site.node.data_inputs[site.n_before + place]
     body = site.node.attrs.get("body")
-    if site.node.op in WHILES and isinstance(body, FunctionRef):
+    if site.node.op in LOOPS and isinstance(body, FunctionRef):
         handing_on = scopes.by_name[body.name]
         assert handing_on.function is not None
         yield handing_on, handing_on.function.results[handing_on.function.outputs[place].name]

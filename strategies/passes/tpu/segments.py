@@ -12,9 +12,9 @@ from itertools import chain
 
 from strategies.errors import UnsupportedError
 from strategies.ir.graph import Function, Graph, Node, producer
+from strategies.ir.ops import ENTERS
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import (
-    ENTERS,
     ancestors,
     drop_unreachable_functions,
     reachable_functions,
