@@ -14,16 +14,14 @@ from strategies.ir.partitioning.facts import (
     RuleOutcome,
     Swap,
     constant_fact,
-    owner_of,
     whole,
     whole_fact,
 )
-from strategies.ir.partitioning.rules import DENSE_RULES, ROW_RULES, Tables, refuse
+from strategies.ir.partitioning.rules import Operands, Tables, apply_rule
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import ancestors, topological_order
 from strategies.ir.variable import Variable
 
-_RULES = {**DENSE_RULES, **ROW_RULES}
 _BRANCHES = frozenset({"If", "StatelessIf"})
 _OUTPUT_INDEX = {"idx": 1}
 _FORWARD_READS = frozenset({"ReadVariableOp", "ResourceGather", "VariableShape"})
@@ -172,29 +170,24 @@ def _carried(
         if node.op == "ReadVariableOp":
             return None, (facts[0],)
         return None, (whole_fact(node, facts),)
-    if node.op in _BRANCHES:
-        outcome = _branch(node, facts, tables, graph)
-        return outcome, outcome.outputs
-    rule = _RULES.get(node.op)
-    if rule is None:
-        raise refuse(facts)
-    outcome = rule(node, facts, tables)
+    operands = Operands(node=node, facts=facts, tables=tables)
+    outcome = _branch(operands, graph) if node.op in _BRANCHES else apply_rule(operands)
     return outcome, outcome.outputs
 
 
-def _branch(node: Node, facts: Sequence[Fact], tables: Tables, graph: Graph) -> RuleOutcome:
-    owner = owner_of(facts)
-    predicate, *arguments = facts
+def _branch(x: Operands, graph: Graph) -> RuleOutcome:
+    owner = x.owner
+    predicate, *arguments = x.facts
     if predicate.kind not in (FactKind.WHOLE, FactKind.SAME_COUNT):
-        raise refuse(facts, "its condition differs between parts")
-    shape, axis = tables[owner]
+        raise x.refused("its condition differs between parts")
+    shape, axis = x.tables[owner]
     swaps: dict[int, Swap] = {}
-    types = node.attrs.get("Tin", ())
+    types = x.node.attrs.get("Tin", ())
     assert isinstance(types, tuple)
     if any(
         f.kind is FactKind.WHOLE and dtype == "resource" for f, dtype in zip(arguments, types, strict=True)
     ):
-        raise refuse(facts, "it uses other variables, and must run once")
+        raise x.refused("it uses other variables, and must run once")
     for k, fact in enumerate(arguments):
         # The shape of the dense form that a sparse gradient stands for travels beside it.
         if fact.kind is FactKind.WHOLE and fact.values == shape and fact.shape == (len(shape),) and axis == 0:
@@ -204,22 +197,20 @@ def _branch(node: Node, facts: Sequence[Fact], tables: Tables, graph: Graph) -> 
             arguments[k] = Fact(kind=FactKind.LENGTH_SHAPE, shape=shape, variable=owner)
     results = []
     for key in ("then_branch", "else_branch"):
-        branch = node.attrs[key]
+        branch = x.node.attrs[key]
         assert isinstance(branch, FunctionRef)
-        results.append(_in_function(graph.functions[branch.name], arguments, tables, graph, facts))
+        results.append(_in_function(graph.functions[branch.name], arguments, x, graph))
     outputs = []
     for one, other in zip(*results, strict=True):
         if (one.kind, one.axis) != (other.kind, other.axis):
-            raise refuse(facts, "its branches return different things")
+            raise x.refused("its branches return different things")
         outputs.append(one if one.shape == other.shape else Fact(kind=one.kind, variable=one.variable))
     if predicate.kind is not FactKind.WHOLE and any(f.kind is FactKind.WHOLE for f in outputs):
-        raise refuse(facts, "its condition differs between parts")
+        raise x.refused("its condition differs between parts")
     return RuleOutcome(outputs=tuple(outputs), variable=owner, swaps=swaps)
 
 
-def _in_function(
-    function: Function, arguments: Sequence[Fact], tables: Tables, graph: Graph, given: Sequence[Fact]
-) -> list[Fact]:
+def _in_function(function: Function, arguments: Sequence[Fact], caller: Operands, graph: Graph) -> list[Fact]:
     facts = {f"{arg.name}:0": fact for arg, fact in zip(function.inputs, arguments, strict=True)}
 
     def fact_of(ref: str) -> Fact:
@@ -230,9 +221,9 @@ def _in_function(
 
     for node in topological_order(function.nodes):
         inputs = [fact_of(ref) for ref in node.data_inputs]
-        outcome, outputs = _carried(node, inputs, tables, graph)
+        outcome, outputs = _carried(node, inputs, caller.tables, graph)
         if outcome is not None and (outcome.swaps or outcome.combine):
-            raise refuse(given, f"{node.op} {node.name!r} in its branch needs what is outside of a part")
+            raise caller.refused(f"{node.op} {node.name!r} in its branch needs what is outside of a part")
         for k, fact in enumerate(outputs):
             facts[f"{node.name}:{k}"] = fact
     return [fact_of(function.results[out.name]) for out in function.outputs]
