@@ -354,10 +354,7 @@ def _together(runs: Sequence[Run]) -> Graph:
     graph = Graph(nodes=tuple(nodes), functions=functions)
     waits = dict(_waits(graph))
     return graph.with_nodes(
-        node.changed(inputs=(*node.inputs, *(f"^{name}" for name in waits[node.name])))
-        if node.name in waits
-        else node
-        for node in nodes
+        node.waiting_for(*waits[node.name]) if node.name in waits else node for node in nodes
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from strategies.ir.graph import Function, Graph, Node, producer
+from strategies.ir.graph import Function, Graph, Node, after, producer
 from strategies.ir.ops import BRANCHES, ENTERS, EXITS, FORWARDING_OPS, READ_OPS
 from strategies.ir.traversal import reachable_functions, topological_order
 
@@ -101,7 +101,7 @@ def _without(node: Node, lost: Iterable[str], loops: LoopFrames, graph: Graph) -
     waits = [name for name in node.control_inputs if name not in gone]
     if node.op not in READ_OPS | FORWARDING_OPS and not _inside(node, loops.frames):
         waits += loops.outside(_taken_handles(gone, graph))
-    return node.changed(inputs=(*node.data_inputs, *(f"^{name}" for name in dict.fromkeys(waits))))
+    return node.changed(inputs=(*node.data_inputs, *after(dict.fromkeys(waits))))
 
 
 def _taken_handles(names: Iterable[str], graph: Graph) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -85,6 +85,20 @@ class Node:
     @property
     def control_inputs(self) -> tuple[str, ...]:
         return tuple(i[1:] for i in self.inputs if i.startswith("^"))
+
+    @property
+    def waits(self) -> tuple[str, ...]:
+        """Control inputs as references."""
+        return tuple(i for i in self.inputs if i.startswith("^"))
+
+    def without_waits(self, gone: Container[str]) -> "Node":
+        """The node without waits for some nodes; the same object if it waits for none of them."""
+        if not any(name in gone for name in self.control_inputs):
+            return self
+        return self.changed(inputs=tuple(i for i in self.inputs if i[0] != "^" or i[1:] not in gone))
+
+    def waiting_for(self, *names: str) -> "Node":
+        return self.changed(inputs=(*self.inputs, *after(names)))
 
     def changed(
         self,
@@ -186,6 +200,21 @@ def tensor(name: str, index: int = 0) -> str:
     return name if index == 0 else f"{name}:{index}"
 
 
+def after(names: Iterable[str]) -> tuple[str, ...]:
+    """Control inputs that wait for nodes."""
+    return tuple(f"^{name}" for name in names)
+
+
+def identity(name: str, ref: str, dtype: Attr, device: str = "", waits: Iterable[str] = ()) -> Node:
+    """An Identity that waits for nodes."""
+    return Node(name=name, op="Identity", inputs=(ref, *after(waits)), attrs={"T": dtype}, device=device)
+
+
+def no_op(name: str, waits: Iterable[str], device: str = "") -> Node:
+    """A NoOp that waits for nodes."""
+    return Node(name=name, op="NoOp", inputs=after(waits), device=device)
+
+
 def node_slug(name: str) -> str:
     """A variable's name with characters that node names exclude replaced by `_`."""
     slug = "".join(c if (c.isalnum() and c.isascii()) or c in "_./-" else "_" for c in name)
@@ -220,7 +249,4 @@ def joined(names: Iterable[tuple[str, str]], name: str) -> list[Node]:
     by_device: dict[str, list[str]] = defaultdict(list)
     for node, device in names:
         by_device[device].append(node)
-    return [
-        Node(name=f"{name}_{k}", op="NoOp", inputs=tuple(f"^{n}" for n in nodes), device=device)
-        for k, (device, nodes) in enumerate(by_device.items())
-    ]
+    return [no_op(f"{name}_{k}", nodes, device) for k, (device, nodes) in enumerate(by_device.items())]

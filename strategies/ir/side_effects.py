@@ -74,13 +74,7 @@ def released_from(graph: Graph, effects: Iterable[str], keep: Iterable[str]) -> 
     if not gone:
         return graph
     needed = ancestors(graph, keep, stop=gone)
-    return graph.with_nodes(_released(node, gone) if node.name in needed else node for node in graph.nodes)
-
-
-def _released(node: Node, gone: Collection[str]) -> Node:
-    if not any(c in gone for c in node.control_inputs):
-        return node
-    return replace(node, inputs=tuple(ref for ref in node.inputs if ref[0] != "^" or ref[1:] not in gone))
+    return graph.with_nodes(node.without_waits(gone) if node.name in needed else node for node in graph.nodes)
 
 
 def _ops_within(graph: Graph, node: Node) -> set[str]:
@@ -151,7 +145,7 @@ def _silenced(nodes: Sequence[Node], renamed: Mapping[str, str]) -> tuple[Node, 
 
 def _unshown(node: Node, *, framed: bool) -> Node:
     kept = {key: value for key, value in node.attrs.items() if key == COLOCATION_ATTR}
-    waits = [f"^{name}" for name in node.control_inputs]
+    waits = list(node.waits)
     if node.op == _HANDED_ON:
         op, inputs, attrs = "Identity", [node.inputs[0], *waits], {"T": node.attrs["T"], **kept}
     else:

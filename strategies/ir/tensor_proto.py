@@ -3,11 +3,13 @@
 import dataclasses
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from strategies.ir.graph import Attr, DType, Node, TensorValue, after
 
 
 def fields(proto: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -167,6 +169,27 @@ def _exactly(name: str, values: Sequence[object], numpy_type: str) -> np.ndarray
             return np.array(values, numpy_type)
     except (OverflowError, FloatingPointError) as error:
         raise ValueError(f"values of {name} ({error})") from error
+
+
+def const(
+    name: str,
+    dtype: str,
+    dims: tuple[int, ...],
+    values: Sequence[object],
+    *,
+    waits: Iterable[str] = (),
+    device: str = "",
+    attrs: Mapping[str, Attr] | None = None,
+) -> Node:
+    """A Const of these values; `attrs` are further attributes."""
+    value = TensorValue(tensor_proto(dtype, dims, values))
+    return Node(
+        name=name,
+        op="Const",
+        inputs=after(waits),
+        attrs={"dtype": DType(dtype), "value": value, **(attrs or {})},
+        device=device,
+    )
 
 
 def is_told_whole(proto: bytes) -> bool:

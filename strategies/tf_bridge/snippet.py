@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import tensorflow as tf
@@ -70,9 +70,8 @@ class Snippet:
         rewire |= {f"^{name}": f"^{producer(ref)}" for name, ref in rewire.items()}
         nodes = copy_nodes(self.nodes, prefix, rewire=rewire, device=lambda node: node.device or device)
         if control:
-            waits = tuple(f"^{name}" for name in control)
             nodes = tuple(
-                replace(copy, inputs=copy.inputs + waits) if original.name in self.sources else copy
+                copy.waiting_for(*control) if original.name in self.sources else copy
                 for original, copy in zip(self.nodes, nodes, strict=True)
             )
         return nodes, tuple(rewire.get(ref) or _prefixed(prefix, ref) for ref in self.outputs)

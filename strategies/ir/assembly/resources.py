@@ -7,7 +7,18 @@ from dataclasses import dataclass, replace
 from strategies.errors import GraphError
 from strategies.ir.assembly.traced import TracedStep, TracedVariable
 from strategies.ir.control_flow import LOWERING_ATTR
-from strategies.ir.graph import DType, Function, Graph, Node, Shape, node_slug, producer, tensor
+from strategies.ir.graph import (
+    DType,
+    Function,
+    Graph,
+    Node,
+    Shape,
+    after,
+    identity,
+    node_slug,
+    producer,
+    tensor,
+)
 from strategies.ir.partitioning.facts import constant_fact
 from strategies.ir.traversal import COLOCATION_ATTR, descendants, topological_order
 
@@ -104,7 +115,7 @@ def _taken_apart(node: Node, renamed: dict[str, str]) -> Iterator[Node]:
     for i, (ref, dtype) in enumerate(zip(node.inputs, types, strict=True)):
         name = node.name if i == 0 else f"{node.name}/{i}"
         renamed[tensor(node.name, i)] = name
-        yield Node(name=name, op="Identity", inputs=(ref,), attrs={"T": dtype}, device=node.device)
+        yield identity(name, ref, dtype, node.device)
 
 
 def _in_one_place(function: Function) -> Function:
@@ -208,7 +219,7 @@ def _takes_rows(graph: Graph, node: Node, value: str) -> bool:
 
 def _lookup(graph: Graph, gather: _Gather) -> tuple[Node, ...]:
     own = (gather.read, *gather.passed, gather.node)
-    waits = dict.fromkeys(f"^{name}" for node in own for name in node.control_inputs)
+    waits = dict.fromkeys(ref for node in own for ref in node.waits)
     names = [_free(graph, f"{gather.node.name}/rows_{k}") for k in range(len(gather.passed))]
     names.append(gather.node.name)
     rows = Node(
@@ -249,4 +260,4 @@ def _waiting(node: Node, looked_up: Mapping[str, Sequence[str]], needed: Contain
         if name not in looked_up or name in needed:
             waits[name] = None
         waits |= dict.fromkeys(looked_up.get(name, ()))
-    return node.changed(inputs=(*node.data_inputs, *(f"^{name}" for name in waits)))
+    return node.changed(inputs=(*node.data_inputs, *after(waits)))

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from strategies.ir.assembly.split import Parts
 from strategies.ir.assembly.traced import TracedVariable
-from strategies.ir.assembly.written_values import without_waits
 from strategies.ir.graph import DType, Graph, Node, producer
 from strategies.ir.ops import ADDITIONS, FORWARDING_OPS, UNCHANGED
 from strategies.ir.random_ops import SHAPES, generator_inputs, seed_inputs
@@ -53,7 +52,7 @@ def additions_as_such(
         return graph
     idle = {read for total in sums for read in _read_for_it_alone(graph, total, reads)}
     return graph.with_nodes(
-        without_waits(each, idle)
+        each.without_waits(idle)
         for node in graph.nodes
         for each in (*inserted.get(node.name, ()), changed.get(node.name, node))
     )

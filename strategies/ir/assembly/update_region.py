@@ -84,13 +84,12 @@ def _reading_clones(node: Node, renamed: Mapping[str, str]) -> Node:
     for ref in node.data_inputs:
         name = producer(ref)
         data.append(tensor(renamed[name], output_index(ref)) if name in renamed else ref)
-    waits = (f"^{c}" for c in node.control_inputs)
-    return _after_clones(replace(node, inputs=(*data, *waits)), renamed)
+    return _after_clones(replace(node, inputs=(*data, *node.waits)), renamed)
 
 
 def _after_clones(node: Node, renamed: Mapping[str, str]) -> Node:
-    waits = tuple(f"^{renamed[c]}" for c in node.control_inputs if c in renamed)
-    return replace(node, inputs=(*node.inputs, *waits)) if waits else node
+    waits = [renamed[c] for c in node.control_inputs if c in renamed]
+    return node.waiting_for(*waits) if waits else node
 
 
 def wait_for_gradients(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from strategies.errors import CaptureError
 from strategies.ir.assembly.resources import Access, redirected
 from strategies.ir.assembly.split import Parts
-from strategies.ir.graph import DType, Graph, Node, node_slug
+from strategies.ir.graph import DType, Graph, Node, identity, node_slug
 from strategies.ir.ops import ADDITIONS, UNCHANGED
 from strategies.ir.train_graph import Boundary
 from strategies.ir.traversal import ancestors, called_functions, descendants
@@ -83,7 +83,7 @@ class WrittenValues:
                 start = self._after(earlier[-1], dtype, writes)
             else:
                 start = f"{write.name}/before"
-                inputs = (write.inputs[0], *(f"^{c}" for c in write.control_inputs))
+                inputs = (write.inputs[0], *write.waits)
                 own.append(Node(name=start, op="ReadVariableOp", inputs=inputs, attrs={"dtype": dtype}))
             inputs = (start, write.inputs[1])
             own.append(Node(name=sum_name, op=_SUM_OF[write.op], inputs=inputs, attrs={"T": dtype}))
@@ -101,16 +101,9 @@ class WrittenValues:
         for node in nodes:
             added = self.before.get(node.name, ())
             yield from added
-            reads = tuple(f"^{a.name}" for a in added if a.op == "ReadVariableOp")
-            after_reads = replace(node, inputs=(*node.inputs, *reads)) if reads else node
+            reads = [a.name for a in added if a.op == "ReadVariableOp"]
+            after_reads = node.waiting_for(*reads) if reads else node
             yield self.lookups.get(node.name, after_reads)
-
-
-def without_waits(node: Node, gone: Collection[str]) -> Node:
-    """The node, which waits for none of these."""
-    if not any(c in gone for c in node.control_inputs):
-        return node
-    return replace(node, inputs=tuple(ref for ref in node.inputs if ref[0] != "^" or ref[1:] not in gone))
 
 
 def waiting_elsewhere(node: Node, instead: Mapping[str, str]) -> Node:
@@ -167,7 +160,7 @@ def with_values_read(graph: Graph, parts: Parts, access: Mapping[str, Access]) -
         return graph
     assigned = set(written.waits.values())
     nodes = [
-        without_waits(node, assigned | set(written.values))
+        node.without_waits(assigned | set(written.values))
         if node.name in parts.forward
         else waiting_elsewhere(node, written.waits)
         for node in written.inserted(graph.nodes)
@@ -230,7 +223,7 @@ def merge_state(graph: Graph, variables: Sequence[Variable], parts: Parts) -> Me
     # The merge comes after every replica's forward pass, so nothing there may wait for it.
     merged = gone | set(edits.added)
     kept = [
-        without_waits(node, merged if node.name in parts.forward and node.name not in merged else gone)
+        node.without_waits(merged if node.name in parts.forward and node.name not in merged else gone)
         for node in redirected(nodes, edits.written.ending())
     ]
     return MergedState(
@@ -251,12 +244,7 @@ def _cross(v: Variable, writes: Sequence[Node], edits: _Edits) -> Iterator[Bound
         # Names of variables may differ in letters that no node's name has.
         while any(name == marker.name for marker, _ in edits.added.values()):
             name += "_"
-        marker = Node(
-            name=name,
-            op="Identity",
-            inputs=(write.inputs[1],),
-            attrs={"T": v.dtype},
-        )
+        marker = identity(name, write.inputs[1], v.dtype)
         edits.added[write.name] = (
             marker,
             replace(write, inputs=(write.inputs[0], marker.name, *write.inputs[2:])),
@@ -275,7 +263,7 @@ def _crossing(node: Node, added: Mapping[str, tuple[Node, Node]]) -> tuple[Node,
     if node.name not in added:
         return (node,)
     marker, write = added[node.name]
-    return marker, replace(write, inputs=(*write.data_inputs, *(f"^{c}" for c in node.control_inputs)))
+    return marker, replace(write, inputs=(*write.data_inputs, *node.waits))
 
 
 def _check_top_level(v: Variable, writes: Sequence[Node]) -> None:

@@ -17,8 +17,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from strategies.errors import GraphError
-from strategies.ir.graph import Attr, DType, Node, Shape, TensorValue, producer
-from strategies.ir.tensor_proto import tensor_proto
+from strategies.ir.graph import DType, Node, Shape, producer
+from strategies.ir.tensor_proto import const
 from strategies.passes.tpu.scopes import Scope
 from strategies.tf_bridge.snippet import TensorSpec
 
@@ -241,6 +241,4 @@ class Member:
     host: str
 
     def place_node(self) -> Node:
-        proto = tensor_proto("int32", (), (self.place,))
-        attrs: dict[str, Attr] = {"dtype": DType("int32"), "value": TensorValue(proto)}
-        return Node(name=PLACE, op="Const", attrs=attrs)
+        return const(PLACE, "int32", (), (self.place,))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strategies.errors import UnsupportedError
-from strategies.ir.graph import DType, Graph, Node, producer
+from strategies.ir.graph import DType, Graph, Node, identity, producer
 from strategies.ir.ops import SCATTERS, SPARSE_UPDATES, op_set
 from strategies.ir.train_graph import Boundary, TrainGraph
 from strategies.ir.traversal import descendants, prune, topological_order
@@ -106,8 +106,7 @@ class _Dense:
 
 def _identity(node: Node, ref: str, dtype: object) -> Node:
     assert isinstance(dtype, DType)
-    waits = tuple(f"^{name}" for name in node.control_inputs)
-    return Node(name=node.name, op="Identity", inputs=(ref, *waits), attrs={"T": dtype})
+    return identity(node.name, ref, dtype, waits=node.control_inputs)
 
 
 def _dense(b: Boundary) -> Boundary:

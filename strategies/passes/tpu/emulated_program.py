@@ -7,7 +7,7 @@ from functools import cached_property
 
 from strategies.errors import GraphError
 from strategies.ir.control_flow import LoopFrames
-from strategies.ir.graph import DType, Function, FunctionRef, Graph, Node, Shape, producer
+from strategies.ir.graph import DType, Function, FunctionRef, Graph, Node, Shape, identity, producer
 from strategies.ir.ops import READ_OPS
 from strategies.ir.random_ops import reseed
 from strategies.ir.traversal import reachable_functions
@@ -225,8 +225,7 @@ def _summing(
         ref = node.data_inputs[0]
         nodes, (total,) = snippet.splice(f"{node.name}/summed/", [ref], control=[producer(ref)])
         yield from nodes
-        waits = tuple(f"^{name}" for name in node.control_inputs)
-        yield Node(name=node.name, op="Identity", inputs=(total, *waits), attrs={"T": specs[node.name].dtype})
+        yield identity(node.name, total, specs[node.name].dtype, waits=node.control_inputs)
 
 
 def _placed(nodes: tuple[Node, ...], member: Member) -> Iterator[Node]:

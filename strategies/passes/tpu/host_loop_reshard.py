@@ -17,8 +17,18 @@ from functools import partial
 from typing import ClassVar
 
 from strategies.errors import GraphError
-from strategies.ir.graph import Attr, DType, Function, Graph, Node, Shape, TensorValue, producer
-from strategies.ir.tensor_proto import tensor_proto
+from strategies.ir.graph import (
+    DType,
+    Function,
+    Graph,
+    Node,
+    Shape,
+    after,
+    identity,
+    no_op,
+    producer,
+)
+from strategies.ir.tensor_proto import const
 from strategies.ir.train_graph import TrainGraph
 from strategies.passes.task_plan import TaskPlan
 from strategies.passes.tpu.computations import COMPILES, Computation, Sharding, computation
@@ -59,47 +69,20 @@ class ReplicaFormat:
             shape=FORMAT_KEY,
             device=self.device,
         )
-        return handle.changed(inputs=_after(waits))
+        return handle.changed(inputs=after(waits))
 
     def default_key(self, waits: Sequence[str]) -> Node:
-        proto = tensor_proto("string", (3,), (b"", b"", b""))
-        attrs: dict[str, Attr] = {"dtype": _STRING, "value": TensorValue(proto)}
-        return Node(
-            name=f"{self.prefix}default_key",
-            op="Const",
-            inputs=_after(waits),
-            attrs=attrs,
-            device=self.device,
-        )
+        name = f"{self.prefix}default_key"
+        return const(name, "string", (3,), (b"", b"", b""), waits=waits, device=self.device)
 
     def reshard(self, name: str, handles: Sequence[str], key: str, state: str, waits: Sequence[str]) -> Node:
         return Node(
             name=self.prefix + name,
             op="TPUReshardVariables",
-            inputs=(*handles, key, state, *_after(waits)),
+            inputs=(*handles, key, state, *after(waits)),
             attrs={"N": len(handles)},
             device=self.device,
         )
-
-
-def identity(name: str, ref: str, dtype: Attr, device: str, waits: Sequence[str] = ()) -> Node:
-    """An Identity that waits for nodes."""
-    return Node(
-        name=name,
-        op="Identity",
-        inputs=(ref, *_after(waits)),
-        attrs={"T": dtype},
-        device=device,
-    )
-
-
-def no_op(name: str, waits: Sequence[str], device: str) -> Node:
-    """A NoOp that waits for nodes."""
-    return Node(name=name, op="NoOp", inputs=_after(waits), device=device)
-
-
-def _after(names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(f"^{name}" for name in names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,7 +303,7 @@ def _insert_in_frame(scope: Scope, loop: HostLoop, chosen: Iterable[Chosen], edi
             at_end = [_at_end(scope, loop, ref, last) for ref in each.handles(execute)]
             unshard = own.reshard("unshard", at_end, scope.ref(default_key.name), state_ref, [after.name])
             edits.added += [state, shard, default_key, unshard]
-            edits.replaced[execute.name] = execute.changed(inputs=(*execute.inputs, f"^{shard.name}"))
+            edits.replaced[execute.name] = execute.waiting_for(shard.name)
             back.append(unshard.name)
     for node in loop.exits:
         gate = identity(f"{prefix}exit/{node.name}", node.inputs[0], node.attrs["T"], node.device, back)
@@ -369,7 +352,7 @@ def _insert_in_function(
             waits = each.waits(body, execute, before)
             shard = own.reshard("shard", handles, key, body.ref(state.name, "resource"), waits)
             inside.added += [state, shard]
-            inside.replaced[execute.name] = execute.changed(inputs=(*execute.inputs, f"^{shard.name}"))
+            inside.replaced[execute.name] = execute.waiting_for(shard.name)
             own = replace(own, prefix=f"{name}/{own.prefix}")
             # Where the While node is in a loop itself, so must they be.
             state, default_key = own.state([after.name]), own.default_key([after.name])

@@ -10,8 +10,18 @@ from functools import cached_property
 from typing import ClassVar
 
 from strategies.errors import GraphError
-from strategies.ir.graph import Attr, DType, Function, FunctionRef, Graph, Node, Shape, TensorValue, producer
-from strategies.ir.tensor_proto import tensor_proto
+from strategies.ir.graph import (
+    Attr,
+    DType,
+    Function,
+    FunctionRef,
+    Graph,
+    Node,
+    Shape,
+    no_op,
+    producer,
+)
+from strategies.ir.tensor_proto import const
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import COLOCATION_ATTR, descendants, drop_unreachable_functions
 from strategies.numerics.compressors import StateSpec
@@ -21,7 +31,6 @@ from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.task_plan import TaskPlan
 from strategies.passes.tpu.computations import COMPILES, PLACE_SPEC, Member
 from strategies.passes.tpu.emulated_program import BARRIER, RESHARD, EmulatedComputation
-from strategies.passes.tpu.host_loop_reshard import no_op
 from strategies.passes.tpu.replicated_computation import PREFIX
 from strategies.passes.tpu.scopes import Scope, Scopes, handle_node, variable_of
 from strategies.tf_bridge.attrs import dtype_number
@@ -78,8 +87,7 @@ def resharding_call(
         waits=[producer(ref) for ref in waits],
         library={},
     )
-    after = (f"^{each}" for each in node.control_inputs)
-    call = call_of(node.name, name, (*parted, key, state, *after), arguments.values(), (), member.host)
+    call = call_of(node.name, name, (*parted, key, state, *node.waits), arguments.values(), (), member.host)
     return call, function
 
 
@@ -317,16 +325,15 @@ class _ScopeLowering:
         return _key_name(found.name) if ref in keys else f"{found.name}/may_modify_variables"
 
     def _compiled(self, found: EmulatedComputation, node: Node) -> Iterator[Node]:
-        waits = tuple(f"^{name}" for name in node.control_inputs)
         label = found.label.encode()
         form = label if found.parted else b""
-        for name, dtype, value in (
-            (f"{found.name}/status", _STRING, tensor_proto("string", (), (b"",))),
-            (_key_name(found.name), _STRING, tensor_proto("string", (3,), (label, b"", form))),
-            (f"{found.name}/may_modify_variables", _BOOL, tensor_proto("bool", (), (True,))),
-        ):
-            attrs: dict[str, Attr] = {"dtype": dtype, "value": TensorValue(value)}
-            yield Node(name=name, op="Const", inputs=waits, attrs=attrs, device=self._host)
+        values: Sequence[tuple[str, str, tuple[int, ...], tuple[object, ...]]] = (
+            (f"{found.name}/status", "string", (), (b"",)),
+            (_key_name(found.name), "string", (3,), (label, b"", form)),
+            (f"{found.name}/may_modify_variables", "bool", (), (True,)),
+        )
+        for name, dtype, dims, items in values:
+            yield const(name, dtype, dims, items, waits=node.control_inputs, device=self._host)
 
     def _called(
         self, found: EmulatedComputation, place: int, node: Node, functions: dict[str, Function]
@@ -351,7 +358,7 @@ class _ScopeLowering:
             library=library,
         )
         *arguments, key = node.data_inputs
-        waits = (f"^{producer(key)}", *(f"^{each}" for each in node.control_inputs))
+        waits = (f"^{producer(key)}", *node.waits)
         return call_of(
             node.name, name, (*arguments, *waits), program.arguments.values(), dtypes, member.device
         )
@@ -414,7 +421,7 @@ def _meeting(member: Member) -> Iterator[Node]:
     snippet = trace(all_here, (), group=(member.group[0], GATHER_GROUP_KEY), key=1)
     nodes, (met,) = snippet.splice(f"{_met(member.place)}/", [], device=member.device)
     yield from nodes
-    yield Node(name=_met(member.place), op="NoOp", inputs=(f"^{met}",), device=member.device)
+    yield no_op(_met(member.place), [met], member.device)
 
 
 def _met(rank: int) -> str:

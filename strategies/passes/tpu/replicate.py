@@ -15,7 +15,7 @@ from typing import ClassVar
 from strategies.builders.tpu import uneven_shares
 from strategies.errors import UnsupportedError
 from strategies.ir.control_flow import LoopFrames
-from strategies.ir.graph import DType, Graph, Node, Shape, producer
+from strategies.ir.graph import DType, Graph, Node, Shape, identity, producer
 from strategies.ir.ops import op_set
 from strategies.ir.train_graph import BatchInput, TrainGraph
 from strategies.ir.traversal import Renames, ancestors, reachable_functions, renamed_copies
@@ -318,9 +318,7 @@ def _output(place: int, ref: str, dtype: DType, n_replicas: int) -> Iterator[Nod
     yield replicated_output(name, f"{name}/given", dtype, n_replicas)
     for rank in range(n_replicas):
         source = name if rank == 0 else f"{name}:{rank}"
-        yield Node(
-            name=_output_of(place, rank), op="Identity", inputs=(source, f"^{DONE}"), attrs={"T": dtype}
-        )
+        yield identity(_output_of(place, rank), source, dtype, waits=[DONE])
 
 
 def _output_of(place: int, rank: int) -> str:

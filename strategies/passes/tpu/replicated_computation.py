@@ -11,11 +11,12 @@ from strategies.ir.graph import (
     Graph,
     Node,
     Shape,
-    TensorValue,
+    after,
+    no_op,
     output_index,
     producer,
 )
-from strategies.ir.tensor_proto import tensor_proto
+from strategies.ir.tensor_proto import const
 from strategies.ir.train_graph import BatchInput, TrainGraph
 from strategies.passes.tpu.computations import Argument, ArgumentKind, CompileMetadata, Sharding
 
@@ -76,15 +77,19 @@ def around(n_replicas: int) -> tuple[Node, ...]:
 
 def done(updates: Sequence[str]) -> Node:
     """NoOp after all updates, which outputs wait for."""
-    inputs = (*(f"^{name}" for name in updates), f"^{METADATA}")
-    return Node(name=DONE, op="NoOp", inputs=inputs, attrs={**OF_CLUSTER, **WAITED_FOR})
+    return no_op(DONE, (*updates, METADATA)).changed(attrs={**OF_CLUSTER, **WAITED_FOR})
 
 
 def cross_replica_sum(name: str, ref: str, dtype: DType, n_replicas: int) -> tuple[Node, Node]:
     """Sum over all replicas, and its one group [1, n_replicas]."""
-    proto = tensor_proto("int32", (1, n_replicas), tuple(range(n_replicas)))
-    groups: dict[str, Attr] = {"dtype": DType("int32"), "value": TensorValue(proto), **OF_CLUSTER}
-    group = Node(name=f"{name}/group_assignment", op="Const", inputs=(f"^{METADATA}",), attrs=groups)
+    group = const(
+        f"{name}/group_assignment",
+        "int32",
+        (1, n_replicas),
+        range(n_replicas),
+        waits=[METADATA],
+        attrs=OF_CLUSTER,
+    )
     return group, Node(name=name, op=SUM, inputs=(ref, group.name), attrs={"T": dtype, **OF_CLUSTER})
 
 
@@ -190,8 +195,7 @@ class ReplicatedComputation:
             "metadata": CompileMetadata.of(self.n_replicas, arguments).proto,
             "num_computations": 1,
         }
-        inputs = tuple(f"^{each}" for each in waits)
-        return Node(name=name, op="TPUCompile", inputs=inputs, attrs=attrs, device=device)
+        return Node(name=name, op="TPUCompile", inputs=after(waits), attrs=attrs, device=device)
 
     def execute_node(
         self, name: str, arguments: Sequence[str], key: str, *, waits: Sequence[str], device: str
@@ -203,7 +207,7 @@ class ReplicatedComputation:
             "device_var_reads_indices": variables,
             "device_var_updates_indices": variables,
         }
-        inputs = (*arguments, key, *(f"^{each}" for each in waits))
+        inputs = (*arguments, key, *after(waits))
         return Node(name=name, op="TPUExecuteAndUpdateVariables", inputs=inputs, attrs=attrs, device=device)
 
 

@@ -192,8 +192,7 @@ def _with_names_of_their_own(graph: Graph) -> Graph:
 
 def _without_waits_elsewhere(node: Node, names: AbstractSet[str]) -> Node:
     """Keep waits within the segment: segments run one after the other."""
-    kept = tuple(ref for ref in node.inputs if ref[0] != "^" or ref[1:] in names)
-    return node if kept == node.inputs else node.changed(inputs=kept)
+    return node.without_waits(set(node.control_inputs) - names)
 
 
 def _is_pure(node: Node) -> bool:

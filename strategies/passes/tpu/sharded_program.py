@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from strategies.ir.graph import Attr, Graph, Node, Shape, producer
+from strategies.ir.graph import Attr, Graph, Node, Shape, after, identity, producer
 from strategies.ir.ops import ASSIGNMENTS, DENSE_UPDATES, ELEMENTWISE
 from strategies.ir.traversal import ancestors, topological_order
 from strategies.numerics.resharding import part_length, part_of, summed_part, whole_of
@@ -230,7 +230,7 @@ class ShardedProgram:
         for name in sorted(self.values.whole):
             users = {node.name for node in self.values.users[name]}
             *begin, ready = self._put_together(name)
-            nodes = [_after(node, ready.name) if node.name in users else node for node in nodes]
+            nodes = [node.waiting_for(ready.name) if node.name in users else node for node in nodes]
             *end, gone = self._taken_apart(name, ready.name)
             nodes += [*begin, ready, *end, gone]
             ends.append(gone.name)
@@ -251,7 +251,7 @@ class ShardedProgram:
         yield part
         nodes, whole = self._gathered(variable, part.name, node.name, f"{node.name}/whole/")
         yield from nodes
-        yield Node(name=node.name, op="Identity", inputs=(whole,), attrs={"T": variable.spec.dtype})
+        yield identity(node.name, whole, variable.spec.dtype)
 
     def _gathered(
         self, variable: PartedVariable, part: str, key: str, prefix: str
@@ -285,7 +285,7 @@ class ShardedProgram:
     def _taken_apart(self, name: str, ready: str) -> list[Node]:
         """Store the copy's value in parts after all other nodes."""
         variable = self.values.parted[name]
-        ends = tuple(f"^{end}" for end in dict.fromkeys((ready, *self.values.program.roots())))
+        ends = after(dict.fromkeys((ready, *self.values.program.roots())))
         read = _read_of(f"{name}/kept/whole", _whole_name(name), variable, ends)
         nodes, part = self.cut(read.name, variable.spec, f"{name}/kept/")
         assigned = _assignment(f"{name}/kept/assigned", _handle_name(name), part, variable, ())
@@ -362,7 +362,7 @@ class _Parts:
             yield node.changed(name=part_name(ref), inputs=(*taken, *program.waits(node)))
             return
         yield from nodes
-        yield Node(name=self._asked[ref], op="Identity", inputs=(part,), attrs={"T": spec.dtype})
+        yield identity(self._asked[ref], part, spec.dtype)
 
 
 def part_name(name: str) -> str:
@@ -390,7 +390,3 @@ def _read_of(name: str, handle: str, variable: PartedVariable, waits: Iterable[s
 def _assignment(name: str, handle: str, ref: str, variable: PartedVariable, waits: Iterable[str]) -> Node:
     attrs: dict[str, Attr] = {"dtype": variable.spec.dtype, "validate_shape": False}
     return Node(name=name, op="AssignVariableOp", inputs=(handle, ref, *waits), attrs=attrs)
-
-
-def _after(node: Node, name: str) -> Node:
-    return node.changed(inputs=(*node.inputs, f"^{name}"))

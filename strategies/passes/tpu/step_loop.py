@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from strategies.ir.graph import Attr, DType, Node
+from strategies.ir.graph import Attr, DType, Node, after
 from strategies.numerics import host_loops
 from strategies.tf_bridge.attrs import constant, dtype_number
 from strategies.tf_bridge.snippet import TensorSpec, trace
@@ -45,7 +45,7 @@ class Frame:
 
     def next(self, name: str, ref: str, dtype: DType, waits: Sequence[str] = ()) -> str:
         """Set a variable's next value; return its last one."""
-        inputs = (ref, *(f"^{each}" for each in waits))
+        inputs = (ref, *after(waits))
         self._add(f"{self.prefix}{name}/next", "NextIteration", inputs, T=dtype)
         self._add(f"{self.prefix}{name}/last", "Exit", (f"{self.prefix}{name}/switch",), T=dtype)
         return f"{self.prefix}{name}/last"
