@@ -1,12 +1,14 @@
-"""Reads back what `strategies.ir.text` writes, so that tests and people can write graphs as text."""
+"""Graphs of texts, and texts without digests: `from_text(exact_text(graph)) == graph`."""
 
 import ast
 import base64
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 from strategies.errors import GraphError
+from strategies.ir import tensor_proto as protos
 from strategies.ir.graph import (
     Arg,
     Attr,
@@ -21,6 +23,7 @@ from strategies.ir.graph import (
     TensorValue,
 )
 from strategies.ir.tensor_proto import ELLIPSIS, tensor_proto
+from strategies.ir.text import TextWriter
 
 Item = TypeVar("Item")
 
@@ -336,3 +339,40 @@ def _arg(line: Line) -> Arg:
         extra = line.encoded()
         line.skip(")")
     return Arg(name=name, dtype=dtype, extra=extra)
+
+
+class ExactWriter(TextWriter):
+    """Writes whole what has no short form, in base64."""
+
+    def attr(self, attr: Attr) -> str:
+        match attr:
+            case bytes():
+                return repr(attr)[1:]
+            case TensorValue(proto) if not is_shown_whole(proto):
+                return f"tensor {self.encoded(proto)}"
+        return super().attr(attr)
+
+    def encoded(self, data: bytes) -> str:
+        return f"base64:{base64.b64encode(data).decode()}"
+
+
+def exact_text(graph: Graph) -> str:
+    return ExactWriter().graph(graph)
+
+
+def is_shown_whole(proto: bytes) -> bool:
+    """Whether `tensor_text` shows all of a tensor, and in the form in which `tensor_proto` writes it."""
+    try:
+        tensor = protos._read(proto)
+        values = tensor.all_values()
+        known = protos._NUMPY_TYPES.get(tensor.dtype, ("",))[0]
+        name = "string" if tensor.dtype == protos._STRING else known
+        if any(isinstance(value, float) and math.isnan(value) for value in values):
+            return False  # its sign and payload have no text
+        if min(tensor.dims or (), default=0) < 0:
+            return False
+        fills = len(values) < math.prod(tensor.dims or ())
+        is_short = len(values) <= protos._MAX_VALUES
+        return is_short and proto == tensor_proto(name, tensor.dims, values, fills=fills)
+    except (ValueError, IndexError):
+        return False

@@ -16,10 +16,10 @@ from strategies.capture.traced_step import told_by
 from strategies.capture.tracing import AnyVariable, CapturableStep, Trace, body_of, trace
 from strategies.errors import CaptureError
 from strategies.ir.assembly.assemble import assemble
-from strategies.ir.assembly.traced import TracedGradient, TracedInput, TracedStep
+from strategies.ir.assembly.traced import TracedGradient, TracedStep
 from strategies.ir.graph import DType, Graph, Node, Shape
 from strategies.ir.ops import op_set
-from strategies.ir.train_graph import Reduction, TrainGraph
+from strategies.ir.train_graph import BatchInput, Reduction, TrainGraph
 from strategies.ir.traversal import prune
 from strategies.ir.variable import Rule
 from strategies.passes.replicate.hoist_reads import calls_with_values
@@ -46,7 +46,7 @@ def rows_per_example(step: TracedStep) -> dict[str, float]:
 
 
 def _lengths(
-    graph: Graph, batch: Sequence[TracedInput], sparse: Sequence[TracedGradient], n_examples: int
+    graph: Graph, batch: Sequence[BatchInput], sparse: Sequence[TracedGradient], n_examples: int
 ) -> Mapping[str, int | None]:
     indices = {mark.values: mark.indices for mark in sparse if mark.indices is not None}
     inputs = {part.node: part.shape for part in batch}

@@ -10,8 +10,9 @@ import tensorflow as tf
 
 from strategies.capture.hooks import replaced
 from strategies.errors import CaptureError
-from strategies.ir.assembly.traced import TracedStatistic
 from strategies.ir.graph import Shape, node_slug
+from strategies.ir.train_graph import Statistic
+from strategies.tf_bridge.attrs import dtype_of
 
 PREFIX = "batch_statistics"
 _MASKED = "has a mask, so that examples do not count alike; normalise without one"
@@ -27,7 +28,7 @@ class StatisticsRecorder:
         synchronized: paths of layers whose author asks for means over all replicas' examples.
     """
 
-    marks: list[TracedStatistic] = field(default_factory=list)
+    marks: list[Statistic] = field(default_factory=list)
     own: dict[str, str] = field(default_factory=dict)
     synchronized: dict[str, None] = field(default_factory=dict)
     _layer: keras.layers.BatchNormalization | None = None
@@ -111,7 +112,11 @@ class StatisticsRecorder:
         with tf.name_scope(""):
             marked = tf.identity(value, name=f"{PREFIX}/{node_slug(layer)}/{name}")
         shape = Shape(tuple(value.shape.as_list()))
-        self.marks.append(TracedStatistic(layer=layer, node=marked.op.name, backward=backward, shape=shape))
+        dtype = dtype_of(value.dtype.as_datatype_enum)
+        assert dtype is not None
+        self.marks.append(
+            Statistic(layer=layer, node=marked.op.name, dtype=dtype, shape=shape, backward=backward)
+        )
         return marked
 
 

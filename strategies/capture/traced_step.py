@@ -15,7 +15,6 @@ from strategies.errors import CaptureError
 from strategies.ir.assembly.split import needed_by, outermost
 from strategies.ir.assembly.traced import (
     TracedGradient,
-    TracedInput,
     TracedResult,
     TracedStep,
     TracedTable,
@@ -23,6 +22,7 @@ from strategies.ir.assembly.traced import (
 )
 from strategies.ir.graph import DType, Graph, Node, Shape
 from strategies.ir.side_effects import acting_ops
+from strategies.ir.train_graph import BatchInput
 from strategies.ir.variable import Rule
 from strategies.tf_bridge.attrs import dtype_of
 from strategies.tf_bridge.graphdef import graph_from_graphdef
@@ -265,11 +265,8 @@ def _with_slots(
         identity = id(named[variable.name])
         owner, group = slots.get(identity, (None, None))
         with_slots.append(
-            TracedVariable(
-                name=variable.name,
-                placeholder=variable.placeholder,
-                dtype=variable.dtype,
-                shape=variable.shape,
+            replace(
+                variable,
                 trainable=variable.trainable and identity not in owned,
                 optimizer_owned=identity in owned,
                 slot_of=names.get(id(owner)),
@@ -291,11 +288,11 @@ def _constant(name: str, placeholder: str, value: Array) -> TracedVariable:
     )
 
 
-def _inputs(concrete: tf.types.experimental.ConcreteFunction, element_spec: object) -> Iterator[TracedInput]:
+def _inputs(concrete: tf.types.experimental.ConcreteFunction, element_spec: object) -> Iterator[BatchInput]:
     # TensorFlow sorts the keys of every mapping, while the others are in the order of an ordered one.
     paths = [path for path, _ in keras.tree.flatten_with_path(_with_plain_mappings(element_spec))]
     for path, tensor in zip(paths, concrete.inputs[: len(paths)], strict=True):
-        yield TracedInput(
+        yield BatchInput(
             path="/".join(str(part) for part in path) or "0",
             node=tensor.op.name,
             dtype=_dtype(tensor.dtype),

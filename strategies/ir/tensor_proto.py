@@ -192,22 +192,6 @@ def const(
     )
 
 
-def is_told_whole(proto: bytes) -> bool:
-    """Return True if `tensor_proto` restores a tensor from its text."""
-    try:
-        tensor = _read(proto)
-        values = tensor.all_values()
-        name = "string" if tensor.dtype == _STRING else _NUMPY_TYPES.get(tensor.dtype, ("",))[0]
-        if any(isinstance(value, float) and math.isnan(value) for value in values):
-            return False  # its sign and payload have no text
-        if min(tensor.dims or (), default=0) < 0:
-            return False
-        fills = len(values) < math.prod(tensor.dims or ())
-        return len(values) <= _MAX_VALUES and proto == tensor_proto(name, tensor.dims, values, fills=fills)
-    except (ValueError, IndexError):
-        return False
-
-
 def tensor_integers(proto: bytes) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
     """Static shape of a constant, and its values if it holds few integers; None if unknown."""
     tensor = _read(proto)

@@ -1,9 +1,7 @@
 """Stable text of a graph, for golden tests and for people."""
 
-import base64
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from strategies.ir.graph import (
     Arg,
@@ -18,29 +16,26 @@ from strategies.ir.graph import (
     Shape,
     TensorValue,
 )
-from strategies.ir.tensor_proto import is_told_whole, tensor_text
+from strategies.ir.tensor_proto import tensor_text
 
 _MAX_BYTES = 80
 
 
-def to_text(graph: Graph, *, exact: bool = False) -> str:
-    """One line per node, `name = Op(inputs) {attributes} @device`, then the functions by name.
-
-    Args:
-        exact: write large constants and serialized messages in base64 instead of a digest.
-    """
-    writer = _Writer(exact)
-    lines = list(map(writer.node, graph.nodes))
-    if graph.extra:
-        lines.append(f"# rest {writer.encoded(graph.extra)}")
-    for name in sorted(graph.functions):
-        lines += ["", *writer.function(graph.functions[name])]
-    return "\n".join(lines) + "\n"
+def to_text(graph: Graph) -> str:
+    """One line per node, `name = Op(inputs) {attributes} @device`, then the functions by name."""
+    return TextWriter().graph(graph)
 
 
-@dataclass(frozen=True, slots=True)
-class _Writer:
-    exact: bool
+class TextWriter:
+    """Writes graphs as text, with digests of large constants and serialized messages."""
+
+    def graph(self, graph: Graph) -> str:
+        lines = list(map(self.node, graph.nodes))
+        if graph.extra:
+            lines.append(f"# rest {self.encoded(graph.extra)}")
+        for name in sorted(graph.functions):
+            lines += ["", *self.function(graph.functions[name])]
+        return "\n".join(lines) + "\n"
 
     def node(self, node: Node) -> str:
         parts = [f"{node.name} = {node.op}({', '.join(node.inputs)})", self.attrs(node.attrs)]
@@ -82,15 +77,14 @@ class _Writer:
             case DType():
                 text = str(attr)
             case bytes():
-                is_shown = self.exact or len(attr) <= _MAX_BYTES
-                text = repr(attr)[1:] if is_shown else f"bytes({len(attr)}) {_digest(attr)}"
+                is_short = len(attr) <= _MAX_BYTES
+                text = repr(attr)[1:] if is_short else f"bytes({len(attr)}) {self.encoded(attr)}"
             case Shape(dims):
                 text = (
                     "<unknown>" if dims is None else f"<{','.join('?' if d < 0 else str(d) for d in dims)}>"
                 )
             case TensorValue(proto):
-                is_shown = not self.exact or is_told_whole(proto)
-                text = tensor_text(proto) if is_shown else f"tensor {self.encoded(proto)}"
+                text = tensor_text(proto)
             case FunctionRef(name, bound):
                 text = f"&{name}{self.attrs(bound)}"
             case AttrPlaceholder(name):
@@ -102,8 +96,4 @@ class _Writer:
         return text
 
     def encoded(self, data: bytes) -> str:
-        return f"base64:{base64.b64encode(data).decode()}" if self.exact else _digest(data)
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:8]
+        return hashlib.sha256(data).hexdigest()[:8]

@@ -121,7 +121,7 @@ class Statistic:
     node: str
     dtype: DType
     shape: Shape
-    level: int
+    level: int = 1
     backward: bool = False
     rank: int | None = None
 

@@ -8,9 +8,9 @@ step counter waits for the loss.
 from dataclasses import dataclass, field
 
 from strategies.ir.assembly.assemble import assemble
-from strategies.ir.assembly.traced import TracedGradient, TracedInput, TracedStep, TracedVariable
+from strategies.ir.assembly.traced import TracedGradient, TracedStep, TracedVariable
 from strategies.ir.graph import Attr, DType, Graph, Node, Shape, TensorValue
-from strategies.ir.train_graph import TrainGraph
+from strategies.ir.train_graph import BatchInput, TrainGraph
 
 FLOAT, INT32, INT64, RESOURCE = DType("float"), DType("int32"), DType("int64"), DType("resource")
 WIDTH = 8
@@ -214,8 +214,8 @@ class _Trace:
             variables=tuple(self.variables),
             marks=tuple(self.marks),
             batch=(
-                TracedInput(path="0", node="x", dtype=FLOAT, shape=Shape((-1, WIDTH))),
-                TracedInput(path="1", node="ids", dtype=INT32, shape=Shape((-1,))),
+                BatchInput(path="0", node="x", dtype=FLOAT, shape=Shape((-1, WIDTH))),
+                BatchInput(path="1", node="ids", dtype=INT32, shape=Shape((-1,))),
             ),
             loss="loss",
             must_run=tuple(self.must_run),

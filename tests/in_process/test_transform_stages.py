@@ -7,7 +7,7 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-from graph_text import from_text
+from graph_text import exact_text, from_text
 
 from harness.cluster.shape import ClusterShape
 from harness.errors import UsageError
@@ -17,7 +17,6 @@ from harness.verification.worker.capture import capture
 from harness.worker.jobs.transform import Wanted, transform
 from harness.worker.process.job import JobState
 from harness.worker.session.capture_store import load_step
-from strategies.ir.text import to_text
 from strategies.passes.pass_order import passes_of
 from strategies.plan.schema import Plan
 from strategies.registry import make_plan
@@ -62,7 +61,7 @@ def test_every_stage_is_written_as_text_and_for_tensorboard(
 
 def test_a_captured_step_comes_back_from_its_text(captured: tuple[Path, Plan]) -> None:
     graph = load_step(captured[0]).graph
-    assert from_text(to_text(graph, exact=True)) == graph
+    assert from_text(exact_text(graph)) == graph
 
 
 def test_what_cannot_be_written_is_a_mistake_of_the_user(captured: tuple[Path, Plan], tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from strategies.errors import CaptureError
 from strategies.ir.assembly.resources import Access, access_nodes, with_resources, with_row_lookups
 from strategies.ir.assembly.split import Parts, outermost, owners_by_data, slot_owners, tell_apart
 from strategies.ir.assembly.state_rules import additions_as_such, seed_words, state_rules
-from strategies.ir.assembly.traced import TracedGradient, TracedResult, TracedStatistic, TracedStep
+from strategies.ir.assembly.traced import TracedGradient, TracedResult, TracedStep
 from strategies.ir.assembly.update_region import UpdateSide, detach_update, update_side, wait_for_gradients
 from strategies.ir.assembly.written_values import calls_after_writes, merge_state, with_values_read
 from strategies.ir.control_flow import without_waits_across_loops
@@ -18,7 +18,6 @@ from strategies.ir.random_ops import draws, draws_from_op, moves_generator, rese
 from strategies.ir.resource_uses import resource_uses
 from strategies.ir.side_effects import SideEffects, released_from, side_effects
 from strategies.ir.train_graph import (
-    BatchInput,
     Boundary,
     Loss,
     Reduction,
@@ -88,7 +87,7 @@ class Statistics:
 
 
 def statistics_of(
-    graph: Graph, traced: Sequence[TracedStatistic], own: Mapping[str, str], forward: Sequence[str]
+    graph: Graph, traced: Sequence[Statistic], own: Mapping[str, str], forward: Sequence[str]
 ) -> Statistics:
     """Traced statistics that are still in the graph.
 
@@ -100,19 +99,11 @@ def statistics_of(
     if not alive:
         return Statistics(marked=(), own=dict(own))
     levels = levels_of(graph, {t.node for t in alive})
-    marked = []
-    for t in alive:
-        dtype = graph.by_name[t.node].attrs["T"]
-        assert isinstance(dtype, DType)
-        level = levels[t.node]
-        statistic = Statistic(
-            layer=t.layer, node=t.node, dtype=dtype, shape=t.shape, level=level, backward=t.backward
-        )
-        marked.append(statistic)
-    return Statistics(marked=tuple(marked), own={**_obstacles(graph, alive, forward), **own})
+    marked = tuple(replace(t, level=levels[t.node]) for t in alive)
+    return Statistics(marked=marked, own={**_obstacles(graph, alive, forward), **own})
 
 
-def _obstacles(graph: Graph, traced: Sequence[TracedStatistic], forward: Sequence[str]) -> dict[str, str]:
+def _obstacles(graph: Graph, traced: Sequence[Statistic], forward: Sequence[str]) -> dict[str, str]:
     if reseed(graph, 1) is not graph:
         # The reference takes a shard's forward pass in parts, from its beginning each time.
         reason = "is in a step with random operations that nobody can repeat; draw with keras.random instead"
@@ -120,7 +111,7 @@ def _obstacles(graph: Graph, traced: Sequence[TracedStatistic], forward: Sequenc
     # A gradient that leads to the loss is not that of a mean over the batch, and would be weighed otherwise.
     heads = {*forward, *(t.node for t in traced if not t.backward)}
 
-    def leads_on(*marks: TracedStatistic) -> bool:
+    def leads_on(*marks: Statistic) -> bool:
         return not heads.isdisjoint(descendants(graph, [t.node for t in marks], control=False))
 
     backward = [t for t in traced if t.backward]
@@ -181,7 +172,7 @@ def assemble(traced: TracedStep, calls_with_values: _CallRewrite | None = None) 
         boundaries=boundaries,
         regions=update.regions,
         shared_update=update.shared,
-        batch=tuple(BatchInput(path=b.path, node=b.node, dtype=b.dtype, shape=b.shape) for b in traced.batch),
+        batch=traced.batch,
         losses=(Loss(tensor=traced.loss, reduction=traced.reduction),),
         state_targets=(*effects.state, *_shown_alone(graph, boundaries, update, effects)),
         effects=effects.seen,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from strategies.ir.graph import DType, Graph, Node, Shape
-from strategies.ir.train_graph import Reduction
+from strategies.ir.train_graph import BatchInput, Reduction, Statistic
 from strategies.ir.variable import Rule
 
 
@@ -37,26 +37,6 @@ class TracedGradient:
     variable: str
     values: str
     indices: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedStatistic:
-    """Identity of a mean over examples in BatchNormalization, or of its gradient."""
-
-    layer: str
-    node: str
-    backward: bool
-    shape: Shape
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedInput:
-    """A placeholder of the trace that stands for a component of the batch."""
-
-    path: str
-    node: str
-    dtype: DType
-    shape: Shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,14 +84,14 @@ class TracedStep:
     constants: Mapping[str, Node]
     variables: tuple[TracedVariable, ...]
     marks: tuple[TracedGradient, ...]
-    batch: tuple[TracedInput, ...]
+    batch: tuple[BatchInput, ...]
     loss: str
     must_run: tuple[str, ...]
     stateful_ops: frozenset[str]
     tables: tuple[TracedTable, ...] = field(default=())
     reduction: Reduction = "mean"
     rules: Mapping[str, Rule] = field(default_factory=dict)
-    statistics: tuple[TracedStatistic, ...] = ()
+    statistics: tuple[Statistic, ...] = ()
     own_statistics: Mapping[str, str] = field(default_factory=dict)
     synchronized: tuple[str, ...] = ()
     results: tuple[TracedResult, ...] = ()

@@ -4,7 +4,7 @@ A host loop compiles and executes the computation in each iteration, as TensorFl
 Cores that loop by themselves get all batches at once, so that nothing can be resharded between steps.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -38,6 +38,20 @@ _COMPILE = f"{PREFIX}compile"
 _INT32 = DType("int32")
 
 
+def _with_loop(
+    step: TrainGraph, *, nodes: tuple[Node, ...], program: Function, output: Callable[[int, int], str]
+) -> TrainGraph:
+    """The step around a loop; `output` gives the final value of an output by place and rank."""
+    found = ReplicatedComputation.of(step)
+    functions = {**step.graph.functions, PROGRAM: program}
+    return replace(
+        step,
+        graph=Graph(nodes=nodes, functions=functions, extra=step.graph.extra),
+        losses=tuple(replace(loss, tensor=output(*found.place_of(loss.tensor))) for loss in step.losses),
+        results=tuple(replace(each, tensor=output(*found.place_of(each.tensor))) for each in step.results),
+    )
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoopOnCores:
     """Make the loop over steps a part of the computation, for up to `steps_per_loop` batches."""
@@ -55,7 +69,6 @@ class LoopOnCores:
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         found = ReplicatedComputation.of(graph)
         batch = tuple(map(stacked, graph.batch))
-        library = graph.graph.functions
         host = topology.host_device(self.task)
         inputs, arguments = self._arguments(found, batch, topology)
         compiled = found.compile_node(_COMPILE, frozenset(), waits=(), device=host)
@@ -69,25 +82,14 @@ class LoopOnCores:
             )
             for replica in topology.replicas()
         ]
-        looped = Graph(
-            nodes=(*found.outside(batch), *found.fed_elsewhere(), *inputs, compiled, *executes),
-            functions={**library, PROGRAM: _loop_program(found, batch, library)},
-            extra=graph.graph.extra,
-        )
-
-        def given(ref: str) -> str:
-            place, rank = found.place_of(ref)
-            return tensor(executes[rank].name, place)
-
-        return replace(
+        looped = _with_loop(
             graph,
-            graph=looped,
-            batch=batch,
-            losses=tuple(replace(loss, tensor=given(loss.tensor)) for loss in graph.losses),
-            results=tuple(replace(each, tensor=given(each.tensor)) for each in graph.results),
-            step_targets=tuple(executes[r.rank].name for r in topology.local_replicas(self.task)),
-            steps_per_run=self.steps_per_loop,
+            nodes=(*found.outside(batch), *found.fed_elsewhere(), *inputs, compiled, *executes),
+            program=_loop_program(found, batch, graph.graph.functions),
+            output=lambda place, rank: tensor(executes[rank].name, place),
         )
+        targets = tuple(executes[r.rank].name for r in topology.local_replicas(self.task))
+        return replace(looped, batch=batch, step_targets=targets, steps_per_run=self.steps_per_loop)
 
     def _arguments(
         self, found: ReplicatedComputation, batch: Sequence[BatchInput], topology: Topology
@@ -183,23 +185,15 @@ class LoopOnHost:
         handles = {v.handle.removeprefix(replica_prefix(v.rank or 0)): v.name for v in graph.variables}
         parted = {handle for handle, name in handles.items() if name in self.in_parts}
         nodes, ends, count = building.nodes(parted)
-        library = graph.graph.functions
         examples = topology.replicas()[0].examples
         of_replica = [_of_replica(b, examples) for b in graph.batch]
-        looped = Graph(
-            nodes=(*found.outside(batch), *nodes),
-            functions={**library, PROGRAM: _step_program(found, library, of_replica)},
-            extra=graph.graph.extra,
-        )
-        return replace(
+        looped = _with_loop(
             graph,
-            graph=looped,
-            batch=batch,
-            losses=tuple(replace(loss, tensor=ends[found.place_of(loss.tensor)]) for loss in graph.losses),
-            results=tuple(replace(each, tensor=ends[found.place_of(each.tensor)]) for each in graph.results),
-            step_targets=(count,),
-            steps_per_run=self.steps_per_loop,
+            nodes=(*found.outside(batch), *nodes),
+            program=_step_program(found, graph.graph.functions, of_replica),
+            output=lambda place, rank: ends[place, rank],
         )
+        return replace(looped, batch=batch, step_targets=(count,), steps_per_run=self.steps_per_loop)
 
 
 def _of_replica(b: BatchInput, examples: int) -> BatchInput:

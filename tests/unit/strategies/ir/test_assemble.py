@@ -5,9 +5,10 @@ import pytest
 from strategies.errors import CaptureError
 from strategies.ir.assembly.assemble import assemble
 from strategies.ir.assembly.split import needed_by, slot_owners
-from strategies.ir.assembly.traced import TracedGradient, TracedInput, TracedStep, TracedVariable
+from strategies.ir.assembly.traced import TracedGradient, TracedStep, TracedVariable
 from strategies.ir.graph import DType, Graph, Node, Shape
 from strategies.ir.graph_rules import verify
+from strategies.ir.train_graph import BatchInput
 
 FLOAT, INT64 = DType("float"), DType("int64")
 STATEFUL = frozenset(
@@ -60,7 +61,7 @@ def traced(*nodes, variables=(), must_run=("step", "slot"), marks=()):
             *variables,
         ),
         marks=(TracedGradient(call=0, variable="w", values="g", indices=None), *marks),
-        batch=(TracedInput(path="0", node="x", dtype=FLOAT, shape=Shape((-1, 2))),),
+        batch=(BatchInput(path="0", node="x", dtype=FLOAT, shape=Shape((-1, 2))),),
         loss="loss",
         must_run=must_run,
         stateful_ops=STATEFUL,

@@ -2,7 +2,7 @@ import re
 from pathlib import Path
 
 import pytest
-from graph_text import from_text
+from graph_text import exact_text, from_text
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -127,7 +127,7 @@ def test_many_values_become_a_digest():
 
 
 def test_exact_text_gives_the_same_graph():
-    assert from_text(to_text(GRAPH, exact=True)) == GRAPH
+    assert from_text(exact_text(GRAPH)) == GRAPH
 
 
 @pytest.mark.parametrize("file", sorted((GOLDEN / "passes").glob("*.txt")), ids=lambda file: file.stem)
@@ -156,7 +156,7 @@ PLAIN = st.one_of(
 @given(PLAIN | st.lists(PLAIN, max_size=3).map(tuple), NAMES, st.binary(max_size=5))
 def test_every_attribute_comes_back(attr, name, extra):
     graph = Graph(nodes=(Node(name=name, op="Op", inputs=(f"^{name}",), attrs={"a": attr}, extra=extra),))
-    (node,) = from_text(to_text(graph, exact=True)).nodes
+    (node,) = from_text(exact_text(graph)).nodes
     assert (node.name, node.inputs, node.extra) == (name, (f"^{name}",), extra)
     assert repr(node.attrs) == repr({"a": attr})  # 1 is not 1.0, nor True
 
@@ -171,7 +171,7 @@ def test_values_of_constants_come_back(dtype, values):
         proto = tensor_proto(name, (len(told),), told)
         text = f"c = Const() {{value={tensor_text(proto)}}}\n"
         assert from_text(text).nodes[0].attrs["value"] == TensorValue(proto)
-        assert to_text(from_text(text), exact=True) == text
+        assert exact_text(from_text(text)) == text
 
 
 @pytest.mark.parametrize("name", ["def", "return", "wait", "argument"])
@@ -186,7 +186,7 @@ def test_not_every_nan_is_the_same():
     for bits in (b"\x00\x00\xc0\xff", b"\x00\x00\xc0\x7f"):
         value = TensorValue(b"\x08\x01\x12\x00*\x04" + bits)
         graph = Graph(nodes=(Node(name="c", op="Const", attrs={"value": value}),))
-        assert from_text(to_text(graph, exact=True)) == graph
+        assert from_text(exact_text(graph)) == graph
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import difflib
 
 import pytest
 from golden_texts import check_text
+from graph_text import exact_text
 from host_loop_cases import CHANGED, LEFT, enter, loop, read, second_handle
 from host_loop_graphs import RESOURCE, graph_of, in_function, while_graph
 
@@ -31,9 +32,9 @@ def taken(graph: Graph) -> set[str]:
 @pytest.mark.parametrize("name", CHANGED)
 def test_golden(name):
     graph = CHANGED[name]()
-    before = to_text(graph, exact=True)
+    before = exact_text(graph)
     made = reshard_host_loops(graph)
-    assert to_text(graph, exact=True) == before
+    assert exact_text(graph) == before
     assert to_text(reshard_host_loops(CHANGED[name]()).graph) == to_text(made.graph)
     verify(made.graph)
     left = "".join(f"# left: {node}: {reason}\n" for node, reason in made.left.items())
