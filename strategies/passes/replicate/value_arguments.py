@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from strategies.ir.graph import Arg, Attr, DType, Function, FunctionRef, Graph, Node, Shape, producer, tensor
+from strategies.ir.ops import BRANCHES, CALLS, LOOPS
 from strategies.ir.resource_uses import called
 from strategies.ir.train_graph import TrainGraph
-from strategies.ir.ops import BRANCHES, CALLS, LOOPS
 from strategies.ir.traversal import COLOCATION_ATTR
 from strategies.ir.variable import Variable
 from strategies.tf_bridge.attrs import constant
