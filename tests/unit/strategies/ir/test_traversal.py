@@ -1,3 +1,5 @@
+""" """
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -5,7 +7,17 @@ from hypothesis import strategies as st
 from strategies.errors import GraphError
 from strategies.ir.graph import Arg, DType, Function, FunctionRef, Graph, Node, producer
 from strategies.ir.graph_rules import verify
-from strategies.ir.traversal import ancestors, copy_nodes, descendants, prune, topological_order
+from strategies.ir.traversal import (
+    ancestors,
+    called_functions,
+    copy_nodes,
+    descendants,
+    drop_unreachable_functions,
+    functions_reaching,
+    prune,
+    renamed_functions,
+    topological_order,
+)
 
 
 def node(name, *inputs, op="Op", **attrs):
@@ -155,3 +167,51 @@ def test_function_references_with_outputs_are_renamed_too():
     arg = Arg(name="x", dtype=DType("float"))
     (copied,) = copy_nodes([node("n", "n:out:0", arg.name)], "r/")
     assert copied.inputs == ("r/n:out:0", "x")
+
+
+def calling(name, *inputs, op="Op", **attrs):
+    return Node(name=name, op=op, inputs=inputs, attrs=attrs)
+
+
+def function_calling(name, *nodes):
+    return Function(name=name, inputs=(), outputs=(), nodes=nodes, results={})
+
+
+def test_functions_are_found_through_lists_attributes_and_bodies():
+    ref = FunctionRef("outer", {"f": (FunctionRef("bound"),)})
+    assert called_functions({"branches": (ref, FunctionRef("other")), "T": DType("float")}) == {
+        "outer",
+        "bound",
+        "other",
+    }
+    library = {
+        name: function_calling(name) for name in ("outer", "bound", "other", "as_op", "deep", "unused")
+    }
+    library["outer"] = function_calling("outer", calling("n", op="as_op"))
+    library["as_op"] = function_calling("as_op", calling("n", f=FunctionRef("deep")))
+    graph = Graph(nodes=(calling("call", branches=(ref, FunctionRef("other"))),), functions=library)
+    kept = drop_unreachable_functions(graph)
+    assert set(kept.functions) == {"outer", "bound", "other", "as_op", "deep"}
+    assert drop_unreachable_functions(kept) is kept
+
+
+def test_functions_that_lead_to_a_node_are_found_through_their_callers():
+    library = {
+        "prints": function_calling("prints", calling("p", op="Print")),
+        "calls": function_calling("calls", calling("n", f=FunctionRef("prints"))),
+        "runs": function_calling("runs", calling("n", op="calls")),
+        "is_called": function_calling("is_called"),
+    }
+    assert functions_reaching(library, lambda n: n.op == "Print") == {"prints", "calls", "runs"}
+    assert functions_reaching(library, lambda n: n.op == "Send") == set()
+
+
+def test_calls_are_renamed_wherever_they_are():
+    ref, other = FunctionRef("f"), FunctionRef("g")
+    bound = FunctionRef("h", {"body": ref, "all": (other, ref), "n": 3})
+    call = calling("n", op="f", branches=(ref, other), body=ref, outer=bound)
+    renamed = renamed_functions(call, {"f": "f_quiet"})
+    quiet = FunctionRef("f_quiet")
+    outer = FunctionRef("h", {"body": quiet, "all": (other, quiet), "n": 3})
+    assert renamed == calling("n", op="f_quiet", branches=(quiet, other), body=quiet, outer=outer)
+    assert renamed_functions(call, {"i": "j"}) is call

@@ -1,12 +1,14 @@
+""" """
+
 import pytest
-
-pytestmark = pytest.mark.tensorflow
-tf = pytest.importorskip("tensorflow")
-
 from tensorflow.core.framework import full_type_pb2, op_def_pb2, types_pb2
 
 from strategies.ir.graph import Arg, DType, Function, FunctionRef, Graph, Node, Shape
 from strategies.tf_bridge.float64 import to_float64, widen, widen_attrs
+
+pytestmark = pytest.mark.tensorflow
+tf = pytest.importorskip("tensorflow")
+
 
 FLOAT, DOUBLE, INT = DType("float"), DType("double"), DType("int32")
 

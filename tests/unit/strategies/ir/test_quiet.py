@@ -1,3 +1,5 @@
+""" """
+
 from strategies.ir.graph import DType, Function, FunctionRef, Graph, Node
 from strategies.ir.side_effects import silenced
 

@@ -1,3 +1,5 @@
+""" """
+
 import pytest
 
 from strategies.ir.control_flow import LoopFrames, without_waits_across_loops
