@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from harness.records.facts.resharding import Resharding
-from harness.records.facts.robustness import Aggregated, Evaluation
+from harness.records.facts.robustness import Evaluation
 from harness.records.record import Record
-from reports.aggregate import (
-    between_hosts_bytes,
-    estimate_of,
-    mean_matrix,
-    mean_of,
-    predicted_step_s,
-    time_split_of,
-    timed_span,
-)
 from reports.marks import mark_of
-from reports.rows import LoopResharding, Mean, PassRow, Problem, Row, RowStatus, RuleUse
+from reports.rows import LoopResharding, Mean, PassRow, Problem, Row, RowStatus, RuleUse, TimeSplit
+from reports.rows.figure import combined
+from reports.rows.repeat import is_square, is_traced
 from reports.shapes import ComparedShape, shape_text
-from reports.statistics import Ratio
+from reports.statistics import Ratio, mean_of
 
 
 def is_usable(record: Record) -> bool:
@@ -46,114 +39,80 @@ def case_row(
     Args:
         against: the ratio to the baseline; None where there is none.
     """
-    rates = rates_of(usable)
-    payload = mean_of([r.payload_bytes_per_step for r in usable])
-    tcp = mean_of([r.tcp_bytes_per_step for r in usable])
-    steps = [r.step_s for r in usable if r.step_s]
-    waits = [r.input_s for r in usable if r.input_s]
-    gpu_uses = [r.gpus for r in usable if r.gpus]
-    timed = [span for r in usable if r.loss and (span := timed_span(r))]
-    return Row(
+    row = combined(
+        Row,
+        usable,
         strategy=name,
         class_=records[0].strategy_class,
         status=_status(records, usable),
         rank=None,
         is_baseline=False,
-        n=len(rates),
+        n=len(rates_of(usable)),
         n_repeats=len(records),
-        rate=estimate_of(rates),
-        window_rate=estimate_of([r.examples_per_s for r in usable]),
         ratio=against,
-        p50_s=estimate_of([s.p50 for s in steps]),
-        p90_s=estimate_of([s.p90 for s in steps]),
-        p99_s=estimate_of([s.p99 for s in steps]),
-        payload_bytes=payload,
-        payload_is_bound=any(r.payload_is_bound for r in usable),
-        tcp_bytes=tcp,
-        interface_bytes=mean_of([r.interface_bytes_per_step for r in usable]),
-        between_hosts_bytes=mean_of([between_hosts_bytes(r) for r in usable]),
-        resent_bytes=mean_of([r.resent_bytes_per_step for r in usable]),
-        tcp_over_payload=tcp.value / payload.value if tcp and payload and payload.value > 0 else None,
-        exposed_comm_s=mean_of([r.exposed_comm_s for r in usable]),
-        input_s=mean_of([wait.mean for wait in waits]),
-        input_share=mean_of([wait.share for wait in waits]),
-        input_bound=any(wait.bound for wait in waits),
-        host_bound=any(r.traced_step.host_bound for r in usable if r.traced_step),
         time_split=time_split_of(usable),
-        predicted_step_s=mean_of([predicted_step_s(r) for r in usable]),
-        step_over_predicted=mean_of(
-            [r.step_s.p50 / s for r in usable if r.step_s and r.step_s.p50 and (s := predicted_step_s(r))]
-        ),
-        codec_s=mean_of([r.codec_s for r in usable]),
-        transform_s=mean_of([r.transform_s for r in usable]),
-        peak_rss_bytes=max(
-            (b for r in usable for b in r.peak_rss_bytes or () if b is not None), default=None
-        ),
-        resharding=_resharding([r.resharding for r in usable if r.resharding]),
-        rule=_rule([r.aggregation for r in records if r.aggregation]),
+        resharding=_resharding(usable),
+        rule=_rule(records),
         metrics=_metrics([r.evaluation for r in usable if r.evaluation]),
-        metric_step=mean_of([r.evaluation.step for r in usable if r.evaluation]),
-        cpu_s=mean_of([sum(r.cpu_s_per_step) for r in usable if r.cpu_s_per_step]),
-        package_j=mean_of([r.energy.package_j_per_step for r in usable if r.energy]),
-        gpu_j=mean_of([gpus.joules_per_step for gpus in gpu_uses]),
-        gpu_busy=mean_of([gpus.busy for gpus in gpu_uses]),
-        gpu_own_bytes=max((n for gpus in gpu_uses if (n := gpus.own_bytes)), default=None),
-        gpu_peak_bytes=max((n for gpus in gpu_uses if (n := gpus.peak_bytes)), default=None),
-        gpu_link_bytes=mean_of([gpus.link_bytes_per_step for gpus in gpu_uses]),
-        gpu_pcie_bytes=mean_of([gpus.pcie_bytes_per_step for gpus in gpu_uses]),
         price_per_hour=records[0].price_per_hour,
-        cost_per_million=mean_of([r.cost_per_million_examples for r in usable]),
-        warmup_steps=mean_of([r.warmup_steps for r in usable]),
-        loss_first=mean_of([r.loss[0] for r in usable if r.loss]),
-        loss_last=mean_of([r.loss[-1] for r in usable if r.loss]),
-        loss_first_step=mean_of([first for first, _ in timed]),
-        loss_last_step=mean_of([last for _, last in timed]),
         mark=mark_of(records),
         tcp_matrix=mean_matrix([r.tcp_matrix for r in usable if r.tcp_matrix]),
-        steps=(),
         problems=_problems(name, records, shape),
         passes=_passes(usable),
         notes=tuple(dict.fromkeys(note for r in records for note in (*r.warnings, *r.notes))),
     )
+    tcp, payload = row.tcp_bytes, row.payload_bytes
+    overhead = tcp.value / payload.value if tcp and payload and payload.value > 0 else None
+    return replace(row, tcp_over_payload=overhead)
 
 
-def _resharding(found: Sequence[Resharding]) -> LoopResharding | None:
-    reshards, shards, unshards, sent_bytes = (
-        mean_of([getattr(each, name) for each in found])
-        for name in ("reshards", "shards", "unshards", "sent_bytes")
-    )
-    if reshards is None or shards is None or unshards is None or sent_bytes is None:
+def time_split_of(records: Sequence[Record]) -> TimeSplit | None:
+    """Where traced steps' time went, or None when no repeat has a trace that can be used."""
+    traced = [record for record in records if is_traced(record)]
+    return combined(TimeSplit, traced) if traced else None
+
+
+def _resharding(usable: Sequence[Record]) -> LoopResharding | None:
+    resharding = [record for record in usable if record.resharding]
+    return combined(LoopResharding, resharding) if resharding else None
+
+
+def _rule(records: Sequence[Record]) -> RuleUse | None:
+    uses = [record.aggregation for record in records if record.aggregation]
+    if not uses:
         return None
-    return LoopResharding(
-        reshards=reshards,
-        shards=shards,
-        unshards=unshards,
-        sent_bytes=sent_bytes,
-        whole_bytes=max(each.whole_bytes for each in found),
-        kept_bytes=max(each.kept_bytes for each in found),
-    )
-
-
-def _rule(found: Sequence[Aggregated]) -> RuleUse | None:
-    if not found:
-        return None
-    first = found[0]
-    n_steps = sum(each.n_steps or 0 for each in found)
-    chosen = [each.chosen for each in found if each.chosen is not None]
-    not_finite = [sum(each.not_finite) for each in found if each.not_finite is not None]
-    return RuleUse(
-        rule=first.rule,
-        n=first.n,
-        f=first.f,
-        n_faulty=first.n_faulty,
-        selects=first.selects,
-        rule_s=mean_of([each.rule_s for each in found]),
-        over_mean=mean_of([each.rule_s / each.mean_s for each in found if each.rule_s and each.mean_s]),
+    n_steps = sum(use.n_steps or 0 for use in uses)
+    chosen = [use.chosen for use in uses if use.chosen is not None]
+    not_finite = [sum(use.not_finite) for use in uses if use.not_finite is not None]
+    return combined(
+        RuleUse,
+        records,
+        rule=uses[0].rule,
+        n=uses[0].n,
+        f=uses[0].f,
+        n_faulty=uses[0].n_faulty,
+        selects=uses[0].selects,
         not_finite=sum(not_finite) / n_steps if n_steps and not_finite else None,
         chosen=tuple(sum(column) / n_steps for column in zip(*chosen, strict=False))
         if n_steps and chosen
         else None,
     )
+
+
+def mean_matrix(
+    matrices: Sequence[tuple[tuple[float | None, ...], ...]],
+) -> tuple[tuple[float | None, ...], ...] | None:
+    """Mean of each cell over the repeats whose matrix is square and as large as the first such one."""
+    size = next((len(m) for m in matrices if is_square(m)), 0)
+    square = [m for m in matrices if len(m) == size and is_square(m)]
+    if not square:
+        return None
+
+    def cell(i: int, j: int) -> float | None:
+        mean = mean_of([m[i][j] for m in square])
+        return mean.value if mean else None
+
+    return tuple(tuple(cell(i, j) for j in range(size)) for i in range(size))
 
 
 def _passes(usable: Sequence[Record]) -> tuple[PassRow, ...]:

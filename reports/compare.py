@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from harness.records.facts.circumstances import AS_WRITTEN
 from harness.records.record import Record
-from reports.aggregate import mean_of
 from reports.case_row import case_row, is_usable, rates_of
 from reports.contrasts import Contrasts
 from reports.curves.fault_matrix import fault_matrices
@@ -43,7 +42,7 @@ from reports.repeat_files.row_files import row_with_files
 from reports.repeat_files.steps import ShownSteps, StepReader, StepShares
 from reports.rows import BATCH_RULES, GOALS, BatchRule, Comparison, Goal, LeftOut, Problem, Report
 from reports.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
-from reports.statistics import Ratio
+from reports.statistics import Ratio, mean_of
 
 
 def report_title(runs: Sequence[Run]) -> str:

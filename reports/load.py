@@ -28,8 +28,8 @@ from harness.records.store import (
     read_lines,
     read_record,
 )
-from reports.aggregate import is_square
 from reports.rows import LeftOut, StepSeries
+from reports.rows.repeat import is_square
 
 Value = TypeVar("Value")
 MOST_LETTERS = 2_000

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Literal
 
-from reports.rows import Mean
-from reports.statistics import Estimate, Interval, Ratio
+from reports.statistics import Estimate, Interval, Mean, Ratio
 
+Unit = Literal["number", "seconds", "bytes", "count", "bandwidth"]
 MISSING = "\N{EN DASH}"
 _TIMES = "\N{MULTIPLICATION SIGN}"
 _TO = "\N{EN DASH}"
@@ -63,7 +64,7 @@ def error(value: float | None) -> str:
     return "0" if value == 0 else f"{value:.1e}"
 
 
-def limits(interval: Interval | None, *, unit: str = "number") -> str:
+def limits(interval: Interval | None, *, unit: Unit = "number") -> str:
     """The limits of an interval, or nothing when there is none."""
     if interval is None:
         return ""
@@ -71,14 +72,14 @@ def limits(interval: Interval | None, *, unit: str = "number") -> str:
     return f"{show(interval.low)}{_TO}{show(interval.high)}"
 
 
-def interval_of(figure: Estimate | Ratio | None, *, unit: str = "number") -> str:
+def interval_of(figure: Estimate | Ratio | None, *, unit: Unit = "number") -> str:
     """The interval of a figure, or why it has none."""
     if figure is None:
         return ""
     return limits(figure.interval, unit=unit) or figure.why_no_interval or ""
 
 
-def spread_of(mean: Mean | None, *, unit: str = "number") -> str:
+def spread_of(mean: Mean | None, *, unit: Unit = "number") -> str:
     """Least and greatest of the repeats behind a mean, after their number."""
     if mean is None:
         return ""

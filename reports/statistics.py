@@ -46,6 +46,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
+from statistics import fmean
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
@@ -87,6 +88,16 @@ class Estimate:
     n: int
     interval: Interval | None
     why_no_interval: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mean:
+    """Arithmetic mean of the repeats that stored a figure, with their least and greatest."""
+
+    value: float
+    low: float
+    high: float
+    n: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +173,20 @@ def t_p(log: RepeatedMean) -> float | None:
     if log.error == 0.0:
         return 1.0 if log.value == 0.0 else 0.0
     return 2.0 * float(stdtr(log.freedom, -abs(log.value / log.error)))
+
+
+def mean_of(values: Sequence[float | None]) -> Mean | None:
+    """Arithmetic mean and range of the repeats that have the figure; None when none has."""
+    present = [float(value) for value in values if value is not None]
+    if not present:
+        return None
+    return Mean(value=fmean(present), low=min(present), high=max(present), n=len(present))
+
+
+def estimate_of(values: Sequence[float | None]) -> Estimate | None:
+    """Geometric mean with interval of the repeats that have a positive figure; None when none has."""
+    present = [value for value in values if value is not None and 0 < value < math.inf]
+    return estimate(present) if present else None
 
 
 def estimate(values: Sequence[float]) -> Estimate:

@@ -6,13 +6,13 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Literal
+from typing import Literal, Protocol
 from urllib.error import URLError
 
 from prometheus_client import (
@@ -56,47 +56,26 @@ class Metric:
 
 _STEP_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
+
+class RepeatGauge(Protocol):
+    """Gauge of the newest repeat: its name without the prefix, and the reader of its figure."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def help(self) -> str: ...
+
+    @property
+    def of(self) -> Callable[[Record], float | None]: ...
+
+
 METRICS: tuple[Metric, ...] = (
     Metric(
         name="stratbench_step_seconds",
         type="histogram",
         help="Time of one timed step on one worker.",
         buckets=_STEP_BUCKETS_S,
-    ),
-    Metric(
-        name="stratbench_throughput_examples_per_second",
-        type="gauge",
-        help="Global examples per second of the newest repeat, by the slowest worker's wall time.",
-    ),
-    Metric(
-        name="stratbench_payload_bytes_per_step",
-        type="gauge",
-        help="Bytes that the plan says all workers send in one step.",
-    ),
-    Metric(
-        name="stratbench_tcp_bytes_per_step",
-        type="gauge",
-        help="Acknowledged TCP bytes between workers' sockets in one step, all workers together.",
-    ),
-    Metric(
-        name="stratbench_exposed_communication_seconds",
-        type="gauge",
-        help="Step time beyond that of the same step without communication.",
-    ),
-    Metric(
-        name="stratbench_update_error_ratio",
-        type="gauge",
-        help="Largest difference from the single-device reference, relative to the update.",
-    ),
-    Metric(
-        name="stratbench_peak_resident_bytes",
-        type="gauge",
-        help="Largest resident memory of any worker in the newest repeat.",
-    ),
-    Metric(
-        name="stratbench_cpu_seconds_per_step",
-        type="gauge",
-        help="Processor time of all workers in one step of the newest repeat.",
     ),
     Metric(
         name="stratbench_repeats_total",
@@ -159,15 +138,6 @@ METRICS: tuple[Metric, ...] = (
 )
 
 
-def metric(name: str) -> Metric:
-    """Find a metric by its full name.
-
-    Raises:
-        KeyError: no such metric.
-    """
-    return {item.name: item for item in METRICS}[name]
-
-
 _BETWEEN_S = 1.0
 _SILENT_S = 10.0
 
@@ -183,14 +153,15 @@ class Exporter:
         page: in Prometheus' text format.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, repeat_gauges: Sequence[RepeatGauge]) -> None:
+        self._repeat_gauges = repeat_gauges
         self.registry = CollectorRegistry()
         self.page = b""
         self._written_s = -math.inf
         self._gauges: dict[str, Gauge] = {}
         self._counters: dict[str, Counter] = {}
         self._histograms: dict[str, Histogram] = {}
-        for metric in METRICS:
+        for metric in (*METRICS, *map(metric_of, repeat_gauges)):
             self._add(metric)
         self._write()
 
@@ -215,7 +186,8 @@ class Exporter:
         """Take in one ended repeat; see `Onlooker`. Of its steps, those of timed windows are counted."""
         labels = labels_of(record)
         self._counters["stratbench_repeats_total"].labels(**labels, status=record.status).inc()
-        self._set({**gauge_values(record), "stratbench_under_way": 0.0}, labels)
+        values = {f"{PREFIX}{gauge.name}": gauge.of(record) for gauge in self._repeat_gauges}
+        self._set({**values, "stratbench_under_way": 0.0}, labels)
         whole = {"stratbench_repeats_left": left.n_repeats, "stratbench_left_seconds": left.seconds}
         self._set(whole, {"experiment": labels["experiment"]})
         if steps is not None:
@@ -246,6 +218,11 @@ class Exporter:
             )
 
 
+def metric_of(gauge: RepeatGauge) -> Metric:
+    """The metric of a gauge of repeats."""
+    return Metric(name=f"{PREFIX}{gauge.name}", type="gauge", help=gauge.help)
+
+
 class _Server(ThreadingHTTPServer):
     """Who reads badly or leaves early is no matter of the run's, whose output this process has."""
 
@@ -254,9 +231,9 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serve_metrics(listener: socket.socket) -> Iterator[Exporter]:
+def serve_metrics(listener: socket.socket, repeat_gauges: Sequence[RepeatGauge]) -> Iterator[Exporter]:
     """Serve an exporter's metrics at `/metrics` on a listening socket, which closes when the context ends."""
-    exporter = Exporter()
+    exporter = Exporter(repeat_gauges)
 
     class Page(BaseHTTPRequestHandler):
         """Answers each request with the page as it was last written."""
@@ -305,26 +282,11 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def gauge_values(record: Record) -> dict[str, float | None]:
-    """Metrics of one repeat; None where it has no such figure."""
-    cpu_s = record.cpu_s_per_step
-    peaks = [peak for peak in record.peak_rss_bytes or () if peak is not None]
-    return {
-        "stratbench_throughput_examples_per_second": record.examples_per_s,
-        "stratbench_payload_bytes_per_step": record.payload_bytes_per_step,
-        "stratbench_tcp_bytes_per_step": record.tcp_bytes_per_step,
-        "stratbench_exposed_communication_seconds": record.exposed_comm_s,
-        "stratbench_update_error_ratio": record.equivalence.max_update_error if record.equivalence else None,
-        "stratbench_peak_resident_bytes": max(peaks, default=None),
-        "stratbench_cpu_seconds_per_step": None if cpu_s is None else sum(cpu_s),
-    }
-
-
 _JOB = "stratbench"
 _TIMEOUT_S = 10.0
 
 
-def push_newest(records: Iterable[Record], url: str) -> int:
+def push_newest(records: Iterable[Record], url: str, repeat_gauges: Sequence[RepeatGauge]) -> int:
     """Push the newest usable repeat of each case.
 
     Each has a group of its own, so that one that failed keeps there what an earlier run found.
@@ -340,9 +302,10 @@ def push_newest(records: Iterable[Record], url: str) -> int:
     newest = {tuple(labels_of(each).items()): each for each in records if each.status == "ok"}
     for labels, record in newest.items():
         registry = CollectorRegistry()
-        for name, value in gauge_values(record).items():
+        for gauge in repeat_gauges:
+            value = gauge.of(record)
             if value is not None:
-                Gauge(name, metric(name).help, registry=registry).set(value)
+                Gauge(f"{PREFIX}{gauge.name}", gauge.help, registry=registry).set(value)
         try:
             pushadd_to_gateway(
                 url, job=_JOB, registry=registry, grouping_key=dict(labels), timeout=_TIMEOUT_S

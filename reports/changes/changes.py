@@ -23,7 +23,6 @@ from typing import Literal
 
 from harness.records.comparing.comparison_key import comparable_facts
 from harness.records.comparing.student_interval import RepeatedMean, repeated_mean
-from reports.aggregate import mean_of
 from reports.changes.standings import (
     LAYERS,
     PAYLOAD,
@@ -39,7 +38,7 @@ from reports.marks import WORDS, mark_of
 from reports.origins import leaves
 from reports.quantities import byte_count, times
 from reports.shapes import shape_text
-from reports.statistics import Interval, exp, interval_of
+from reports.statistics import Interval, exp, interval_of, mean_of
 
 Verdict = Literal["faster", "slower", "same", "cannot-tell", "not-comparable"]
 _BASELINE = "others are measured by it; by its rate alone a slower machine looks the same"
@@ -305,8 +304,8 @@ def _notes(before: Standing, after: Standing) -> Iterator[str]:
     was, now = mark_of(before.records).kind, mark_of(after.records).kind
     if was != now:
         yield f"mark: {WORDS[was]} before, now {WORDS[now]}"
-    for layer in LAYERS:
-        old, new = mean_of(layer.of(before.usable)), mean_of(layer.of(after.usable))
+    for layer, figure in LAYERS.items():
+        old, new = mean_of(figure.values(before.usable)), mean_of(figure.values(after.usable))
         if old is None or new is None or abs(new.value - old.value) <= PAYLOAD.least_effect * old.value:
             continue
         by = f", {times(new.value / old.value)}" if old.value else ""

@@ -14,6 +14,7 @@ from reports.case_row import is_usable, rates_of
 from reports.compare import baseline_of
 from reports.load import Run
 from reports.quantities import byte_count, plain, times
+from reports.rows.row import followed_figures
 from reports.shapes import BASELINE, ComparedShape, shape_of, shapes_of
 
 Identity = tuple[ComparedShape, str]
@@ -113,46 +114,15 @@ def _by_shape(
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SentBytes:
-    """A layer at which sent bytes are counted.
-
-    Attributes:
-        metric: its name in a history. field: of a record.
-        least_effect: change of the logarithm below which it does not matter.
-        usual_noise: standard deviation of a night's logarithm, before many nights are known.
-    """
-
-    metric: str
-    name: str
-    field: str
-    least_effect: float
-    usual_noise: float
-
-    def of(self, records: Sequence[Record]) -> list[float]:
-        """Bytes of a step in each repeat that knows them."""
-        return [value for record in records if (value := getattr(record, self.field)) is not None]
-
-
-PAYLOAD = SentBytes(
-    metric="payload_bytes",
-    name="payload",
-    field="payload_bytes_per_step",
-    least_effect=0.01,
-    usual_noise=0.003,
-)
-LAYERS = (
-    PAYLOAD,
-    SentBytes(
-        metric="tcp_bytes", name="TCP", field="tcp_bytes_per_step", least_effect=0.05, usual_noise=0.01
-    ),
-)
+LAYERS = followed_figures()
+"""Sent bytes that are followed from run to run."""
+PAYLOAD = next(layer for layer in LAYERS if layer.metric == "payload_bytes")
 
 
 def more_bytes(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
     """Layers at which each later repeat sends more than every earlier one, as `payload 2.00×`."""
-    for layer in LAYERS:
-        old, new = layer.of(before), layer.of(after)
+    for layer, figure in LAYERS.items():
+        old, new = figure.values(before), figure.values(after)
         if old and new and min(new) > max(old) * math.exp(layer.least_effect):
             by = times(min(new) / max(old)) if max(old) else f"{byte_count(min(new))}, none before"
             yield f"{layer.name} {by}"
@@ -238,7 +208,7 @@ def _payload(pairs: Sequence[Pair]) -> Iterator[str]:
 
 def _moved_payload(before: Standing, after: Standing) -> str | None:
     """Change of a payload, empty where it has none; None where nothing is sent or it is not known."""
-    old, new = PAYLOAD.of(before.usable), PAYLOAD.of(after.usable)
+    old, new = (LAYERS[PAYLOAD].values(standing.usable) for standing in (before, after))
     if not old or not new or not (any(old) or any(new)):
         return None
     was, now = fmean(old), fmean(new)

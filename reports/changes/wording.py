@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from harness.records.legible_text import spelt_out
+from reports.cells import Cell, Table, table_of
 from reports.changes.changes import ByBaseline, Change, Changes, Factor, JudgedBy, Verdict
 from reports.changes.standings import WorkloadChange
 from reports.pages.markdown import markdown_table, markdown_text
 from reports.pages.terminal import TerminalTable
 from reports.quantities import MISSING, digits, limits, times
-from reports.tables.table import Cell, Table, table_of
 
 VERDICT_WORDS: dict[Verdict, str] = {
     "faster": "faster",

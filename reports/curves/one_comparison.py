@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.records.record import Record
-from reports.aggregate import timed_span
+from reports.rows.repeat import timed_span
 from reports.contrasts import Contrasts
 from reports.recommendation.candidates import SentBytes, can_win, layer_of, sent_by, together
 from reports.rows import (

@@ -40,8 +40,8 @@ _OF_RECORDS = {
         more_is_better=False,
         least_effect=layer.least_effect,
         usual_noise=layer.usual_noise,
-    ): layer.field
-    for layer in LAYERS
+    ): figure
+    for layer, figure in LAYERS.items()
 }
 MEMORY = Metric(name="peak_rss_bytes", more_is_better=False, least_effect=0.05, usual_noise=0.01)
 SECONDS = Metric(name="seconds", more_is_better=False, least_effect=0.05, usual_noise=0.02)
@@ -162,8 +162,8 @@ def _figures(standing: Standing, *, has_ratio: bool) -> Iterator[Figure]:
     if standing.against.logs and has_ratio:
         against = standing.against
         yield _figure(standing, RATIO, against.mean(), len(against.logs), against=standing.baseline or "")
-    for metric, field in _OF_RECORDS.items():
-        yield from _of_records(standing, metric, [getattr(record, field) for record in standing.usable])
+    for metric, figure in _OF_RECORDS.items():
+        yield from _of_records(standing, metric, figure.values(standing.usable))
     yield from _of_records(standing, MEMORY, [_most_memory(record) for record in standing.usable])
 
 

@@ -38,7 +38,7 @@ from reports.history.wording import (
 )
 from reports.pages.page import page_script, script_hash, template
 from reports.quantities import MISSING, limits, times
-from reports.tables.table import Cell, Table, table_of
+from reports.cells import Cell, Table, table_of
 
 MOST_ROWS, _MOST_ENDED = 2000, 200
 

@@ -7,16 +7,123 @@ import dataclasses
 import io
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache
+from operator import attrgetter
 from typing import TypeAlias
 
-from reports.rows import Comparison, Mean, Report, Row, TimeSplit
-from reports.statistics import Estimate, Ratio
+from reports.rows import Comparison, Mean, Report, Row
+from reports.rows.figure import Figure
+from reports.rows.row import all_figures
 
+SCHEMA = 1
 _FORMULA_STARTS = tuple("=+-@|%")
 _CONTROL_STARTS = tuple("\t\r\n")
 
-_Column: TypeAlias = tuple[str, Callable[[Comparison, Row], object]]
+_Reader: TypeAlias = Callable[[Comparison, Row], object]
+
+_ORDER = [
+    "run",
+    "workload",
+    "provider",
+    "device",
+    "workers",
+    "replicas",
+    "batch_size",
+    "link_requested_mbit",
+    "precision",
+    "xla",
+    "scenario",
+    "strategy",
+    "class",
+    "status",
+    "rank",
+    "n",
+    "n_repeats",
+    "baseline",
+    "examples_per_s",
+    "window_examples_per_s",
+    "ratio",
+    "ratio_p",
+    "step_p50_s",
+    "step_p90_s",
+    "step_p99_s",
+    "payload_bytes_per_step",
+    "tcp_bytes_per_step",
+    "interface_bytes_per_step",
+    "between_hosts_bytes_per_step",
+    "resent_bytes_per_step",
+    "tcp_over_payload",
+    "exposed_comm_s",
+    "input_s",
+    "input_share",
+    "input_bound",
+    "traced_step_s",
+    "traced_compute_s",
+    "traced_transfer_s",
+    "traced_wait_s",
+    "traced_rest_s",
+    "traced_receiving_s",
+    "traced_hidden_share",
+    "traced_received_bytes",
+    "traced_n_transfers",
+    "traced_algorithm_bytes_per_s",
+    "traced_bus_bytes_per_s",
+    "codec_s",
+    "rule_s",
+    "n_faulty",
+    "accuracy",
+    "link_measured_mbit",
+    "predicted_step_s",
+    "cpu_s_per_step",
+    "package_j_per_step",
+    "gpu_j_per_step",
+    "gpu_busy",
+    "gpu_own_bytes",
+    "gpu_link_bytes_per_step",
+    "gpu_pcie_bytes_per_step",
+    "price_per_hour",
+    "cost_per_million_examples",
+    "mark",
+    "max_update_error",
+    "tolerance",
+    "loss_first",
+    "loss_last",
+    "loss_first_step",
+    "loss_last_step",
+    "error_type",
+    "error_stage",
+    "error_message",
+    "notes",
+    "is_baseline",
+    "batch_rule",
+    "on_front",
+    "exposed_comm_s_least",
+    "exposed_comm_s_greatest",
+    "exposed_comm_s_n",
+    "tcp_bytes_per_step_least",
+    "tcp_bytes_per_step_greatest",
+    "tcp_bytes_per_step_n",
+    "payload_is_bound",
+    "step_over_predicted",
+    "warmup_steps",
+    "transform_s",
+    "peak_rss_bytes",
+    "variable_bytes",
+    "noise_floor",
+    "metric_step",
+    "rule",
+    "reshards_per_run",
+    "reshard_sent_bytes",
+    "shape",
+    "gpu_peak_bytes",
+    "tf32",
+    "host_bound",
+    "traced_copy_s",
+    "traced_host_s",
+    "replicas_on_gpus",
+]
+"""Columns in the order in which readers by place know them, each before the limits of its interval."""
 
 
 def csv_cell(value: object) -> object:
@@ -39,52 +146,67 @@ def to_csv(report: Report) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMN_NAMES)
     writer.writerows(
-        [csv_cell(of(comparison, row)) for _, of in _COLUMNS]
+        [csv_cell(read(comparison, row)) for read in _COLUMNS.values()]
         for comparison in report.comparisons
         for row in comparison.rows
     )
     return out.getvalue()
 
 
-def _mean(name: str, of: Callable[[Row], Mean | None]) -> _Column:
-    return name, lambda _, row: _value(of(row))
+def _columns() -> dict[str, _Reader]:
+    """Column → its reader, new columns last."""
+    columns = {**_OF_COMPARISONS, **_OF_MARKS_AND_PROBLEMS}
+    for part, figure in all_figures():
+        if figure.csv:
+            columns.update(_figure_columns(part, figure))
+    known = {name: place for place, name in enumerate(_ORDER)}
+
+    def place(name: str) -> int:
+        # Limits stay behind their figure, since sorting keeps the order of equals.
+        return known.get(name, known.get(name.removesuffix("_low").removesuffix("_high"), len(known)))
+
+    return dict(sorted(columns.items(), key=lambda item: place(item[0])))
 
 
-def _row(name: str, of: Callable[[Row], object]) -> _Column:
-    return name, lambda _, row: of(row)
+def _figure_columns(part: str, figure: Figure) -> Iterator[tuple[str, _Reader]]:
+    path = f"{part}.{figure.name}" if part else figure.name
+    yield figure.csv, _reader(path, "value")
+    if figure.has_interval:
+        for limit in ("low", "high"):
+            yield f"{figure.csv}_{limit}", _reader(path, f"interval.{limit}")
+    if figure.csv_range:
+        for suffix, of_mean in (("least", "low"), ("greatest", "high"), ("n", "n")):
+            yield f"{figure.csv}_{suffix}", _reader(path, of_mean)
 
 
-def _estimate(name: str, of: Callable[[Row], Estimate | Ratio | None]) -> tuple[_Column, ...]:
-    """A figure and the limits of its interval."""
+def _reader(path: str, of_figure: str) -> _Reader:
+    """Reader of a row's number, or of a part of its figure; None as soon as something on the way is None."""
+    names = path.split(".")
 
-    def limit(row: Row, side: str) -> object:
-        figure = of(row)
-        return getattr(figure.interval, side) if figure and figure.interval else None
+    def read(_: Comparison, row: Row) -> object:
+        value: object = row
+        for name in names:
+            value = None if value is None else getattr(value, name)
+        if not dataclasses.is_dataclass(value):
+            return value
+        for name in of_figure.split("."):
+            value = None if value is None else getattr(value, name)
+        return value
 
-    return (
-        _row(name, lambda row: figure.value if (figure := of(row)) else None),
-        _row(f"{name}_low", lambda row: limit(row, "low")),
-        _row(f"{name}_high", lambda row: limit(row, "high")),
-    )
-
-
-def _range(name: str, of: Callable[[Row], Mean | None]) -> tuple[_Column, ...]:
-    """The least and the greatest of the repeats behind a mean, and how many there are."""
-    return (
-        _row(f"{name}_least", lambda row: mean.low if (mean := of(row)) else None),
-        _row(f"{name}_greatest", lambda row: mean.high if (mean := of(row)) else None),
-        _row(f"{name}_n", lambda row: mean.n if (mean := of(row)) else None),
-    )
+    return read
 
 
-def _split(field: str) -> _Column:
-    return _row(
-        f"traced_{field}", lambda row: _value(getattr(row.time_split, field)) if row.time_split else None
-    )
+def _of_row(read: Callable[[Row], object]) -> _Reader:
+    return lambda _, row: read(row)
 
 
-def _problem(name: str, field: str) -> _Column:
-    return _row(name, lambda row: getattr(row.problems[0], field) if row.problems else None)
+def _of_comparison(name: str) -> _Reader:
+    read = attrgetter(name)
+    return lambda comparison, _: read(comparison)
+
+
+def _problem(name: str) -> _Reader:
+    return _of_row(lambda row: getattr(row.problems[0], name) if row.problems else None)
 
 
 def _on_front(comparison: Comparison, row: Row) -> bool | None:
@@ -94,111 +216,56 @@ def _on_front(comparison: Comparison, row: Row) -> bool | None:
 
 
 def _variable_bytes(comparison: Comparison, row: Row) -> int | None:
-    """What variables and slots take of the worker that holds most."""
-    of = next((each for each in comparison.curves.memory if each.strategy == row.strategy), None)
-    known = [n_bytes for n_bytes in (of.variable_bytes or ()) if n_bytes is not None] if of else []
-    return max(known, default=None)
+    """Variables and slots of the worker that holds most."""
+    memory = next((each for each in comparison.curves.memory if each.strategy == row.strategy), None)
+    of_workers = memory.variable_bytes or () if memory else ()
+    return max((n_bytes for n_bytes in of_workers if n_bytes is not None), default=None)
 
 
-def _value(mean: Mean | None) -> float | None:
+def _mean(mean: Mean | None) -> float | None:
     return None if mean is None else mean.value
 
 
-_LATER_OF_SPLIT = ("copy_s", "host_s")
-_FIRST: Iterable[_Column] = (
-    ("run", lambda each, _: each.run),
-    ("workload", lambda each, _: each.workload),
-    ("provider", lambda each, _: each.provider),
-    ("device", lambda each, _: each.device),
-    ("workers", lambda each, _: each.workers),
-    ("replicas", lambda each, _: each.replicas),
-    ("batch_size", lambda each, _: each.batch_size),
-    ("link_requested_mbit", lambda each, _: each.link_requested_mbit),
-    ("precision", lambda each, _: each.precision),
-    ("xla", lambda each, _: each.xla),
-    ("scenario", lambda each, _: each.scenario or None),
-    _row("strategy", lambda row: row.strategy),
-    _row("class", lambda row: row.class_),
-    _row("status", lambda row: row.status),
-    _row("rank", lambda row: row.rank),
-    _row("n", lambda row: row.n),
-    _row("n_repeats", lambda row: row.n_repeats),
-    ("baseline", lambda each, _: each.baseline),
-    *_estimate("examples_per_s", lambda row: row.rate),
-    *_estimate("window_examples_per_s", lambda row: row.window_rate),
-    *_estimate("ratio", lambda row: row.ratio),
-    _row("ratio_p", lambda row: row.ratio.p_value if row.ratio else None),
-    *_estimate("step_p50_s", lambda row: row.p50_s),
-    *_estimate("step_p90_s", lambda row: row.p90_s),
-    *_estimate("step_p99_s", lambda row: row.p99_s),
-    _mean("payload_bytes_per_step", lambda row: row.payload_bytes),
-    _mean("tcp_bytes_per_step", lambda row: row.tcp_bytes),
-    _mean("interface_bytes_per_step", lambda row: row.interface_bytes),
-    _mean("between_hosts_bytes_per_step", lambda row: row.between_hosts_bytes),
-    _mean("resent_bytes_per_step", lambda row: row.resent_bytes),
-    _row("tcp_over_payload", lambda row: row.tcp_over_payload),
-    _mean("exposed_comm_s", lambda row: row.exposed_comm_s),
-    _mean("input_s", lambda row: row.input_s),
-    _mean("input_share", lambda row: row.input_share),
-    _row("input_bound", lambda row: row.input_bound),
-    *(_split(item.name) for item in dataclasses.fields(TimeSplit) if item.name not in _LATER_OF_SPLIT),
-    _mean("codec_s", lambda row: row.codec_s),
-    _mean("rule_s", lambda row: row.rule.rule_s if row.rule else None),
-    _row("n_faulty", lambda row: row.rule.n_faulty if row.rule else None),
-    _mean("accuracy", lambda row: row.metrics.get("accuracy")),
-    ("link_measured_mbit", lambda each, _: _value(each.link_measured_mbit)),
-    _mean("predicted_step_s", lambda row: row.predicted_step_s),
-    _mean("cpu_s_per_step", lambda row: row.cpu_s),
-    _mean("package_j_per_step", lambda row: row.package_j),
-    _mean("gpu_j_per_step", lambda row: row.gpu_j),
-    _mean("gpu_busy", lambda row: row.gpu_busy),
-    _row("gpu_own_bytes", lambda row: row.gpu_own_bytes),
-    _mean("gpu_link_bytes_per_step", lambda row: row.gpu_link_bytes),
-    _mean("gpu_pcie_bytes_per_step", lambda row: row.gpu_pcie_bytes),
-    _row("price_per_hour", lambda row: row.price_per_hour),
-    _mean("cost_per_million_examples", lambda row: row.cost_per_million),
-    _row("mark", lambda row: row.mark.kind),
-    _row("max_update_error", lambda row: row.mark.max_update_error),
-    _row("tolerance", lambda row: row.mark.tolerance),
-    _mean("loss_first", lambda row: row.loss_first),
-    _mean("loss_last", lambda row: row.loss_last),
-    _mean("loss_first_step", lambda row: row.loss_first_step),
-    _mean("loss_last_step", lambda row: row.loss_last_step),
-    _problem("error_type", "type"),
-    _problem("error_stage", "stage"),
-    _problem("error_message", "message"),
-    _row("notes", lambda row: "; ".join(row.notes) or None),
-)
-_LATER: Iterable[_Column] = (
-    _row("is_baseline", lambda row: row.is_baseline),
-    ("batch_rule", lambda each, _: each.batch_rule),
-    ("on_front", _on_front),
-    *_range("exposed_comm_s", lambda row: row.exposed_comm_s),
-    *_range("tcp_bytes_per_step", lambda row: row.tcp_bytes),
-    _row("payload_is_bound", lambda row: row.payload_is_bound),
-    _mean("step_over_predicted", lambda row: row.step_over_predicted),
-    _mean("warmup_steps", lambda row: row.warmup_steps),
-    _mean("transform_s", lambda row: row.transform_s),
-    _row("peak_rss_bytes", lambda row: row.peak_rss_bytes),
-    ("variable_bytes", _variable_bytes),
-    _row("noise_floor", lambda row: row.mark.noise_floor),
-    _mean("metric_step", lambda row: row.metric_step),
-    _row("rule", lambda row: row.rule.rule if row.rule else None),
-    _mean("reshards_per_run", lambda row: row.resharding.reshards if row.resharding else None),
-    _mean("reshard_sent_bytes", lambda row: row.resharding.sent_bytes if row.resharding else None),
-    ("shape", lambda each, _: each.shape),
-    _row("gpu_peak_bytes", lambda row: row.gpu_peak_bytes),
-    ("tf32", lambda each, _: each.tf32),
-    _row("host_bound", lambda row: row.host_bound),
-    *map(_split, _LATER_OF_SPLIT),
-    ("replicas_on_gpus", lambda each, _: "+".join(map(str, each.replicas_on_gpus)) or None),
-)
-_COLUMNS: tuple[_Column, ...] = (*_FIRST, *_LATER)
-COLUMN_NAMES = tuple(name for name, _ in _COLUMNS)
-"""New ones come last: who reads columns by their place must not read others tomorrow."""
-
-
-SCHEMA = 1
+_OF_COMPARISONS: dict[str, _Reader] = {
+    **{
+        name: _of_comparison(name)
+        for name in [
+            "run",
+            "workload",
+            "provider",
+            "device",
+            "workers",
+            "replicas",
+            "batch_size",
+            "link_requested_mbit",
+            "precision",
+            "xla",
+            "baseline",
+            "batch_rule",
+            "shape",
+            "tf32",
+        ]
+    },
+    "scenario": lambda comparison, _: comparison.scenario or None,
+    "link_measured_mbit": lambda comparison, _: _mean(comparison.link_measured_mbit),
+    "on_front": _on_front,
+    "variable_bytes": _variable_bytes,
+    "replicas_on_gpus": lambda comparison, _: "+".join(map(str, comparison.replicas_on_gpus)) or None,
+}
+_OF_MARKS_AND_PROBLEMS: dict[str, _Reader] = {
+    "ratio_p": _of_row(lambda row: row.ratio.p_value if row.ratio else None),
+    "accuracy": _of_row(lambda row: _mean(row.metrics.get("accuracy"))),
+    "mark": _of_row(lambda row: row.mark.kind),
+    "max_update_error": _of_row(lambda row: row.mark.max_update_error),
+    "tolerance": _of_row(lambda row: row.mark.tolerance),
+    "noise_floor": _of_row(lambda row: row.mark.noise_floor),
+    "error_type": _problem("type"),
+    "error_stage": _problem("stage"),
+    "error_message": _problem("message"),
+    "notes": _of_row(lambda row: "; ".join(row.notes) or None),
+}
+_COLUMNS = _columns()
+COLUMN_NAMES = tuple(_COLUMNS)
 
 
 def to_json(report: Report) -> str:
@@ -227,14 +294,19 @@ def _plain(value: object, without: Collection[str]) -> object:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if dataclasses.is_dataclass(value):
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
-            item.name.rstrip("_"): _plain(getattr(value, item.name), without)
-            for item in dataclasses.fields(value)
-            if item.name not in without
+            name.rstrip("_"): _plain(getattr(value, name), without)
+            for name in _field_names(type(value))
+            if name not in without
         }
     if isinstance(value, Mapping):
         return {str(key): _plain(item, without) for key, item in value.items()}
     if isinstance(value, Sequence):
         return [_plain(item, without) for item in value]
     return str(value)
+
+
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    return tuple(item.name for item in dataclasses.fields(kind))

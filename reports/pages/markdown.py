@@ -8,16 +8,22 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.records.legible_text import spelt_out
+from reports.cells import Cell, Table
 from reports.recommendation.notes import is_warning
 from reports.rows import Comparison, FaultMatrix, LinkSensitivity, Report, Scaling
-from reports.tables.checks import check_table, problem_table
-from reports.tables.cost import byte_table, cost_table
 from reports.tables.curves import link_table, scaling_table, trade_off_table
-from reports.tables.placements import difference_table, pass_table
-from reports.tables.resharding import reshard_table
-from reports.tables.robustness import fault_table, front_line, rule_table
-from reports.tables.speed import speed_table, step_table, trace_table
-from reports.tables.table import Cell, Table
+from reports.tables.figures import (
+    byte_table,
+    check_table,
+    cost_table,
+    reshard_table,
+    rule_table,
+    speed_table,
+    step_table,
+    trace_table,
+)
+from reports.tables.placements import difference_table, pass_table, problem_table
+from reports.tables.robustness import fault_table, front_line
 
 _NOTHING = "<!-- -->"
 """Stands within what GitHub would make a link of: it looks for names once Markdown has been read, when

@@ -25,8 +25,6 @@ from reports.quantities import byte_count
 from reports.recommendation.candidates import can_win
 from reports.rows import Comparison, Report, Row
 from reports.statistics import MIN_REPEATS_SIGN_FLIP, MIN_REPEATS_TEST
-from reports.tables.checks import check_table, problem_table
-from reports.tables.cost import byte_table, cost_table
 from reports.tables.curves import (
     balance_table,
     link_table,
@@ -36,11 +34,25 @@ from reports.tables.curves import (
     scaling_table,
     trade_off_table,
 )
-from reports.tables.placements import difference_table, pass_table, placement_table, server_table
-from reports.tables.resharding import reshard_table
-from reports.tables.robustness import fault_table, front_line, rule_table
-from reports.tables.speed import speed_table, step_table, trace_table
-from reports.tables.table import ratio_cell
+from reports.tables.figures import (
+    byte_table,
+    check_table,
+    cost_table,
+    ratio_cell,
+    reshard_table,
+    rule_table,
+    speed_table,
+    step_table,
+    trace_table,
+)
+from reports.tables.placements import (
+    difference_table,
+    pass_table,
+    placement_table,
+    problem_table,
+    server_table,
+)
+from reports.tables.robustness import fault_table, front_line
 
 _CODE = re.compile(r"`([^`]+)`")
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.records.legible_text import spelt_out
+from reports.cells import Cell, figure_cell
 from reports.marks import mark_words
-from reports.quantities import MISSING, byte_count, interval_of, plain, seconds, times
-from reports.rows import Comparison, FaultMatrix, Mean, Report, Row
+from reports.quantities import MISSING, interval_of, times
+from reports.rows import Comparison, FaultMatrix, Report, Row
+from reports.rows.figure import Figure, figures_of
 from reports.tables.robustness import fault_table, front_line
-from reports.tables.table import Cell
+
+_SHOWN = tuple(figure for figure in figures_of(Row).values() if figure.terminal)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,20 +50,8 @@ def terminal_tables(report: Report) -> tuple[TerminalTable, ...]:
 def terminal_table(comparison: Comparison) -> TerminalTable:
     """One comparison as literal text."""
     against = f"÷ {comparison.baseline}" if comparison.baseline else "ratio"
-    columns = (
-        "#",
-        "strategy",
-        "mark",
-        "ex/s at p50",
-        against,
-        "95 % interval",
-        "p50",
-        "p99",
-        "payload",
-        "TCP",
-        "exposed",
-        "n",
-    )
+    shown = tuple(figure.terminal for figure in _SHOWN)
+    columns = ("#", "strategy", "mark", "ex/s at p50", against, "95 % interval", *shown, "n")
     problems = [
         f"{problem.strategy}, repeat {', '.join(map(str, problem.repeats))}: "
         f"{problem.status} in {problem.stage}: {problem.type}: {problem.message}"
@@ -100,22 +91,16 @@ def _cells(row: Row) -> tuple[str, ...]:
         str(row.rank) if row.rank else MISSING,
         spelt_out(row.strategy),
         mark_words(row) if row.status == "ok" else row.status,
-        plain(row.rate.value if row.rate else None),
+        figure_cell(row.rate).text,
         ratio,
         "baseline" if row.is_baseline else interval_of(row.ratio) or MISSING,
-        seconds(row.p50_s.value if row.p50_s else None),
-        seconds(row.p99_s.value if row.p99_s else None),
-        byte_count(_value(row.payload_bytes)),
-        _tcp(row),
-        seconds(_value(row.exposed_comm_s)),
+        *(_figure(row, figure) for figure in _SHOWN),
         str(row.n) if row.n == row.n_repeats else f"{row.n} of {row.n_repeats}",
     )
 
 
-def _value(mean: Mean | None) -> float | None:
-    return None if mean is None else mean.value
-
-
-def _tcp(row: Row) -> str:
-    apart = f", {times(row.tcp_over_payload, significant=4)}" if row.tcp_over_payload else ""
-    return f"{byte_count(_value(row.tcp_bytes))}{apart}"
+def _figure(row: Row, figure: Figure) -> str:
+    text = figure.cell(row).text
+    if figure.name == "tcp_bytes" and row.tcp_over_payload:
+        return f"{text}, {times(row.tcp_over_payload, significant=4)}"
+    return text

@@ -1,6 +1,16 @@
 """Rows of a report, as plain frozen values: built by `compare`, turned into a medium by the renderers."""
 
-from reports.rows.evidence import Mark, MarkKind, Mean, PassRow, Placement, PlacementLine, TraceFile
+from reports.rows.evidence import (
+    Mark,
+    MarkKind,
+    PassRow,
+    Placement,
+    PlacementLine,
+    Problem,
+    RowStatus,
+    StepSeries,
+    TraceFile,
+)
 from reports.rows.report import (
     BATCH_RULES,
     GOALS,
@@ -37,15 +47,8 @@ from reports.rows.report import (
     VerdictKind,
     WorkerMemory,
 )
-from reports.rows.row import (
-    LoopResharding,
-    Problem,
-    Row,
-    RowStatus,
-    RuleUse,
-    StepSeries,
-    TimeSplit,
-)
+from reports.rows.row import LoopResharding, Row, RuleUse, TimeSplit, repeat_gauges
+from reports.statistics import Mean
 
 __all__ = [
     "BATCH_RULES",
@@ -96,4 +99,5 @@ __all__ = [
     "TradeOffPoint",
     "VerdictKind",
     "WorkerMemory",
+    "repeat_gauges",
 ]

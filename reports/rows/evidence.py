@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from reports.statistics import Mean
+
+RowStatus = Literal["ok", "failed", "skipped", "implausible"]
 MarkKind = Literal[
     "equivalent",
     "not-equivalent",
@@ -17,16 +20,6 @@ MarkKind = Literal[
     "statistical",
     "reference",
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mean:
-    """Arithmetic mean of the repeats that stored a figure, with their least and greatest."""
-
-    value: float
-    low: float
-    high: float
-    n: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,3 +94,40 @@ class PassRow:
     nodes: int
     added: int | None
     seconds: Mean
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Repeats of one case without a usable result, all for the same reason.
+
+    `log` are the last lines of the worker's log that tells most of it, `log_path` its name in the run folder.
+    `run` is the name of that run, where a report is of several.
+    """
+
+    workload: str
+    shape: str
+    strategy: str
+    repeats: tuple[int, ...]
+    status: RowStatus
+    type: str
+    stage: str
+    message: str
+    log_path: str | None = None
+    log: tuple[str, ...] = ()
+    run: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSeries:
+    """Step times of one repeat, slowest worker of each step, in the order they ran, without those that lead
+    into windows.
+
+    `seconds[:n_warmup]` is the warm-up that no figure uses. `thinned_from` is the number of steps before
+    thinning for display, or None when all are here.
+    """
+
+    repeat: int
+    p50: float | None
+    seconds: tuple[float, ...]
+    n_warmup: int
+    thinned_from: int | None

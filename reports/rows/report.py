@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from reports.rows.evidence import MarkKind, Mean
-from reports.rows.row import Problem, Row
-from reports.statistics import Estimate, Ratio
+from reports.rows.evidence import MarkKind, Problem
+from reports.rows.row import Row
+from reports.statistics import Estimate, Mean, Ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

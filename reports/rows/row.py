@@ -1,52 +1,104 @@
-"""A strategy on one workload and cluster shape, and what its repeats show."""
+"""The table of figures: each field of a row, how it is read from records, combined, named and shown."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
-from reports.rows.evidence import Mark, Mean, PassRow, Placement, TraceFile
-from reports.statistics import Estimate, Ratio
+from harness.records.record import Record
+from reports.cells import Cell, mean_cell, number_cell
+from reports.quantities import MISSING, count, digits, plain
+from reports.rows import repeat
+from reports.rows.evidence import Mark, PassRow, Placement, Problem, RowStatus, StepSeries, TraceFile
+from reports.rows.figure import (
+    Column,
+    Figure,
+    Followed,
+    Gauge,
+    RepeatGauge,
+    either,
+    estimate,
+    fact,
+    figures_of,
+    largest,
+    mean,
+)
+from reports.statistics import Estimate, Mean, Ratio
 
-RowStatus = Literal["ok", "failed", "skipped", "implausible"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """Repeats of one case without a usable result, all for the same reason.
-
-    `log` are the last lines of the worker's log that tells most of it, `log_path` its name in the run folder.
-    `run` is the name of that run, where a report is of several.
-    """
-
-    workload: str
-    shape: str
-    strategy: str
-    repeats: tuple[int, ...]
-    status: RowStatus
-    type: str
-    stage: str
-    message: str
-    log_path: str | None = None
-    log: tuple[str, ...] = ()
-    run: str = ""
+_OF_GPUS = ("gpu_j", "gpu_busy", "gpu_own_bytes", "gpu_peak_bytes")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepSeries:
-    """Step times of one repeat, slowest worker of each step, in the order they ran, without those that lead
-    into windows.
+def _always(_: Any) -> bool:
+    return True
 
-    `seconds[:n_warmup]` is the warm-up that no figure uses. `thinned_from` is the number of steps before
-    thinning for display, or None when all are here.
-    """
 
-    repeat: int
-    p50: float | None
-    seconds: tuple[float, ...]
-    n_warmup: int
-    thinned_from: int | None
+def _any_row(*names: str) -> Callable[[Any], bool]:
+    """Whether any row of a comparison has one of these figures."""
+    return lambda comparison: any(getattr(row, name) is not None for row in comparison.rows for name in names)
+
+
+def _any_sent(name: str) -> Callable[[Any], bool]:
+    """Whether a mean is above 0 in any repeat of any row of a comparison."""
+    return lambda comparison: any(
+        sent is not None and sent.high for row in comparison.rows for sent in (getattr(row, name),)
+    )
+
+
+def _on_gpus(comparison: Any) -> bool:
+    return any(row.time_split is not None and row.time_split.host_s for row in comparison.rows)
+
+
+def _part_cell(split: TimeSplit, part: Mean | None) -> Cell:
+    """Seconds of a traced step, and their share of it."""
+    cell = mean_cell(part, "seconds")
+    if part is None or not split.step_s.value:
+        return cell
+    return replace(cell, note=f"{100 * part.value / split.step_s.value:.0f} %, {cell.note}")
+
+
+def _share_cell(_: TimeSplit, share: Mean | None) -> Cell:
+    if share is None:
+        return Cell(text=MISSING)
+    low, high = (f"{100 * limit:.0f}" for limit in (share.low, share.high))
+    note = f"n={share.n}, {low}\N{EN DASH}{high} %"
+    return Cell(text=f"{100 * share.value:.0f} %", note=note, value=share.value)
+
+
+def _input_cell(row: Row, wait: Mean | None) -> Cell:
+    cell = mean_cell(wait, "seconds")
+    if row.input_share is None:
+        return cell
+    return replace(cell, note=f"{100 * row.input_share.value:.0f} % of the steps, {cell.note}")
+
+
+def _overhead_cell(_: Row, overhead: float | None) -> Cell:
+    return Cell(text=MISSING if overhead is None else digits(overhead, significant=4), value=overhead)
+
+
+def _memory_cell(_: Row, n_bytes: int | None) -> Cell:
+    return number_cell(n_bytes, "bytes", "largest of all repeats")
+
+
+def _gpu_memory_cell(row: Row, peak_bytes: int | None) -> Cell:
+    if peak_bytes is None:
+        return number_cell(row.gpu_own_bytes, "bytes", "held when windows ended" if row.gpu_own_bytes else "")
+    return number_cell(peak_bytes, "bytes", "peak of TensorFlow's allocator")
+
+
+def _cost_cell(row: Row, cost: Mean | None) -> Cell:
+    cell = mean_cell(cost)
+    return replace(cell, note=f"at {plain(row.price_per_hour)} an hour, {cell.note}") if cost else cell
+
+
+def _loss_cell(loss: Mean | None, step: Mean | None) -> Cell:
+    """A loss with the number of its step: the later it is, the longer was the training before it."""
+    cell = mean_cell(loss)
+    if loss is None or step is None:
+        return cell
+    first, last = count(step.low), count(step.high)
+    at = f"step {first}" if first == last else f"steps {first} to {last}"
+    return replace(cell, note=f"{at}, {cell.note}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,19 +113,75 @@ class TimeSplit:
     way, as the NCCL tests define both.
     """
 
-    step_s: Mean
-    compute_s: Mean
-    transfer_s: Mean
-    wait_s: Mean
-    rest_s: Mean
-    receiving_s: Mean
-    hidden_share: Mean | None
-    received_bytes: Mean | None
-    n_transfers: Mean | None
-    algorithm_bytes_per_s: Mean | None
-    bus_bytes_per_s: Mean | None
-    copy_s: Mean | None
-    host_s: Mean | None
+    step_s: Mean = mean(
+        repeat.traced_mean("step_s"),
+        unit="seconds",
+        csv="traced_step_s",
+        column=Column(section="traced", heading="traced step", place=1),
+    )
+    compute_s: Mean = mean(
+        repeat.traced_mean("compute_s"),
+        csv="traced_compute_s",
+        column=Column(section="traced", heading="computing", place=2, cell=_part_cell),
+    )
+    transfer_s: Mean = mean(
+        repeat.traced_mean("transfer_s"),
+        csv="traced_transfer_s",
+        column=Column(section="traced", heading="transfer", place=3, cell=_part_cell),
+    )
+    wait_s: Mean = mean(
+        repeat.traced_mean("wait_s"),
+        csv="traced_wait_s",
+        column=Column(section="traced", heading="waiting for workers", place=6, cell=_part_cell),
+    )
+    rest_s: Mean = mean(
+        repeat.traced_rest_s,
+        csv="traced_rest_s",
+        column=Column(section="traced", heading="rest", place=7, cell=_part_cell),
+    )
+    receiving_s: Mean = mean(
+        repeat.traced_mean("receiving_s"),
+        csv="traced_receiving_s",
+        column=Column(section="traced", heading="transfer in all", place=8, cell=_part_cell),
+    )
+    hidden_share: Mean | None = mean(
+        repeat.hidden_share,
+        csv="traced_hidden_share",
+        column=Column(section="traced", heading="of it hidden", place=9, when=_always, cell=_share_cell),
+    )
+    received_bytes: Mean | None = mean(repeat.traced_sum("received_bytes"), csv="traced_received_bytes")
+    n_transfers: Mean | None = mean(
+        repeat.traced_sum("n_transfers"),
+        unit="count",
+        csv="traced_n_transfers",
+        column=Column(section="traced", heading="transfers", place=10, when=_always),
+    )
+    algorithm_bytes_per_s: Mean | None = mean(
+        repeat.algorithm_bandwidth,
+        unit="bandwidth",
+        csv="traced_algorithm_bytes_per_s",
+        column=Column(section="traced", heading="algorithm bandwidth", place=11, when=_always),
+    )
+    bus_bytes_per_s: Mean | None = mean(
+        repeat.bus_bandwidth,
+        unit="bandwidth",
+        csv="traced_bus_bytes_per_s",
+        column=Column(section="traced", heading="bus bandwidth", place=12, when=_always),
+    )
+    copy_s: Mean | None = mean(
+        repeat.traced_mean("copy_s"),
+        csv="traced_copy_s",
+        column=Column(section="traced", heading="copies in it", place=4, when=_on_gpus, cell=_part_cell),
+    )
+    host_s: Mean | None = mean(
+        repeat.traced_mean("host_s"),
+        csv="traced_host_s",
+        column=Column(section="traced", heading="host", place=5, when=_on_gpus, cell=_part_cell),
+    )
+
+
+def _reshards(name: str) -> Callable[[Record], Any]:
+    return lambda r: getattr(r.resharding, name) if r.resharding else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +193,31 @@ class LoopResharding:
     loops and within them.
     """
 
-    reshards: Mean
-    shards: Mean
-    unshards: Mean
-    sent_bytes: Mean
-    whole_bytes: int
-    kept_bytes: int
+    reshards: Mean = mean(
+        _reshards("reshards"),
+        csv="reshards_per_run",
+        column=Column(section="resharding", heading="asked for", place=2),
+    )
+    shards: Mean = mean(_reshards("shards"), column=Column(section="resharding", heading="made", place=3))
+    unshards: Mean = mean(
+        _reshards("unshards"), column=Column(section="resharding", heading="undone", place=4)
+    )
+    sent_bytes: Mean = mean(
+        _reshards("sent_bytes"),
+        unit="bytes",
+        csv="reshard_sent_bytes",
+        column=Column(section="resharding", heading="bytes a loop", place=5),
+    )
+    whole_bytes: int = largest(
+        _reshards("whole_bytes"),
+        unit="bytes",
+        column=Column(section="resharding", heading="outside", place=7),
+    )
+    kept_bytes: int = largest(
+        _reshards("kept_bytes"),
+        unit="bytes",
+        column=Column(section="resharding", heading="memory within loops", place=6),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,20 +228,36 @@ class RuleUse:
     step on average; `chosen`: share of the steps in whose result each worker had a part.
     """
 
-    rule: str
+    rule: str = fact(csv="rule")
     n: int
     f: int
-    n_faulty: int
+    n_faulty: int = fact(csv="n_faulty")
     selects: bool
-    rule_s: Mean | None
-    over_mean: Mean | None
-    not_finite: float | None
+    rule_s: Mean | None = mean(
+        lambda r: r.aggregation.rule_s if r.aggregation else None,
+        unit="seconds",
+        csv="rule_s",
+        column=Column(section="rules", heading="combining", place=2, when=_always),
+    )
+    over_mean: Mean | None = mean(
+        lambda r: (
+            r.aggregation.rule_s / r.aggregation.mean_s
+            if r.aggregation and r.aggregation.rule_s and r.aggregation.mean_s
+            else None
+        ),
+        column=Column(section="rules", heading="÷ plain mean", place=3, when=_always),
+    )
+    not_finite: float | None = fact(
+        column=Column(section="rules", heading="not finite", place=5, when=_always)
+    )
     chosen: tuple[float, ...] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One strategy on one workload and cluster shape, all its repeats together.
+
+    New figures go to the end: programs read JSON and CSV by the order of what is there already.
 
     Rates are examples per second, times seconds, bytes per step summed over all workers. `rate` comes from
     the median step of each repeat, `window_rate` from the wall time of all timed windows. `notes` are
@@ -131,61 +274,288 @@ class Row:
     the plan of a usable repeat says, `passes` what made the first worker's graph.
     """
 
-    strategy: str
-    class_: str
-    status: RowStatus
-    rank: int | None
-    is_baseline: bool
-    n: int
-    n_repeats: int
-    rate: Estimate | None
-    window_rate: Estimate | None
-    ratio: Ratio | None
-    p50_s: Estimate | None
-    p90_s: Estimate | None
-    p99_s: Estimate | None
-    payload_bytes: Mean | None
-    payload_is_bound: bool
-    tcp_bytes: Mean | None
-    interface_bytes: Mean | None
-    between_hosts_bytes: Mean | None
-    resent_bytes: Mean | None
-    tcp_over_payload: float | None
-    exposed_comm_s: Mean | None
-    input_s: Mean | None
-    input_share: Mean | None
-    input_bound: bool
-    host_bound: bool
-    predicted_step_s: Mean | None
-    step_over_predicted: Mean | None
-    time_split: TimeSplit | None
-    codec_s: Mean | None
-    transform_s: Mean | None
-    peak_rss_bytes: float | None
-    resharding: LoopResharding | None
-    rule: RuleUse | None
+    strategy: str = fact(csv="strategy")
+    class_: str = fact(csv="class")
+    status: RowStatus = fact(csv="status")
+    rank: int | None = fact(csv="rank")
+    is_baseline: bool = fact(csv="is_baseline")
+    n: int = fact(csv="n")
+    n_repeats: int = fact(csv="n_repeats")
+    rate: Estimate | None = estimate(
+        lambda r: r.median_examples_per_s,
+        csv="examples_per_s",
+        column=Column(section="speed", heading="examples/s", place=3, when=_always),
+    )
+    window_rate: Estimate | None = estimate(
+        lambda r: r.examples_per_s,
+        csv="window_examples_per_s",
+        column=Column(section="speed", heading="whole window", place=6, when=_always),
+        gauge=Gauge(
+            name="throughput_examples_per_second",
+            help="Global examples per second of the newest repeat, by the slowest worker's wall time.",
+        ),
+    )
+    ratio: Ratio | None = fact(csv="ratio", has_interval=True)
+    p50_s: Estimate | None = estimate(
+        repeat.step_percentile("p50"),
+        unit="seconds",
+        csv="step_p50_s",
+        column=Column(section="steps", heading="step p50", place=1, when=_always),
+        terminal="p50",
+    )
+    p90_s: Estimate | None = estimate(
+        repeat.step_percentile("p90"),
+        unit="seconds",
+        csv="step_p90_s",
+        column=Column(section="steps", heading="p90", place=2, when=_always),
+    )
+    p99_s: Estimate | None = estimate(
+        repeat.step_percentile("p99"),
+        unit="seconds",
+        csv="step_p99_s",
+        column=Column(section="steps", heading="p99", place=3, when=_always),
+        terminal="p99",
+    )
+    payload_bytes: Mean | None = mean(
+        lambda r: r.payload_bytes_per_step,
+        unit="bytes",
+        csv="payload_bytes_per_step",
+        column=Column(section="bytes", heading="payload predicted", place=1, when=_always),
+        terminal="payload",
+        gauge=Gauge(
+            name="payload_bytes_per_step", help="Bytes that the plan says all workers send in one step."
+        ),
+        followed=Followed(metric="payload_bytes", name="payload", least_effect=0.01, usual_noise=0.003),
+    )
+    payload_is_bound: bool = either(lambda r: r.payload_is_bound, csv="payload_is_bound")
+    tcp_bytes: Mean | None = mean(
+        lambda r: r.tcp_bytes_per_step,
+        unit="bytes",
+        csv="tcp_bytes_per_step",
+        csv_range=True,
+        column=Column(section="bytes", heading="TCP measured", place=2, when=_always),
+        terminal="TCP",
+        gauge=Gauge(
+            name="tcp_bytes_per_step",
+            help="Acknowledged TCP bytes between workers' sockets in one step, all workers together.",
+        ),
+        followed=Followed(metric="tcp_bytes", name="TCP", least_effect=0.05, usual_noise=0.01),
+    )
+    interface_bytes: Mean | None = mean(
+        lambda r: r.interface_bytes_per_step,
+        unit="bytes",
+        csv="interface_bytes_per_step",
+        column=Column(section="bytes", heading="interface measured", place=3, when=_always),
+    )
+    between_hosts_bytes: Mean | None = mean(
+        repeat.between_hosts_bytes,
+        unit="bytes",
+        csv="between_hosts_bytes_per_step",
+        column=Column(
+            section="bytes", heading="of TCP between hosts", place=5, when=_any_sent("between_hosts_bytes")
+        ),
+    )
+    resent_bytes: Mean | None = mean(
+        lambda r: r.resent_bytes_per_step,
+        unit="bytes",
+        csv="resent_bytes_per_step",
+        column=Column(section="bytes", heading="sent again", place=6, when=_any_sent("resent_bytes")),
+    )
+    tcp_over_payload: float | None = fact(
+        csv="tcp_over_payload",
+        column=Column(section="bytes", heading="TCP ÷ payload", place=4, when=_always, cell=_overhead_cell),
+    )
+    exposed_comm_s: Mean | None = mean(
+        lambda r: r.exposed_comm_s,
+        unit="seconds",
+        csv="exposed_comm_s",
+        csv_range=True,
+        column=Column(section="steps", heading="exposed communication", place=4, when=_always),
+        terminal="exposed",
+        gauge=Gauge(
+            name="exposed_communication_seconds",
+            help="Step time beyond that of the same step without communication.",
+        ),
+    )
+    input_s: Mean | None = mean(
+        lambda r: r.input_s.mean if r.input_s else None,
+        unit="seconds",
+        csv="input_s",
+        column=Column(section="steps", heading="waiting for input", place=10, cell=_input_cell),
+    )
+    input_share: Mean | None = mean(lambda r: r.input_s.share if r.input_s else None, csv="input_share")
+    input_bound: bool = either(lambda r: r.input_s.bound if r.input_s else None, csv="input_bound")
+    host_bound: bool = either(lambda r: r.traced_step.host_bound if r.traced_step else None, csv="host_bound")
+    predicted_step_s: Mean | None = mean(
+        repeat.predicted_step_s,
+        unit="seconds",
+        csv="predicted_step_s",
+        column=Column(
+            section="steps",
+            heading="computing + bytes ÷ link rate",
+            place=8,
+            when=lambda comparison: comparison.link_measured_mbit is not None,
+        ),
+    )
+    step_over_predicted: Mean | None = mean(
+        repeat.step_over_predicted,
+        csv="step_over_predicted",
+        column=Column(
+            section="steps",
+            heading="step ÷ that",
+            place=9,
+            when=lambda comparison: comparison.link_measured_mbit is not None,
+        ),
+    )
+    time_split: TimeSplit | None = None
+    codec_s: Mean | None = mean(
+        lambda r: r.codec_s,
+        unit="seconds",
+        csv="codec_s",
+        column=Column(section="steps", heading="codec", place=5, when=_always),
+    )
+    transform_s: Mean | None = mean(
+        lambda r: r.transform_s,
+        unit="seconds",
+        csv="transform_s",
+        column=Column(section="costs", heading="graph rewrite", place=9, when=_always),
+    )
+    peak_rss_bytes: int | None = largest(
+        repeat.peak_rss_bytes,
+        csv="peak_rss_bytes",
+        column=Column(
+            section="costs", heading="largest worker's memory", place=10, when=_always, cell=_memory_cell
+        ),
+        gauge=Gauge(
+            name="peak_resident_bytes", help="Largest resident memory of any worker in the newest repeat."
+        ),
+    )
+    resharding: LoopResharding | None = None
+    rule: RuleUse | None = None
     metrics: Mapping[str, Mean]
-    metric_step: Mean | None
-    cpu_s: Mean | None
-    package_j: Mean | None
-    gpu_j: Mean | None
-    gpu_busy: Mean | None
-    gpu_own_bytes: int | None
-    gpu_peak_bytes: int | None
-    gpu_link_bytes: Mean | None
-    gpu_pcie_bytes: Mean | None
-    price_per_hour: float | None
-    cost_per_million: Mean | None
-    warmup_steps: Mean | None
-    loss_first: Mean | None
-    loss_last: Mean | None
-    loss_first_step: Mean | None
-    loss_last_step: Mean | None
-    mark: Mark
+    metric_step: Mean | None = mean(lambda r: r.evaluation.step if r.evaluation else None, csv="metric_step")
+    cpu_s: Mean | None = mean(
+        lambda r: sum(r.cpu_s_per_step) if r.cpu_s_per_step else None,
+        unit="seconds",
+        csv="cpu_s_per_step",
+        column=Column(section="costs", heading="CPU time of a step", place=1, when=_always),
+        gauge=Gauge(
+            name="cpu_seconds_per_step",
+            help="Processor time of all workers in one step of the newest repeat.",
+        ),
+    )
+    package_j: Mean | None = mean(
+        lambda r: r.energy.package_j_per_step if r.energy else None,
+        csv="package_j_per_step",
+        column=Column(section="costs", heading="energy of a step, J", place=2),
+    )
+    gpu_j: Mean | None = mean(
+        lambda r: r.gpus.joules_per_step if r.gpus else None,
+        csv="gpu_j_per_step",
+        column=Column(section="costs", heading="energy of GPUs, J", place=3, when=_any_row(*_OF_GPUS)),
+    )
+    gpu_busy: Mean | None = mean(
+        lambda r: r.gpus.busy if r.gpus else None,
+        csv="gpu_busy",
+        column=Column(section="costs", heading="GPUs busy, share", place=4, when=_any_row(*_OF_GPUS)),
+    )
+    gpu_own_bytes: int | None = largest(
+        lambda r: (r.gpus.own_bytes or None) if r.gpus else None, csv="gpu_own_bytes"
+    )
+    gpu_peak_bytes: int | None = largest(
+        lambda r: (r.gpus.peak_bytes or None) if r.gpus else None,
+        csv="gpu_peak_bytes",
+        column=Column(
+            section="costs",
+            heading="largest worker's GPU memory",
+            place=5,
+            when=_any_row(*_OF_GPUS),
+            cell=_gpu_memory_cell,
+        ),
+    )
+    gpu_link_bytes: Mean | None = mean(
+        lambda r: r.gpus.link_bytes_per_step if r.gpus else None,
+        unit="bytes",
+        csv="gpu_link_bytes_per_step",
+        column=Column(section="costs", heading="over NVLink", place=6),
+    )
+    gpu_pcie_bytes: Mean | None = mean(
+        lambda r: r.gpus.pcie_bytes_per_step if r.gpus else None,
+        unit="bytes",
+        csv="gpu_pcie_bytes_per_step",
+        column=Column(section="costs", heading="from GPUs over PCI Express", place=7),
+    )
+    price_per_hour: float | None = fact(csv="price_per_hour")
+    cost_per_million: Mean | None = mean(
+        lambda r: r.cost_per_million_examples,
+        csv="cost_per_million_examples",
+        column=Column(section="costs", heading="cost of a million examples", place=8, cell=_cost_cell),
+    )
+    warmup_steps: Mean | None = mean(
+        lambda r: r.warmup_steps,
+        unit="count",
+        csv="warmup_steps",
+        column=Column(section="steps", heading="warm-up steps", place=6, when=_always),
+    )
+    loss_first: Mean | None = mean(
+        lambda r: r.loss[0] if r.loss else None,
+        csv="loss_first",
+        column=Column(
+            section="checks",
+            heading="first timed loss",
+            place=5,
+            when=_always,
+            cell=lambda row, loss: _loss_cell(loss, row.loss_first_step),
+        ),
+    )
+    loss_last: Mean | None = mean(
+        lambda r: r.loss[-1] if r.loss else None,
+        csv="loss_last",
+        column=Column(
+            section="checks",
+            heading="last timed loss",
+            place=6,
+            when=_always,
+            cell=lambda row, loss: _loss_cell(loss, row.loss_last_step),
+        ),
+    )
+    loss_first_step: Mean | None = mean(repeat.loss_step(0), csv="loss_first_step")
+    loss_last_step: Mean | None = mean(repeat.loss_step(-1), csv="loss_last_step")
+    mark: Mark = fact(
+        of=lambda r: r.equivalence.max_update_error if r.equivalence else None,
+        gauge=Gauge(
+            name="update_error_ratio",
+            help="Largest difference from the single-device reference, relative to the update.",
+        ),
+    )
     tcp_matrix: tuple[tuple[float | None, ...], ...] | None
-    steps: tuple[StepSeries, ...]
+    steps: tuple[StepSeries, ...] = ()
     problems: tuple[Problem, ...]
     notes: tuple[str, ...]
     traces: tuple[TraceFile, ...] = ()
     placement: Placement | None = None
     passes: tuple[PassRow, ...] = ()
+
+
+PARTS: Mapping[str, type] = {"time_split": TimeSplit, "resharding": LoopResharding, "rule": RuleUse}
+"""Fields of a row that have figures of their own."""
+
+
+def all_figures() -> tuple[tuple[str, Figure], ...]:
+    """Field of the part that a figure is in, empty for the row itself, and the figure; of all figures."""
+    own = [("", figure) for figure in figures_of(Row).values()]
+    return (*own, *((part, each) for part, kind in PARTS.items() for each in figures_of(kind).values()))
+
+
+def followed_figures() -> Mapping[Followed, Figure]:
+    """Figures that are followed from run to run."""
+    return {figure.followed: figure for figure in figures_of(Row).values() if figure.followed is not None}
+
+
+def repeat_gauges() -> tuple[RepeatGauge, ...]:
+    """Gauges that Prometheus gets of each repeat."""
+    return tuple(
+        RepeatGauge(name=figure.gauge.name, help=figure.gauge.help, of=figure.of)
+        for figure in figures_of(Row).values()
+        if figure.gauge is not None and figure.of is not None
+    )

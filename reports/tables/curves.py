@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from reports.cells import Cell, Table, estimate_cell, mean_cell, table_of
 from reports.marks import WORDS
 from reports.quantities import (
     MISSING,
@@ -13,7 +14,6 @@ from reports.quantities import (
     digits,
     interval_of,
     link_rate,
-    plain,
     seconds,
     times,
 )
@@ -31,7 +31,6 @@ from reports.rows import (
     WorkerMemory,
 )
 from reports.statistics import Estimate
-from reports.tables.table import Cell, Table, estimate_cell, mean_cell, table_of
 
 
 def scaling_table(scaling: Scaling) -> Table:
@@ -99,7 +98,7 @@ def trade_off_table(comparison: Comparison) -> Table | None:
 
 
 def _sent_cell(point: TradeOffPoint) -> Cell:
-    cell = mean_cell(point.sent_bytes, unit="bytes")
+    cell = mean_cell(point.sent_bytes, "bytes")
     return replace(cell, text=f"at most {cell.text}") if point.is_bound else cell
 
 
@@ -133,7 +132,7 @@ def _rate_cell(line: LinkLine, mbit: float | None) -> Cell:
 
 def _estimate(rate: Estimate) -> Cell:
     """A rate with its n and interval."""
-    cell = estimate_cell(rate, plain)
+    cell = estimate_cell(rate)
     note = cell.note if rate.interval is None else f"n={rate.n}, {interval_of(rate)}"
     return Cell(text=cell.text, note=note, value=rate.value)
 

@@ -1,15 +1,39 @@
-"""Tables of plans and passes, and of facts that differ between runs."""
+"""Tables of plans and passes, of problems, and of facts that differ between runs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from reports.cells import Cell, Table, mean_cell, table_of
 from reports.quantities import MISSING, byte_count, count
-from reports.rows import Comparison, FactValue, PassRow, PlacementLine, Report, Row
-from reports.tables.table import Cell, Table, mean_cell, name_cell, table_of
+from reports.rows import Comparison, FactValue, PassRow, PlacementLine, Problem, Report, Row
+from reports.tables.figures import name_cell
 
 MOST_SERVERS = 16
 """That have a column of their own."""
+
+
+def problem_table(problems: Sequence[Problem]) -> Table:
+    """Repeats without a usable result, with their runs where there are several."""
+    names: tuple[str, ...] = ("strategy", "workload", "repeats", "status", "type", "stage", "message")
+    names_runs = any(item.run for item in problems)
+    if names_runs:
+        names = (*names[:2], "run", *names[2:])
+
+    def cells(item: Problem) -> tuple[Cell, ...]:
+        repeats = ", ".join(str(repeat) for repeat in item.repeats)
+        run = (item.run,) if names_runs else ()
+        words = (*run, repeats, item.status, item.type, item.stage, item.message)
+        where = Cell(text=item.workload, note=item.shape)
+        return (Cell(text=item.strategy), where, *(Cell(text=word) for word in words))
+
+    return table_of(
+        "Failed, skipped and implausible repeats",
+        names,
+        [cells(item) for item in problems],
+        words=names,
+        prose=("message",),
+    )
 
 
 def placement_table(row: Row) -> Table | None:
@@ -99,7 +123,7 @@ def _pass_cells(each: PassRow) -> tuple[Cell, ...]:
         Cell(text=each.name),
         Cell(text=count(each.nodes), value=each.nodes),
         Cell(text=added, value=each.added),
-        mean_cell(each.seconds, unit="seconds"),
+        mean_cell(each.seconds, "seconds"),
     )
 
 

@@ -1,30 +1,15 @@
-"""Tables of rules of aggregation: what they cost, whom they chose, and what they come to under faults."""
+"""Tables of what strategies come to under faults."""
 
 from __future__ import annotations
 
 import math
 
+from reports.cells import Cell, Table, table_of
 from reports.curves.fault_matrix import DIVERGED
-from reports.quantities import MISSING, byte_count, digits, seconds, times
-from reports.rows import Comparison, FaultCell, FaultMatrix, Row, RuleUse
-from reports.tables.table import Cell, Table, estimate_cell, mean_cell, name_cell, table_of
+from reports.quantities import MISSING, byte_count, times
+from reports.rows import FaultCell, FaultMatrix
 
 _MANY = 1e5
-
-
-def rule_table(comparison: Comparison) -> Table | None:
-    """What rules cost and did; None where no strategy here combines gradients by one."""
-    rows = [(row, row.rule) for row in comparison.rows if row.rule is not None]
-    if not rows:
-        return None
-    return table_of(
-        "Rules of aggregation: what combining the gradients of all workers takes by itself, beside a plain "
-        "mean of the same vectors and as a share of the median step; contributions that were not finite, in "
-        "a step on average; in how many steps of a hundred each worker had a part in the result",
-        ("strategy", "rule", "combining", "÷ plain mean", "of a step", "not finite", "chosen, by worker"),
-        [_rule_cells(row, use) for row, use in rows],
-        words=("rule", "chosen, by worker"),
-    )
 
 
 def fault_table(matrix: FaultMatrix) -> Table:
@@ -74,37 +59,6 @@ def front_line(matrix: FaultMatrix) -> str:
     doubt = next((f" ({line.relative_note})" for _, line in front if "no interval" in line.relative_note), "")
     best_points = f"{start} {points} of {matrix.baseline or 'the baseline'}"
     return f"{best_points}{doubt}: no other is as fast and as good."
-
-
-def _rule_cells(row: Row, use: RuleUse) -> tuple[Cell, ...]:
-    faulty = f", {use.n_faulty} faulty" if use.n_faulty else ""
-    void = "void" if use.n_faulty > use.f else ""
-    rule = Cell(text=f"{use.rule}, f={use.f} of {use.n}{faulty}", note=void)
-    return (
-        name_cell(row),
-        rule,
-        mean_cell(use.rule_s, unit="seconds"),
-        mean_cell(use.over_mean),
-        _percent(use, row),
-        Cell(text=MISSING if use.not_finite is None else digits(use.not_finite), value=use.not_finite),
-        Cell(text=_by_worker(use)),
-    )
-
-
-def _percent(use: RuleUse, row: Row) -> Cell:
-    step = estimate_cell(row.p50_s, seconds)
-    if use.rule_s is None or row.p50_s is None:
-        return Cell(text=MISSING)
-    share = use.rule_s.value / row.p50_s.value
-    return Cell(text=f"{100 * share:.0f} %", note=f"of {step.text}", value=share)
-
-
-def _by_worker(use: RuleUse) -> str:
-    if use.chosen is None:
-        return MISSING
-    if not use.selects:
-        return "all that are finite"
-    return " ".join(f"{100 * share:.0f}" for share in use.chosen)
 
 
 def _fault_cell(cell: FaultCell | None) -> Cell:

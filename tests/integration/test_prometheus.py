@@ -24,6 +24,7 @@ from harness.records.facts.circumstances import Method
 from harness.records.facts.outcome import Equivalence
 from harness.records.record import Record
 from harness.records.steps_file import Steps
+from reports.rows import repeat_gauges
 
 pytestmark = pytest.mark.prometheus
 
@@ -137,7 +138,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("prometheus")
     with listen(0) as listener, kept_port() as port:
         target = listener.getsockname()[1]
-        with serve_metrics(listener) as exporter:
+        with serve_metrics(listener, repeat_gauges()) as exporter:
             for record, name in ((ALONE, "single"), (SERVED, "ps:sync=true")):
                 exporter.window(moment(record.case, name))
                 exporter.ended(record, steps(), Left(n_repeats=3, seconds=42.0))
@@ -203,12 +204,12 @@ def test_a_failed_run_leaves_what_an_earlier_one_pushed() -> None:
         gateway = f"http://127.0.0.1:{port}"
         with running("prometheus-pushgateway", f"--web.listen-address=127.0.0.1:{port}"):
             eventually(lambda: answer(f"{gateway}/-/ready"), 60, "an answer")
-            assert push_newest([ALONE, SERVED], gateway) == 2
-            assert push_newest([replace(ALONE, examples_per_s=300.0), FAILED], gateway) == 1
+            assert push_newest([ALONE, SERVED], gateway, repeat_gauges()) == 2
+            assert push_newest([replace(ALONE, examples_per_s=300.0), FAILED], gateway, repeat_gauges()) == 1
             page = answer(f"{gateway}/metrics")
         assert page is not None
         lines = [line for line in page.splitlines() if line.startswith("stratbench_throughput")]
         values = {line.partition('strategy="')[2].partition('"')[0]: line.split()[-1] for line in lines}
         assert values == {"single": "300", "ps:sync=true": "100"}
         with pytest.raises(UsageError, match="push_gateway: must be the address of a Pushgateway"):
-            push_newest([ALONE], gateway)
+            push_newest([ALONE], gateway, repeat_gauges())

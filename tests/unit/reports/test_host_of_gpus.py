@@ -11,8 +11,7 @@ from harness.records.facts.outcome import StepSeconds
 from harness.records.record import Record
 from harness.records.record_json import from_json, to_document, to_json
 from harness.run import progress
-from reports.aggregate import time_split_of
-from reports.case_row import case_row
+from reports.case_row import case_row, time_split_of
 from reports.marks import mark_words
 from reports.shapes import ComparedShape
 

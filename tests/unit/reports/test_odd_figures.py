@@ -17,9 +17,10 @@ from harness.records.comparing.common_rounds import paired_ratios
 from harness.records.facts.costs import ObserverEffect
 from harness.records.facts.rounds import Rounds
 from harness.records.record import Record
-from reports.aggregate import between_hosts_bytes, mean_matrix, time_split_of
+from reports.case_row import mean_matrix, time_split_of
 from reports.load import load
 from reports.recommendation.notes import observer_notes
+from reports.rows.repeat import between_hosts_bytes
 
 FORMATS = ("html", "md", "csv", "json", "junit")
 RAGGED = ((0.0, 5.0), (5.0,))

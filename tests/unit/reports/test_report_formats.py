@@ -26,8 +26,7 @@ from reports.load import load
 from reports.pages.data import COLUMN_NAMES, csv_cell
 from reports.pages.markdown import markdown_text
 from reports.pages.page import code_spans
-from reports.tables.cost import cost_table
-from reports.tables.speed import speed_table, step_table
+from reports.tables.figures import cost_table, speed_table, step_table
 
 
 @pytest.fixture(scope="session")

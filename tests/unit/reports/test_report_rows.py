@@ -16,7 +16,7 @@ from harness.records.facts.circumstances import GpuFacts, Machine
 from harness.records.facts.costs import GpuUse
 from harness.records.facts.outcome import Equivalence, StepSeconds
 from harness.records.record import Record
-from reports.aggregate import time_split_of, timed_span
+from reports.case_row import time_split_of
 from reports.compare import build
 from reports.load import MAX_SHOWN_REPEATS, Run, load, read_steps
 from reports.marks import mark_of
@@ -24,9 +24,8 @@ from reports.origins import origin_of
 from reports.quantities import plain, seconds
 from reports.recommendation.notes import capture_notes, record_notes, separability_notes
 from reports.rows import Comparison, LeftOut, Report, Row, StepSeries
-from reports.tables.checks import check_table
-from reports.tables.cost import byte_table, cost_table
-from reports.tables.speed import step_table, trace_table
+from reports.rows.repeat import timed_span
+from reports.tables.figures import byte_table, check_table, cost_table, step_table, trace_table
 
 Compare = Callable[..., Comparison]
 

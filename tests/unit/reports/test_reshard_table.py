@@ -10,7 +10,7 @@ from reports.compare import build
 from reports.load import load
 from reports.pages.markdown import to_markdown
 from reports.rows import Comparison
-from reports.tables.resharding import reshard_table
+from reports.tables.figures import reshard_table
 
 ALONE = Case(workload="w", p50_s=0.020, **SINGLE)
 CORES = Case(

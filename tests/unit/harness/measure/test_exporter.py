@@ -19,6 +19,7 @@ from harness.records.facts.circumstances import Method
 from harness.records.record import Record
 from harness.records.steps_file import Steps
 from harness.run.recorder import RunRecorder
+from reports.rows import repeat_gauges
 
 RECORD = Record(
     run="r-1",
@@ -65,7 +66,7 @@ STEPS = Steps(
 def test_serves_what_was_observed_without_run_ids() -> None:
     with kept_port() as port:
         page = f"http://127.0.0.1:{port}/metrics"
-        with serve_metrics(listen(port)) as exporter:
+        with serve_metrics(listen(port), repeat_gauges()) as exporter:
             exporter.ended(RECORD, STEPS, Left(n_repeats=3, seconds=None))
             failed = dataclasses.replace(RECORD, status="failed", examples_per_s=None)
             exporter.ended(failed, None, Left(n_repeats=2, seconds=9.5))
@@ -116,7 +117,7 @@ def moment(number: int) -> Moment:
 def test_what_goes_on_is_shown_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 50.0
     monkeypatch.setattr(exporters, "time", SimpleNamespace(monotonic=lambda: now_s))
-    exporter = Exporter()
+    exporter = Exporter(repeat_gauges())
     exporter.window(moment(1))
     assert LABELS_TEXT not in exporter.page.decode()
     now_s += 1.0
@@ -138,7 +139,7 @@ def test_what_goes_on_is_shown_at_most_once_a_second(monkeypatch: pytest.MonkeyP
 
 
 def test_who_leaves_early_is_not_heard_of(capfd: pytest.CaptureFixture[str]) -> None:
-    with kept_port() as port, serve_metrics(listen(port)):
+    with kept_port() as port, serve_metrics(listen(port), repeat_gauges()):
         for said in (b"GET /metr", b"GET /metrics HTTP/1.0\r\n\r\n"):
             with socket.create_connection(("127.0.0.1", port), timeout=60) as leaving:
                 leaving.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

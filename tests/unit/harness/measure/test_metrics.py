@@ -2,10 +2,13 @@ import re
 
 import pytest
 
-from harness.measure.prometheus import LABELS, METRICS, PREFIX, metric
+from harness.measure.prometheus import LABELS, METRICS, PREFIX, metric_of
+from reports.rows import repeat_gauges
+
+ALL = (*METRICS, *map(metric_of, repeat_gauges()))
 
 
-@pytest.mark.parametrize("item", METRICS, ids=lambda item: item.name)
+@pytest.mark.parametrize("item", ALL, ids=lambda item: item.name)
 def test_metrics_follow_the_naming_rules(item) -> None:
     assert re.fullmatch(rf"{PREFIX}[a-z][a-z_]*", item.name)
     assert (item.type == "counter") == item.name.endswith("_total")
@@ -16,8 +19,17 @@ def test_metrics_follow_the_naming_rules(item) -> None:
     assert list(item.buckets) == sorted(item.buckets)
 
 
-def test_names_are_unique_and_findable() -> None:
-    assert len({item.name for item in METRICS}) == len(METRICS)
-    assert metric("stratbench_step_seconds").type == "histogram"
-    with pytest.raises(KeyError):
-        metric("stratbench_nothing")
+def test_names_are_unique() -> None:
+    assert len({item.name for item in ALL}) == len(ALL)
+
+
+def test_gauges_of_repeats_are_those_that_dashboards_know() -> None:
+    assert {gauge.name for gauge in repeat_gauges()} >= {
+        "throughput_examples_per_second",
+        "payload_bytes_per_step",
+        "tcp_bytes_per_step",
+        "exposed_communication_seconds",
+        "update_error_ratio",
+        "peak_resident_bytes",
+        "cpu_seconds_per_step",
+    }

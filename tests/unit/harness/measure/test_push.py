@@ -8,6 +8,7 @@ from open_folders import made_record
 
 from harness.errors import UsageError
 from harness.measure.prometheus import push_newest
+from reports.rows import repeat_gauges
 
 TOLD = "push_gateway: must be the address of a Pushgateway, such as"
 
@@ -15,7 +16,7 @@ TOLD = "push_gateway: must be the address of a Pushgateway, such as"
 @pytest.mark.parametrize("url", ["http://127.0.0.1:abc", "nonsense://x", "http://127.0.0.1:1"])
 def test_what_is_no_address_is_named(url: str) -> None:
     with pytest.raises(UsageError, match=TOLD):
-        push_newest([made_record(examples_per_s=1.0)], url)
+        push_newest([made_record(examples_per_s=1.0)], url, repeat_gauges())
 
 
 def test_something_that_speaks_no_http_is_named() -> None:
@@ -30,5 +31,9 @@ def test_something_that_speaks_no_http_is_named() -> None:
         thread = threading.Thread(target=greet)
         thread.start()
         with pytest.raises(UsageError, match=TOLD):
-            push_newest([made_record(examples_per_s=1.0)], f"http://127.0.0.1:{server.getsockname()[1]}")
+            push_newest(
+                [made_record(examples_per_s=1.0)],
+                f"http://127.0.0.1:{server.getsockname()[1]}",
+                repeat_gauges(),
+            )
         thread.join()

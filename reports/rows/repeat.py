@@ -1,0 +1,144 @@
+"""Figures of one repeat that follow from several fields of its record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import fmean
+
+from harness.records.facts.costs import TracedTimes
+from harness.records.record import Record
+
+_Matrix = Sequence[Sequence[float | None]]
+
+
+def timed_span(record: Record) -> tuple[int, int] | None:
+    """Numbers of the first and the last step after the warm-up, whose first step is 1; None if not known."""
+    if record.warmup_steps is None or record.step_s is None or not record.step_s.n:
+        return None
+    n_made = record.step_s.n if record.rounds is None else record.rounds.n_made
+    return record.warmup_steps + 1, record.warmup_steps + n_made
+
+
+def loss_step(place: int) -> Callable[[Record], int | None]:
+    """Reader of the number of the step of the first loss (0) or the last (-1)."""
+
+    def of(record: Record) -> int | None:
+        span = timed_span(record) if record.loss else None
+        return None if span is None else span[place]
+
+    return of
+
+
+def step_percentile(name: str) -> Callable[[Record], float | None]:
+    """Reader of a percentile of the step time."""
+    return lambda record: getattr(record.step_s, name) if record.step_s else None
+
+
+def predicted_step_s(record: Record) -> float | None:
+    """Seconds of a step that computes like the control and then waits for its payload on the busiest link.
+
+    Returns:
+        None where no link was measured, or no control ran with it.
+    """
+    median_s = record.step_s.p50 if record.step_s else None
+    if not record.wire_s or median_s is None or record.exposed_comm_s is None:
+        return None
+    return median_s - record.exposed_comm_s + record.wire_s
+
+
+def step_over_predicted(record: Record) -> float | None:
+    """Median step over the predicted one."""
+    predicted_s = predicted_step_s(record)
+    return record.step_s.p50 / predicted_s if predicted_s and record.step_s and record.step_s.p50 else None
+
+
+def between_hosts_bytes(record: Record) -> float | None:
+    """Bytes of a step that leave their machine; None where that is not known."""
+    matrix, hosts = record.tcp_matrix, record.hosts
+    if matrix is None or hosts is None or len(hosts) < len(matrix) or not is_square(matrix):
+        return None
+    return sum(
+        value or 0.0 for i, line in enumerate(matrix) for j, value in enumerate(line) if hosts[i] != hosts[j]
+    )
+
+
+def peak_rss_bytes(record: Record) -> int | None:
+    """Peak resident memory of the largest worker."""
+    return max((peak for peak in record.peak_rss_bytes or () if peak is not None), default=None)
+
+
+def is_square(matrix: _Matrix) -> bool:
+    """Whether each task has a cell for each task."""
+    return all(len(line) == len(matrix) for line in matrix)
+
+
+def is_traced(record: Record) -> bool:
+    """Whether a repeat has a traced step that tells the same parts of every worker."""
+    step = record.traced_step
+    if step is None:
+        return False
+    n_workers = len(step.step_s)
+    parts = (step.compute_s, step.transfer_s, step.wait_s, step.receiving_s, step.copy_s, step.host_s)
+    return n_workers > 0 and all(part is None or len(part) == n_workers for part in parts)
+
+
+def traced_mean(part: str) -> Callable[[Record], float | None]:
+    """Reader of a part of the traced step, mean over workers."""
+
+    def of(record: Record) -> float | None:
+        values = getattr(record.traced_step, part)
+        return fmean(values) if values else None
+
+    return of
+
+
+def traced_sum(part: str) -> Callable[[Record], float | None]:
+    """Reader of a count in the traced step, all workers together."""
+
+    def of(record: Record) -> float | None:
+        values = getattr(record.traced_step, part)
+        return None if values is None else sum(values)
+
+    return of
+
+
+def traced_rest_s(record: Record) -> float:
+    """What is none of the traced step's parts, mean over workers."""
+    step = _traced(record)
+    parts = (step.compute_s, step.transfer_s, step.host_s or (), step.wait_s)
+    return (sum(step.step_s) - sum(map(sum, parts))) / len(step.step_s)
+
+
+def hidden_share(record: Record) -> float | None:
+    """Share of transfer from others that went on while the worker computed; None where there was none."""
+    step = _traced(record)
+    in_all_s = sum(step.receiving_s)
+    return None if in_all_s <= 0 else 1.0 - (sum(step.transfer_s) - sum(step.copy_s or ())) / in_all_s
+
+
+def algorithm_bandwidth(record: Record) -> float | None:
+    """Bytes of one replica's gradients per second of transfer."""
+    return _bandwidth(record.gradient_bytes, _traced(record))
+
+
+def bus_bandwidth(record: Record) -> float | None:
+    """Bytes that the busiest worker sends or receives in the traced step, per second of transfer."""
+    matrix = record.tcp_matrix
+    if matrix is None or not is_square(matrix):
+        return None
+    lines = (*matrix, *zip(*matrix, strict=True))
+    mean = max((sum(value or 0.0 for value in line) for line in lines), default=None)
+    # One step of a period sends for all, and it is that which is traced.
+    n_bytes = None if mean is None else mean * (record.period or 1)
+    return _bandwidth(n_bytes, _traced(record))
+
+
+def _bandwidth(n_bytes: float | None, step: TracedTimes) -> float | None:
+    """Bytes per second of the transfer of the worker that was longest at it."""
+    longest_s = max(step.receiving_s)
+    return None if not n_bytes or longest_s <= 0 else n_bytes / longest_s
+
+
+def _traced(record: Record) -> TracedTimes:
+    assert record.traced_step is not None
+    return record.traced_step

@@ -1,0 +1,240 @@
+"""Tables of figures by strategy: sections, each with the columns that the table of figures gives it.
+
+Columns that are no figure, such as ranks and marks, are added here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from reports.cells import Cell, Heading, Table, estimate_cell, number_cell
+from reports.marks import WORDS, mark_words
+from reports.quantities import MISSING, digits, error, interval_of, times
+from reports.rows import Comparison, Row, RuleUse
+from reports.rows.row import all_figures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Column:
+    heading: Heading
+    place: int
+    cell: Callable[[Row], Cell]
+
+
+def speed_table(comparison: Comparison) -> Table:
+    """Ranking by examples per second."""
+    against = f"÷ {comparison.baseline}" if comparison.baseline else "ratio"
+    return _table(
+        comparison,
+        "speed",
+        "Ranking by examples per second, from the median step of each repeat and over the whole window; "
+        "95 % intervals",
+        _column("rank", 1, _rank_cell),
+        _words("mark", 2, lambda row: Cell(text=mark_words(row))),
+        _Column(heading=Heading(name=against, key="ratio"), place=4, cell=ratio_cell),
+        _column("n", 5, _repeats_cell),
+        _words("status", 7, lambda row: Cell(text=row.status)),
+    )
+
+
+def step_table(comparison: Comparison) -> Table:
+    """Percentiles of the step time and what it is spent on."""
+    return _table(
+        comparison,
+        "steps",
+        "Step time: geometric mean over repeats of each repeat's percentile, with 95 % interval; "
+        "its parts: mean and range over repeats",
+        _column("n", 7, lambda row: Cell(text=str(row.n), value=row.n)),
+    )
+
+
+def trace_table(comparison: Comparison) -> Table | None:
+    """Where a traced step's time goes; None where no step was traced."""
+    rows = [row for row in comparison.rows if row.time_split is not None]
+    if not rows:
+        return None
+    on_gpu = any(row.time_split.host_s for row in rows if row.time_split)
+    return _table(
+        comparison,
+        "traced",
+        "Where one traced step's time goes, mean over workers: each moment counts once, as the first of "
+        f"computing, transfer, {'host, ' if on_gpu else ''}waiting and rest that it is; bandwidth is one "
+        "replica's gradients, or what the busiest link carries one way, ÷ transfer in all of the worker that "
+        "takes longest; mean and range over repeats",
+        rows=rows,
+    )
+
+
+def byte_table(comparison: Comparison) -> Table:
+    """Bytes per step in three layers that are never mixed."""
+    return _table(
+        comparison, "bytes", "Bytes sent per step, all workers together: mean and range over repeats"
+    )
+
+
+def cost_table(comparison: Comparison) -> Table:
+    """Costs of a strategy beside time and bytes."""
+    return _table(
+        comparison,
+        "costs",
+        "Other costs, all workers together unless said otherwise; energy is that of their hosts' processors: "
+        "mean and range over repeats",
+    )
+
+
+def check_table(comparison: Comparison) -> Table:
+    """Equivalence with the one-device reference, and the loss."""
+    return _table(
+        comparison,
+        "checks",
+        "Update error against the one-device reference, relative to the update, of the variable nearest to "
+        "its limit; loss before the update of the step named, warm-up steps counted too: mean and range over "
+        "repeats",
+        _words("class", 1, lambda row: Cell(text=row.class_)),
+        _words("mark", 2, lambda row: Cell(text=WORDS[row.mark.kind], note=row.mark.explanation)),
+        _column("update error", 3, lambda row: _error_cell(row.mark.max_update_error)),
+        _column("its tolerance", 4, _tolerance_cell),
+    )
+
+
+def reshard_table(comparison: Comparison) -> Table | None:
+    """Resharding in a run of the loop on average; None where no strategy here keeps variables in parts."""
+    if not any(row.resharding for row in comparison.rows):
+        return None
+    return _table(
+        comparison,
+        "resharding",
+        "Resharding of a replica in each run of the host loop, also of fewer steps: asked for before "
+        "each step, made where variables were whole, undone after the loop; bytes are what all replicas send "
+        "to put variables together, memory is that of variables in parts: mean and range over repeats",
+        _column("median step", 1, lambda row: estimate_cell(row.p50_s, "seconds")),
+    )
+
+
+def rule_table(comparison: Comparison) -> Table | None:
+    """Costs and choices of rules; None where no strategy here combines gradients by one."""
+    rows = [row for row in comparison.rows if row.rule is not None]
+    if not rows:
+        return None
+    return _table(
+        comparison,
+        "rules",
+        "Rules of aggregation: what combining the gradients of all workers takes by itself, beside a plain "
+        "mean of the same vectors and as a share of the median step; contributions that were not finite, in "
+        "a step on average; in how many steps of a hundred each worker had a part in the result",
+        _words("rule", 1, lambda row: _rule_cell(row.rule)),
+        _column("of a step", 4, _share_of_step_cell),
+        _words("chosen, by worker", 6, lambda row: Cell(text=_chosen_by_worker(row.rule))),
+        rows=rows,
+    )
+
+
+def name_cell(row: Row) -> Cell:
+    """The strategy of a row."""
+    return Cell(text=row.strategy, note="baseline" if row.is_baseline else "")
+
+
+def ratio_cell(row: Row) -> Cell:
+    """Speed relative to the baseline, with its interval and p-value."""
+    if row.is_baseline:
+        return Cell(text="1", note="baseline", value=1.0)
+    if row.ratio is None:
+        return Cell(text=MISSING)
+    p_value = f"p={digits(row.ratio.p_value, significant=2)}" if row.ratio.p_value is not None else ""
+    note = ", ".join(filter(None, (interval_of(row.ratio), p_value)))
+    value = row.ratio.value if math.isfinite(row.ratio.value) else None
+    return Cell(text=times(row.ratio.value), note=note, value=value)
+
+
+def _table(
+    comparison: Comparison, section: str, caption: str, *others: _Column, rows: Sequence[Row] | None = None
+) -> Table:
+    """The table of a section.
+
+    Args:
+        others: columns that are no figures.
+        rows: those that it has; None for all.
+    """
+    columns = [_words("strategy", 0, name_cell), *others, *_figure_columns(comparison, section)]
+    columns.sort(key=lambda column: column.place)
+    shown = comparison.rows if rows is None else rows
+    return Table(
+        caption=caption,
+        columns=tuple(column.heading for column in columns),
+        rows=tuple(tuple(column.cell(row) for column in columns) for row in shown),
+    )
+
+
+def _figure_columns(comparison: Comparison, section: str) -> list[_Column]:
+    columns = []
+    for part, figure in all_figures():
+        column = figure.column
+        if column is None or column.section != section:
+            continue
+        owners = [getattr(row, part) if part else row for row in comparison.rows]
+        has_figure = any(owner is not None and getattr(owner, figure.name) is not None for owner in owners)
+        if has_figure if column.when is None else column.when(comparison):
+            columns.append(_column(column.heading, column.place, _cell_of(figure.cell, part)))
+    return columns
+
+
+def _cell_of(cell: Callable[[object], Cell], part: str) -> Callable[[Row], Cell]:
+    return (lambda row: cell(getattr(row, part))) if part else cell
+
+
+def _column(name: str, place: int, cell: Callable[[Row], Cell]) -> _Column:
+    return _Column(heading=Heading(name=name), place=place, cell=cell)
+
+
+def _words(name: str, place: int, cell: Callable[[Row], Cell]) -> _Column:
+    return _Column(heading=Heading(name=name, numeric=False), place=place, cell=cell)
+
+
+def _rank_cell(row: Row) -> Cell:
+    return Cell(text=str(row.rank) if row.rank else MISSING, note=_why_no_rank(row), value=row.rank)
+
+
+def _why_no_rank(row: Row) -> str:
+    if row.rank:
+        return ""
+    if row.status != "ok":
+        return row.status
+    return WORDS[row.mark.kind] if not row.mark.proven else "no interval"
+
+
+def _repeats_cell(row: Row) -> Cell:
+    return Cell(text=str(row.n), note=f"of {row.n_repeats}" if row.n != row.n_repeats else "", value=row.n)
+
+
+def _error_cell(value: float | None, note: str = "") -> Cell:
+    return Cell(text=error(value), note=note, value=value)
+
+
+def _tolerance_cell(row: Row) -> Cell:
+    noise = "" if row.mark.noise_floor is None else f"rounding alone {error(row.mark.noise_floor)}"
+    return _error_cell(row.mark.tolerance, noise)
+
+
+def _rule_cell(use: RuleUse | None) -> Cell:
+    if use is None:
+        return Cell(text=MISSING)
+    faulty = f", {use.n_faulty} faulty" if use.n_faulty else ""
+    return Cell(text=f"{use.rule}, f={use.f} of {use.n}{faulty}", note="void" if use.n_faulty > use.f else "")
+
+
+def _share_of_step_cell(row: Row) -> Cell:
+    if row.rule is None or row.rule.rule_s is None or row.p50_s is None:
+        return Cell(text=MISSING)
+    share = row.rule.rule_s.value / row.p50_s.value
+    step = number_cell(row.p50_s.value, "seconds").text
+    return Cell(text=f"{100 * share:.0f} %", note=f"of {step}", value=share)
+
+
+def _chosen_by_worker(use: RuleUse | None) -> str:
+    if use is None or use.chosen is None:
+        return MISSING
+    if not use.selects:
+        return "all that are finite"
+    return " ".join(f"{100 * share:.0f}" for share in use.chosen)
