@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.records.record import Record
-from reports.rows.repeat import timed_span
 from reports.contrasts import Contrasts
 from reports.recommendation.candidates import SentBytes, can_win, layer_of, sent_by, together
 from reports.rows import (
@@ -25,6 +24,7 @@ from reports.rows import (
     TradeOffPoint,
     WorkerMemory,
 )
+from reports.rows.repeat import timed_span
 
 
 def spread(n: int, most: int) -> list[int]:
