@@ -61,17 +61,16 @@ def together(first: Row, second: Row, contrasts: Contrasts) -> bool:
     return not contrasts.ahead(first.strategy, second.strategy)
 
 
-def too_few_repeats(lead: Lead, contrasts: Contrasts) -> str:
-    """Whose repeats are too few for a ratio to the leader, as the end of a sentence; empty if nobody's are.
+def rows_with_too_few(lead: Lead, contrasts: Contrasts) -> tuple[str, ...]:
+    """Names, with n, of those level with the leader whose repeats are too few for a ratio to it.
 
     Args:
         contrasts: those that the lead is of.
     """
     ratios = [(row, contrasts.of(lead.leader.strategy, row.strategy)) for row in lead.level]
-    few = [
+    return tuple(
         f"{row.strategy} (n={ratio.n_baseline})" for row, ratio in ratios if ratio and ratio.interval is None
-    ]
-    return f", with too few repeats of {' and '.join(few)} for an interval" if few else ""
+    )
 
 
 def ranks(rows: Sequence[Row], contrasts: Contrasts) -> dict[str, int]:

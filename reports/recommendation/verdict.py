@@ -1,14 +1,13 @@
-"""One sentence per workload: which strategy to take, by how much, and what it sends.
+"""Verdict on one comparison: the strategy to take for each goal, with its certainty, reasons and warnings.
 
 A strategy may win only when it is proven to compute the right thing, when every repeat was plausible, and
-when the interval of its ratio to every other candidate excludes 1. Anything less is said as what it is:
-strategies that rank together, a figure without an interval, or no winner.
+when the interval of its ratio to every other candidate excludes 1.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from scipy.special import stdtrit
@@ -16,100 +15,173 @@ from scipy.special import stdtrit
 from harness.records.comparing.student_interval import MIN_REPEATS_INTERVAL
 from reports.contrasts import SIGNIFICANCE, Contrasts
 from reports.quantities import byte_count, digits, limits, plain, spread_of, times
+from reports.recommendation import phrases
 from reports.recommendation.candidates import (
     Lead,
     SentBytes,
     can_win,
     layer_of,
     lead_of,
+    rows_with_too_few,
     sent_by,
-    too_few_repeats,
 )
-from reports.rows import Advice, Answer, ByteLayer, Goal, MarkKind, Row
+from reports.rows import Advice, Answer, ByteLayer, Goal, Row
 from reports.shapes import BASELINE
 from reports.statistics import POWER, Ratio
-
-
-def rate_phrase(figure: Ratio, of: str) -> str:
-    """A ratio of rates with its interval and n."""
-    inside = f"95 % interval {limits(figure.interval)}" if figure.interval else "no interval"
-    counts = f"n={figure.n}" if figure.n == figure.n_baseline else f"n={figure.n} against {figure.n_baseline}"
-    return f"{times(figure.value)} ({inside}, {counts}) the rate of {of}"
-
-
-def bytes_phrase(row: Row, other: Row) -> str:
-    """By how much a row sends fewer bytes than another, or more.
-
-    Returns:
-        Nothing unless both send something, neither figure is a bound, and repeats show the difference.
-    """
-    layer = layer_of((row, other))
-    own, others = sent_by(row, layer), sent_by(other, layer)
-    if own is None or others is None or own.is_bound or others.is_bound:
-        return ""
-    if min(own.mean.low, others.mean.low) <= 0:
-        return ""
-    if not (own.is_surely_less(others) or others.is_surely_less(own)):
-        return ""
-    how = " by prediction" if layer == "payload" else ""
-    share = own.mean.value / others.mean.value
-    if share >= 2:
-        return f", but sends {times(share)} the bytes{how}"
-    percent = round(100 * abs(1 - share))
-    if not percent:
-        return ""
-    return (
-        f", {'and' if share < 1 else 'but'} sends {percent} % {'fewer' if share < 1 else 'more'} bytes{how}"
-    )
-
-
-_REASONS: Mapping[MarkKind, str] = {
-    "control": "a control: the rate if communication cost nothing",
-    "not-equivalent": "NOT equivalent to the reference",
-    "beyond-bound": "BEYOND what its compressors may lose",
-    "undecidable": "undecidable: rounding hides whether it computes the right thing",
-    "not-checked": "not checked for equivalence",
-    "statistical": "of a class that is not held to equivalence",
-}
-
-
-def outside(rows: Sequence[Row], leader: Row | None, contrasts: Contrasts) -> tuple[str, ...]:
-    """Sentences on rows that may not win: those ahead of the leader by their figures, then those without any.
-
-    Args:
-        leader: None where no row may win, so that all others are named.
-    """
-    others = [
-        row for row in rows if row.status == "ok" and row.rate is not None and row.mark.kind in _REASONS
-    ]
-    named: dict[str, list[str]] = {}
-    for row in others:
-        how = "Measured" if leader is None else _how_it_stands(row, leader, contrasts)
-        if how is not None:
-            named.setdefault(how, []).append(f"{row.strategy} ({_REASONS[row.mark.kind]})")
-    lacking = [f"{row.strategy} ({row.status})" for row in rows if row.status != "ok"]
-    return (
-        *(f"{how}, but cannot win: {'; '.join(names)}." for how, names in named.items()),
-        *((f"Without a result to rank: {', '.join(lacking)}.",) if lacking else ()),
-    )
-
-
-def _how_it_stands(row: Row, leader: Row, contrasts: Contrasts) -> str | None:
-    """What repeats show of a row whose figure is above the leader's; None where it is not."""
-    lead = contrasts.of(row.strategy, leader.strategy)
-    if lead is None or lead.value <= 1.0:
-        return None
-    if contrasts.ahead(row.strategy, leader.strategy):
-        return "Faster"
-    return "Faster by figures without an interval" if lead.interval is None else "As fast by these repeats"
-
 
 _MOST_REPEATS = 100
 """Beyond that nobody would wait: the difference is named as too small instead."""
 
 
+def verdict(
+    rows: Sequence[Row],
+    contrasts: Contrasts,
+    *,
+    goal: Goal = "fastest",
+    is_emulated: bool = False,
+    has_faults: bool = False,
+) -> Advice:
+    """Say which strategy serves a goal best among those that compute the right thing.
+
+    Args:
+        rows: of one workload and shape, in falling order of standing.
+        goal: what the headline answers; the fastest where nothing is known of it.
+        is_emulated: their devices stood for others, whose rates are unknown.
+        has_faults: some of their workers do not do what they should.
+    """
+    if has_faults:
+        return _under_faults(rows)
+    advice = _fastest(rows, contrasts)
+    if advice.kind != "none":
+        fastest = Answer(
+            goal="fastest",
+            text=advice.headline,
+            strategies=advice.leaders,
+            certain=advice.kind == "clear",
+        )
+        others = (_cheapest(rows, contrasts), _least_network(rows, contrasts))
+        answers = (fastest, *(answer for answer in others if answer is not None))
+        # The strategy that sends least is told where it is not among the fastest.
+        further = tuple(
+            answer.text
+            for answer in answers
+            if answer.goal == "cheapest"
+            or (answer.goal == "network" and not set(answer.strategies) & set(advice.leaders))
+        )
+        advice = replace(advice, answers=answers, details=(*advice.details, *further))
+    if goal != "fastest":
+        advice = _towards(advice, goal)
+    return replace(advice, details=(phrases.EMULATED, *advice.details)) if is_emulated else advice
+
+
+def _towards(advice: Advice, goal: Goal) -> Advice:
+    """The advice with the answer for another goal as its headline, and its own headline as a detail."""
+    answer = next((each for each in advice.answers if each.goal == goal), None)
+    if answer is None:
+        return replace(advice, details=(phrases.NO_ANSWER[goal], *advice.details))
+    rest = tuple(detail for detail in advice.details if detail != answer.text)
+    is_tie = len(answer.strategies) > 1
+    return replace(
+        advice,
+        kind="clear" if answer.certain else "together" if is_tie else "no-interval",
+        headline=answer.text,
+        details=(advice.headline, *rest),
+        leaders=answer.strategies,
+        goal=goal,
+    )
+
+
+def _under_faults(rows: Sequence[Row]) -> Advice:
+    metrics = dict.fromkeys(name for row in rows for name in row.metrics)
+    broken = [row.strategy for row in rows if row.status != "ok" and row.problems]
+    return Advice(
+        kind="none",
+        headline=phrases.UNDER_FAULTS.format(metrics=_and(list(metrics)))
+        if metrics
+        else phrases.UNDER_FAULTS_UNMEASURED,
+        details=(phrases.WITHOUT_RESULT.format(names=", ".join(broken)),) if broken else (),
+        leaders=(),
+    )
+
+
+def _fastest(rows: Sequence[Row], contrasts: Contrasts) -> Advice:
+    candidates = [row for row in rows if can_win(row)]
+    if not candidates:
+        return Advice(
+            kind="none", headline=phrases.NO_CANDIDATE, details=_outside(rows, None, contrasts), leaders=()
+        )
+    leader = candidates[0]
+    if len(candidates) == 1:
+        return Advice(
+            kind="none",
+            headline=phrases.ONLY_ONE.format(leader=leader.strategy),
+            details=(_sent([leader]), *_outside(rows, leader, contrasts)),
+            leaders=(leader.strategy,),
+        )
+    lead = lead_of(candidates, contrasts)
+    match lead.kind:
+        case "no-interval":
+            headline = phrases.NO_INTERVAL.format(leader=leader.strategy, n=leader.n)
+            sender = candidates[1] if leader.is_baseline else leader
+            reasons = [*_against_baseline(rows, leader), phrases.MORE_REPEATS, _sent([sender])]
+        case "together":
+            headline = phrases.NO_DIFFERENCE.format(names=_and(lead.strategies), counts=_counts(lead))
+            reasons = _reasons_of_tie(rows, lead, contrasts)
+        case "clear":
+            headline, reasons = _clear(rows, candidates, contrasts)
+    return Advice(
+        kind=lead.kind,
+        headline=headline,
+        details=(*reasons, *_outside(rows, leader, contrasts)),
+        leaders=lead.strategies,
+    )
+
+
+def _clear(rows: Sequence[Row], candidates: Sequence[Row], contrasts: Contrasts) -> tuple[str, list[str]]:
+    """Headline and reasons where one strategy is ahead of all others."""
+    leader, second = candidates[0], candidates[1]
+    sent = _sent([second if leader.is_baseline else leader])
+    ratio = contrasts.of(leader.strategy, second.strategy)
+    # A lead without a ratio would be none.
+    assert ratio is not None
+    if leader.is_baseline and leader.strategy == BASELINE:
+        reasons = []
+        if second.ratio is not None:
+            reasons.append(
+                phrases.BEST_OF_OTHERS.format(
+                    name=second.strategy, ratio=_ratio(second.ratio), other=leader.strategy
+                )
+            )
+        return phrases.NOTHING_PAYS.format(leader=leader.strategy), [*reasons, sent]
+    phrase = phrases.FASTEST_BEFORE_BASELINE if second.is_baseline else phrases.FASTEST
+    name = f"{leader.strategy}, the baseline," if leader.is_baseline else leader.strategy
+    headline = phrase.format(leader=name, ratio=_ratio(ratio), second=second.strategy)
+    against = () if second.is_baseline else _against_baseline(rows, leader)
+    return headline, [*against, *bytes_beside(leader, second), sent]
+
+
+def _reasons_of_tie(rows: Sequence[Row], lead: Lead, contrasts: Contrasts) -> list[str]:
+    level = (lead.leader, *lead.level)
+    ties = tie_sentences(level, contrasts)
+    few = rows_with_too_few(lead, contrasts)
+    return [
+        *ties,
+        *([phrases.TOO_FEW_REPEATS.format(names=_and(few))] if few else []),
+        *(text for text in _against_baseline(rows, lead.leader) if text not in ties),
+        _sent(level),
+    ]
+
+
+def _against_baseline(rows: Sequence[Row], row: Row) -> tuple[str, ...]:
+    """How a row stands against the baseline; nothing for the baseline itself."""
+    base = next((other.strategy for other in rows if other.is_baseline), None)
+    if row.ratio is None or base is None:
+        return ()
+    return (phrases.RUNS_AT.format(name=row.strategy, ratio=_ratio(row.ratio), other=base),)
+
+
 def tie_sentences(level: Sequence[Row], contrasts: Contrasts) -> tuple[str, ...]:
-    """How far apart strategies are that rank together, why that is not enough, and what would be.
+    """Sentences on strategies that rank together: how far apart they are, and what would distinguish them.
 
     Args:
         level: at least two, in falling order of standing.
@@ -117,15 +189,15 @@ def tie_sentences(level: Sequence[Row], contrasts: Contrasts) -> tuple[str, ...]
     leader, last = level[0].strategy, level[-1].strategy
     gap = contrasts.of(leader, last)
     sentences = []
-    if gap is not None:
-        phrase = f"{leader} runs at {rate_phrase(gap, last)}{why_together(leader, last, contrasts)}"
-        sentences.append(
-            f"From the highest figure to the lowest of them: {phrase}{_way_out(gap, contrasts)}."
-        )
-    for row in level[1:-1]:
-        lead, why = contrasts.of(leader, row.strategy), why_together(leader, row.strategy, contrasts)
-        if lead is not None and why:
-            sentences.append(f"{leader} runs at {rate_phrase(lead, row.strategy)}{why}.")
+    for row in (level[-1], *level[1:-1]):
+        ratio, why = contrasts.of(leader, row.strategy), why_together(leader, row.strategy, contrasts)
+        if ratio is not None and (why or row is level[-1]):
+            sentences.append(phrases.RUNS_AT.format(name=leader, ratio=_ratio(ratio), other=row.strategy))
+        sentences += [why] if why else []
+    if gap is not None and gap.interval is not None:
+        n = enough_repeats(gap, n_tests=contrasts.n_tests)
+        phrase = phrases.TOO_MANY_TO_DECIDE if n is None else phrases.REPEATS_TO_DECIDE
+        sentences.append(phrase.format(n=n or _MOST_REPEATS, first=leader, second=last))
     return tuple(sentences)
 
 
@@ -136,11 +208,19 @@ def why_together(first: str, second: str, contrasts: Contrasts) -> str:
         return ""
     if lead.p_value is None or p is None or p <= SIGNIFICANCE:
         return ""
-    corrected = f"corrected for the {contrasts.n_tests} pairs of this table p={_p(p)}"
-    if lead.p_value > SIGNIFICANCE:
-        alone = f"by its test these two do not differ (p={_p(lead.p_value)})"
-        return f"; {alone}" if contrasts.n_tests == 1 else f"; {alone}, {corrected}"
-    return f"; alone these two would differ (p={_p(lead.p_value)}), {corrected}"
+    if lead.p_value <= SIGNIFICANCE:
+        phrase = phrases.DISTINGUISHED_ALONE
+    elif contrasts.n_tests == 1:
+        phrase = phrases.NOT_DISTINGUISHED
+    else:
+        phrase = phrases.NOT_DISTINGUISHED_EITHER_WAY
+    return phrase.format(
+        first=first,
+        second=second,
+        p=digits(lead.p_value, significant=2),
+        n=contrasts.n_tests,
+        corrected=digits(p, significant=2),
+    )
 
 
 def enough_repeats(figure: Ratio, *, n_tests: int = 1) -> int | None:
@@ -166,41 +246,56 @@ def enough_repeats(figure: Ratio, *, n_tests: int = 1) -> int | None:
     return None
 
 
-def _way_out(gap: Ratio, contrasts: Contrasts) -> str:
-    if gap.interval is None:
-        return ""
-    enough = enough_repeats(gap, n_tests=contrasts.n_tests)
-    if enough is None:
-        return f"; so small a difference would take more than {_MOST_REPEATS} repeats, by a rough estimate"
-    return f"; about {enough} repeats would likely tell them apart, by a rough estimate"
+def bytes_beside(row: Row, other: Row) -> tuple[str, ...]:
+    """By how much a row sends fewer bytes than another, or more.
 
-
-def _p(value: float) -> str:
-    return digits(value, significant=2)
-
-
-def further_answers(rows: Sequence[Row], contrasts: Contrasts) -> tuple[Answer, ...]:
-    """An answer for each goal other than speed whose figures two candidates at least have.
-
-    Args:
-        rows: of one workload and shape, in falling order of standing.
+    Returns:
+        Nothing unless both send something, neither figure is a bound, and repeats show the difference.
     """
-    answers = (_cheapest(rows, contrasts), _least_network(rows, contrasts))
-    return tuple(answer for answer in answers if answer is not None)
+    layer = layer_of((row, other))
+    own, others = sent_by(row, layer), sent_by(other, layer)
+    if own is None or others is None or own.is_bound or others.is_bound:
+        return ()
+    if min(own.mean.low, others.mean.low) <= 0:
+        return ()
+    if not (own.is_surely_less(others) or others.is_surely_less(own)):
+        return ()
+    quotient = own.mean.value / others.mean.value
+    percent = round(100 * abs(1 - quotient))
+    if not percent:
+        return ()
+    if quotient >= 2:
+        phrase, share = phrases.SENDS_TIMES, times(quotient)
+    else:
+        phrase, share = phrases.SENDS_FEWER if quotient < 1 else phrases.SENDS_MORE, f"{percent} %"
+    how = phrases.BY_PREDICTION if layer == "payload" else ""
+    return (phrase.format(name=row.strategy, share=share, other=other.strategy, how=how),)
 
 
-def why_no_answer(goal: Goal) -> str:
-    """What is missing where a goal has no answer, and the way out."""
-    missing: Mapping[Goal, str] = {
-        "fastest": "fewer than two strategies were measured and shown to compute the right thing",
-        "cheapest": "fewer than two strategies that may win have a price; give cluster.price_per_hour",
-        "network": "fewer than two strategies that may win have sent anything that is known",
-    }
-    return f"compare.goal is {goal}, but {missing[goal]}; named is the fastest."
+def _sent(rows: Sequence[Row]) -> str:
+    """What each row sends per step, predicted and measured."""
+    return phrases.SENT.format(figures="; ".join(_sent_by(row) for row in rows))
+
+
+def _sent_by(row: Row) -> str:
+    figures = [mean.value for mean in (row.payload_bytes, row.tcp_bytes) if mean is not None]
+    payload = byte_count(row.payload_bytes.value) if row.payload_bytes else "not stored"
+    if not figures:
+        return phrases.SENT_UNKNOWN.format(name=row.strategy)
+    if not any(figures):
+        return phrases.SENT_NOTHING.format(name=row.strategy)
+    if row.tcp_bytes is None:
+        return phrases.SENT_PREDICTED.format(name=row.strategy, payload=payload)
+    return phrases.SENT_OVER_TCP.format(
+        name=row.strategy,
+        sent=byte_count(row.tcp_bytes.value),
+        apart=f"{times(row.tcp_over_payload, significant=4)} " if row.tcp_over_payload else "",
+        payload=f"at most {payload}" if row.payload_is_bound else payload,
+    )
 
 
 def _cheapest(rows: Sequence[Row], contrasts: Contrasts) -> Answer | None:
-    """Who takes most examples for its price, by the tests that say who is fastest."""
+    """The strategy with most examples for its price, by the tests that say which is fastest."""
     prices = {row.strategy: price for row in rows if (price := row.price_per_hour) and price > 0.0}
     # Sorted by what rows are sorted by: equal prices leave their order as it is.
     priced = sorted(
@@ -214,289 +309,129 @@ def _cheapest(rows: Sequence[Row], contrasts: Contrasts) -> Answer | None:
     leader, cost = lead.leader, lead.leader.cost_per_million
     # Without a cost it would be none of these.
     assert cost is not None
-    at = f"{plain(cost.value)} per million examples ({spread_of(cost)})"
-    few = too_few_repeats(lead, per_price)
-    text = {
-        "clear": f"Cheapest: {leader.strategy}, at {at}.",
-        "together": f"Cheapest: {' or '.join(lead.strategies)}, which these repeats cannot tell apart{few}; "
-        f"{leader.strategy} costs {at}.",
-        "no-interval": f"Cheapest by its figure: {leader.strategy}, at {at}, but n={leader.n} gives "
-        "no interval.",
+    phrase = {
+        "clear": phrases.CHEAPEST,
+        "together": phrases.CHEAPEST_LEVEL,
+        "no-interval": phrases.CHEAPEST_NO_INTERVAL,
     }[lead.kind]
+    text = phrase.format(
+        leader=leader.strategy,
+        cost=f"{plain(cost.value)} per million examples ({spread_of(cost)})",
+        names=_and(lead.strategies),
+        counts=_counts(lead),
+        n=leader.n,
+    )
+    if few := rows_with_too_few(lead, per_price):
+        text = f"{text} {phrases.TOO_FEW_REPEATS.format(names=_and(few))}"
     return Answer(goal="cheapest", text=text, strategies=lead.strategies, certain=lead.kind == "clear")
 
 
 def _standing(row: Row) -> float:
-    """What rows are in falling order of: the ratio to the baseline, or the rate where there is none."""
+    """The figure that rows are in falling order of: ratio to the baseline, or rate where there is none."""
     if row.ratio is not None:
         return row.ratio.value
     return 1.0 if row.is_baseline or row.rate is None else row.rate.value
 
 
 def _least_network(rows: Sequence[Row], contrasts: Contrasts) -> Answer | None:
-    """Which strategy sends least of those that send anything; others, such as one device alone, are named."""
+    """The strategy that sends least of those that send anything; others, such as one device, are named."""
     candidates = [row for row in rows if can_win(row)]
     layer = layer_of(candidates)
     sent = [
-        (each, row) for row in candidates if (each := sent_by(row, layer)) is not None and each.mean.value > 0
+        (figure, row)
+        for row in candidates
+        if (figure := sent_by(row, layer)) is not None and figure.mean.value > 0
     ]
     if len(sent) < 2:
         return None
     fewest, least = min(sent, key=lambda item: item[0].mean.value)
-    level = [(each, row) for each, row in sent if row is not least and not fewest.is_surely_less(each)]
+    level = [(figure, row) for figure, row in sent if row is not least and not fewest.is_surely_less(figure)]
     how = "by prediction" if layer == "payload" else "over TCP"
-    figure = f"{fewest.text} a step {how} ({spread_of(fewest.mean, unit='bytes')})"
-    silent = [row.strategy for row in candidates if _sends_nothing(row, layer)]
-    among = " of those that send anything" if silent else ""
-    parts = [f"Least network{among}: {least.strategy}, {figure}"]
-    parts[0] += _cost_in_speed(least, candidates[0], contrasts)
-    if level:
-        names = " and ".join(row.strategy for _, row in level)
-        parts.append(f"{names} cannot be told from it in bytes{_why_level(fewest, level)}")
-    if silent:
-        parts.append(f"{' and '.join(silent)} {'sends' if len(silent) == 1 else 'send'} nothing")
+    amount = f"{fewest.text} a step {how} ({spread_of(fewest.mean, unit='bytes')})"
+    sentences = [
+        phrases.LEAST_NETWORK.format(leader=least.strategy, figure=amount),
+        *_rate_beside(least, candidates[0], contrasts),
+        *_level_in_bytes(fewest, least, level),
+    ]
+    if silent := [row.strategy for row in candidates if _sends_nothing(row, layer)]:
+        sentences.append(phrases.SEND_NOTHING.format(names=_and(silent)))
     return Answer(
         goal="network",
-        text=f"{'; '.join(parts)}.",
+        text=" ".join(sentences),
         strategies=(least.strategy, *(row.strategy for _, row in level)),
         certain=not level,
     )
 
 
+def _rate_beside(row: Row, fastest: Row, contrasts: Contrasts) -> tuple[str, ...]:
+    if row is fastest:
+        return (phrases.HIGHEST_RATE_TOO,)
+    ratio = contrasts.of(row.strategy, fastest.strategy)
+    return () if ratio is None else (phrases.AT_RATE.format(ratio=_ratio(ratio), fastest=fastest.strategy),)
+
+
+def _level_in_bytes(fewest: SentBytes, least: Row, level: Sequence[tuple[SentBytes, Row]]) -> tuple[str, ...]:
+    """Strategies whose bytes are no more by what is known, with what would distinguish them."""
+    if not level:
+        return ()
+    bounded = [row.strategy for figure, row in level if figure.is_bound]
+    pair = (fewest, level[0][0])
+    if bounded:
+        phrase = phrases.BYTES_LEVEL_BY_BOUND
+    elif any(not each.is_predicted and each.mean.n < MIN_REPEATS_INTERVAL for each in pair):
+        phrase = phrases.BYTES_LEVEL_TOO_FEW
+    else:
+        phrase = phrases.BYTES_LEVEL
+    names = _and([least.strategy, *(row.strategy for _, row in level)])
+    return (phrase.format(names=names, bounded=_and(bounded)),)
+
+
 def _sends_nothing(row: Row, layer: ByteLayer) -> bool:
-    """Whether it is known that a row sends nothing."""
     sent = sent_by(row, layer)
     return sent is not None and not sent.is_bound and sent.mean.high <= 0
 
 
-def _why_level(fewest: SentBytes, level: Sequence[tuple[SentBytes, Row]]) -> str:
-    """What would tell them apart, where it is more than that their ranges overlap."""
-    bounds = [row.strategy for each, row in level if each.is_bound]
-    if bounds:
-        return f", since of {' and '.join(bounds)} it is only known what is sent at most"
-    if any(not each.is_predicted and each.mean.n < MIN_REPEATS_INTERVAL for each in (fewest, level[0][0])):
-        return f" by fewer than {MIN_REPEATS_INTERVAL} repeats"
-    return ""
-
-
-def _cost_in_speed(row: Row, leader: Row, contrasts: Contrasts) -> str:
-    """How much slower than the highest rate a row is."""
-    if row is leader:
-        return ", which has the highest rate too"
-    lead = contrasts.of(row.strategy, leader.strategy)
-    return "" if lead is None else f", at {rate_phrase(lead, leader.strategy)}, the highest"
-
-
-_ENOUGH = f"Run at least {MIN_REPEATS_INTERVAL} repeats for an interval."
-_EMULATED = "Of the processors that emulate TPU cores, and of no TPU: there the order may be another one."
-
-
-def verdict(
-    rows: Sequence[Row],
-    contrasts: Contrasts,
-    *,
-    goal: Goal = "fastest",
-    is_emulated: bool = False,
-    has_faults: bool = False,
-) -> Advice:
-    """Say which strategy serves a goal best among those that compute the right thing.
+def _outside(rows: Sequence[Row], leader: Row | None, contrasts: Contrasts) -> tuple[str, ...]:
+    """Sentences on rows that may not win: those ahead of the leader by their figures, then those without any.
 
     Args:
-        rows: of one workload and shape, in falling order of standing.
-        goal: what the headline answers; the fastest where nothing is known of it.
-        is_emulated: their devices stood for others, of which rates tell nothing.
-        has_faults: some of their workers do not do what they should.
+        leader: None where no row may win, so that all others are named.
     """
-    if has_faults:
-        return _under_faults(rows)
-    advice = _fastest(rows, contrasts)
-    advice = replace(advice, answers=_answers(advice, rows, contrasts))
-    advice = replace(advice, details=(*advice.details, *_further(advice)))
-    if goal != "fastest":
-        advice = _towards(advice, goal)
-    first = (_EMULATED,) if is_emulated else ()
-    return replace(advice, details=(*first, *advice.details))
-
-
-def _answers(fastest: Advice, rows: Sequence[Row], contrasts: Contrasts) -> tuple[Answer, ...]:
-    """An answer for each goal that has figures; none where there is nobody to be set against."""
-    if fastest.kind == "none":
-        return ()
-    answer = Answer(
-        goal="fastest",
-        text=fastest.headline,
-        strategies=fastest.leaders,
-        certain=fastest.kind == "clear",
-    )
-    return (answer, *further_answers(rows, contrasts))
-
-
-def _further(advice: Advice) -> tuple[str, ...]:
-    """Answers for other goals than speed; what sends least is told where it is another one."""
-    return tuple(
-        answer.text
-        for answer in advice.answers
-        if answer.goal == "cheapest"
-        or (answer.goal == "network" and not set(answer.strategies) & set(advice.leaders))
+    named: dict[str, list[str]] = {}
+    for row in rows:
+        reason = phrases.REASONS_NOT_TO_WIN.get(row.mark.kind)
+        if row.status != "ok" or row.rate is None or reason is None:
+            continue
+        how = phrases.MEASURED if leader is None else _beside_leader(row, leader, contrasts)
+        if how is not None:
+            named.setdefault(how, []).append(f"{row.strategy} ({reason})")
+    lacking = [f"{row.strategy} ({row.status})" for row in rows if row.status != "ok"]
+    return (
+        *(phrases.CANNOT_WIN.format(how=how, names="; ".join(names)) for how, names in named.items()),
+        *((phrases.WITHOUT_RANK.format(names=", ".join(lacking)),) if lacking else ()),
     )
 
 
-def _towards(advice: Advice, goal: Goal) -> Advice:
-    """The advice with the answer for another goal as its headline, and what it said before below that."""
-    answer = next((each for each in advice.answers if each.goal == goal), None)
-    if answer is None:
-        return replace(advice, details=(why_no_answer(goal), *advice.details))
-    rest = tuple(detail for detail in advice.details if detail != answer.text)
-    is_tie = len(answer.strategies) > 1
-    return replace(
-        advice,
-        kind="clear" if answer.certain else "together" if is_tie else "no-interval",
-        headline=answer.text,
-        details=(advice.headline, *rest),
-        leaders=answer.strategies,
-        goal=goal,
-    )
+def _beside_leader(row: Row, leader: Row, contrasts: Contrasts) -> str | None:
+    """Standing of a row whose figure is above the leader's; None where it is not."""
+    lead = contrasts.of(row.strategy, leader.strategy)
+    if lead is None or lead.value <= 1.0:
+        return None
+    if contrasts.ahead(row.strategy, leader.strategy):
+        return phrases.FASTER
+    return phrases.FASTER_WITHOUT_INTERVAL if lead.interval is None else phrases.NOT_DIFFERENT
 
 
-def _under_faults(rows: Sequence[Row]) -> Advice:
-    """With faults nobody computes what one device would: it matters how good the model becomes."""
-    metrics = dict.fromkeys(name for row in rows for name in row.metrics)
-    seen = (
-        f"see {' and '.join(metrics)} under faults"
-        if metrics
-        else "measure.evaluate tells how good it becomes"
-    )
-    broken = [row.strategy for row in rows if row.status != "ok" and row.problems]
-    return Advice(
-        kind="none",
-        headline=f"With faults no strategy computes what one device would; {seen}.",
-        details=(f"Without a result: {', '.join(broken)}.",) if broken else (),
-        leaders=(),
-    )
+def _ratio(figure: Ratio) -> str:
+    inside = f"95 % interval {limits(figure.interval)}" if figure.interval else "no interval"
+    counts = f"n={figure.n}" if figure.n == figure.n_baseline else f"n={figure.n} against {figure.n_baseline}"
+    return f"{times(figure.value)} ({inside}, {counts})"
 
 
-def _fastest(rows: Sequence[Row], contrasts: Contrasts) -> Advice:
-    candidates = [row for row in rows if can_win(row)]
-    if not candidates:
-        return Advice(
-            kind="none",
-            headline="No winner: no strategy was both measured and shown to compute the right thing.",
-            details=outside(rows, None, contrasts),
-            leaders=(),
-        )
-    if len(candidates) == 1:
-        return _only(rows, candidates[0], contrasts)
-    lead = lead_of(candidates, contrasts)
-    match lead.kind:
-        case "no-interval":
-            return _without_interval(rows, candidates, contrasts)
-        case "together":
-            return _level(rows, lead, contrasts)
-        case "clear":
-            return _clear(rows, candidates, contrasts)
+def _counts(lead: Lead) -> str:
+    counts = sorted({lead.leader.n, *(row.n for row in lead.level)})
+    return f"n = {counts[0]}" if len(counts) == 1 else f"n = {counts[0]} to {counts[-1]}"
 
 
-def _only(rows: Sequence[Row], leader: Row, contrasts: Contrasts) -> Advice:
-    return Advice(
-        kind="none",
-        headline=f"No comparison: only {leader.strategy} was measured and shown to compute the right thing.",
-        details=(*_wire([leader]), *outside(rows, leader, contrasts)),
-        leaders=(leader.strategy,),
-    )
-
-
-def _without_interval(rows: Sequence[Row], candidates: Sequence[Row], contrasts: Contrasts) -> Advice:
-    leader = candidates[0]
-    return Advice(
-        kind="no-interval",
-        headline=(
-            f"No winner declared: {leader.strategy} has the highest figure, "
-            f"but n={leader.n} gives no interval."
-        ),
-        details=(
-            *_against_baseline(rows, leader),
-            _ENOUGH,
-            *_wire([candidates[1] if leader.is_baseline else leader]),
-            *outside(rows, leader, contrasts),
-        ),
-        leaders=(leader.strategy,),
-    )
-
-
-def _level(rows: Sequence[Row], lead: Lead, contrasts: Contrasts) -> Advice:
-    level, names = (lead.leader, *lead.level), lead.strategies
-    joined = f"{', '.join(names[:-1])} and {names[-1]}"
-    ties = tie_sentences(level, contrasts)
-    few = too_few_repeats(lead, contrasts)
-    return Advice(
-        kind="together",
-        headline=f"{joined} rank together: these repeats cannot tell them apart{few}.",
-        details=(
-            *ties,
-            *((_ENOUGH,) if few else ()),
-            *(
-                text
-                for text in _against_baseline(rows, level[0])
-                if not any(text[:-1] in tie for tie in ties)
-            ),
-            *_wire(level),
-            *outside(rows, level[0], contrasts),
-        ),
-        leaders=names,
-    )
-
-
-def _clear(rows: Sequence[Row], candidates: Sequence[Row], contrasts: Contrasts) -> Advice:
-    leader, second = candidates[0], candidates[1]
-    lead = contrasts.of(leader.strategy, second.strategy)
-    if leader.is_baseline and leader.strategy == BASELINE:
-        headline = f"{leader.strategy}, the baseline, is fastest: nothing else pays off here."
-        by = "" if second.ratio is None else f", at {rate_phrase(second.ratio, leader.strategy)}"
-        details = [f"Best of the others is {second.strategy}{by}."]
-    else:
-        name = f"{leader.strategy}, the baseline," if leader.is_baseline else leader.strategy
-        headline = f"{name} is fastest{_ahead_of(leader, second, lead)}."
-        details = [] if second.is_baseline else [*_against_baseline(rows, leader)]
-    details.extend(_wire([second if leader.is_baseline else leader]))
-    return Advice(
-        kind="clear",
-        headline=headline,
-        details=(*details, *outside(rows, leader, contrasts)),
-        leaders=(leader.strategy,),
-    )
-
-
-def _ahead_of(leader: Row, second: Row, lead: Ratio | None) -> str:
-    """By how much the next candidate is slower, and what the leader sends beside it."""
-    if lead is None:
-        return ""
-    place = "the baseline and next" if second.is_baseline else "the next"
-    return f": {rate_phrase(lead, second.strategy)}, {place}{bytes_phrase(leader, second)}"
-
-
-def _against_baseline(rows: Sequence[Row], row: Row) -> tuple[str, ...]:
-    """How a row stands against the baseline; nothing for the baseline itself."""
-    base = next((other.strategy for other in rows if other.is_baseline), None)
-    if row.ratio is None or base is None:
-        return ()
-    return (f"{row.strategy} runs at {rate_phrase(row.ratio, base)}.",)
-
-
-def _wire(rows: Sequence[Row]) -> tuple[str, ...]:
-    """What each row sends per step, predicted and measured, in one sentence."""
-    return (f"Sent per step, all workers together: {'; '.join(_sent(row) for row in rows)}.",)
-
-
-def _sent(row: Row) -> str:
-    figures = [mean.value for mean in (row.payload_bytes, row.tcp_bytes) if mean is not None]
-    if not figures:
-        return f"{row.strategy} not stored"
-    if not any(figures):
-        return f"{row.strategy} nothing"
-    payload = byte_count(row.payload_bytes.value) if row.payload_bytes else "not stored"
-    if row.tcp_bytes is None:
-        return f"{row.strategy} {payload} predicted, TCP not measured"
-    apart = f"{times(row.tcp_over_payload, significant=4)} " if row.tcp_over_payload else ""
-    sent = byte_count(row.tcp_bytes.value)
-    at_most = " at most" if row.payload_is_bound else ""
-    return f"{row.strategy} {sent} over TCP ({apart}the predicted payload of{at_most} {payload})"
+def _and(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""

@@ -256,7 +256,7 @@ def test_overlapping_strategies_rank_together(compare: Compare) -> None:
     found = compare([ALONE, change(REDUCE, noise=0.06), change(PS, p50_s=0.0101, noise=0.06)])
     assert found.verdict.kind == "together"
     assert set(found.verdict.leaders) == {"all-reduce", "ps"}
-    assert "rank together" in found.verdict.headline
+    assert found.verdict.headline == "No significant difference between all-reduce and ps (n = 3)."
     assert row(found, "all-reduce").rank == row(found, "ps").rank == 1
     assert row(found, "single").rank == 3
 
@@ -673,7 +673,7 @@ def test_memory_of_gpus_is_the_peak_where_it_is_known(compare: Compare) -> None:
 
 def test_prices_that_even_speed_out_are_not_told_apart(compare: Compare) -> None:
     found = compare([change(ALONE, price_per_hour=1.0), change(REDUCE, price_per_hour=2.0)])
-    assert "which these repeats cannot tell apart; " in found.verdict.details[-1]
+    assert "Cheapest: no significant difference between " in found.verdict.details[-1]
 
 
 def test_without_prices_nothing_is_cheapest(compare: Compare) -> None:
