@@ -5,12 +5,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from socket import socket
 
-from harness.errors import HarnessError, Interrupted, UsageError
+from harness.errors import EXIT_CASE, EXIT_OK, EXIT_USAGE, HarnessError, Interrupted, UsageError
 from harness.experiment.cases import Case, expand
 from harness.experiment.model import Experiment
 from harness.experiment.schedule import Slot, schedule
 from harness.host_facts import environment
 from harness.measure.live import Nobody, Onlooker
+from harness.provision.failures import USER_ERROR
+from harness.records.record import Record
+from harness.records.results_file import DAMAGED
 from harness.records.run_folder import RunFolder, open_run
 from harness.requests import (
     Dtype,
@@ -28,7 +31,6 @@ from harness.run.guards import storing
 from harness.run.progress import Progress, StatusLine
 from harness.run.recorder import changed_files, outdated_records
 from harness.run.sites import run_slots
-from harness.run_outcome import outcome_of
 from harness.study import (
     Planned,
     TargetStudy,
@@ -41,14 +43,49 @@ from harness.study import (
     study,
     verify_on_workers,
 )
-from harness.tuning.candidates import require_measured, tuner_of
 from harness.tuning.tuned import Tuned, require_writable
+from harness.tuning.tuner import require_measured, tuner_of
 from harness.verification.captures import certain_refusal, rule_refusal
 from harness.verification.verification import Verification
 from harness.verification.worker.jobs import verify as verify_plan
 from harness.worker.jobs.transform import Transformation, Wanted
 from harness.worker.jobs.transform import transform as transform_plan
 from strategies.slices.slice_cost import slice_cost
+
+
+def outcome_of(folder: RunFolder, written: Written | None) -> RunOutcome:
+    """What a run in a folder came to.
+
+    Args:
+        written: its report; None where nothing has been recorded.
+    """
+    records = folder.records
+    n = {
+        status: sum(r.status == status for r in records)
+        for status in ("ok", "failed", "skipped", "implausible")
+    }
+    return RunOutcome(
+        run_dir=folder.path,
+        report=written,
+        n_ok=n["ok"],
+        n_failed=n["failed"],
+        n_skipped=n["skipped"],
+        n_implausible=n["implausible"],
+        exit_status=_exit_status(records),
+        notes=tuple(
+            f"results.jsonl line {line.number}: {line.why}; put aside in {DAMAGED}, so that its repeat "
+            "runs again"
+            for line in folder.put_aside
+        ),
+    )
+
+
+def _exit_status(records: tuple[Record, ...]) -> int:
+    if any(r.error is not None and r.error.type == USER_ERROR for r in records):
+        return EXIT_USAGE
+    wrong = any(r.equivalence is not None and r.equivalence.wrong and not r.control for r in records)
+    failed = any(r.status == "failed" and not r.is_broken_by_faults for r in records)
+    return EXIT_CASE if wrong or failed else EXIT_OK
 
 
 def run(spec: Experiment, options: RunOptions) -> RunOutcome:

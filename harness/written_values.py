@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from pathlib import Path
 
@@ -84,3 +85,8 @@ def scalar_text(value: Scalar) -> str:
         # A comma or an equals sign would end the parameter; their JSON escapes do not.
         return value if plain else json.dumps(value).replace(",", "\\u002c").replace("=", "\\u003d")
     return json.dumps(value)
+
+
+def normalised(path: Path) -> Path:
+    """The path from the root on, without `..`: after a link, that leads back to where the link lies."""
+    return Path(os.path.abspath(path))  # noqa: PTH100 - Path.absolute leaves `..` as it is

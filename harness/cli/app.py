@@ -8,16 +8,15 @@ import itertools
 import signal
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import typer
+from typer.core import TyperCommand
 
-# Before a user's file puts its folder first on the path, where another package of this name may stand.
-import reports  # noqa: F401
-from harness.cli import output, standard_streams
-from harness.cli.answer import Answer
+from harness.cli import output, process
 from harness.cli.commands import (
     clean,
     compare,
@@ -31,9 +30,8 @@ from harness.cli.commands import (
     tune,
     verify,
 )
-from harness.cli.interruption import signals_interrupt
-from harness.cli.isolation import Caller
-from harness.cli.once_each import OnceEach
+from harness.cli.output import Answer
+from harness.cli.process import Caller, signals_interrupt
 from harness.errors import (
     EXIT_CASE,
     EXIT_INTERRUPTED,
@@ -42,8 +40,35 @@ from harness.errors import (
     EXIT_USAGE,
     HarnessError,
     Interrupted,
+    UsageError,
 )
-from harness.terminal_text import shortened
+from harness.records.legible_text import shortened
+
+if TYPE_CHECKING:
+    from typer import Context
+
+
+class OnceEach(TyperCommand):
+    """A command that refuses a value that a later one would silently replace."""
+
+    # Typer has click, and the base of its contexts, under a private name.
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Read the arguments.
+
+        Raises:
+            UsageError: an option that has one value is given several.
+        """
+        *_, order = self.make_parser(ctx).parse_args(args=list(args))
+        for parameter, n_given in Counter(order).items():
+            is_list, is_switch = (getattr(parameter, name, False) for name in ("multiple", "is_flag"))
+            if n_given > 1 and not (is_list or is_switch) and parameter.param_type_name == "option":
+                name = parameter.opts[0].removeprefix("--")
+                raise UsageError(f"must be given once, got it {n_given} times; drop one", field=name)
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
+
+
+# Before a user's file puts its folder first on the path, where another package of this name may stand.
 
 _COMMANDS: tuple[tuple[str, Callable[..., Answer], str], ...] = (
     ("run", run.run, run.EXAMPLE),
@@ -93,19 +118,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     as_json = "--json" in given
     owns_process = arguments is None
     if owns_process:
-        standard_streams.escape_unknown_letters()
+        process.escape_unknown_letters()
 
     def end() -> None:
         # Whatever the main thread does, with --json standard output is meant for the document alone.
         with contextlib.redirect_stdout(sys.__stdout__):
             _tell(_interrupted(), as_json=as_json)
-        standard_streams.end_process(EXIT_INTERRUPTED)
+        process.end_process(EXIT_INTERRUPTED)
 
     with signals_interrupt(for_good=owns_process, end=end if owns_process else None) as settled:
         caller = Caller(owns_process=owns_process, settled=settled, arguments=tuple(given))
         status = _status(given, caller, as_json=as_json)
     if owns_process:
-        standard_streams.end_process(status)
+        process.end_process(status)
     return status
 
 
@@ -149,7 +174,7 @@ def _answer(given: list[str], caller: Caller, *, as_json: bool) -> int:
     if not isinstance(answer, Answer):
         # --help, which has printed already, or an exit asked for.
         return answer if isinstance(answer, int) else EXIT_OK
-    with standard_streams.telling():
+    with process.telling():
         if as_json:
             output.emit_json(answer.document)
         else:
@@ -166,7 +191,7 @@ def _called(given: list[str], caller: Caller) -> object:
     call = partial(_app(given), args=given, prog_name="stratbench", standalone_mode=False, obj=caller)
     if not {"-h", "--help"}.intersection(given):
         return call()
-    with standard_streams.telling():
+    with process.telling():
         try:
             return call()
         except SystemExit as error:

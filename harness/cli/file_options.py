@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from harness.cli.answer import Answer
+from harness.cli.output import Answer
 from harness.experiment.model import Experiment
 from harness.experiment.references import StrategyRef, WorkloadRef, split_list
 from harness.sections import Option, Section, section_in

@@ -1,4 +1,4 @@
-"""Output for a person or a program: tables, one JSON document, one line for an error."""
+"""Answers of commands, for a person or a program: tables, one JSON document, one line for an error."""
 
 from __future__ import annotations
 
@@ -7,11 +7,28 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TextIO
 
 from harness.canonical import json_value
-from harness.terminal_text import plain
+from harness.errors import EXIT_OK
+from harness.records.legible_text import plain
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """The answer of one command.
+
+    Args:
+        document: printed with --json; mappings, sequences and scalars.
+        show: prints the same for a person.
+    """
+
+    document: object
+    show: Callable[[], None]
+    exit_status: int = EXIT_OK
+
 
 Row = Sequence[str]
 _GAP = 2

@@ -1,13 +1,123 @@
-"""The fixture `strategy_benchmark`, on top of pytest-benchmark's own."""
+"""The fixture `strategy_benchmark`: a case of an experiment, whose windows are the rounds of a benchmark."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from harness.pytest_plugin.step_clock import CLOCK, Benchmark
-from harness.pytest_plugin.strategy_benchmark import StrategyBenchmark
+from harness.errors import CaseError, HarnessError, UsageError
+from harness.pytest_plugin.benchmarked_case import run_experiment
+from harness.pytest_plugin.hooks import CLOCK, Benchmark, StepClock, record_rounds
+
+if TYPE_CHECKING:
+    from harness.experiment.model import Experiment
+    from harness.pytest_plugin.benchmarked_case import BenchmarkedCase
+    from harness.pytest_plugin.one_case import CaseRequest
+    from harness.records.store import StoredRun
+
+
+Run = Callable[["Experiment", Path], "StoredRun"]
+
+
+@dataclass(slots=True, kw_only=True)
+class StrategyBenchmark:
+    """What a test calls, once.
+
+    Attributes:
+        clock: the timer of the benchmark.
+        folder: a new one, for the run.
+        run: runs an experiment into a folder.
+    """
+
+    benchmark: Benchmark
+    clock: StepClock
+    folder: Path
+    run: Run = run_experiment
+    _is_used: bool = field(default=False, init=False)
+
+    def __call__(
+        self,
+        experiment: str | os.PathLike[str],
+        *,
+        workload: str | None = None,
+        strategy: str | None = None,
+        workers: int | None = None,
+        replicas: int | None = None,
+        faults: str | None = None,
+        settings: Mapping[str, object] | None = None,
+    ) -> BenchmarkedCase:
+        """Run one case of an experiment on fresh workers, and take its windows for rounds of the benchmark.
+
+        The test fails where the case fails, is skipped or implausible, or computes something else than it
+        promises. With `--benchmark-disable` the case takes a single step after it was checked.
+
+        Args:
+            experiment: a file, or the name of a shipped one.
+            workload, strategy: which of the experiment's, as `digits-cnn` or `ps:staleness=2`; what it has
+                one of may be left out.
+            workers, replicas: in place of the experiment's; replicas are those of each worker.
+            faults: the name of one of the experiment's scenarios.
+            settings: dotted path → value, as for `--set`: `{"measure.repeats": 3}`.
+        Returns:
+            the case's records, and what they say.
+        """
+        from harness.pytest_plugin.one_case import CaseRequest
+
+        request = CaseRequest(
+            experiment=os.fspath(experiment),
+            workload=workload,
+            strategy=strategy,
+            workers=workers,
+            replicas=replicas,
+            faults=faults,
+            settings=settings or {},
+        )
+        try:
+            return self._benchmarked(request)
+        except HarnessError as error:
+            reason = str(error)
+        # Not within the handler, or pytest would show both.
+        raise self._failed(reason)
+
+    def _benchmarked(self, request: CaseRequest) -> BenchmarkedCase:
+        from harness.pytest_plugin.benchmarked_case import BenchmarkedCase, problem_of
+        from harness.pytest_plugin.one_case import one_case, with_one_step
+
+        if self._is_used:
+            raise UsageError(
+                "must be called once in a test, got a second call; give the test a parameter for each case",
+                field="strategy_benchmark",
+            )
+        self._is_used = True
+        chosen = one_case(request)
+        spec = with_one_step(chosen.spec) if self.benchmark.disabled else chosen.spec
+        run = self.run(spec, self.folder)
+        records = tuple(record for record in run.records if record.case == chosen.case.id)
+        problem = problem_of(records)
+        if problem is not None:
+            raise CaseError("no-result", f"{chosen.case.title}: {problem}", stage="run")
+        result = BenchmarkedCase(case=chosen.case, run_dir=run.path, records=records)
+        self.benchmark.group = self.benchmark.group or str(chosen.case.workload)
+        self.benchmark.extra_info.update(result.extra_info())
+        record_rounds(self.benchmark, self.clock, result.step_s)
+        return result
+
+    def _failed(self, reason: str) -> BaseException:
+        """The failure of the test, of which pytest shows this line alone."""
+
+        def refuse() -> NoReturn:
+            raise CaseError("no-result", reason, stage="run")
+
+        # pytest-benchmark leaves out what has raised; what was never called it warns of.
+        with contextlib.suppress(Exception):
+            self.benchmark.pedantic(refuse)
+        return pytest.fail.Exception(reason, pytrace=False)
 
 
 @pytest.fixture

@@ -1,10 +1,81 @@
-"""Hooks of pytest: which fixture there is, and the timer of each benchmark of a case."""
+"""Hooks of pytest: the fixture that there is, and the timer of each benchmark of a case.
+
+The engine measures its steps itself. pytest-benchmark reads its timer before and after each round, so a timer
+that returns durations measured elsewhere makes these its rounds.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from typing import Protocol
+
 import pytest
 
-from harness.pytest_plugin.step_clock import CLOCK, StepClock
+from harness.errors import MissingError
+
+
+class Benchmark(Protocol):
+    """The fixture `benchmark` of pytest-benchmark, as far as it is used."""
+
+    disabled: bool
+    group: str | None
+    extra_info: dict[str, object]
+
+    def pedantic(self, target: Callable[[], object], *, rounds: int = 1) -> object:
+        """Call the target so many times, each time timed; once and untimed where benchmarks are disabled."""
+
+
+class StepClock:
+    """A timer that goes on by one duration from one reading to the next, and starts anew after that."""
+
+    __name__ = "stratbench"
+
+    def __init__(self) -> None:
+        self._readings: list[float] = []
+        self._n_read = 0
+
+    def set(self, durations_s: Sequence[float]) -> None:
+        """Have readings of so many rounds, two of each."""
+        self._readings = [reading for duration_s in durations_s for reading in (0.0, duration_s)]
+        self._n_read = 0
+
+    def __call__(self) -> float:
+        """The next reading in seconds."""
+        self._n_read += 1
+        return self._readings[self._n_read - 1] if self._n_read <= len(self._readings) else 0.0
+
+    @property
+    def is_read_out(self) -> bool:
+        """Whether each reading has been taken, and none besides."""
+        return self._n_read == len(self._readings)
+
+
+CLOCK = pytest.StashKey[StepClock]()
+
+
+def record_rounds(benchmark: Benchmark, clock: StepClock, durations_s: Sequence[float]) -> None:
+    """Make durations the rounds of a benchmark; where benchmarks are disabled, count it as used.
+
+    Args:
+        clock: its timer.
+        durations_s: seconds of each round, at least one.
+    Raises:
+        MissingError: this version of pytest-benchmark reads its timer otherwise.
+    """
+    clock.set(durations_s)
+    benchmark.pedantic(_nothing, rounds=len(durations_s))
+    if not benchmark.disabled and not clock.is_read_out:
+        raise MissingError(
+            "pytest-benchmark must read its timer before and after each round, got "
+            f"{metadata.version('pytest-benchmark')}, which does not; install 5.3.1",
+            field="strategy_benchmark",
+        )
+
+
+def _nothing() -> None:
+    """All there is to do was done before."""
+
 
 FIXTURE = "strategy_benchmark"
 _PYTEST_BENCHMARK = ("benchmark", "pytest_benchmark.plugin")

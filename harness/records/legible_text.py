@@ -1,9 +1,4 @@
-"""Text that others wrote, fit for any medium: nothing moves a cursor, turns text round or is unseen.
-
-Letters of every script stay, and so do the two joiners that Persian, scripts of India and emoji are written
-with. All else that is not printable is spelt out: control characters, marks of direction, which can show a
-sentence in another order than it has, characters without width, halves of surrogate pairs.
-"""
+"""Text that others wrote, fit for any medium: nothing moves a cursor, turns text round or is unseen."""
 
 from __future__ import annotations
 
@@ -36,3 +31,20 @@ def _spelt(letter: str) -> str:
     if number < 0x100:
         return f"\\x{number:02x}"
     return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+_LONGEST = 600
+_BEGINNING = 400
+
+
+def shortened(message: str) -> str:
+    """A message without the middle of what it echoes, where that is long: its rule and its way out stay."""
+    if len(message) <= _LONGEST:
+        return message
+    ending = message[_BEGINNING - _LONGEST :]
+    return f"{message[:_BEGINNING]} … {len(message) - _LONGEST:,} characters more … {ending}"
+
+
+def plain(text: str) -> str:
+    """Make text safe for a terminal: one line, no control characters that move the cursor or colour it."""
+    return " ".join(spelt_out(text).split())

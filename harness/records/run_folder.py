@@ -15,7 +15,6 @@ from harness.atomic_files import is_unfinished, remove_unfinished, sync_director
 from harness.canonical import JsonValue, canonical_hash, writable
 from harness.contained_files import make_folder, open_to_write, require_plain
 from harness.errors import StoreError, UsageError
-from harness.normalised_path import normalised
 from harness.records.checksums import file_checksum
 from harness.records.record import Record
 from harness.records.record_json import to_json
@@ -47,6 +46,7 @@ from harness.records.run_layout import (
 )
 from harness.records.run_lock import hold, unwritable
 from harness.records.steps_file import Steps, write_steps
+from harness.written_values import normalised
 
 # Only these count as results; a case that failed or never started is tried again on resume.
 _DONE = ("ok", "implausible")

@@ -17,8 +17,8 @@ from harness.measure.live import Left, Moment
 from harness.records.comparing.common_rounds import paired_ratios
 from harness.records.comparing.student_interval import CONFIDENCE, SEQUENTIAL_CONFIDENCE
 from harness.records.facts.costs import LONG_PREPARATION_S
+from harness.records.legible_text import plain, shortened
 from harness.records.record import Record
-from harness.terminal_text import plain, shortened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

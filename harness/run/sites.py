@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 from harness.cluster.shape import ClusterShape, largest
 from harness.errors import UsageError
-from harness.experiment.cases import Case
+from harness.experiment.cases import Case, folders_of_users
 from harness.experiment.model import Experiment
 from harness.experiment.schedule import Slot
-from harness.experiment.user_files import folders_of_users
 from harness.measure.live import Harmless, Onlooker
 from harness.provision.accelerators import gpus_per_worker
 from harness.provision.protocols import Cluster, Provider

@@ -10,7 +10,6 @@ from typing import Generic, TypeVar
 from harness.errors import UNSUPPORTED, CaseError, UsageError
 from harness.experiment.cases import Case, global_batch
 from harness.measure.timeouts import USUAL, Timeouts
-from harness.normalised_path import normalised
 from harness.provision.accelerators import replicas_on_gpus
 from harness.provision.failures import USER_ERROR
 from harness.verification.separability import Separability
@@ -23,6 +22,7 @@ from harness.worker.jobs.after_repeats import evaluate
 from harness.worker.jobs.batches import lay_batches
 from harness.worker.process.job import Args, CallsJobs, Job, Result
 from harness.worker.variable_parts import Array
+from harness.written_values import normalised
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.ir.variable import Rule
 from strategies.plan.aggregation import Aggregation

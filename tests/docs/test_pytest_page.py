@@ -8,7 +8,7 @@ import pytest
 from pages import ROOT, blocks, commands, refuse_unknown_options
 
 from harness.pytest_plugin.benchmarked_case import BenchmarkedCase
-from harness.pytest_plugin.strategy_benchmark import StrategyBenchmark
+from harness.pytest_plugin.fixtures import StrategyBenchmark
 
 PAGE = (ROOT / "docs" / "pytest.md").read_text()
 TIMED = "tests/benchmarks/timed"

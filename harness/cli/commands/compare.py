@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli import output
-from harness.cli.answer import Answer
 from harness.cli.options import Debug, Json, share
+from harness.cli.output import Answer
 from harness.errors import EXIT_CASE, EXIT_OK, EXIT_REGRESSION
 
 if TYPE_CHECKING:

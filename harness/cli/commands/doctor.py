@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from harness.cli import output
-from harness.cli.answer import Answer
 from harness.cli.options import Debug, Json
+from harness.cli.output import Answer
 from harness.errors import EXIT_MISSING, EXIT_OK
 
 if TYPE_CHECKING:

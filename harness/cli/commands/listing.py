@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from harness.cli import output
-from harness.cli.answer import Answer
 from harness.cli.options import Debug, Json
+from harness.cli.output import Answer
 
 EXAMPLE = "stratbench list strategies"
 

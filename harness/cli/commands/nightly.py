@@ -11,9 +11,9 @@ from typing import Annotated, NoReturn
 import typer
 
 from harness.cli import options
-from harness.cli.answer import Answer
-from harness.cli.isolation import NoIsolation, RequireIsolation, command_of, isolate_workers
 from harness.cli.options import Debug, Json, duration_s
+from harness.cli.output import Answer
+from harness.cli.process import NoIsolation, RequireIsolation, command_of, isolate_workers
 from harness.errors import UsageError
 from harness.measure.timeouts import timeouts
 from harness.requests import RunOptions
@@ -174,7 +174,7 @@ def _stored(
 def _stay(context: typer.Context, at: str) -> NoReturn:
     """Run this command without `--at` at an hour of every day, in a process of its own each time."""
     from harness.cli.nightly.schedule import arguments_of, every_day, hour_of, sleep_until
-    from harness.stratbench_process import run_stratbench
+    from harness.processes import run_stratbench
 
     arguments = arguments_of(context, without="at")
     every_day(hour_of(at), partial(run_stratbench, arguments), wait_until=sleep_until)

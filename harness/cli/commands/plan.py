@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli import options, output
-from harness.cli.answer import Answer
 from harness.cli.documents import plan_document
+from harness.cli.output import Answer
 from harness.errors import UsageError
 from harness.measure.timeouts import timeouts
 from harness.requests import PlanRequest

@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from harness.cli import output
-from harness.cli.answer import Answer
 from harness.cli.options import Debug, Json
+from harness.cli.output import Answer
 from harness.errors import EXIT_CASE, EXIT_OK, UsageError
 from harness.records.run_layout import REPORT
 

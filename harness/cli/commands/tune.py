@@ -11,8 +11,8 @@ import typer
 
 from harness.canonical import slug
 from harness.cli import options, output
-from harness.cli.answer import Answer
-from harness.cli.isolation import NoIsolation, RequireIsolation, command_of, isolate_workers
+from harness.cli.output import Answer
+from harness.cli.process import NoIsolation, RequireIsolation, command_of, isolate_workers
 from harness.errors import UsageError
 from harness.measure.timeouts import timeouts
 from harness.requests import RunOptions, TuneRequest

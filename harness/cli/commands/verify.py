@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli import options, output
-from harness.cli.answer import Answer
 from harness.cli.documents import verify_document
-from harness.cli.isolation import NoIsolation, RequireIsolation, isolate
+from harness.cli.output import Answer
+from harness.cli.process import NoIsolation, RequireIsolation, isolate
 from harness.errors import EXIT_CASE, EXIT_OK
 from harness.measure.timeouts import timeouts
 from harness.provision.network_namespace import exposed_line

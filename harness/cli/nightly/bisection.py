@@ -10,7 +10,6 @@ from pathlib import Path
 
 from harness.atomic_files import write_json
 from harness.cli import output
-from harness.cli.answer import Answer
 from harness.cli.nightly.commit_runs import (
     Checkout,
     Commit,
@@ -24,6 +23,7 @@ from harness.cli.nightly.commit_runs import (
 )
 from harness.cli.nightly.nights import holdings
 from harness.cli.nightly.publishing import answer_in_lines
+from harness.cli.output import Answer
 from harness.errors import EXIT_CASE, EXIT_OK, CaseError, StoreError, UsageError
 from harness.experiment.cases import Case, expand
 from harness.experiment.model import Experiment

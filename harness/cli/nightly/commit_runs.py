@@ -19,8 +19,8 @@ from harness.experiment.cases import Case
 from harness.experiment.model import Experiment
 from harness.experiment.references import StrategyRef, file_of
 from harness.host_facts import own_checkout, without_git
+from harness.processes import run_stratbench
 from harness.records.run_layout import RESULTS, RUN_FILE
-from harness.stratbench_process import run_stratbench
 from harness.worker.process.os_process import RUN_FOLDER_VARIABLE
 
 Finding = Literal["good", "bad", "untold"]

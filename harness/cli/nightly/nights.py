@@ -13,8 +13,8 @@ from pathlib import Path
 
 from harness import pipeline
 from harness.cli import output
-from harness.cli.answer import Answer
 from harness.cli.nightly.publishing import file_for, live_page, newest_of, night_answer, publish
+from harness.cli.output import Answer
 from harness.contained_files import open_to_write, require_regular
 from harness.errors import EXIT_CASE, EXIT_OK, Interrupted, MissingError, StoreError, UsageError
 from harness.experiment.model import Experiment

@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.atomic_files import why_not_writable, write_bytes, write_text
 from harness.canonical import canonical_hash, slug
 from harness.cli import output
-from harness.cli.answer import Answer
+from harness.cli.output import Answer
 from harness.contained_files import open_to_write
 from harness.errors import EXIT_CASE, EXIT_OK, EXIT_REGRESSION, StoreError, UsageError
 from harness.experiment.references import file_of

@@ -7,8 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cluster.connection import Connection
-from harness.cluster.shape import ClusterShape
+from harness.cluster.shape import ClusterShape, Connection
 from harness.provision.failures import HEAD_GONE, ProvisionError, RayEndedError
 from harness.provision.ray.settings import chatter_in, ray_environment
 from harness.provision.start_limits import USUAL_START, StartLimits

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.cluster.connection import Slice
+from harness.cluster.shape import Slice
 from harness.errors import UsageError
-from harness.module_command import module_command
+from harness.processes import module_command
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,7 @@ import docker
 from docker.models.containers import Container
 from docker.models.networks import Network
 
-from harness.module_command import module_command
+from harness.processes import module_command
 from harness.provision.docker.engine import GONE
 from harness.provision.temporary.owner import Owner
 from harness.worker.process.os_process import RUN_FOLDER_VARIABLE

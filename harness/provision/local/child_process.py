@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from harness.contained_files import open_to_write
-from harness.module_command import module_command
+from harness.processes import module_command
 from harness.provision.failures import Awaited, job_failed, worker_died, worker_unresponsive
 from harness.provision.worker_environment import process_variables, temporary_folder
 from harness.worker.process import messages

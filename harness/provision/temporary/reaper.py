@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from harness.errors import MissingError
-from harness.module_command import module_command
+from harness.processes import module_command
 from harness.provision.temporary.owner import Owner
 from harness.worker.process import keeper
 from harness.worker.process.os_process import RUN_FOLDER_VARIABLE, descendants

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import first_line
-from harness.module_command import module_command
+from harness.processes import module_command
 
 _PATH_VARIABLE = "LD_LIBRARY_PATH"
 # Less than a server may take to start, within which it is asked.

@@ -9,7 +9,7 @@ import pytest
 from called import WRITTEN, Pipeline, call, document
 from ports import kept_port
 
-from harness.cli.commands.planned import planned_table
+from harness.cli.commands.run import planned_table
 from harness.experiment.cases import expand
 from harness.experiment.load import resolve
 from harness.experiment.references import WorkloadRef

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.interruption import signals_interrupt
+from harness.cli.process import signals_interrupt
 
 _HEAVY = ("tensorflow", "keras", "ray", "numpy", "pyarrow", "scipy", "sklearn", "docker", "jinja2", "rich")
 

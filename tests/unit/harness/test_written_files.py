@@ -15,7 +15,7 @@ BY_LIBRARIES = frozenset(("save", "savez", "write_table", "FileHandler", "copyfi
 ALLOWED = {
     "harness/atomic_files.py": "writes beside the place and renames, which replaces a link",
     "harness/contained_files.py": "is the way",
-    "harness/cli/standard_streams.py": "opens /dev/null",
+    "harness/cli/process.py": "opens /dev/null",
     "harness/provision/network_namespace.py": "writes to /proc",
     "harness/provision/temporary/reaper.py": "writes into the private folder that it has just made",
     "harness/provision/ray/settings.py": "makes its token, which must not be there; looks before the log",

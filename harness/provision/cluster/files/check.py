@@ -14,7 +14,7 @@ import yaml
 from harness.errors import EXIT_OK, HarnessError, UsageError
 from harness.provision.cluster.files.agreement import disagreements
 from harness.provision.cluster.files.misspelt import misspelt_keys
-from harness.terminal_text import plain
+from harness.records.legible_text import plain
 
 
 def check(path: Path) -> None:

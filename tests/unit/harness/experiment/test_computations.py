@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from open_folders import made_record
 
-from harness.cli.commands.planned import planned_table
+from harness.cli.commands.run import planned_table
 from harness.cli.nightly.commit_runs import single_case
 from harness.experiment.cases import Case, expand
 from harness.experiment.load import resolve

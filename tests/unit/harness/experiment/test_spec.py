@@ -7,9 +7,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.cli.commands.planned import planned_table
-from harness.cluster.connection import Connection, Slice
+from harness.cli.commands.run import planned_table
 from harness.cluster.providers import PROVIDERS
+from harness.cluster.shape import Connection, Slice
 from harness.errors import UsageError
 from harness.experiment.cases import expand
 from harness.experiment.file import parse

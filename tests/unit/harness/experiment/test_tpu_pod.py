@@ -3,8 +3,8 @@
 import pytest
 
 from harness import pipeline
-from harness.cli.commands.planned import planned_table
-from harness.cluster.connection import NO_CLUSTER
+from harness.cli.commands.run import planned_table
+from harness.cluster.shape import NO_CLUSTER
 from harness.errors import UsageError
 from harness.experiment.load import load_experiment
 from harness.experiment.references import StrategyRef

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.experiment.cases import expand
+from harness.experiment.cases import expand, folders_of_users
 from harness.experiment.load import resolve
-from harness.experiment.user_files import folders_of_users
 
 
 def folders(workload: str, **sections: object) -> tuple[Path, ...]:

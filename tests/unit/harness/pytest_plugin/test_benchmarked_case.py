@@ -1,17 +1,70 @@
 """What the repeats of a case say together, and when they are no result."""
 
 import dataclasses
+import subprocess
 from pathlib import Path
 
 import pytest
 from synthetic_run import DIED, NO_GPU, NONE, TOO_FAST, Case, write_run
 
+from harness.errors import CaseError
 from harness.experiment.cases import expand
 from harness.experiment.load import load_experiment
+from harness.experiment.references import StrategyRef
+from harness.pytest_plugin import benchmarked_case
 from harness.pytest_plugin.benchmarked_case import BenchmarkedCase, problem_of
+from harness.pytest_plugin.one_case import CaseRequest, one_case
 from harness.records.facts.outcome import Equivalence
 from harness.records.record import Record
 from harness.records.store import load_run
+
+SPEC = one_case(CaseRequest(experiment="quickstart", workload="digits-cnn", strategy="all-reduce")).spec
+
+
+def test_what_the_command_refuses_is_the_reason(tmp_path: Path) -> None:
+    unknown = StrategyRef(name="all-redoce")
+    spec = SPEC.with_strategies(unknown, baseline=unknown)
+    with pytest.raises(CaseError) as refused:
+        benchmarked_case.run_experiment(spec, tmp_path)
+    assert str(refused.value) == (
+        "strategies[0]: strategy 'all-redoce': unknown name; did you mean 'all-reduce'?"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_command_that_leaves_nothing_is_told_with_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    (tmp_path / "run.log").write_text("of a run before")
+    with pytest.raises(CaseError, match=rf"must leave a run, got status 1; its log is {tmp_path}/run\.log"):
+        benchmarked_case.run_experiment(SPEC, tmp_path)
+    assert not (tmp_path / "run.log").read_text()
+
+
+def test_it_has_ended_once_the_test_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(subprocess.Popen[bytes]):
+        """A process during which somebody presses Ctrl-C."""
+
+        is_first = True
+
+        def communicate(self, *args: object, **options: object) -> object:
+            if self.is_first:
+                self.is_first = False
+                started.append(self)
+                raise KeyboardInterrupt
+            return super().communicate(*args, **options)
+
+    started: list[Interrupted] = []
+    monkeypatch.setattr(benchmarked_case.subprocess, "Popen", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        benchmarked_case.run_experiment(SPEC, tmp_path)
+    (process,) = started
+    try:
+        assert process.returncode is not None
+    finally:
+        process.kill()
+        process.wait()
 
 
 def recorded(folder: Path, *, n_repeats: int = 3, **case: object) -> tuple[Record, ...]:

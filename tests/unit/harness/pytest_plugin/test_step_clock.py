@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from harness.errors import MissingError
-from harness.pytest_plugin.step_clock import StepClock, record_rounds
+from harness.pytest_plugin.hooks import StepClock, record_rounds
 
 DURATIONS_S = (0.1, 0.3, 1e-9, 0.7)
 

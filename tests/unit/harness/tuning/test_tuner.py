@@ -9,9 +9,9 @@ from made_repeats import experiment, made
 
 from harness.errors import CaseError, UsageError
 from harness.records.facts.outcome import Equivalence, Failure
-from harness.tuning.candidates import require_measured, tuner_of
 from harness.tuning.successive_halving import MOST_CONFIRMING
 from harness.tuning.tuned import Outcome, figures
+from harness.tuning.tuner import require_measured, tuner_of
 from strategies.users_plans import read_plan
 
 KIB_256, MIB = "bucket_bytes=262144", "bucket_bytes=1048576"

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from waiting import eventually
 
 import harness.cli.nightly.commit_runs
-import harness.stratbench_process
+import harness.processes
 from harness.cli.nightly.commit_runs import (
     Checkout,
     Commit,
@@ -381,7 +381,7 @@ def test_a_run_that_takes_too_long_is_had_to_clean_up_and_leaves_no_worktree(
 
     # Not `subprocess.Popen` itself, which git is run by.
     monkeypatch.setattr(
-        harness.stratbench_process,
+        harness.processes,
         "subprocess",
         SimpleNamespace(Popen=OutOfTime, **{name: getattr(subprocess, name) for name in OF_SUBPROCESS}),
     )

@@ -1,17 +1,23 @@
-"""Another `stratbench` command, in a process of its own that is ended when the wait for it ends early.
-
-Only where the process that waits is killed (SIGKILL) does the command go on, to its own end.
-"""
+"""Processes that run our modules, and another `stratbench` command that ends when the wait for it ends."""
 
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
-from harness.module_command import module_command
+
+def module_command(module: str, *arguments: str) -> list[str]:
+    """A command that runs one of our modules with this process's Python.
+
+    With `-m` alone Python looks into the current folder first, where a user's folder `harness`, `workloads`
+    or `reports` stands for our package. `-P` leaves it out, as a console script does, and keeps `PYTHONPATH`.
+    """
+    return [sys.executable, "-P", "-m", module, *arguments]
+
 
 _ENDING_S = 120.0
 """How long a command may take to clean up once it is told to end."""

@@ -1,0 +1,251 @@
+"""Process of a command: its signals, its standard streams, and the network that it is on."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, NoReturn
+
+import typer
+
+from harness.errors import MissingError, UsageError
+from harness.provision import network_namespace
+from harness.records.redaction import redacted_command
+
+_UNHEARD_S = 2.0
+_LOOK_S = 0.05
+_IMPATIENT_S = 5.0
+"""Who interrupts again so soon wants the command to end, not to be left half cleaned."""
+
+
+class _Interruption:
+    """Raises KeyboardInterrupt where a signal meets the command.
+
+    Attributes:
+        is_heard: whether one has.
+    """
+
+    def __init__(self) -> None:
+        self._deaf_until_s = 0.0
+        self.is_heard = False
+
+    def hear(self, *_: object) -> None:
+        """Interrupt, unless that has just been done."""
+        self.is_heard = True
+        now_s = time.monotonic()
+        if now_s >= self._deaf_until_s:
+            self._deaf_until_s = now_s + _IMPATIENT_S
+            raise KeyboardInterrupt
+
+    def end_unheard(self, signals: socket.socket, numbers: Collection[int], end: Callable[[], None]) -> None:
+        """Wait for signals that C has taken, and end the command where Python gets no chance to hear one.
+
+        Ray waits for its servers in native code, for as long as half a minute.
+        """
+        while number := signals.recv(1):
+            limit_s = time.monotonic() + _UNHEARD_S
+            while number[0] in numbers and not self.is_heard:
+                if time.monotonic() > limit_s:
+                    end()
+                    return
+                time.sleep(_LOOK_S)
+
+
+@contextlib.contextmanager
+def signals_interrupt(
+    *, for_good: bool, end: Callable[[], None] | None = None
+) -> Iterator[Callable[[], None]]:
+    """Let a termination unwind as Ctrl-C does, so that everything started is stopped.
+
+    Args:
+        for_good: whether the process ends with the command, so that nothing is left to interrupt.
+        end: what ends the process where its main thread hears nothing; guards clean up after it.
+    Yields:
+        what has signals heard, from then on, while the main thread is in native code; it starts a thread, and
+        a process with several cannot move to a network namespace.
+    """
+    interruption = _Interruption()
+    usual = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
+    # A signal that the caller ignores (nohup) stays ignored.
+    heard = {number: handler for number, handler in usual.items() if signal.getsignal(number) == handler}
+    for number in heard:
+        signal.signal(number, interruption.hear)
+    try:
+        with contextlib.ExitStack() as listening:
+
+            def hear_in_native_code() -> None:
+                if end is not None:
+                    listening.enter_context(_taken_by_c(interruption, heard, end))
+
+            yield hear_in_native_code
+    finally:
+        for number, handler in heard.items():
+            signal.signal(number, signal.SIG_IGN if for_good else handler)
+
+
+@contextlib.contextmanager
+def _taken_by_c(
+    interruption: _Interruption, numbers: Collection[int], end: Callable[[], None]
+) -> Iterator[None]:
+    """Have a thread of its own learn of signals as soon as the process is sent them."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.settimeout(0.0)
+        thread = threading.Thread(
+            target=interruption.end_unheard, args=(ours, numbers, end), name="interruptions", daemon=True
+        )
+        thread.start()
+        before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            interruption.is_heard = True  # perhaps by a handler of Ray's
+            theirs.close()
+            thread.join()
+
+
+def escape_unknown_letters() -> None:
+    """Let every text be printed: paths can hold bytes that are no text, and terminals can lack letters."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+@contextlib.contextmanager
+def telling() -> Iterator[None]:
+    """Print an answer; a reader that has left is no error.
+
+    Raises:
+        UsageError: standard output takes no more.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _lead_nowhere()
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        _lead_nowhere()
+        raise UsageError(
+            f"must take the whole answer, got {error.strerror}; redirect it elsewhere", field="stdout"
+        ) from None
+
+
+def end_process(status: int) -> NoReturn:
+    """End this process at once, with all that it has said.
+
+    Python would first take itself apart, beneath threads of Ray's and gRPC's native halves that still run.
+    """
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status)
+
+
+def _lead_nowhere() -> None:
+    """Let standard output go on to nobody; at exit Python would flush into it once more and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+RequireIsolation = Annotated[
+    bool, typer.Option("--require-isolation", help="Stop where servers cannot have a network of their own.")
+]
+NoIsolation = Annotated[
+    bool,
+    typer.Option("--no-isolation", help="Stay on the host's network, as a workload that downloads must."),
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Caller:
+    """Who called the command line.
+
+    Args:
+        owns_process: whether the process is the command's alone, so that it may move to another network.
+        settled: told once the process is where it stays, and may start threads.
+        arguments: of the command line, without the program's name.
+    """
+
+    owns_process: bool
+    settled: Callable[[], None]
+    arguments: tuple[str, ...] = ()
+
+
+def command_of(context: typer.Context) -> str | None:
+    """The command line as it may be kept, without what looks like a secret; None where a program called."""
+    if not (isinstance(context.obj, Caller) and context.obj.arguments):
+        return None
+    return redacted_command(("stratbench", *context.obj.arguments))
+
+
+def isolate(
+    context: typer.Context, *, no_isolation: bool, require_isolation: bool, obstacle: str | None = None
+) -> str | None:
+    """Move this process, and all that it will start, to a network of its own.
+
+    Nothing that starts threads may have been imported by then.
+
+    Args:
+        obstacle: why it must stay.
+    Returns:
+        why servers can be reached from outside; None where they cannot.
+    Raises:
+        UsageError: the options contradict each other. MissingError: isolation is required and not to be had.
+    """
+    if no_isolation and require_isolation:
+        raise UsageError("must not be given with --require-isolation; drop one", field="no-isolation")
+    exposure = "--no-isolation was given" if no_isolation else obstacle or _stayed(context)
+    if exposure is not None and require_isolation:
+        raise MissingError(
+            f"a network namespace must be had, got none: {exposure}; {network_namespace.WAY_OUT}",
+            field="require-isolation",
+        )
+    if isinstance(context.obj, Caller):
+        context.obj.settled()
+    return exposure
+
+
+def isolate_workers(
+    context: typer.Context, providers: Sequence[str], *, no_isolation: bool, require_isolation: bool
+) -> str | None:
+    """Move this process to a network of its own where its workers are to share that; as `isolate`.
+
+    Args:
+        providers: of the workers.
+    """
+    others = [name for name in providers if name != "local"]
+    if "local" not in providers and not (require_isolation and "cluster" in providers):
+        return None
+    return isolate(
+        context,
+        no_isolation=no_isolation,
+        require_isolation=require_isolation,
+        obstacle=f"provider {others[0]} needs the host's network" if others else None,
+    )
+
+
+def _stayed(context: typer.Context) -> str | None:
+    """Move; why not, if it does not."""
+    if not (isinstance(context.obj, Caller) and context.obj.owns_process):
+        return "the process is another program's"
+    from harness.provision.temporary.reaper import reap
+
+    # From inside, nobody but root can tell which processes outside are those of dead runs.
+    reap()
+    return network_namespace.isolate()
