@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, cast
 import typer
 from typer.core import TyperCommand
 
+# Before a user's file puts its folder first on the path, where another package of this name may stand.
+import reports  # noqa: F401
 from harness.cli import output, process
 from harness.cli.commands import (
     clean,
@@ -67,8 +69,6 @@ class OnceEach(TyperCommand):
         rest: list[str] = super().parse_args(ctx, args)
         return rest
 
-
-# Before a user's file puts its folder first on the path, where another package of this name may stand.
 
 _COMMANDS: tuple[tuple[str, Callable[..., Answer], str], ...] = (
     ("run", run.run, run.EXAMPLE),

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 from harness.atomic_files import write_text
 from harness.contained_files import open_to_write
 from harness.errors import CaseError, first_line
-from harness.experiment.cases import Case
 from harness.processes import module_command
-from harness.records.record import Record
 
 if TYPE_CHECKING:
+    from harness.experiment.cases import Case
     from harness.experiment.model import Experiment
+    from harness.records.record import Record
     from harness.records.store import StoredRun
 
 
