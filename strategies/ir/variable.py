@@ -1,18 +1,21 @@
 """Variables of a step: purpose, access nodes, initial value, and part of a captured variable."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Literal, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from strategies.ir.graph import DType, Shape
 
-Array: TypeAlias = npt.NDArray[Any]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array: TypeAlias = npt.NDArray[Any]
+
 Inherits: TypeAlias = Literal["own", "first", "alike", "share", "nothing"]
-_TYPES = {"float": np.float32, "double": np.float64, "int64": np.int64}
+_TYPES = {"float": "float32", "double": "float64", "int64": "int64"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +38,9 @@ class Fresh:
     owners: tuple[int, ...] = ()
 
     def value(self) -> Array:
+        # `stratbench list` reads plans, and need not wait for NumPy.
+        import numpy as np
+
         if self.kind == "normal":
             return np.random.default_rng(self.seed).standard_normal(self.dims).astype(_TYPES[self.dtype])
         array = np.zeros(self.dims, _TYPES[self.dtype])
