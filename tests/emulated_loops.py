@@ -12,7 +12,7 @@ from strategies.ir.graph_rules import verify
 from strategies.numerics.resharding import COUNTS, GAUGES
 from strategies.passes.tpu.computations import Member
 from strategies.passes.tpu.host_loop_reshard import reshard_host_loops
-from strategies.passes.tpu.lowering import counts_name, lowered
+from strategies.passes.tpu.lowering import counts_name, lower_computations
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.function_bodies import function_of
 from strategies.tf_bridge.graphdef import serialize_graph
@@ -107,7 +107,7 @@ def run(
         labels: of computations whose resharding is counted.
         probe: what is done to the lowered graph before it runs.
     """
-    made = probe(lowered(graph, members(n_replicas)))
+    made = probe(lower_computations(graph, members(n_replicas)))
     verify(made)
     with tf.Graph().as_default() as imported:
         tf.import_graph_def(v1.GraphDef.FromString(serialize_graph(made)), name="")

@@ -85,7 +85,7 @@ def on_tpus(plan: Plan, runtime: tpu.TpuRuntime) -> Distribution:
         StrategyError: as `tpu_system.brought_up`.
     """
     (n_replicas,) = plan.replicas_per_task
-    system = tpu.brought_up(
+    system = tpu.bring_up(
         runtime, n_replicas, label=plan.strategy, matmul=str(plan.strategy_params["matmul"])
     )
     return Distribution(

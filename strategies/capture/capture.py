@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from strategies.capture.hooks import lines_of
-from strategies.capture.traced_step import told_by
+from strategies.capture.traced_step import trace_contents
 from strategies.capture.tracing import AnyVariable, CapturableStep, Trace, body_of, trace
 from strategies.errors import CaptureError
 from strategies.ir.assembly.assemble import assemble
@@ -117,7 +117,7 @@ def capture(
     body = body_of(step)
     traced = trace(body, element_spec, replica_batch=replica_batch, compilable=compiled_rules is not None)
     with _naming_vectorized(traced), _naming_lines(traced):
-        contents = told_by(traced, declared_variables(step), element_spec)
+        contents = trace_contents(traced, declared_variables(step), element_spec)
         rules = {**contents.step.rules, **(compiled_rules or {})}
         step_contents = replace(contents.step, reduction=_reduction(step), rules=rules)
         contents = replace(contents, step=step_contents)

@@ -12,7 +12,7 @@ from strategies.capture.boundary import AnyOptimizer, BoundaryRecorder, raw_vari
 from strategies.capture.resources import constant_of, is_large, large_constants, remade_table
 from strategies.capture.tracing import AnyVariable, Trace, with_effects
 from strategies.errors import CaptureError
-from strategies.ir.assembly.split import needed_by, outermost
+from strategies.ir.assembly.split import outermost_gradients, used_gradients
 from strategies.ir.assembly.traced import (
     TracedGradient,
     TracedResult,
@@ -84,7 +84,7 @@ _OWN_JOB = "/job:localhost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class TraceContents:
     """A traced step, and every variable by name with its initial value."""
 
     step: TracedStep
@@ -102,7 +102,7 @@ class _Captures:
     tables: tuple[TracedTable, ...]
 
 
-def told_by(traced: Trace, declared: Sequence[AnyVariable], element_spec: object) -> Told:
+def trace_contents(traced: Trace, declared: Sequence[AnyVariable], element_spec: object) -> TraceContents:
     """Read a trace.
 
     Args:
@@ -124,7 +124,7 @@ def told_by(traced: Trace, declared: Sequence[AnyVariable], element_spec: object
     names = {id(v.handle): name for name, v in named.items()}
     acting = [name for name in must_run if acting_ops(graph, graph.by_name[name], stateful_ops)]
     marks = _used_marks(recorder, names, graph, acting)
-    calls = sorted({mark.call for mark in outermost(graph, marks)})
+    calls = sorted({mark.call for mark in outermost_gradients(graph, marks)})
     target = next(
         (recorder.targets.targets[call] for call in calls if call in recorder.targets.targets), None
     )
@@ -152,14 +152,14 @@ def told_by(traced: Trace, declared: Sequence[AnyVariable], element_spec: object
     )
     initial = {name: _initial(name, v) for name, v in named.items()}
     initial |= {name: value for name, (_, value) in beside.items()}
-    return Told(step=step, variables=named, initial=initial)
+    return TraceContents(step=step, variables=named, initial=initial)
 
 
 def _used_marks(
     recorder: BoundaryRecorder, names: Mapping[int, str], graph: Graph, acting: Sequence[str]
 ) -> tuple[TracedGradient, ...]:
     taken = [mark.named(names[id(mark.handle)]) for mark in recorder.marks]
-    used = needed_by(graph, taken, acting)
+    used = used_gradients(graph, taken, acting)
     if not used:
         raise CaptureError(
             "train step: the loss must depend on a trainable variable, got no gradient for any; compute it "

@@ -240,7 +240,7 @@ def n_elements(shape: Sequence[int]) -> int:
     return 0 if min(shape, default=0) < 0 else math.prod(shape)
 
 
-def joined(names: Iterable[tuple[str, str]], name: str) -> list[Node]:
+def join_per_device(names: Iterable[tuple[str, str]], name: str) -> list[Node]:
     """One NoOp per device that follows the named nodes there.
 
     Args:

@@ -13,7 +13,7 @@ from strategies.ir.variable import Variable
 def late_nodes(step: TrainGraph, variables: Collection[Variable]) -> set[str]:
     """Nodes at or after a boundary or write of these variables, without later forward passes."""
     after = after_updates(step, variables)
-    return after - passing(step) if step.n_levels > 1 and not step.handed else after
+    return after - forward_backward_nodes(step) if step.n_levels > 1 and not step.handed else after
 
 
 def after_updates(step: TrainGraph, variables: Collection[Variable]) -> set[str]:
@@ -28,7 +28,7 @@ def after_updates(step: TrainGraph, variables: Collection[Variable]) -> set[str]
     return descendants(step.graph, late, stop={handed.node for handed in step.handed})
 
 
-def passing(step: TrainGraph) -> set[str]:
+def forward_backward_nodes(step: TrainGraph) -> set[str]:
     """Nodes of forward and backward passes, of every level."""
     by_name = step.graph.by_name
     crossing = [n for b in step.boundaries for n in (b.values, b.indices) if n is not None]
@@ -61,12 +61,12 @@ def prior_reads(step: TrainGraph, variables: Collection[Variable]) -> dict[str, 
     run = ancestors(step.graph, [*step.targets(), *step.returned()])
     outside = run - step.update_nodes() - {name for v in step.variables for name in v.access}
     written = _written_before(step, variables)
-    found = {}
+    readers = {}
     for bit, v in enumerate(variables):
         users = [u for u in step.graph.consumers.get(v.handle, ()) if u.name in outside]
         if all(_takes_value(u, v.handle) and not written[u.name] >> bit & 1 for u in users):
-            found[v.handle] = tuple(dict.fromkeys(u.name for u in users))
-    return found
+            readers[v.handle] = tuple(dict.fromkeys(u.name for u in users))
+    return readers
 
 
 def _takes_value(node: Node, handle: str) -> bool:

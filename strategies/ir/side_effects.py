@@ -64,7 +64,7 @@ def acting_ops(graph: Graph, node: Node, stateful_ops: Collection[str]) -> set[s
     return {op for op in stateful if _is_noticed(op)}
 
 
-def released_from(graph: Graph, effects: Iterable[str], keep: Iterable[str]) -> Graph:
+def release_from_effects(graph: Graph, effects: Iterable[str], keep: Iterable[str]) -> Graph:
     """Remove waits for visible effects, so that a replica can leave these out.
 
     Args:
@@ -100,9 +100,9 @@ FILE_WRITERS = op_set("""
 _SHOWN = FILE_WRITERS | {"PrintV2", "FlushSummaryWriter"}
 
 
-def quiet(step: TrainGraph) -> TrainGraph:
+def without_visible_effects(step: TrainGraph) -> TrainGraph:
     """The step without visible effects; the same object if it has none."""
-    graph, tables = silenced(step.graph), quiet_tables(step)
+    graph, tables = without_visible_ops(step.graph), quiet_tables(step)
     if graph is step.graph and not step.effects and tables == step.tables:
         return step
     return replace(step, graph=graph, effects=(), tables=tables)
@@ -113,7 +113,7 @@ def quiet_tables(step: TrainGraph) -> tuple[str, ...]:
     return tuple(name for name in step.tables if step.graph.by_name[name].op not in _MADE_FOR_SHOW)
 
 
-def silenced(graph: Graph) -> Graph:
+def without_visible_ops(graph: Graph) -> Graph:
     """Replace ops that print or write summaries by waits; all names remain.
 
     Returns:

@@ -121,16 +121,16 @@ def _rounded_to(
             used |= takes
         else:
             discarded |= takes
-    made = (_floating_outputs(n, functions) for n in nodes if n.name in used or n.name not in discarded)
-    return frozenset[DType]().union(*made)
+    outputs = (_floating_outputs(n, functions) for n in nodes if n.name in used or n.name not in discarded)
+    return frozenset[DType]().union(*outputs)
 
 
 def _makes_floating(node: Node, functions: Mapping[str, Function]) -> bool:
     op_def = None if node.op in functions else op_definition(node.op)
     if op_def is None:
         return True
-    made = list(tensors(op_def.output_arg, with_type_defaults(op_def, node.attrs)))
-    return not made or any(t.dtype is None or t.dtype in FLOATING for t in made)
+    outputs = list(tensors(op_def.output_arg, with_type_defaults(op_def, node.attrs)))
+    return not outputs or any(t.dtype is None or t.dtype in FLOATING for t in outputs)
 
 
 def _floating_outputs(node: Node, functions: Mapping[str, Function]) -> set[DType]:

@@ -64,7 +64,7 @@ def add_named(graph: tf.Graph, graph_def: tf.compat.v1.GraphDef) -> None:
 
 
 @cache
-def as_written() -> bytes:
+def unoptimized_config() -> bytes:
     """Serialized settings that run a function without TensorFlow's optimizers.
 
     These would process every function before its first call, for longer than many steps take.

@@ -88,7 +88,7 @@ class TpuSystem:
     shut_down: Callable[[], None]
 
 
-def brought_up(runtime: TpuRuntime, n_replicas: int, *, label: str, matmul: str) -> TpuSystem:
+def bring_up(runtime: TpuRuntime, n_replicas: int, *, label: str, matmul: str) -> TpuSystem:
     """Bring up the TPU devices of this host, one per replica.
 
     Args:

@@ -31,7 +31,7 @@ from strategies.ir.graph import DType, Function, Graph, Node
 from strategies.numerics.resharding import part_length
 from strategies.passes.tpu.computations import Sharding
 from strategies.passes.tpu.host_loop_reshard import reshard_host_loops
-from strategies.passes.tpu.lowering import lowered
+from strategies.passes.tpu.lowering import lower_computations
 from strategies.tf_bridge.graphdef import serialize_graph
 
 DTYPES = {"float32": FLOAT, "float64": DType("double"), "int32": INT32}
@@ -109,9 +109,11 @@ def test_every_rewritten_graph_imports(name):
     assert imported(graph) == {node.name for node in graph.nodes}
     if name == "one-of-two-loops":
         with pytest.raises(GraphError, match="needs an execute for each of 3 replicas, got 2"):
-            lowered(graph, members(2))
+            lower_computations(graph, members(2))
     else:
-        assert imported(lowered(graph, members(2))) >= {n.name for n in graph.nodes if n.op == "Exit"}
+        assert imported(lower_computations(graph, members(2))) >= {
+            n.name for n in graph.nodes if n.op == "Exit"
+        }
 
 
 def imported(graph: Graph) -> set[str]:
@@ -164,7 +166,7 @@ def test_replicas_have_whole_copies_of_their_own():
     """One that is done with a variable would take it from another, by chance."""
     loop = loop_of("wmx", 2, shape=(), w={"shared": True})
     graph = reshard_host_loops(built(loop, core_steps.shared, "float32")).graph
-    for replica, function in enumerate(programs(lowered(graph, members(2)))):
+    for replica, function in enumerate(programs(lower_computations(graph, members(2)))):
         weight, slot, seen = (arg.name for arg in function.inputs)
         takers = {node.op for node in function.nodes for ref in node.data_inputs if ref in (weight, slot)}
         assert not takers
@@ -264,4 +266,4 @@ def test_a_function_writes_a_variable(is_awaited):
 def test_members_are_as_many_as_replicas():
     graph = CHANGED["simple"]()
     with pytest.raises(GraphError, match="needs a member for each of 2 replicas, got a group of 4"):
-        lowered(graph, members(4))
+        lower_computations(graph, members(4))

@@ -29,8 +29,8 @@ from harness.worker.session.capture_store import InitialValues
 from harness.worker.variable_parts import Array, Copy
 from strategies.ir.graph import producer
 from strategies.ir.random_ops import draws_from_op
-from strategies.ir.replica_updates import passing, replica_targets
-from strategies.ir.side_effects import quiet
+from strategies.ir.replica_updates import forward_backward_nodes, replica_targets
+from strategies.ir.side_effects import without_visible_effects
 from strategies.ir.train_graph import Boundary, Statistic, TrainGraph
 from strategies.ir.traversal import ancestors, levels_of
 from strategies.topology import Shard, Topology
@@ -161,7 +161,7 @@ def _draws(step: TrainGraph) -> frozenset[str]:
     if not drawing:
         return frozenset()
     targets = [*step.state_targets, *(target for region in step.regions for target in region.targets)]
-    needed = passing(step) | ancestors(step.graph, targets)
+    needed = forward_backward_nodes(step) | ancestors(step.graph, targets)
     return frozenset(
         ref
         for node in step.graph.nodes
@@ -222,7 +222,7 @@ class ShardSteps:
         *,
         beside: Sequence[str] = (),
     ) -> None:
-        step = quiet(step)
+        step = without_visible_effects(step)
         self._step = step
         self.results: tuple[Returned, ...] = ()
         self._widest = self._topology = topology

@@ -30,7 +30,7 @@ from strategies.capture.boundary import variable_name
 from strategies.capture.tracing import CapturableStep
 from strategies.ir.random_ops import draws_from_ops
 from strategies.ir.resource_uses import resource_uses
-from strategies.ir.side_effects import FILE_WRITERS, quiet
+from strategies.ir.side_effects import FILE_WRITERS, without_visible_effects
 from strategies.ir.train_graph import TrainGraph
 from strategies.tf_bridge.program import build_program
 from strategies.topology import Topology
@@ -98,7 +98,7 @@ def check_capture(
     n_fixed = next((b.shape.dims[0] for b in step.batch if b.shape.dims and b.shape.dims[0] > 0), None)
     batches = [[part[:n_fixed] for part in batch] for batch in batches]
     try:
-        verdict = _verdict(users, quiet(step), initial, batches, n_fixed)
+        verdict = _verdict(users, without_visible_effects(step), initial, batches, n_fixed)
     except _EndedError as ended:
         verdict = ended.verdict
     finally:

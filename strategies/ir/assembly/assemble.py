@@ -6,8 +6,8 @@ from typing import TypeAlias
 
 from strategies.errors import CaptureError
 from strategies.ir.assembly.resources import Access, access_nodes, with_resources, with_row_lookups
-from strategies.ir.assembly.split import Parts, outermost, owners_by_data, slot_owners, tell_apart
-from strategies.ir.assembly.state_rules import additions_as_such, seed_words, state_rules
+from strategies.ir.assembly.split import Sides, outermost_gradients, owners_by_data, slot_owners, split_sides
+from strategies.ir.assembly.state_rules import assignments_as_additions, seed_words, state_rules
 from strategies.ir.assembly.traced import TracedGradient, TracedResult, TracedStep
 from strategies.ir.assembly.update_region import UpdateSide, detach_update, update_side, wait_for_gradients
 from strategies.ir.assembly.written_values import calls_after_writes, merge_state, with_values_read
@@ -16,7 +16,7 @@ from strategies.ir.graph import DType, Graph, Node, Shape, producer
 from strategies.ir.ops import READ_OPS
 from strategies.ir.random_ops import draws, draws_from_op, moves_generator, reseed
 from strategies.ir.resource_uses import resource_uses
-from strategies.ir.side_effects import SideEffects, released_from, side_effects
+from strategies.ir.side_effects import SideEffects, release_from_effects, side_effects
 from strategies.ir.train_graph import (
     Boundary,
     Loss,
@@ -141,7 +141,7 @@ def assemble(traced: TracedStep, calls_with_values: _CallRewrite | None = None) 
     notes = _result_notes(results, traced.loss)
     traced = replace(traced, results=results.own, loss=results.loss)
     graph = _alive(graph, traced, access)
-    marks = outermost(graph, traced.marks)
+    marks = outermost_gradients(graph, traced.marks)
     graph, parts, variables = _described(graph, traced, marks, access, calls_with_values)
     graph = detach_update(graph, parts)
     graph = wait_for_gradients(graph, parts, marks, access)
@@ -184,7 +184,7 @@ def assemble(traced: TracedStep, calls_with_values: _CallRewrite | None = None) 
         results=results_of(results.own, (traced.batch[0].shape.dims or (-1,))[0]),
         notes=notes,
     )
-    released = released_from(graph, effects.seen, replace(step, effects=()).roots())
+    released = release_from_effects(graph, effects.seen, replace(step, effects=()).roots())
     return replace(step, graph=prune(released, step.roots()))
 
 
@@ -197,7 +197,7 @@ def _shown_alone(
     return tuple(b.values for b in boundaries if b.role == "gradient" and b.values not in needed)
 
 
-def _check_repeatable(graph: Graph, parts: Parts) -> None:
+def _check_repeatable(graph: Graph, parts: Sides) -> None:
     """The reference repeats a shard's forward pass once for each gradient, with the same numbers."""
     drawing = (n for n in graph.nodes if n.name in parts.forward and draws(graph, n))
     hidden = next((n for n in drawing if not draws_from_op(n) and not moves_generator(graph, n)), None)
@@ -245,27 +245,27 @@ def _described(
     marks: Sequence[TracedGradient],
     access: Mapping[str, Access],
     calls_with_values: _CallRewrite | None,
-) -> tuple[Graph, Parts, tuple[Variable, ...]]:
+) -> tuple[Graph, Sides, tuple[Variable, ...]]:
     handles = {name: a.handle.name for name, a in access.items()}
-    parts = tell_apart(graph, traced, marks, access)
+    parts = split_sides(graph, traced, marks, access)
     seeds = seed_words(graph, traced.variables, parts, handles)
     reads = {n.name: n.inputs[0] for n in graph.nodes if n.op == "ReadVariableOp"}
     scalars = {v.name for v in traced.variables if v.shape.dims == ()}
-    added = additions_as_such(graph, parts, reads, skip=seeds.keys(), scalars=scalars)
+    added = assignments_as_additions(graph, parts, reads, skip=seeds.keys(), scalars=scalars)
     if added is not graph:
         graph = _alive(added, traced, access)
-        parts = tell_apart(graph, traced, marks, access)
+        parts = split_sides(graph, traced, marks, access)
     values = {access[v.name].handle.name: (v.dtype, v.shape) for v in traced.variables}
     while True:  # a value may be computed from what was assigned before it, which joins the forward pass
         calls = calls_after_writes(graph, parts) if calls_with_values is not None else ()
         rewritten = calls_with_values(graph, values, calls) if calls_with_values and calls else graph
         if rewritten is not graph:
-            parts = tell_apart(rewritten, traced, marks, access)
+            parts = split_sides(rewritten, traced, marks, access)
         changed = with_values_read(rewritten, parts, access)
         if changed is graph:
             break
         graph = changed
-        parts = tell_apart(graph, traced, marks, access)
+        parts = split_sides(graph, traced, marks, access)
     rules = state_rules(graph, traced.variables, parts, handles, seeds, [b.node for b in traced.batch])
     rules |= {name: rule for name, rule in traced.rules.items() if name in rules}
     gradients = {n: mark.variable for mark in marks for n in (mark.values, mark.indices) if n is not None}

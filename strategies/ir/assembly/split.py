@@ -16,7 +16,7 @@ from strategies.ir.variable import Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Sides:
     """The two sides of a step.
 
     Attributes:
@@ -38,9 +38,9 @@ class Parts:
         return [w for name, kind in self.kinds.items() if kind != "state" for w in self.writes[name]]
 
 
-def tell_apart(
+def split_sides(
     graph: Graph, traced: TracedStep, marks: Sequence[TracedGradient], access: Mapping[str, Access]
-) -> Parts:
+) -> Sides:
     """Split a step into forward and update."""
     uses = resource_uses(graph)
     writes = {
@@ -58,7 +58,7 @@ def tell_apart(
     results = [producer(traced.loss), *(r.node for r in traced.results)]
     updates = {w for name, kind in kinds.items() if kind != "state" for w in writes[name]}
     forward = ancestors(graph, [*boundary, *results, *state_writes], stop=updates)
-    return Parts(
+    return Sides(
         boundary=boundary, after=after, forward=frozenset(forward), kinds=kinds, writes=writes, uses=uses
     )
 
@@ -86,7 +86,7 @@ def _kind(v: TracedVariable, marked: set[str], writes: Sequence[str], after: Abs
     return "trainable" if v.trainable and not writes else "state"
 
 
-def needed_by(
+def used_gradients(
     graph: Graph, marks: Sequence[TracedGradient], roots: Iterable[str]
 ) -> tuple[TracedGradient, ...]:
     """Gradients that these nodes use; gradients that are only taken cross no boundary."""
@@ -94,7 +94,7 @@ def needed_by(
     return tuple(mark for mark in marks if mark.values in needed or mark.indices in needed)
 
 
-def outermost(graph: Graph, marks: Sequence[TracedGradient]) -> tuple[TracedGradient, ...]:
+def outermost_gradients(graph: Graph, marks: Sequence[TracedGradient]) -> tuple[TracedGradient, ...]:
     """Gradients of calls from which no other call's gradient is computed."""
     if len({mark.call for mark in marks}) < 2:
         return tuple(marks)
@@ -145,7 +145,7 @@ def _owner(
 def owners_by_data(
     graph: Graph,
     variables: Sequence[TracedVariable],
-    parts: Parts,
+    parts: Sides,
     handles: Mapping[str, str],
     gradients: Mapping[str, str],
     owners: Owners,
@@ -194,7 +194,7 @@ def owners_by_data(
     return known
 
 
-def _is_read_by_forward(graph: Graph, parts: Parts, handle: str) -> bool:
+def _is_read_by_forward(graph: Graph, parts: Sides, handle: str) -> bool:
     reads = parts.forward.intersection(parts.uses[handle].reads)
     return any(graph.by_name[name].op not in UNCHANGED for name in reads)
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from strategies.ir.assembly.split import Parts
+from strategies.ir.assembly.split import Sides
 from strategies.ir.assembly.traced import TracedVariable
 from strategies.ir.graph import DType, Graph, Node, producer
 from strategies.ir.ops import ADDITIONS, FORWARDING_OPS, UNCHANGED
@@ -18,8 +18,8 @@ _SUMS = frozenset({"Add", "AddV2"})
 _QUOTIENTS = frozenset({"RealDiv", "Div", "DivNoNan"})
 
 
-def additions_as_such(
-    graph: Graph, parts: Parts, reads: Mapping[str, str], *, skip: Collection[str], scalars: Collection[str]
+def assignments_as_additions(
+    graph: Graph, parts: Sides, reads: Mapping[str, str], *, skip: Collection[str], scalars: Collection[str]
 ) -> Graph:
     """Turn `assign(v + x)` of forward state into `assign_add(x)`, as Keras's metrics mean it.
 
@@ -100,7 +100,7 @@ def _addition(graph: Graph, write: Node, reads: Mapping[str, str], last: str | N
 
 
 def seed_words(
-    graph: Graph, variables: Sequence[TracedVariable], parts: Parts, handles: Mapping[str, str]
+    graph: Graph, variables: Sequence[TracedVariable], parts: Sides, handles: Mapping[str, str]
 ) -> dict[str, int]:
     """Random state → index of its seed word."""
     known: dict[str, frozenset[int]] = {}
@@ -153,7 +153,7 @@ def _takes(graph: Graph, node: Node, handle: str, positions: Collection[int]) ->
 def state_rules(
     graph: Graph,
     variables: Sequence[TracedVariable],
-    parts: Parts,
+    parts: Sides,
     handles: Mapping[str, str],
     seeds: Mapping[str, int],
     batch: Sequence[str],
@@ -184,7 +184,7 @@ def state_rules(
 def _counts_of_updates(
     graph: Graph,
     variables: Sequence[TracedVariable],
-    parts: Parts,
+    parts: Sides,
     rules: Mapping[str, Rule],
     from_batch: set[str],
 ) -> dict[str, Rule]:
@@ -207,7 +207,7 @@ def _counts_of_updates(
 def _counts_of_means(
     graph: Graph,
     variables: Sequence[TracedVariable],
-    parts: Parts,
+    parts: Sides,
     handles: Mapping[str, str],
     rules: Mapping[str, Rule],
 ) -> dict[str, Rule]:

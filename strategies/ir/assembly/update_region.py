@@ -7,7 +7,7 @@ from typing import TypeAlias
 from strategies.errors import CaptureError
 from strategies.ir.access_order import AccessOrder, Events
 from strategies.ir.assembly.resources import Access
-from strategies.ir.assembly.split import Parts
+from strategies.ir.assembly.split import Sides
 from strategies.ir.assembly.traced import TracedGradient
 from strategies.ir.graph import Graph, Node, output_index, producer, tensor
 from strategies.ir.random_ops import draws
@@ -19,7 +19,7 @@ _Update: TypeAlias = tuple[str, int]
 """A variable, and the level of the boundaries that its update follows."""
 
 
-def detach_update(graph: Graph, parts: Parts) -> Graph:
+def detach_update(graph: Graph, parts: Sides) -> Graph:
     """Give the update its own copies of forward nodes that it reads, such as a learning rate.
 
     Raises:
@@ -65,7 +65,7 @@ def _check_draws(graph: Graph, names: Iterable[str]) -> None:
         )
 
 
-def _check_cloned(graph: Graph, cloned: Iterable[str], shared: str, parts: Parts, reader: str) -> None:
+def _check_cloned(graph: Graph, cloned: Iterable[str], shared: str, parts: Sides, reader: str) -> None:
     written = {write for uses in parts.uses.values() for write in uses.writes}
     for name in cloned:
         node = graph.by_name[name]
@@ -93,7 +93,7 @@ def _after_clones(node: Node, renamed: Mapping[str, str]) -> Node:
 
 
 def wait_for_gradients(
-    graph: Graph, parts: Parts, marks: Sequence[TracedGradient], access: Mapping[str, Access]
+    graph: Graph, parts: Sides, marks: Sequence[TracedGradient], access: Mapping[str, Access]
 ) -> Graph:
     """Let assignments wait for a gradient that follows all earlier reads of the variable.
 
@@ -159,7 +159,7 @@ class UpdateSide:
 def update_side(
     graph: Graph,
     variables: Sequence[Variable],
-    parts: Parts,
+    parts: Sides,
     order: Mapping[str, int],
     levels: Mapping[str, int],
 ) -> UpdateSide:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from strategies.errors import CaptureError
 from strategies.ir.assembly.resources import Access, redirected
-from strategies.ir.assembly.split import Parts
+from strategies.ir.assembly.split import Sides
 from strategies.ir.graph import DType, Graph, Node, identity, node_slug
 from strategies.ir.ops import ADDITIONS, UNCHANGED
 from strategies.ir.train_graph import Boundary
@@ -119,7 +119,7 @@ def is_assignment(node: Node) -> bool:
     return node.op == "AssignVariableOp" or node.op in ADDITIONS
 
 
-def calls_after_writes(graph: Graph, parts: Parts) -> set[str]:
+def calls_after_writes(graph: Graph, parts: Sides) -> set[str]:
     """Calls of the forward pass that read a variable after an assignment of the step."""
     calls = set()
     for uses in parts.uses.values():
@@ -131,7 +131,7 @@ def calls_after_writes(graph: Graph, parts: Parts) -> set[str]:
     return calls
 
 
-def with_values_read(graph: Graph, parts: Parts, access: Mapping[str, Access]) -> Graph:
+def with_values_read(graph: Graph, parts: Sides, access: Mapping[str, Access]) -> Graph:
     """Let the forward pass read assigned values instead of assigned variables.
 
     Raises:
@@ -191,7 +191,7 @@ class _Edits:
     dropped: set[str]
 
 
-def merge_state(graph: Graph, variables: Sequence[Variable], parts: Parts) -> MergedState:
+def merge_state(graph: Graph, variables: Sequence[Variable], parts: Sides) -> MergedState:
     """Put a boundary before each assignment of forward state; the last assignment of a step wins.
 
     Forward reads what its own shard assigned; updates read the merged value.

@@ -239,18 +239,18 @@ def spread_along(step: TrainGraph) -> tuple[Spread, ...]:
     )
 
 
-def axes_to_cut(step: TrainGraph, found: Sequence[Spread]) -> dict[str, tuple[int, ...]]:
+def axes_to_cut(step: TrainGraph, spreads: Sequence[Spread]) -> dict[str, tuple[int, ...]]:
     """Trainable → axes along which it can be cut.
 
     Args:
-        found: spread of the same step along each axis.
+        spreads: spread of the same step along each axis.
     """
     shapes = _shapes(step)
     return {
         b.variable: tuple(
             axis
             for axis, length in enumerate(shapes.get(b.variable, ()))
-            if length > 1 and b.variable not in found[axis].refused
+            if length > 1 and b.variable not in spreads[axis].refused
         )
         for b in step.gradients()
     }
@@ -280,17 +280,17 @@ class UpdateReach:
     shared_gradients: frozenset[str]
     readers: Mapping[str, Sequence[str]]
 
-    def parts_apart(self, found: Spread) -> frozenset[str]:
+    def parts_apart(self, propagated: Spread) -> frozenset[str]:
         """Trainables whose parts need nothing of each other's updates.
 
         A reduction over a whole gradient that all updates read is available to all replicas.
         """
         together = {
             outcome.variable
-            for node, outcome in found.outcomes.items()
+            for node, outcome in propagated.outcomes.items()
             if outcome.combine is not None and list(self.readers.get(node, ())) == [outcome.variable]
         }
-        return self.apart - together - set(found.refused)
+        return self.apart - together - set(propagated.refused)
 
 
 def update_reach(step: TrainGraph) -> UpdateReach:

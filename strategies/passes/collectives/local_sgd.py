@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strategies.ir.graph import Node, joined
+from strategies.ir.graph import Node, join_per_device
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.ir.variable import Variable
 from strategies.numerics.combine import every
@@ -79,7 +79,7 @@ class AverageVariables:
         """
         host = topology.host_device(self.task)
         by_name = graph.graph.by_name
-        updated = joined(((t, by_name[t].device) for t in graph.targets()), "average/updated")
+        updated = join_per_device(((t, by_name[t].device) for t in graph.targets()), "average/updated")
         counting = tuple(topology.local_replicas(task)[0].rank for task in range(topology.n_tasks))
         count = KeptState.of(
             _COUNT,

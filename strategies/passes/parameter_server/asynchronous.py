@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strategies.ir.graph import Node, joined
+from strategies.ir.graph import Node, join_per_device
 from strategies.ir.replica_updates import late_nodes
 from strategies.ir.train_graph import TrainGraph
 from strategies.numerics.combine import one_more
@@ -55,7 +55,7 @@ class AsyncUpdates:
             for name in (b.values, b.indices)
             if name is not None
         )
-        landed = joined(arrived, "turn/landed")
+        landed = join_per_device(arrived, "turn/landed")
         take = turn.take("take", (node.name for node in landed))
         late = late_nodes(graph, [v for v in graph.variables if v.rank is None])
         within = late | graph.update_nodes()
@@ -64,7 +64,7 @@ class AsyncUpdates:
             "turn/count/", [take.name], device=take.device
         )
         targets = [target for target in graph.targets() if target in within]
-        done = joined(on_servers(graph, targets, self.destinations, topology), "turn/done")
+        done = join_per_device(on_servers(graph, targets, self.destinations, topology), "turn/done")
         give = turn.put("give", n_updates, (node.name for node in done))
         setup = turn.put_all("first", [0]) if self.task == UPDATER else ()
         added = [turn.handle, *landed, take, *counted, *done, give, *setup]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from strategies.errors import StrategyError
 from strategies.ir.control_flow import LoopFrames
-from strategies.ir.graph import DType, Node, Shape, joined
+from strategies.ir.graph import DType, Node, Shape, join_per_device
 from strategies.ir.replica_updates import late_nodes
 from strategies.ir.resource_uses import resource_uses
 from strategies.ir.train_graph import Contribution, TrainGraph
@@ -58,7 +58,7 @@ class BackgroundUpdates:
         taken = self._take(accumulators, topology)
         updates = update_side(graph, accumulators)
         targets = tuple(t for t in graph.targets() if t in updates)
-        done = joined(on_servers(graph, targets, self.destinations, topology), "turn/updated")
+        done = join_per_device(on_servers(graph, targets, self.destinations, topology), "turn/updated")
         telling, gives = self._tell(taken.begin, [node.name for node in done], topology)
         graph = _without_waits_for_reads(graph, updates)
         graph = replace(
@@ -221,14 +221,14 @@ def push_in_turn(
         pushed, arrived = _on_server(a, pushed, reads.get(a.boundary.variable, ()))
         landed += arrived
         ready.append(pushed)
-    gathered = joined(((n.name, n.device) for n in landed), "turn/landed")
+    gathered = join_per_device(((n.name, n.device) for n in landed), "turn/landed")
     turn = turn_queue(topology)
     take = turn.take("take", (node.name for node in gathered))
     step = take.name if step is None else step
     constants, pushes = _pushes(accumulators, ready, step, take.name)
     shares, tallied = _tallied(task, step, take.name, topology)
     pushes += tallied
-    done = joined(((n.name, n.device) for n in pushes), "turn/pushed")
+    done = join_per_device(((n.name, n.device) for n in pushes), "turn/pushed")
     give = turn.put("give", take.name, (node.name for node in done))
     nodes = (turn.handle, *prepared, *constants, *shares, *landed, *gathered, take, *pushes, *done, give)
     return PushInTurn(nodes=nodes, take=take.name, give=give.name)

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from strategies.ir.graph import Graph, Node
 from strategies.ir.random_ops import reseed
-from strategies.ir.side_effects import silenced
+from strategies.ir.side_effects import without_visible_ops
 from strategies.ir.train_graph import BatchInput, TrainGraph
 from strategies.numerics.combine import split_examples
 from strategies.passes.replicate.state_hand_over import marked
@@ -79,7 +79,7 @@ class Replicate:
         copies = StepCopies.of(graph, owners, shards, fed, between.refs)
         nodes = [*(n for n in graph.graph.nodes if n.name in batch), *nodes]
         functions = dict(graph.graph.functions)
-        unseen = silenced(graph.graph)
+        unseen = without_visible_ops(graph.graph)
         originals, quiet = (
             each.with_nodes(n for n in each.nodes if n.name in copied) for each in (graph.graph, unseen)
         )

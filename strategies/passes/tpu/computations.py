@@ -152,7 +152,7 @@ class Computation:
         return dtypes[position] if isinstance(dtypes, tuple) and position < len(dtypes) else None
 
 
-def computation(scope: Scope, node: Node) -> Computation:
+def read_computation(scope: Scope, node: Node) -> Computation:
     """The computation of a compile node.
 
     Raises:

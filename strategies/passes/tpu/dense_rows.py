@@ -50,12 +50,12 @@ class DenseRows:
             changed |= {node.name: node for node in dense.replaced()}
             added += dense.added
         nodes = (*(changed.get(node.name, node) for node in graph.graph.nodes), *added)
-        made = replace(
+        step = replace(
             graph,
             graph=graph.graph.with_nodes(nodes),
             boundaries=tuple(_dense(b) if b.indices is not None else b for b in graph.boundaries),
         )
-        return replace(made, graph=prune(made.graph, made.roots()))
+        return replace(step, graph=prune(step.graph, step.roots()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

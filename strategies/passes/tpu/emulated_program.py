@@ -12,7 +12,7 @@ from strategies.ir.ops import READ_OPS
 from strategies.ir.random_ops import reseed
 from strategies.ir.traversal import reachable_functions
 from strategies.numerics.collectives import summed
-from strategies.passes.tpu.computations import Computation, Member, Program, computation
+from strategies.passes.tpu.computations import Computation, Member, Program, read_computation
 from strategies.passes.tpu.replicated_computation import SUM
 from strategies.passes.tpu.scopes import Scope, Scopes, handle_node, variable_of
 from strategies.passes.tpu.sharded_program import PartedValues, PartedVariable, ShardedProgram
@@ -43,7 +43,7 @@ class EmulatedComputation:
     """
 
     label: str
-    found: Computation
+    computation: Computation
     program: Program
     variables: Mapping[int, TensorSpec]
     resharded: tuple[int, ...]
@@ -54,22 +54,27 @@ class EmulatedComputation:
         cls, scopes: Scopes, scope: Scope, node: Node, library: Mapping[str, Function]
     ) -> "EmulatedComputation":
         try:
-            found = computation(scope, node)
-            program = _program(found, library)
-            variables = dict(_variables(scopes, scope, found))
+            computation = read_computation(scope, node)
+            program = _program(computation, library)
+            variables = dict(_variables(scopes, scope, computation))
         except GraphError as error:
             raise GraphError(f"computation {node.name!r}: {error}") from None
-        taken = _resharded(scope, found)
+        taken = _resharded(scope, computation)
         if any(_size(variables[position]) < 0 for position in taken if position in variables):
             raise GraphError("shapes of variables that lie in parts must be known, got one that is not")
         label = "/".join(filter(None, (scope.name, node.name)))
         return cls(
-            label=label, found=found, program=program, variables=variables, resharded=taken, library=library
+            label=label,
+            computation=computation,
+            program=program,
+            variables=variables,
+            resharded=taken,
+            library=library,
         )
 
     @property
     def name(self) -> str:
-        return self.found.compile.name
+        return self.computation.compile.name
 
     @cached_property
     def specs(self) -> Mapping[str, TensorSpec]:
@@ -80,7 +85,7 @@ class EmulatedComputation:
         return static_specs(Graph(nodes=(*nodes, *self.program.nodes), functions=self.library))
 
     def _shape(self, position: int) -> Shape:
-        called = self.found.compile.attrs["function"]
+        called = self.computation.compile.attrs["function"]
         assert isinstance(called, FunctionRef)
         shapes = self.library[called.name].arg_attrs.get(position, {}).get(OUTPUT_SHAPES)
         known = shapes[0] if isinstance(shapes, tuple) and shapes else None
@@ -137,8 +142,8 @@ class EmulatedComputation:
         return placed, {name: seeded.functions[name] for name in sorted(called)}
 
 
-def _program(found: Computation, library: Mapping[str, Function]) -> Program:
-    called = found.compile.attrs.get("function")
+def _program(computation: Computation, library: Mapping[str, Function]) -> Program:
+    called = computation.compile.attrs.get("function")
     function = library.get(called.name) if isinstance(called, FunctionRef) else None
     if function is None:
         raise GraphError("must compile a function of the library, got none")
@@ -146,11 +151,11 @@ def _program(found: Computation, library: Mapping[str, Function]) -> Program:
     by_name = {node.name: node for node in nodes}
     for node in nodes:
         if node.op == SUM:
-            _check_group(by_name, node, found.metadata.n_replicas)
+            _check_group(by_name, node, computation.metadata.n_replicas)
     inputs = {arg.name: arg.dtype for arg in function.inputs if arg.dtype is not None}
-    if len(inputs) != len(found.metadata.arguments):
+    if len(inputs) != len(computation.metadata.arguments):
         raise GraphError(
-            f"its function must take {len(found.metadata.arguments)} arguments, got {len(inputs)}"
+            f"its function must take {len(computation.metadata.arguments)} arguments, got {len(inputs)}"
         )
     return Program(
         nodes=nodes,
@@ -184,8 +189,8 @@ def _check_group(by_name: Mapping[str, Node], node: Node, n_replicas: int) -> No
         )
 
 
-def _variables(scopes: Scopes, scope: Scope, found: Computation) -> Iterator[tuple[int, TensorSpec]]:
-    for position, ref in enumerate(found.executes[0].data_inputs[:-1]):
+def _variables(scopes: Scopes, scope: Scope, computation: Computation) -> Iterator[tuple[int, TensorSpec]]:
+    for position, ref in enumerate(computation.executes[0].data_inputs[:-1]):
         node = variable_of(scopes, scope, ref)
         if node is None:
             continue
@@ -194,8 +199,8 @@ def _variables(scopes: Scopes, scope: Scope, found: Computation) -> Iterator[tup
             yield position, TensorSpec(dtype=dtype, shape=shape)
 
 
-def _resharded(scope: Scope, found: Computation) -> tuple[int, ...]:
-    execute = found.executes[0]
+def _resharded(scope: Scope, computation: Computation) -> tuple[int, ...]:
+    execute = computation.executes[0]
     before = (scope.graph.by_name[name] for name in execute.control_inputs)
     handles = [ref for node in before if node.op == RESHARD for ref in node.data_inputs[:-2]]
     return tuple(position for position, ref in enumerate(execute.data_inputs[:-1]) if ref in handles)

@@ -31,7 +31,7 @@ from strategies.ir.graph import (
 from strategies.ir.tensor_proto import const
 from strategies.ir.train_graph import TrainGraph
 from strategies.passes.task_plan import TaskPlan
-from strategies.passes.tpu.computations import COMPILES, Computation, Sharding, computation
+from strategies.passes.tpu.computations import COMPILES, Computation, Sharding, read_computation
 from strategies.passes.tpu.reshard_loops import FunctionLoop, HostLoop, LoopHandles, function_loop, host_loops
 from strategies.passes.tpu.scopes import Scope, Scopes, handle_node
 from strategies.topology import Topology
@@ -86,10 +86,10 @@ class ReplicaFormat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class ReshardedComputation:
     """A computation, and positions of its arguments that lie in parts."""
 
-    found: Computation
+    computation: Computation
     positions: tuple[int, ...]
 
     def handles(self, execute: Node) -> tuple[str, ...]:
@@ -104,42 +104,47 @@ class Chosen:
         return tuple(dict.fromkeys((before.name, *needed, *execute.control_inputs)))
 
     def compile_node(self) -> Node:
-        node = self.found.compile
-        return node.changed(attrs={**node.attrs, "metadata": self.found.metadata.allowing(self.positions)})
+        node = self.computation.compile
+        return node.changed(
+            attrs={**node.attrs, "metadata": self.computation.metadata.allowing(self.positions)}
+        )
 
 
-def all_chosen(
+def choose_computations(
     scope: Scope,
     compiles: Iterable[Node],
     handles: LoopHandles,
     check: Callable[[Computation], None],
     source: Callable[[str], str | None],
     left: dict[str, str],
-) -> list[Chosen]:
+) -> list[ReshardedComputation]:
     """Computations of a loop that can be resharded; `left` gets a reason for the others.
 
     Args:
         check: raises unless the loop runs a computation in every iteration.
         source: reference taken by an execute → its source outside of the loop.
     """
-    chosen: list[Chosen] = []
+    chosen: list[ReshardedComputation] = []
     for node in compiles:
         try:
-            found = computation(scope, node)
-            check(found)
-            taken = [execute.data_inputs for execute in found.executes]
+            computation = read_computation(scope, node)
+            check(computation)
+            taken = [execute.data_inputs for execute in computation.executes]
             sources = {
-                position: [source(refs[position]) for refs in taken] for position in found.candidates()
+                position: [source(refs[position]) for refs in taken] for position in computation.candidates()
             }
-            chosen.append(_chosen(found, handles.reshardable(found, sources)))
+            chosen.append(_chosen(computation, handles.reshardable(computation, sources)))
         except GraphError as error:
             left[node.name] = str(error)
     return chosen
 
 
-def _chosen(found: Computation, positions: tuple[int, ...]) -> Chosen:
-    for position in found.candidates():
-        if position not in positions and found.metadata.arguments[position].sharding is Sharding.ALLOWED:
+def _chosen(computation: Computation, positions: tuple[int, ...]) -> ReshardedComputation:
+    for position in computation.candidates():
+        if (
+            position not in positions
+            and computation.metadata.arguments[position].sharding is Sharding.ALLOWED
+        ):
             # The compiler may have it in parts, and with nothing resharded for it, it would come whole.
             raise GraphError(
                 "in its loop executes alone must use each variable that may be sharded already, got another "
@@ -149,7 +154,7 @@ def _chosen(found: Computation, positions: tuple[int, ...]) -> Chosen:
         raise GraphError(
             "needs a variable that may be sharded and that in its loop its executes alone use, got none"
         )
-    return Chosen(found=found, positions=positions)
+    return ReshardedComputation(computation=computation, positions=positions)
 
 
 @dataclass(slots=True)
@@ -200,7 +205,7 @@ def _gate(name: str) -> str:
     return f"{name}/reshard/gate"
 
 
-def edited(graph: Graph, edits: Mapping[str, ScopeEdits], scopes: Scopes) -> Graph:
+def apply_edits(graph: Graph, edits: Mapping[str, ScopeEdits], scopes: Scopes) -> Graph:
     """Apply edits to a graph; the same object if there are none."""
     if not any(edits.values()):
         return graph
@@ -259,7 +264,7 @@ def reshard_host_loops(graph: Graph) -> Resharded:
         in_no_frame = [n for n in scope.graph.nodes if n.op in COMPILES and n.name not in scope.loops.frames]
         if in_no_frame:
             _reshard_in_function(scopes, scope, in_no_frame, edits, left)
-    return Resharded(graph=edited(graph, edits, scopes), left=left)
+    return Resharded(graph=apply_edits(graph, edits, scopes), left=left)
 
 
 def _all_nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
@@ -272,12 +277,14 @@ def _reshard_in_frame(
 ) -> None:
     handles = loop.handles(scopes, scope)
     check, source = partial(loop.check, scope), partial(loop.source, scope)
-    chosen = all_chosen(scope, loop.compiles, handles, check, source, left)
+    chosen = choose_computations(scope, loop.compiles, handles, check, source, left)
     if chosen:
         _insert_in_frame(scope, loop, chosen, edits)
 
 
-def _insert_in_frame(scope: Scope, loop: HostLoop, chosen: Iterable[Chosen], edits: ScopeEdits) -> None:
+def _insert_in_frame(
+    scope: Scope, loop: HostLoop, chosen: Iterable[ReshardedComputation], edits: ScopeEdits
+) -> None:
     prefix, device = f"{loop.condition.name}/reshard/", loop.condition.device
     goes_on = next(iter(loop.switches.values()))
     goes_on_ref = scope.ref(goes_on.name, "output_true", 1)
@@ -291,9 +298,9 @@ def _insert_in_frame(scope: Scope, loop: HostLoop, chosen: Iterable[Chosen], edi
     edits.added += [iteration, before, *last.values(), after]
     back: list[str] = []
     for each in chosen:
-        edits.replaced[each.found.compile.name] = each.compile_node()
-        for place, execute in enumerate(each.found.executes):
-            own = ReplicaFormat.of(scope, each.found.compile.name, execute, place)
+        edits.replaced[each.computation.compile.name] = each.compile_node()
+        for place, execute in enumerate(each.computation.executes):
+            own = ReplicaFormat.of(scope, each.computation.compile.name, execute, place)
             state = own.state([loop.condition.name])
             state_ref = scope.ref(state.name, "resource")
             default_key = own.default_key([after.name])
@@ -328,13 +335,13 @@ def _reshard_in_function(
     except GraphError as error:
         left |= {node.name: str(error) for node in nodes}
         return
-    chosen = all_chosen(scope, nodes, loop.handles(scopes), loop.check, loop.source, left)
+    chosen = choose_computations(scope, nodes, loop.handles(scopes), loop.check, loop.source, left)
     if chosen:
         _insert_in_function(loop, chosen, edits[scope.name], edits[loop.caller.name])
 
 
 def _insert_in_function(
-    loop: FunctionLoop, chosen: Iterable[Chosen], inside: ScopeEdits, outside: ScopeEdits
+    loop: FunctionLoop, chosen: Iterable[ReshardedComputation], inside: ScopeEdits, outside: ScopeEdits
 ) -> None:
     body, caller, name = loop.body, loop.caller, loop.node.name
     before = no_op("reshard/before", [], "")
@@ -343,9 +350,9 @@ def _insert_in_function(
     outside.ending.append(after)
     back: list[str] = []
     for each in chosen:
-        inside.replaced[each.found.compile.name] = each.compile_node()
-        for place, execute in enumerate(each.found.executes):
-            own = ReplicaFormat.of(body, each.found.compile.name, execute, place)
+        inside.replaced[each.computation.compile.name] = each.compile_node()
+        for place, execute in enumerate(each.computation.executes):
+            own = ReplicaFormat.of(body, each.computation.compile.name, execute, place)
             state = own.state()
             key = execute.data_inputs[-1]
             handles = each.handles(execute)

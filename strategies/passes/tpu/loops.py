@@ -42,13 +42,17 @@ def _with_loop(
     step: TrainGraph, *, nodes: tuple[Node, ...], program: Function, output: Callable[[int, int], str]
 ) -> TrainGraph:
     """The step around a loop; `output` gives the final value of an output by place and rank."""
-    found = ReplicatedComputation.of(step)
+    computation = ReplicatedComputation.of(step)
     functions = {**step.graph.functions, PROGRAM: program}
     return replace(
         step,
         graph=Graph(nodes=nodes, functions=functions, extra=step.graph.extra),
-        losses=tuple(replace(loss, tensor=output(*found.place_of(loss.tensor))) for loss in step.losses),
-        results=tuple(replace(each, tensor=output(*found.place_of(each.tensor))) for each in step.results),
+        losses=tuple(
+            replace(loss, tensor=output(*computation.place_of(loss.tensor))) for loss in step.losses
+        ),
+        results=tuple(
+            replace(each, tensor=output(*computation.place_of(each.tensor))) for each in step.results
+        ),
     )
 
 
@@ -67,13 +71,13 @@ class LoopOnCores:
         return cls(task=plan.task, steps_per_loop=plan.execution.steps_per_loop)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        found = ReplicatedComputation.of(graph)
+        computation = ReplicatedComputation.of(graph)
         batch = tuple(map(stacked, graph.batch))
         host = topology.host_device(self.task)
-        inputs, arguments = self._arguments(found, batch, topology)
-        compiled = found.compile_node(_COMPILE, frozenset(), waits=(), device=host)
+        inputs, arguments = self._arguments(computation, batch, topology)
+        compiled = computation.compile_node(_COMPILE, frozenset(), waits=(), device=host)
         executes = [
-            found.execute_node(
+            computation.execute_node(
                 f"{PREFIX}execute_{replica.rank}",
                 arguments[replica.rank],
                 tensor(_COMPILE, 1),
@@ -84,15 +88,15 @@ class LoopOnCores:
         ]
         looped = _with_loop(
             graph,
-            nodes=(*found.outside(batch), *found.fed_elsewhere(), *inputs, compiled, *executes),
-            program=_loop_program(found, batch, graph.graph.functions),
+            nodes=(*computation.outside(batch), *computation.fed_elsewhere(), *inputs, compiled, *executes),
+            program=_loop_program(computation, batch, graph.graph.functions),
             output=lambda place, rank: tensor(executes[rank].name, place),
         )
         targets = tuple(executes[r.rank].name for r in topology.local_replicas(self.task))
         return replace(looped, batch=batch, step_targets=targets, steps_per_run=self.steps_per_loop)
 
     def _arguments(
-        self, found: ReplicatedComputation, batch: Sequence[BatchInput], topology: Topology
+        self, computation: ReplicatedComputation, batch: Sequence[BatchInput], topology: Topology
     ) -> tuple[list[Node], list[list[str]]]:
         nodes: list[Node] = []
         columns: dict[str, list[str]] = {}
@@ -108,18 +112,20 @@ class LoopOnCores:
                 nodes += added
                 refs += parts
             columns[input_of(b.node)] = refs
-        rows = zip(*(columns.get(node.name, node.data_inputs) for node in found.inputs), strict=True)
+        rows = zip(*(columns.get(node.name, node.data_inputs) for node in computation.inputs), strict=True)
         return nodes, [list(row) for row in rows]
 
 
-def _loop_program(found: ReplicatedComputation, batch: Sequence[BatchInput], library: Library) -> Function:
-    names = {node.name: argument(place) for place, node in enumerate(found.inputs)}
+def _loop_program(
+    computation: ReplicatedComputation, batch: Sequence[BatchInput], library: Library
+) -> Function:
+    names = {node.name: argument(place) for place, node in enumerate(computation.inputs)}
     loop = StepLoop(f"{PREFIX}loop/", "")
     first = batch[0]
     step = loop.begin(names[input_of(first.node)], first.dtype)
     fed = {input_of(b.node): b for b in batch}
     renames = Renames({})
-    for node in found.inputs:
+    for node in computation.inputs:
         entered = loop.frame.enter(names[node.name], names[node.name], dtype_of(node))
         if node.name in fed:
             dtype = dtype_of(node)
@@ -129,8 +135,8 @@ def _loop_program(found: ReplicatedComputation, batch: Sequence[BatchInput], lib
         renames[node.name] = entered
     pivot = f"^{loop.frame.pivot}"
     renames[f"^{METADATA}"] = pivot
-    own = {node.name for node in found.body}
-    for node in found.body:
+    own = {node.name for node in computation.body}
+    for node in computation.body:
         inputs = [renames[ref] for ref in node.inputs]
         # What takes arguments alone would not wait for the iteration before, which may write variables.
         if own.isdisjoint(map(producer, node.inputs)) and pivot not in inputs:
@@ -138,17 +144,17 @@ def _loop_program(found: ReplicatedComputation, batch: Sequence[BatchInput], lib
         loop.frame.nodes.append(in_program(node, tuple(inputs)))
     ends = [
         loop.output(f"result_{place}", node.inputs[0], dtype_of(node), is_loss=place == 0)
-        for place, node in enumerate(found.outputs)
+        for place, node in enumerate(computation.outputs)
     ]
     # What only a result reads must have been read before the next iteration writes.
-    count = loop.end([DONE, *(producer(node.inputs[0]) for node in found.outputs)])
+    count = loop.end([DONE, *(producer(node.inputs[0]) for node in computation.outputs)])
     return function_of(
         PROGRAM,
         loop.frame.nodes,
-        inputs={names[node.name]: dtype_of(node) for node in found.inputs},
+        inputs={names[node.name]: dtype_of(node) for node in computation.inputs},
         results={
             f"result_{place}": (ref, dtype_of(node))
-            for place, (ref, node) in enumerate(zip(ends, found.outputs, strict=True))
+            for place, (ref, node) in enumerate(zip(ends, computation.outputs, strict=True))
         },
         waits=[count],
         library=library,
@@ -179,9 +185,9 @@ class LoopOnHost:
         return cls(task=plan.task, steps_per_loop=plan.execution.steps_per_loop, in_parts=plan.in_parts)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        found = ReplicatedComputation.of(graph)
+        computation = ReplicatedComputation.of(graph)
         batch = tuple(map(stacked, graph.batch))
-        building = _Building(found=found, batch=batch, topology=topology, task=self.task)
+        building = _Building(computation=computation, batch=batch, topology=topology, task=self.task)
         handles = {v.handle.removeprefix(replica_prefix(v.rank or 0)): v.name for v in graph.variables}
         parted = {handle for handle, name in handles.items() if name in self.in_parts}
         nodes, ends, count = building.nodes(parted)
@@ -189,8 +195,8 @@ class LoopOnHost:
         of_replica = [_of_replica(b, examples) for b in graph.batch]
         looped = _with_loop(
             graph,
-            nodes=(*found.outside(batch), *nodes),
-            program=_step_program(found, graph.graph.functions, of_replica),
+            nodes=(*computation.outside(batch), *nodes),
+            program=_step_program(computation, graph.graph.functions, of_replica),
             output=lambda place, rank: ends[place, rank],
         )
         return replace(looped, batch=batch, step_targets=(count,), steps_per_run=self.steps_per_loop)
@@ -201,20 +207,21 @@ def _of_replica(b: BatchInput, examples: int) -> BatchInput:
 
 
 def _step_program(
-    found: ReplicatedComputation, library: Library, of_replica: Sequence[BatchInput]
+    computation: ReplicatedComputation, library: Library, of_replica: Sequence[BatchInput]
 ) -> Function:
     renames = Renames({})
-    renames.update((node.name, argument(place)) for place, node in enumerate(found.inputs))
+    renames.update((node.name, argument(place)) for place, node in enumerate(computation.inputs))
     body = [
         in_program(node, tuple(renames[ref] for ref in node.inputs if ref != f"^{METADATA}"))
-        for node in found.body
+        for node in computation.body
     ]
     program = function_of(
         PROGRAM,
         body,
-        inputs={argument(place): dtype_of(node) for place, node in enumerate(found.inputs)},
+        inputs={argument(place): dtype_of(node) for place, node in enumerate(computation.inputs)},
         results={
-            f"result_{place}": (node.inputs[0], dtype_of(node)) for place, node in enumerate(found.outputs)
+            f"result_{place}": (node.inputs[0], dtype_of(node))
+            for place, node in enumerate(computation.outputs)
         },
         waits=[DONE],
         library=library,
@@ -222,7 +229,7 @@ def _step_program(
     shapes = {input_of(b.node): b.shape for b in of_replica}
     arg_attrs = {
         place: {OUTPUT_SHAPES: (shapes[node.name],)}
-        for place, node in enumerate(found.inputs)
+        for place, node in enumerate(computation.inputs)
         if node.name in shapes
     }
     return replace(program, arg_attrs=arg_attrs)
@@ -232,7 +239,7 @@ def _step_program(
 class _Building:
     """A loop around a computation; `batch` is stacked."""
 
-    found: ReplicatedComputation
+    computation: ReplicatedComputation
     batch: Sequence[BatchInput]
     topology: Topology
     task: int
@@ -242,11 +249,11 @@ class _Building:
         host = self.topology.host_device(self.task)
         loop = StepLoop(LOOP, host)
         frame, replicas = loop.frame, self.topology.replicas()
-        frame.nodes += self.found.fed_elsewhere()
+        frame.nodes += self.computation.fed_elsewhere()
         step = loop.begin(self.batch[0].node, self.batch[0].dtype)
-        compiled = self.found.compile_node(f"{LOOP}compile", parted, waits=[frame.pivot], device=host)
+        compiled = self.computation.compile_node(f"{LOOP}compile", parted, waits=[frame.pivot], device=host)
         executes = [
-            self.found.execute_node(
+            self.computation.execute_node(
                 f"{LOOP}execute_{replica.rank}",
                 arguments,
                 tensor(compiled.name, 1),
@@ -263,7 +270,7 @@ class _Building:
                 dtype_of(output),
                 is_loss=place == 0,
             )
-            for place, output in enumerate(self.found.outputs)
+            for place, output in enumerate(self.computation.outputs)
             for replica in replicas
         }
         count = loop.end([node.name for node in executes])
@@ -273,7 +280,7 @@ class _Building:
         batches = {input_of(b.node): self._batches(loop, b, step) for b in self.batch}
         columns = [
             batches[node.name] if node.name in batches else list(self._constants(loop, node))
-            for node in self.found.inputs
+            for node in self.computation.inputs
         ]
         return [list(row) for row in zip(*columns, strict=True)]
 

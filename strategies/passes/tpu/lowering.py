@@ -35,13 +35,13 @@ from strategies.passes.tpu.replicated_computation import PREFIX
 from strategies.passes.tpu.scopes import Scope, Scopes, handle_node, variable_of
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.function_bodies import function_of
-from strategies.tf_bridge.runtime import as_written
+from strategies.tf_bridge.runtime import unoptimized_config
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Topology
 
 
 def resharding_call(
-    found: EmulatedComputation, member: Member, node: Node, keys: Mapping[str, int]
+    emulated: EmulatedComputation, member: Member, node: Node, keys: Mapping[str, int]
 ) -> tuple[Node, Function]:
     """Call of a function that reshards one replica's variables, and that function.
 
@@ -51,13 +51,15 @@ def resharding_call(
         GraphError: it reshards other variables than its execute takes.
     """
     *handles, key, state = node.data_inputs
-    if len(handles) != len(found.resharded):
+    if len(handles) != len(emulated.resharded):
         raise GraphError(
-            f"{node.name!r}: must reshard {len(found.resharded)} variables, as for its execute, got "
+            f"{node.name!r}: must reshard {len(emulated.resharded)} variables, as for its execute, got "
             f"{len(handles)}"
         )
-    taken = [(position, found.variables[position]) for position in found.parted]
-    parted = [ref for position, ref in zip(found.resharded, handles, strict=True) if position in found.parted]
+    taken = [(position, emulated.variables[position]) for position in emulated.parted]
+    parted = [
+        ref for position, ref in zip(emulated.resharded, handles, strict=True) if position in emulated.parted
+    ]
     handle = TensorSpec(dtype=_RESOURCE, shape=Shape(()))
     n_parted = len(taken)
     snippet = trace(
@@ -70,15 +72,15 @@ def resharding_call(
         variables=tuple((variable.shape.dims, dtype_number(variable.dtype)) for _, variable in taken),
         group=member.group,
         order=member.order,
-        keys=tuple(keys[found.collective(name)] for name in (*found.parted_arguments, BARRIER)),
+        keys=tuple(keys[emulated.collective(name)] for name in (*emulated.parted_arguments, BARRIER)),
     )
-    own = list(_own_nodes(found, member))
+    own = list(_own_nodes(emulated, member))
     arguments = {f"argument_{i}": _RESOURCE for i in range(n_parted)}
     arguments |= {"key": _STRING, "state": _RESOURCE}
     *parts, counts, rank = (each.name for each in own)
     refs = [*list(arguments)[:n_parted], *parts, "key", "state", counts, rank]
     nodes, waits = snippet.splice("", refs)
-    name = f"{found.label}__reshard_{member.place}"
+    name = f"{emulated.label}__reshard_{member.place}"
     function = function_of(
         name,
         [*own, *(_placed(each, member) for each in nodes)],
@@ -91,20 +93,20 @@ def resharding_call(
     return call, function
 
 
-def _own_nodes(found: EmulatedComputation, member: Member) -> Iterator[Node]:
-    for position in found.parted:
-        variable = found.variables[position]
+def _own_nodes(emulated: EmulatedComputation, member: Member) -> Iterator[Node]:
+    for position in emulated.parted:
+        variable = emulated.variables[position]
         assert variable.shape.dims is not None
         yield handle_node(
             f"part_{position}",
-            shared_name=found.part(position, member.place),
+            shared_name=emulated.part(position, member.place),
             dtype=variable.dtype,
             shape=Shape((part_length(variable.shape.dims, member.group[0]),)),
             device=member.device,
         )
     yield handle_node(
         "counts",
-        shared_name=counts_name(found.label, member.place),
+        shared_name=counts_name(emulated.label, member.place),
         dtype=DType("int64"),
         shape=Shape((len(COUNTS) + len(GAUGES),)),
         device=member.host,
@@ -131,7 +133,7 @@ def call_of(
         "Tin": tuple(taken),
         "Tout": given,
         "config": b"",
-        "config_proto": as_written(),
+        "config_proto": unoptimized_config(),
         "executor_type": b"",
         "f": FunctionRef(function),
     }
@@ -152,7 +154,7 @@ _ASSERT = "TPUCompileSucceededAssert"
 _STRING, _RESOURCE, _BOOL = DType("string"), DType("resource"), DType("bool")
 
 
-def lowered(graph: Graph, members: Mapping[int, Member]) -> Graph:
+def lower_computations(graph: Graph, members: Mapping[int, Member]) -> Graph:
     """A graph whose computations run on the devices of these members.
 
     Args:
@@ -162,7 +164,7 @@ def lowered(graph: Graph, members: Mapping[int, Member]) -> Graph:
         GraphError: a computation cannot be lowered.
     """
     scopes = Scopes.of(graph)
-    found = {
+    emulated = {
         name: [
             EmulatedComputation.of(scopes, scope, node, graph.functions)
             for node in scope.graph.nodes
@@ -170,14 +172,14 @@ def lowered(graph: Graph, members: Mapping[int, Member]) -> Graph:
         ]
         for name, scope in scopes.by_name.items()
     }
-    for each in (each for own in found.values() for each in own):
+    for each in (each for own in emulated.values() for each in own):
         _check_members(each, members)
-    keys = instance_keys(name for own in found.values() for each in own for name in each.collectives())
+    keys = instance_keys(name for own in emulated.values() for each in own for name in each.collectives())
     states = {
         state: (each, place)
-        for name, own in found.items()
+        for name, own in emulated.items()
         for each in own
-        for place, execute in enumerate(each.found.executes)
+        for place, execute in enumerate(each.computation.executes)
         for state in _states(scopes, scopes.by_name[name], execute)
     }
     functions = dict(graph.functions)
@@ -186,7 +188,7 @@ def lowered(graph: Graph, members: Mapping[int, Member]) -> Graph:
         if not any(node.op in COMPILES or node.op == RESHARD for node in scope.graph.nodes):
             continue
         lowering = _ScopeLowering(
-            scopes=scopes, scope=scope, found=found[name], states=states, members=members, keys=keys
+            scopes=scopes, scope=scope, emulated=emulated[name], states=states, members=members, keys=keys
         )
         made, added = lowering.nodes()
         functions |= added
@@ -197,12 +199,12 @@ def lowered(graph: Graph, members: Mapping[int, Member]) -> Graph:
     return drop_unreachable_functions(replace(graph, nodes=nodes, functions=functions))
 
 
-def _check_members(found: EmulatedComputation, members: Mapping[int, Member]) -> None:
-    n_replicas = found.found.metadata.n_replicas
+def _check_members(emulated: EmulatedComputation, members: Mapping[int, Member]) -> None:
+    n_replicas = emulated.computation.metadata.n_replicas
     for place, member in members.items():
         if member.group[0] != n_replicas:
             raise GraphError(
-                f"computation {found.label!r}: needs a member for each of {n_replicas} replicas, "
+                f"computation {emulated.label!r}: needs a member for each of {n_replicas} replicas, "
                 f"got a group of {member.group[0]} at place {place}"
             )
 
@@ -233,7 +235,7 @@ class _ScopeLowering:
 
     scopes: Scopes
     scope: Scope
-    found: Sequence[EmulatedComputation]
+    emulated: Sequence[EmulatedComputation]
     states: Mapping[bytes, tuple[EmulatedComputation, int]]
     members: Mapping[int, Member]
     keys: Mapping[str, int]
@@ -271,13 +273,13 @@ class _ScopeLowering:
     def _executes(self) -> Mapping[str, tuple[EmulatedComputation, int]]:
         return {
             execute.name: (each, place)
-            for each in self.found
-            for place, execute in enumerate(each.found.executes)
+            for each in self.emulated
+            for place, execute in enumerate(each.computation.executes)
         }
 
     @cached_property
     def _compiles(self) -> Mapping[str, EmulatedComputation]:
-        return {each.name: each for each in self.found}
+        return {each.name: each for each in self.emulated}
 
     @property
     def _host(self) -> str:
@@ -316,34 +318,34 @@ class _ScopeLowering:
             return self.scope.ref(name, "output", number, number)
         return ref
 
-    def _constant(self, found: EmulatedComputation, ref: str) -> str:
-        n_programs = found.found.compile.attrs["num_computations"]
+    def _constant(self, emulated: EmulatedComputation, ref: str) -> str:
+        n_programs = emulated.computation.compile.attrs["num_computations"]
         assert isinstance(n_programs, int)
-        if ref == self.scope.ref(found.name, "compilation_status"):
-            return f"{found.name}/status"
-        keys = {self.scope.ref(found.name, "program", 1 + k, k) for k in range(n_programs)}
-        return _key_name(found.name) if ref in keys else f"{found.name}/may_modify_variables"
+        if ref == self.scope.ref(emulated.name, "compilation_status"):
+            return f"{emulated.name}/status"
+        keys = {self.scope.ref(emulated.name, "program", 1 + k, k) for k in range(n_programs)}
+        return _key_name(emulated.name) if ref in keys else f"{emulated.name}/may_modify_variables"
 
-    def _compiled(self, found: EmulatedComputation, node: Node) -> Iterator[Node]:
-        label = found.label.encode()
-        form = label if found.parted else b""
+    def _compiled(self, emulated: EmulatedComputation, node: Node) -> Iterator[Node]:
+        label = emulated.label.encode()
+        form = label if emulated.parted else b""
         values: Sequence[tuple[str, str, tuple[int, ...], tuple[object, ...]]] = (
-            (f"{found.name}/status", "string", (), (b"",)),
-            (_key_name(found.name), "string", (3,), (label, b"", form)),
-            (f"{found.name}/may_modify_variables", "bool", (), (True,)),
+            (f"{emulated.name}/status", "string", (), (b"",)),
+            (_key_name(emulated.name), "string", (3,), (label, b"", form)),
+            (f"{emulated.name}/may_modify_variables", "bool", (), (True,)),
         )
         for name, dtype, dims, items in values:
             yield const(name, dtype, dims, items, waits=node.control_inputs, device=self._host)
 
     def _called(
-        self, found: EmulatedComputation, place: int, node: Node, functions: dict[str, Function]
+        self, emulated: EmulatedComputation, place: int, node: Node, functions: dict[str, Function]
     ) -> Node:
         member = self.members[place]
-        program, library = found.program_of(place, member, self.keys)
+        program, library = emulated.program_of(place, member, self.keys)
         functions |= library
         dtypes = node.attrs["Tresults"]
         assert isinstance(dtypes, tuple)
-        name = f"{found.label}__replica_{place}"
+        name = f"{emulated.label}__replica_{place}"
         functions[name] = function_of(
             name,
             program.nodes,
@@ -364,8 +366,8 @@ class _ScopeLowering:
         )
 
     def _resharded(self, node: Node, functions: dict[str, Function]) -> Node:
-        found, place = self._replica(node)
-        call, function = resharding_call(found, self.members[place], node, self.keys)
+        emulated, place = self._replica(node)
+        call, function = resharding_call(emulated, self.members[place], node, self.keys)
         functions[function.name] = function
         return call
 
@@ -398,7 +400,7 @@ class EmulateCores:
             )
             for replica in topology.local_replicas(self.task)
         }
-        emulated = lowered(graph.graph, members)
+        emulated = lower_computations(graph.graph, members)
         is_resharded = any(node.op == RESHARD for node in graph.graph.nodes)
         compiles = [node.name for node in graph.graph.nodes if node.op in COMPILES] if is_resharded else []
         counts = [_counts(name, rank, topology.n_replicas, host) for name in compiles for rank in members]

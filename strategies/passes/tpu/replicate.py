@@ -31,15 +31,15 @@ from strategies.passes.tpu.replicated_computation import (
     OF_CLUSTER,
     PREFIX,
     WAITED_FOR,
-    around,
     cross_replica_sum,
-    done,
     fed_on,
-    given,
+    input_identity,
     input_of,
+    output_identity,
     replicated_input,
     replicated_output,
-    taken,
+    scaffold_nodes,
+    updates_done,
 )
 from strategies.tf_bridge.attrs import constant
 from strategies.tf_bridge.op_types import output_type
@@ -186,12 +186,12 @@ class ReplicateComputation:
         dtypes = [output_type(graph.graph, ref) for ref in returned]
         nodes = (
             *(graph.graph.by_name[b.node] for b in graph.batch),
-            *around(topology.n_replicas),
+            *scaffold_nodes(topology.n_replicas),
             *variables.nodes,
             *inputs,
             *(_in_body(n, renames, sums, updates, looped) for n in graph.graph.nodes if n.name in body),
             *(node for each in summed for node in _sum(graph, each, sums[each.node], topology)),
-            done(updates),
+            updates_done(updates),
             *(
                 node
                 for place, (ref, dtype) in enumerate(zip(returned, dtypes, strict=True))
@@ -252,7 +252,7 @@ class ReplicateComputation:
             refs[RANK], dtypes[RANK] = [node.name for node in ranks], _INT32
         for name, own_refs in refs.items():
             nodes.append(replicated_input(input_of(name), own_refs, dtypes[name], mirrored=False))
-            nodes.append(taken(_taken(name), input_of(name), dtypes[name]))
+            nodes.append(input_identity(_taken(name), input_of(name), dtypes[name]))
         return nodes, {name: _taken(name) for name in refs}
 
 
@@ -314,7 +314,7 @@ def _sum(graph: TrainGraph, each: _Summed, name: str, topology: Topology) -> Ite
 
 def _output(place: int, ref: str, dtype: DType, n_replicas: int) -> Iterator[Node]:
     name = f"{PREFIX}output_{place}"
-    yield given(f"{name}/given", ref, dtype)
+    yield output_identity(f"{name}/given", ref, dtype)
     yield replicated_output(name, f"{name}/given", dtype, n_replicas)
     for rank in range(n_replicas):
         source = name if rank == 0 else f"{name}:{rank}"

@@ -44,7 +44,7 @@ def fed_on(task: int, name: str) -> str:
     return f"{PREFIX}task_{task}/{name}"
 
 
-def around(n_replicas: int) -> tuple[Node, ...]:
+def scaffold_nodes(n_replicas: int) -> tuple[Node, ...]:
     """Pivot, metadata and compilation result of a computation."""
     described: dict[str, Attr] = {
         **OF_CLUSTER,
@@ -75,7 +75,7 @@ def around(n_replicas: int) -> tuple[Node, ...]:
     )
 
 
-def done(updates: Sequence[str]) -> Node:
+def updates_done(updates: Sequence[str]) -> Node:
     """NoOp after all updates, which outputs wait for."""
     return no_op(DONE, (*updates, METADATA)).changed(attrs={**OF_CLUSTER, **WAITED_FOR})
 
@@ -110,13 +110,13 @@ def replicated_input(name: str, refs: Sequence[str], dtype: DType, *, mirrored: 
     return Node(name=name, op="TPUReplicatedInput", inputs=(*refs, *waits), attrs=attrs)
 
 
-def taken(name: str, ref: str, dtype: DType) -> Node:
+def input_identity(name: str, ref: str, dtype: DType) -> Node:
     """An input inside the computation."""
     attrs: dict[str, Attr] = {"T": dtype, "_tpu_input_identity": True, **OF_CLUSTER}
     return Node(name=name, op="Identity", inputs=(ref, f"^{METADATA}"), attrs=attrs)
 
 
-def given(name: str, ref: str, dtype: DType) -> Node:
+def output_identity(name: str, ref: str, dtype: DType) -> Node:
     """An output inside the computation."""
     attrs: dict[str, Attr] = {"T": dtype, "_tpu_output_identity": True, **OF_CLUSTER}
     return Node(name=name, op="Identity", inputs=(ref,), attrs=attrs, device=ANY_CORE)

@@ -38,7 +38,9 @@ class LoopHandles:
     entering: Mapping[str, LoopHandle]
     made: tuple[Origin, ...]
 
-    def reshardable(self, found: Computation, sources: Mapping[int, Sequence[str | None]]) -> tuple[int, ...]:
+    def reshardable(
+        self, computation: Computation, sources: Mapping[int, Sequence[str | None]]
+    ) -> tuple[int, ...]:
         """Positions of arguments that can lie in parts while the loop runs.
 
         Args:
@@ -46,15 +48,15 @@ class LoopHandles:
         """
         return tuple(
             position
-            for position in found.candidates()
-            if self._is_reshardable(found, position, sources[position])
+            for position in computation.candidates()
+            if self._is_reshardable(computation, position, sources[position])
         )
 
-    def _is_reshardable(self, found: Computation, position: int, sources: Sequence[str | None]) -> bool:
+    def _is_reshardable(self, computation: Computation, position: int, sources: Sequence[str | None]) -> bool:
         taken = [self.entering.get(source) for source in sources if source is not None]
         known = [handle for handle in taken if handle is not None]
-        uses = frozenset((execute.name, position) for execute in found.executes)
-        return len(known) == len(found.executes) and _one_or_each(known) and self._only(uses, known)
+        uses = frozenset((execute.name, position) for execute in computation.executes)
+        return len(known) == len(computation.executes) and _one_or_each(known) and self._only(uses, known)
 
     def _only(self, uses: frozenset[Use], handles: Sequence[LoopHandle]) -> bool:
         variables = {handle.origin for handle in handles}
@@ -152,7 +154,7 @@ class HostLoop:
             ref = node.data_inputs[0]
         return producer(ref) if producer(ref) in self.switches else None
 
-    def check(self, scope: Scope, found: Computation) -> None:
+    def check(self, scope: Scope, computation: Computation) -> None:
         """Check that executes run in every iteration, and that each next one waits for them.
 
         Raises:
@@ -169,7 +171,7 @@ class HostLoop:
             if self._is_iterated(scope, reader.data_inputs[position])
         ]
         iterated = descendants(scope.graph, begun, stop=backs)
-        for execute in found.executes:
+        for execute in computation.executes:
             if execute.name not in awaited or execute.name not in iterated:
                 raise GraphError(
                     f"every iteration must make its executes and wait for them, got {execute.name!r}, which "
@@ -302,7 +304,7 @@ class FunctionLoop:
     def handle(self, source: str) -> str:
         return self.node.data_inputs[self.body.places[source]]
 
-    def check(self, found: Computation) -> None:
+    def check(self, computation: Computation) -> None:
         """Check that each call of the body waits for the executes.
 
         Raises:
@@ -312,7 +314,7 @@ class FunctionLoop:
         assert function is not None
         ends = (*map(producer, function.results.values()), *function.control_results.values())
         awaited = ancestors(self.body.graph, ends, stop=self.body.places)
-        for execute in found.executes:
+        for execute in computation.executes:
             if execute.name not in awaited:
                 raise GraphError(
                     f"every iteration must wait for its executes, got {execute.name!r}, which no result of "

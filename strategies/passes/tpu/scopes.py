@@ -126,15 +126,15 @@ class Scopes:
             for node in scope.graph.nodes:
                 for name in called_functions(node.attrs) | ({node.op} & by_name.keys()):
                     sites.setdefault(name, []).append(_site(scope, node, name))
-        return cls(by_name=by_name, sites={name: tuple(found) for name, found in sites.items()})
+        return cls(by_name=by_name, sites={name: tuple(calls) for name, calls in sites.items()})
 
     def only_site(self, function: str) -> CallSite | None:
         """The call site of a function, if it is the only one and runs once."""
-        found = self.sites.get(function, ())
-        if len(found) != 1 or found[0] is None:
+        sites = self.sites.get(function, ())
+        if len(sites) != 1 or sites[0] is None:
             return None
-        caller = found[0].scope.name
-        return found[0] if not caller or self.only_site(caller) is not None else None
+        caller = sites[0].scope.name
+        return sites[0] if not caller or self.only_site(caller) is not None else None
 
 
 def _site(scope: Scope, node: Node, function: str) -> CallSite | None:
@@ -196,12 +196,12 @@ def origin_of_node(node: Node) -> Origin:
 
 def origin(scopes: Scopes, scope: Scope, ref: str) -> Origin:
     """Origin of the handle that a reference names."""
-    found_scope, found, node = _source(scopes, scope, ref)
+    source_scope, source, node = _source(scopes, scope, ref)
     if node is None or node.op in _GIVEN or node.op in scopes.by_name or called_functions(node.attrs):
         return _ANY
     if node.op == "VarHandleOp":
         return origin_of_node(node)
-    return Origin(device="", names=("elsewhere", found_scope.name, found))
+    return Origin(device="", names=("elsewhere", source_scope.name, source))
 
 
 def variable_of(scopes: Scopes, scope: Scope, ref: str) -> Node | None:

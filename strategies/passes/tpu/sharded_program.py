@@ -144,16 +144,16 @@ class PartedValues:
     @cached_property
     def in_parts(self) -> Mapping[str, Node]:
         """Nodes whose part can be computed without their whole value."""
-        found: dict[str, Node] = {}
+        parted: dict[str, Node] = {}
         for node in topological_order(self.program.nodes):
             if (
                 node.name in self.reads
                 or node.name in self.sums
-                or self._is_elementwise(node, found)
-                or self._is_reshaped(node, found)
+                or self._is_elementwise(node, parted)
+                or self._is_reshaped(node, parted)
             ):
-                found[node.name] = node
-        return found
+                parted[node.name] = node
+        return parted
 
     def _is_reshaped(self, node: Node, in_parts: Mapping[str, Node]) -> bool:
         return (
@@ -196,13 +196,13 @@ class ShardedProgram:
     keys: Mapping[str, int]
 
     def rewritten(self) -> Program:
-        made = self._made()
-        live = ancestors(Graph(nodes=made.nodes), made.roots(), stop=made.arguments)
+        program = self._made()
+        live = ancestors(Graph(nodes=program.nodes), program.roots(), stop=program.arguments)
         whole_sums = frozenset(name for name in self.values.sums if name in live)
         if whole_sums:
             values = replace(self.values, whole_sums=self.values.whole_sums | whole_sums)
             return replace(self, values=values).rewritten()
-        return made.with_nodes(node for node in made.nodes if node.name in live)
+        return program.with_nodes(node for node in program.nodes if node.name in live)
 
     def waits(self, node: Node) -> tuple[str, ...]:
         return tuple(

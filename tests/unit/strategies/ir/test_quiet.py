@@ -1,7 +1,7 @@
 """ """
 
 from strategies.ir.graph import DType, Function, FunctionRef, Graph, Node
-from strategies.ir.side_effects import silenced
+from strategies.ir.side_effects import without_visible_ops
 
 
 def node(name, op, *inputs, **attrs):
@@ -27,7 +27,7 @@ PRINT = node("print", "PrintV2", "text:output:0", "^before")
 
 def test_a_graph_that_shows_nothing_comes_back_as_it_is():
     graph = Graph(nodes=(node("b", "NoOp"),), functions={"f": body("f", node("a", "NoOp"))})
-    assert silenced(graph) is graph
+    assert without_visible_ops(graph) is graph
 
 
 def test_what_waited_for_something_shown_waits_for_what_that_waited_for():
@@ -35,7 +35,7 @@ def test_what_waited_for_something_shown_waits_for_what_that_waited_for():
     graph = Graph(
         nodes=(node("call", "f"),), functions={"f": body("f", node("before", "NoOp"), PRINT, after)}
     )
-    quiet = silenced(graph)
+    quiet = without_visible_ops(graph)
     assert quiet.nodes == (node("call", "f__quiet"),)
     made = quiet.functions["f__quiet"]
     assert made.nodes == (node("before", "NoOp"), node("print", "NoOp", "^before"), after)
@@ -45,7 +45,7 @@ def test_what_waited_for_something_shown_waits_for_what_that_waited_for():
 
 def test_print_hands_its_tensor_on():
     shown = node("shown", "Print", "x", "text", "^before", T=FLOAT, U=(FLOAT,), message=b"x is", first_n=-1)
-    quiet = silenced(Graph(nodes=(node("x", "Const"), shown)))
+    quiet = without_visible_ops(Graph(nodes=(node("x", "Const"), shown)))
     assert quiet.nodes == (node("x", "Const"), node("shown", "Identity", "x", "^before", T=FLOAT))
 
 
@@ -53,14 +53,14 @@ def test_in_a_loop_what_is_shown_keeps_its_frame():
     """A node without inputs is in no frame, and nothing in one could wait for it."""
     enter, text = node("enter", "Enter", "x", frame_name=b"loop"), node("text", "StringFormat", "enter")
     graph = Graph(nodes=(node("x", "Const"), enter, text, node("print", "PrintV2", "text")))
-    assert silenced(graph).nodes[-1] == node("print", "NoOp", "^text")
+    assert without_visible_ops(graph).nodes[-1] == node("print", "NoOp", "^text")
 
 
 def test_a_long_chain_costs_what_its_length_does():
     prints = [node(f"print_{i}", "PrintV2", "text", *([f"^print_{i - 1}"] if i else [])) for i in range(5000)]
     calls = [body(f"f_{i}", node("call", f"f_{i + 1}")) for i in range(5000)]
     functions = {f.name: f for f in (*calls, body("f_5000", *prints))}
-    quiet = silenced(Graph(nodes=(node("call", "f_0"),), functions=functions))
+    quiet = without_visible_ops(Graph(nodes=(node("call", "f_0"),), functions=functions))
     assert quiet.nodes == (node("call", "f_0__quiet"),)
     assert quiet.functions["f_5000__quiet"].nodes[-1] == node("print_4999", "NoOp", "^print_4998")
 
@@ -68,7 +68,9 @@ def test_a_long_chain_costs_what_its_length_does():
 def test_functions_that_call_what_shows_something_call_its_quiet_form():
     outer = body("outer", node("if", "If", branches=(FunctionRef("f"), FunctionRef("g"))))
     functions = {"outer": outer, "f": body("f", PRINT), "g": body("g", node("a", "NoOp"))}
-    quiet = silenced(Graph(nodes=(node("while", "While", body=FunctionRef("outer")),), functions=functions))
+    quiet = without_visible_ops(
+        Graph(nodes=(node("while", "While", body=FunctionRef("outer")),), functions=functions)
+    )
     assert quiet.nodes[0].attrs["body"] == FunctionRef("outer__quiet")
     branches = quiet.functions["outer__quiet"].nodes[0].attrs["branches"]
     assert branches == (FunctionRef("f__quiet"), FunctionRef("g"))

@@ -6,7 +6,7 @@ import pytest
 
 from strategies.errors import CaptureError
 from strategies.ir.assembly.assemble import assemble
-from strategies.ir.assembly.split import needed_by, slot_owners
+from strategies.ir.assembly.split import slot_owners, used_gradients
 from strategies.ir.assembly.traced import TracedGradient, TracedStep, TracedVariable
 from strategies.ir.graph import DType, Graph, Node, Shape
 from strategies.ir.graph_rules import verify
@@ -297,8 +297,8 @@ def test_of_gradients_those_are_used_that_something_needs():
         TracedGradient(call=0, variable="w", values="g", indices=None),
         TracedGradient(call=1, variable="w", values="g2", indices="g3"),
     )
-    assert needed_by(graph, marks, ("step", "slot")) == marks[:1]
-    assert needed_by(graph, marks, ("step", "g3")) == marks
+    assert used_gradients(graph, marks, ("step", "slot")) == marks[:1]
+    assert used_gradients(graph, marks, ("step", "g3")) == marks
 
 
 def test_of_nested_gradient_calls_the_outermost_is_the_boundary():
