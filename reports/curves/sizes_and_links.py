@@ -10,6 +10,7 @@ from itertools import pairwise, permutations
 from harness.records.record import Record
 from reports.contrasts import Contrasts, rate_ratio
 from reports.quantities import link_rate
+from reports.recommendation import phrases
 from reports.recommendation.candidates import can_win, together
 from reports.rows import (
     Comparison,
@@ -177,68 +178,6 @@ def _efficiency(each: _Measured, reference: _Measured, share: float) -> Estimate
     )
 
 
-_FEWEST = 2
-"""Strategies that have to be judged at both of two rates before one can be said to overtake another."""
-
-
-def sentences_of(members: Sequence[Source], cross_overs: Sequence[CrossOver]) -> tuple[str, ...]:
-    """Where the best changes; between which rates that is not known; that it does not, where all is judged.
-
-    Args:
-        members: comparisons by the rate of their links, two at least, slowest first.
-        cross_overs: between neighbours of them.
-    """
-    unknown = [why for slower, faster in pairwise(members) if (why := _why_unknown(slower, faster))]
-    sentences = [*(each.sentence for each in cross_overs), *unknown]
-    if not sentences:
-        return (_none_overtakes(members),)
-    if not cross_overs and len(unknown) < len(members) - 1:
-        sentences.append("Between the other rates no strategy overtakes the best by its figures.")
-    return tuple(sentences)
-
-
-def _why_unknown(slower: Source, faster: Source) -> str:
-    """Why nothing can be said between two rates; empty where their candidates can be compared."""
-    low, high = (link_rate(each.comparison.link_requested_mbit) for each in (slower, faster))
-    at_low, at_high = ([row.strategy for row in _candidates(each)] for each in (slower, faster))
-    both = [name for name in at_low if name in at_high]
-    start = f"Between {low} and {high} it cannot be said whether the best changes"
-    if len(both) < _FEWEST:
-        who = f"only {both[0]} was" if both else "no strategy was"
-        return (
-            f"{start}: {who} measured and shown to compute the right thing at both, and it takes {_FEWEST}."
-        )
-    for best, here, there in ((at_low[0], low, high), (at_high[0], high, low)):
-        if best not in both:
-            return (
-                f"{start}: {best}, the best at {here}, was not measured and shown to compute the right thing "
-                f"at {there}."
-            )
-    return ""
-
-
-def _none_overtakes(members: Sequence[Source]) -> str:
-    """That the best stays, with certainty only where repeats tell it from all others at every rate."""
-    candidates = [(_candidates(each), each) for each in members]
-    bests = {rows[0].strategy for rows, _ in candidates}
-    best = bests.pop() if len(bests) == 1 else "the best"
-    level = [
-        link_rate(source.comparison.link_requested_mbit)
-        for rows, source in candidates
-        if any(together(rows[0], row, source.contrasts) for row in rows[1:])
-    ]
-    said = f"o strategy overtakes {best} between the rates that were measured"
-    if not level:
-        return f"N{said}."
-    at = " and ".join(level)
-    return f"By their figures n{said}, but at {at} these repeats cannot tell it from all others."
-
-
-def _candidates(source: Source) -> list[Row]:
-    """Rows that may win, in falling order of standing."""
-    return [row for row in source.comparison.rows if can_win(row)]
-
-
 def link_sensitivity_of(sources: Sequence[Source]) -> tuple[LinkSensitivity, ...]:
     """Curves of comparisons that differ in nothing but the rate of their links, where there are two."""
     groups: dict[tuple[object, ...], list[Source]] = {}
@@ -314,33 +253,85 @@ def _cross_over(slower: Source, faster: Source, below: str, above: str) -> Cross
         share = math.log(first.value) / (math.log(first.value) - math.log(second.value))
         at_mbit = slower_mbit * (faster_mbit / slower_mbit) ** share
     shown = slower.contrasts.ahead(below, above), faster.contrasts.ahead(above, below)
-    crossing = CrossOver(
+    n = min(first.n, first.n_baseline, second.n, second.n_baseline)
+    return CrossOver(
         slower_mbit=slower_mbit,
         faster_mbit=faster_mbit,
         at_mbit=at_mbit,
         ahead_below=below,
         ahead_above=above,
-        n=min(first.n, first.n_baseline, second.n, second.n_baseline),
+        n=n,
         is_shown=all(shown),
-        sentence="",
+        sentence=_overtakes(slower_mbit, faster_mbit, at_mbit, below, above, shown, n),
     )
-    return replace(crossing, sentence=_sentence(crossing, shown))
 
 
-def _sentence(crossing: CrossOver, shown: tuple[bool, bool]) -> str:
-    """Where the best changes in words, with certainty only if the repeats show both ends."""
-    low, high = link_rate(crossing.slower_mbit), link_rate(crossing.faster_mbit)
-    where = (
-        f"above {low}"
-        if crossing.at_mbit is None
-        else f"below about {link_rate(crossing.at_mbit, significant=2)}"
-    )
-    if crossing.at_mbit is None:
-        change = f"somewhere {where} {crossing.ahead_above} overtakes {crossing.ahead_below}"
+def _overtakes(
+    slower_mbit: float,
+    faster_mbit: float | None,
+    at_mbit: float | None,
+    below: str,
+    above: str,
+    shown: tuple[bool, bool],
+    n: int,
+) -> str:
+    low, high = link_rate(slower_mbit), link_rate(faster_mbit)
+    if at_mbit is None:
+        where, name, other = phrases.SOMEWHERE_ABOVE.format(rate=low), above, below
     else:
-        change = f"{where} {crossing.ahead_below} overtakes {crossing.ahead_above}"
-    measured = f"measured at {low} and {high}, n={crossing.n}"
-    if all(shown):
-        return f"{change[0].upper()}{change[1:]} ({measured})."
+        where, name, other = phrases.BELOW.format(rate=link_rate(at_mbit, significant=2)), below, above
     ends = [end for end, is_shown in zip((low, high), shown, strict=True) if not is_shown]
-    return f"Perhaps {change}: at {' and '.join(ends)} these repeats cannot tell them apart ({measured})."
+    phrase = phrases.MAY_OVERTAKE if ends else phrases.OVERTAKES
+    return phrase.format(
+        slower=where, name=name, other=other, ends=" and ".join(ends), low=low, high=high, n=n
+    )
+
+
+def sentences_of(members: Sequence[Source], cross_overs: Sequence[CrossOver]) -> tuple[str, ...]:
+    """Sentences on where the best changes, where that is unknown, or that it does not change.
+
+    Args:
+        members: comparisons by the rate of their links, two at least, slowest first.
+        cross_overs: between neighbours of them.
+    """
+    unknown = [text for slower, faster in pairwise(members) if (text := _why_unknown(slower, faster))]
+    sentences = [*(each.sentence for each in cross_overs), *unknown]
+    if not sentences:
+        return (_none_overtakes(members),)
+    if not cross_overs and len(unknown) < len(members) - 1:
+        sentences.append(phrases.NONE_OVERTAKES_ELSEWHERE)
+    return tuple(sentences)
+
+
+def _why_unknown(slower: Source, faster: Source) -> str:
+    """Why nothing can be said between two rates; empty where their candidates can be compared."""
+    low, high = (link_rate(each.comparison.link_requested_mbit) for each in (slower, faster))
+    at_low, at_high = ([row.strategy for row in _candidates(each)] for each in (slower, faster))
+    both = [name for name in at_low if name in at_high]
+    if not both:
+        return phrases.UNKNOWN_WITH_NONE.format(low=low, high=high)
+    if len(both) == 1:
+        return phrases.UNKNOWN_WITH_ONE.format(low=low, high=high, name=both[0])
+    for best, here, there in ((at_low[0], low, high), (at_high[0], high, low)):
+        if best not in both:
+            return phrases.UNKNOWN_WITHOUT_BEST.format(low=low, high=high, best=best, here=here, there=there)
+    return ""
+
+
+def _none_overtakes(members: Sequence[Source]) -> str:
+    """The best stays: with certainty only where repeats distinguish it from all others at every rate."""
+    candidates = [(_candidates(each), each) for each in members]
+    bests = {rows[0].strategy for rows, _ in candidates}
+    best = bests.pop() if len(bests) == 1 else "the best"
+    ends = [
+        link_rate(source.comparison.link_requested_mbit)
+        for rows, source in candidates
+        if any(together(rows[0], row, source.contrasts) for row in rows[1:])
+    ]
+    phrase = phrases.NONE_OVERTAKES_PERHAPS if ends else phrases.NONE_OVERTAKES
+    return phrase.format(best=best, ends=" and ".join(ends))
+
+
+def _candidates(source: Source) -> list[Row]:
+    """Rows that may win, in falling order of standing."""
+    return [row for row in source.comparison.rows if can_win(row)]

@@ -88,6 +88,33 @@ BYTES_LEVEL_TOO_FEW: Final = (
 )
 SEND_NOTHING: Final = "Nothing is sent by {names}."
 
+# Links of several rates.
+OVERTAKES: Final = "{slower}, {name} overtakes {other} (measured at {low} and {high}, n={n})."
+MAY_OVERTAKE: Final = (
+    "{slower}, {name} may overtake {other}: no significant difference at {ends} (measured at {low} and "
+    "{high}, n={n})."
+)
+BELOW: Final = "Below about {rate}"
+SOMEWHERE_ABOVE: Final = "Somewhere above {rate}"
+NONE_OVERTAKES: Final = "No strategy overtakes {best} between the rates that were measured."
+NONE_OVERTAKES_PERHAPS: Final = (
+    "By its figures no strategy overtakes {best} between the rates that were measured: no significant "
+    "difference at {ends}."
+)
+NONE_OVERTAKES_ELSEWHERE: Final = "Between the other rates no strategy overtakes the best by its figures."
+UNKNOWN_WITH_ONE: Final = (
+    "Between {low} and {high} it is unknown whether the best changes: only {name} was measured and shown to "
+    "compute the right thing at both; measure another."
+)
+UNKNOWN_WITH_NONE: Final = (
+    "Between {low} and {high} it is unknown whether the best changes: no strategy was measured and shown to "
+    "compute the right thing at both; measure two."
+)
+UNKNOWN_WITHOUT_BEST: Final = (
+    "Between {low} and {high} it is unknown whether the best changes: measure {best}, the best at {here}, at "
+    "{there} too, and verify it."
+)
+
 REASONS_NOT_TO_WIN: Final = {
     "control": "a control: the rate if communication cost nothing",
     "not-equivalent": "NOT equivalent to the reference",

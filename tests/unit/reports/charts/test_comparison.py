@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
+import textwrap
 from dataclasses import replace
+from importlib import resources
+from pathlib import Path
 
 import pytest
 from synthetic_run import SINGLE, Case, full_cases, write_run
@@ -179,3 +183,23 @@ def test_the_crossing_of_two_lines_is_marked_between_their_rates(sizes_and_links
     assert 100.0 < event.x < 1000.0
     # Ratios of 2 and of 1/2: half-way on a logarithmic axis.
     assert event.x == pytest.approx(math.sqrt(100.0 * 1000.0), rel=0.1)
+
+
+def test_every_chart_has_its_place_in_the_page() -> None:
+    template = resources.files("reports.templates").joinpath("report.html.j2").read_text(encoding="utf-8")
+    assert sorted(re.findall(r'picture\(section\.charts\["([^"]+)"\]', template)) == sorted(charts.CHARTS)
+
+
+def test_the_example_in_the_docs_is_a_chart(report: Report) -> None:
+    page = (Path(__file__).parents[4] / "docs" / "contributing.md").read_text()
+    (code,) = [each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "BarChart" in each]
+    names = dict(vars(charts))
+    exec(
+        compile("from __future__ import annotations\n" + textwrap.dedent(f"   {code}"), "docs", "exec"), names
+    )
+    comparison = of(report, "wide-mlp")
+    powered = [replace(row, package_j=row.cpu_s or row.tcp_bytes) for row in comparison.rows]
+    chart = names["energy"](replace(comparison, rows=tuple(powered)))
+    assert isinstance(chart, BarChart)
+    assert chart.lanes
+    assert legend_of(chart)

@@ -71,4 +71,4 @@ def test_that_the_best_stays_over_links_is_certain_of_enough_repeats_only(tmp_pa
     few = [*limited[:-1], replace(limited[-1], problems=FEW)]
     (links,) = build([load(write_run(tmp_path / "run", [ALONE, *few]))]).link_sensitivity
     (sentence,) = links.sentences
-    assert sentence.endswith(", but at 1,000 Mbit/s these repeats cannot tell it from all others.")
+    assert sentence.endswith(": no significant difference at 1,000 Mbit/s.")
