@@ -22,20 +22,22 @@ Reader = Callable[[Record], Any]
 LAST = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Column:
     """Column of a table of `reports.tables.figures`.
 
     Attributes:
         section: one of that module's sections.
         place: order of the columns, from the left.
-        when: whether a comparison's table has the column; by default where any row has the figure.
+        always: whether it is there even where no row of a comparison has the figure.
+        when: the same as a question to a comparison.
         cell: makes a cell of the row, or part of a row, and the figure; None for the unit's own.
     """
 
     section: str
     heading: str
     place: int = LAST
+    always: bool = False
     when: Callable[[Any], bool] | None = None
     cell: Callable[[Any, Any], Cell] | None = None
 
@@ -113,29 +115,31 @@ class Figure:
         return figure_cell(value, self.unit)
 
 
-def estimate(of: Reader, **figure: Any) -> Any:
+def estimate(of: Reader, csv: str = "", column: Column | None = None, **others: Any) -> Any:
     """Geometric mean of the repeats, with its interval: an `Estimate`, or None."""
-    return _declared(Figure(of=of, combine=estimate_of, has_interval=True, **figure))
+    return _declared(Figure(of=of, csv=csv, column=column, combine=estimate_of, has_interval=True, **others))
 
 
-def mean(of: Reader, **figure: Any) -> Any:
+def mean(of: Reader, csv: str = "", column: Column | None = None, **others: Any) -> Any:
     """Arithmetic mean of the repeats, with their range: a `Mean`, or None."""
-    return _declared(Figure(of=of, combine=mean_of, **figure))
+    return _declared(Figure(of=of, csv=csv, column=column, combine=mean_of, **others))
 
 
-def largest(of: Reader, **figure: Any) -> Any:
+def largest(of: Reader, csv: str = "", column: Column | None = None, **others: Any) -> Any:
     """Largest of the repeats, or None."""
-    return _declared(Figure(of=of, combine=lambda values: max(values, default=None), **figure))
+    return _declared(
+        Figure(of=of, csv=csv, column=column, combine=lambda values: max(values, default=None), **others)
+    )
 
 
-def either(of: Reader, **figure: Any) -> Any:
+def either(of: Reader, csv: str = "", column: Column | None = None, **others: Any) -> Any:
     """True if any repeat says so."""
-    return _declared(Figure(of=of, combine=any, **figure), default=False)
+    return _declared(Figure(of=of, csv=csv, column=column, combine=any, **others), default=False)
 
 
-def fact(**figure: Any) -> Any:
+def fact(csv: str = "", column: Column | None = None, **others: Any) -> Any:
     """Field that is not combined from figures of repeats, but is named and shown as one."""
-    return _declared(Figure(**figure))
+    return _declared(Figure(csv=csv, column=column, **others))
 
 
 def _declared(figure: Figure, *, default: object = None) -> Any:

@@ -29,10 +29,6 @@ from reports.statistics import Estimate, Mean, Ratio
 _OF_GPUS = ("gpu_j", "gpu_busy", "gpu_own_bytes", "gpu_peak_bytes")
 
 
-def _always(_: Any) -> bool:
-    return True
-
-
 def _any_row(*names: str) -> Callable[[Any], bool]:
     """Whether any row of a comparison has one of these figures."""
     return lambda comparison: any(getattr(row, name) is not None for row in comparison.rows for name in names)
@@ -114,69 +110,60 @@ class TimeSplit:
     """
 
     step_s: Mean = mean(
-        repeat.traced_mean("step_s"),
-        unit="seconds",
-        csv="traced_step_s",
-        column=Column(section="traced", heading="traced step", place=1),
+        repeat.traced_mean("step_s"), "traced_step_s", Column("traced", "traced step", 1), unit="seconds"
     )
     compute_s: Mean = mean(
-        repeat.traced_mean("compute_s"),
-        csv="traced_compute_s",
-        column=Column(section="traced", heading="computing", place=2, cell=_part_cell),
+        repeat.traced_mean("compute_s"), "traced_compute_s", Column("traced", "computing", 2, cell=_part_cell)
     )
     transfer_s: Mean = mean(
         repeat.traced_mean("transfer_s"),
-        csv="traced_transfer_s",
-        column=Column(section="traced", heading="transfer", place=3, cell=_part_cell),
+        "traced_transfer_s",
+        Column("traced", "transfer", 3, cell=_part_cell),
     )
     wait_s: Mean = mean(
         repeat.traced_mean("wait_s"),
-        csv="traced_wait_s",
-        column=Column(section="traced", heading="waiting for workers", place=6, cell=_part_cell),
+        "traced_wait_s",
+        Column("traced", "waiting for workers", 6, cell=_part_cell),
     )
-    rest_s: Mean = mean(
-        repeat.traced_rest_s,
-        csv="traced_rest_s",
-        column=Column(section="traced", heading="rest", place=7, cell=_part_cell),
-    )
+    rest_s: Mean = mean(repeat.traced_rest_s, "traced_rest_s", Column("traced", "rest", 7, cell=_part_cell))
     receiving_s: Mean = mean(
         repeat.traced_mean("receiving_s"),
-        csv="traced_receiving_s",
-        column=Column(section="traced", heading="transfer in all", place=8, cell=_part_cell),
+        "traced_receiving_s",
+        Column("traced", "transfer in all", 8, cell=_part_cell),
     )
     hidden_share: Mean | None = mean(
         repeat.hidden_share,
-        csv="traced_hidden_share",
-        column=Column(section="traced", heading="of it hidden", place=9, when=_always, cell=_share_cell),
+        "traced_hidden_share",
+        Column("traced", "of it hidden", 9, always=True, cell=_share_cell),
     )
-    received_bytes: Mean | None = mean(repeat.traced_sum("received_bytes"), csv="traced_received_bytes")
+    received_bytes: Mean | None = mean(repeat.traced_sum("received_bytes"), "traced_received_bytes")
     n_transfers: Mean | None = mean(
         repeat.traced_sum("n_transfers"),
+        "traced_n_transfers",
+        Column("traced", "transfers", 10, always=True),
         unit="count",
-        csv="traced_n_transfers",
-        column=Column(section="traced", heading="transfers", place=10, when=_always),
     )
     algorithm_bytes_per_s: Mean | None = mean(
         repeat.algorithm_bandwidth,
+        "traced_algorithm_bytes_per_s",
+        Column("traced", "algorithm bandwidth", 11, always=True),
         unit="bandwidth",
-        csv="traced_algorithm_bytes_per_s",
-        column=Column(section="traced", heading="algorithm bandwidth", place=11, when=_always),
     )
     bus_bytes_per_s: Mean | None = mean(
         repeat.bus_bandwidth,
+        "traced_bus_bytes_per_s",
+        Column("traced", "bus bandwidth", 12, always=True),
         unit="bandwidth",
-        csv="traced_bus_bytes_per_s",
-        column=Column(section="traced", heading="bus bandwidth", place=12, when=_always),
     )
     copy_s: Mean | None = mean(
         repeat.traced_mean("copy_s"),
-        csv="traced_copy_s",
-        column=Column(section="traced", heading="copies in it", place=4, when=_on_gpus, cell=_part_cell),
+        "traced_copy_s",
+        Column("traced", "copies in it", 4, when=_on_gpus, cell=_part_cell),
     )
     host_s: Mean | None = mean(
         repeat.traced_mean("host_s"),
-        csv="traced_host_s",
-        column=Column(section="traced", heading="host", place=5, when=_on_gpus, cell=_part_cell),
+        "traced_host_s",
+        Column("traced", "host", 5, when=_on_gpus, cell=_part_cell),
     )
 
 
@@ -193,30 +180,15 @@ class LoopResharding:
     loops and within them.
     """
 
-    reshards: Mean = mean(
-        _reshards("reshards"),
-        csv="reshards_per_run",
-        column=Column(section="resharding", heading="asked for", place=2),
-    )
-    shards: Mean = mean(_reshards("shards"), column=Column(section="resharding", heading="made", place=3))
-    unshards: Mean = mean(
-        _reshards("unshards"), column=Column(section="resharding", heading="undone", place=4)
-    )
+    reshards: Mean = mean(_reshards("reshards"), "reshards_per_run", Column("resharding", "asked for", 2))
+    shards: Mean = mean(_reshards("shards"), "", Column("resharding", "made", 3))
+    unshards: Mean = mean(_reshards("unshards"), "", Column("resharding", "undone", 4))
     sent_bytes: Mean = mean(
-        _reshards("sent_bytes"),
-        unit="bytes",
-        csv="reshard_sent_bytes",
-        column=Column(section="resharding", heading="bytes a loop", place=5),
+        _reshards("sent_bytes"), "reshard_sent_bytes", Column("resharding", "bytes a loop", 5), unit="bytes"
     )
-    whole_bytes: int = largest(
-        _reshards("whole_bytes"),
-        unit="bytes",
-        column=Column(section="resharding", heading="outside", place=7),
-    )
+    whole_bytes: int = largest(_reshards("whole_bytes"), "", Column("resharding", "outside", 7), unit="bytes")
     kept_bytes: int = largest(
-        _reshards("kept_bytes"),
-        unit="bytes",
-        column=Column(section="resharding", heading="memory within loops", place=6),
+        _reshards("kept_bytes"), "", Column("resharding", "memory within loops", 6), unit="bytes"
     )
 
 
@@ -228,16 +200,16 @@ class RuleUse:
     step on average; `chosen`: share of the steps in whose result each worker had a part.
     """
 
-    rule: str = fact(csv="rule")
+    rule: str = fact("rule")
     n: int
     f: int
-    n_faulty: int = fact(csv="n_faulty")
+    n_faulty: int = fact("n_faulty")
     selects: bool
     rule_s: Mean | None = mean(
         lambda r: r.aggregation.rule_s if r.aggregation else None,
+        "rule_s",
+        Column("rules", "combining", 2, always=True),
         unit="seconds",
-        csv="rule_s",
-        column=Column(section="rules", heading="combining", place=2, when=_always),
     )
     over_mean: Mean | None = mean(
         lambda r: (
@@ -245,11 +217,10 @@ class RuleUse:
             if r.aggregation and r.aggregation.rule_s and r.aggregation.mean_s
             else None
         ),
-        column=Column(section="rules", heading="÷ plain mean", place=3, when=_always),
+        "",
+        Column("rules", "÷ plain mean", 3, always=True),
     )
-    not_finite: float | None = fact(
-        column=Column(section="rules", heading="not finite", place=5, when=_always)
-    )
+    not_finite: float | None = fact(column=Column("rules", "not finite", 5, always=True))
     chosen: tuple[float, ...] | None
 
 
@@ -274,66 +245,61 @@ class Row:
     the plan of a usable repeat says, `passes` what made the first worker's graph.
     """
 
-    strategy: str = fact(csv="strategy")
-    class_: str = fact(csv="class")
-    status: RowStatus = fact(csv="status")
-    rank: int | None = fact(csv="rank")
-    is_baseline: bool = fact(csv="is_baseline")
-    n: int = fact(csv="n")
-    n_repeats: int = fact(csv="n_repeats")
+    strategy: str = fact("strategy")
+    class_: str = fact("class")
+    status: RowStatus = fact("status")
+    rank: int | None = fact("rank")
+    is_baseline: bool = fact("is_baseline")
+    n: int = fact("n")
+    n_repeats: int = fact("n_repeats")
     rate: Estimate | None = estimate(
-        lambda r: r.median_examples_per_s,
-        csv="examples_per_s",
-        column=Column(section="speed", heading="examples/s", place=3, when=_always),
+        lambda r: r.median_examples_per_s, "examples_per_s", Column("speed", "examples/s", 3, always=True)
     )
     window_rate: Estimate | None = estimate(
         lambda r: r.examples_per_s,
-        csv="window_examples_per_s",
-        column=Column(section="speed", heading="whole window", place=6, when=_always),
+        "window_examples_per_s",
+        Column("speed", "whole window", 6, always=True),
         gauge=Gauge(
             name="throughput_examples_per_second",
             help="Global examples per second of the newest repeat, by the slowest worker's wall time.",
         ),
     )
-    ratio: Ratio | None = fact(csv="ratio", has_interval=True)
+    ratio: Ratio | None = fact("ratio", has_interval=True)
     p50_s: Estimate | None = estimate(
         repeat.step_percentile("p50"),
+        "step_p50_s",
+        Column("steps", "step p50", 1, always=True),
         unit="seconds",
-        csv="step_p50_s",
-        column=Column(section="steps", heading="step p50", place=1, when=_always),
         terminal="p50",
     )
     p90_s: Estimate | None = estimate(
-        repeat.step_percentile("p90"),
-        unit="seconds",
-        csv="step_p90_s",
-        column=Column(section="steps", heading="p90", place=2, when=_always),
+        repeat.step_percentile("p90"), "step_p90_s", Column("steps", "p90", 2, always=True), unit="seconds"
     )
     p99_s: Estimate | None = estimate(
         repeat.step_percentile("p99"),
+        "step_p99_s",
+        Column("steps", "p99", 3, always=True),
         unit="seconds",
-        csv="step_p99_s",
-        column=Column(section="steps", heading="p99", place=3, when=_always),
         terminal="p99",
     )
     payload_bytes: Mean | None = mean(
         lambda r: r.payload_bytes_per_step,
+        "payload_bytes_per_step",
+        Column("bytes", "payload predicted", 1, always=True),
         unit="bytes",
-        csv="payload_bytes_per_step",
-        column=Column(section="bytes", heading="payload predicted", place=1, when=_always),
         terminal="payload",
         gauge=Gauge(
             name="payload_bytes_per_step", help="Bytes that the plan says all workers send in one step."
         ),
         followed=Followed(metric="payload_bytes", name="payload", least_effect=0.01, usual_noise=0.003),
     )
-    payload_is_bound: bool = either(lambda r: r.payload_is_bound, csv="payload_is_bound")
+    payload_is_bound: bool = either(lambda r: r.payload_is_bound, "payload_is_bound")
     tcp_bytes: Mean | None = mean(
         lambda r: r.tcp_bytes_per_step,
+        "tcp_bytes_per_step",
+        Column("bytes", "TCP measured", 2, always=True),
         unit="bytes",
-        csv="tcp_bytes_per_step",
         csv_range=True,
-        column=Column(section="bytes", heading="TCP measured", place=2, when=_always),
         terminal="TCP",
         gauge=Gauge(
             name="tcp_bytes_per_step",
@@ -343,34 +309,31 @@ class Row:
     )
     interface_bytes: Mean | None = mean(
         lambda r: r.interface_bytes_per_step,
+        "interface_bytes_per_step",
+        Column("bytes", "interface measured", 3, always=True),
         unit="bytes",
-        csv="interface_bytes_per_step",
-        column=Column(section="bytes", heading="interface measured", place=3, when=_always),
     )
     between_hosts_bytes: Mean | None = mean(
         repeat.between_hosts_bytes,
+        "between_hosts_bytes_per_step",
+        Column("bytes", "of TCP between hosts", 5, when=_any_sent("between_hosts_bytes")),
         unit="bytes",
-        csv="between_hosts_bytes_per_step",
-        column=Column(
-            section="bytes", heading="of TCP between hosts", place=5, when=_any_sent("between_hosts_bytes")
-        ),
     )
     resent_bytes: Mean | None = mean(
         lambda r: r.resent_bytes_per_step,
+        "resent_bytes_per_step",
+        Column("bytes", "sent again", 6, when=_any_sent("resent_bytes")),
         unit="bytes",
-        csv="resent_bytes_per_step",
-        column=Column(section="bytes", heading="sent again", place=6, when=_any_sent("resent_bytes")),
     )
     tcp_over_payload: float | None = fact(
-        csv="tcp_over_payload",
-        column=Column(section="bytes", heading="TCP ÷ payload", place=4, when=_always, cell=_overhead_cell),
+        "tcp_over_payload", Column("bytes", "TCP ÷ payload", 4, always=True, cell=_overhead_cell)
     )
     exposed_comm_s: Mean | None = mean(
         lambda r: r.exposed_comm_s,
+        "exposed_comm_s",
+        Column("steps", "exposed communication", 4, always=True),
         unit="seconds",
-        csv="exposed_comm_s",
         csv_range=True,
-        column=Column(section="steps", heading="exposed communication", place=4, when=_always),
         terminal="exposed",
         gauge=Gauge(
             name="exposed_communication_seconds",
@@ -379,53 +342,43 @@ class Row:
     )
     input_s: Mean | None = mean(
         lambda r: r.input_s.mean if r.input_s else None,
+        "input_s",
+        Column("steps", "waiting for input", 10, cell=_input_cell),
         unit="seconds",
-        csv="input_s",
-        column=Column(section="steps", heading="waiting for input", place=10, cell=_input_cell),
     )
-    input_share: Mean | None = mean(lambda r: r.input_s.share if r.input_s else None, csv="input_share")
-    input_bound: bool = either(lambda r: r.input_s.bound if r.input_s else None, csv="input_bound")
-    host_bound: bool = either(lambda r: r.traced_step.host_bound if r.traced_step else None, csv="host_bound")
+    input_share: Mean | None = mean(lambda r: r.input_s.share if r.input_s else None, "input_share")
+    input_bound: bool = either(lambda r: r.input_s.bound if r.input_s else None, "input_bound")
+    host_bound: bool = either(lambda r: r.traced_step.host_bound if r.traced_step else None, "host_bound")
     predicted_step_s: Mean | None = mean(
         repeat.predicted_step_s,
-        unit="seconds",
-        csv="predicted_step_s",
-        column=Column(
-            section="steps",
-            heading="computing + bytes ÷ link rate",
-            place=8,
+        "predicted_step_s",
+        Column(
+            "steps",
+            "computing + bytes ÷ link rate",
+            8,
             when=lambda comparison: comparison.link_measured_mbit is not None,
         ),
+        unit="seconds",
     )
     step_over_predicted: Mean | None = mean(
         repeat.step_over_predicted,
-        csv="step_over_predicted",
-        column=Column(
-            section="steps",
-            heading="step ÷ that",
-            place=9,
-            when=lambda comparison: comparison.link_measured_mbit is not None,
-        ),
+        "step_over_predicted",
+        Column("steps", "step ÷ that", 9, when=lambda comparison: comparison.link_measured_mbit is not None),
     )
     time_split: TimeSplit | None = None
     codec_s: Mean | None = mean(
-        lambda r: r.codec_s,
-        unit="seconds",
-        csv="codec_s",
-        column=Column(section="steps", heading="codec", place=5, when=_always),
+        lambda r: r.codec_s, "codec_s", Column("steps", "codec", 5, always=True), unit="seconds"
     )
     transform_s: Mean | None = mean(
         lambda r: r.transform_s,
+        "transform_s",
+        Column("costs", "graph rewrite", 9, always=True),
         unit="seconds",
-        csv="transform_s",
-        column=Column(section="costs", heading="graph rewrite", place=9, when=_always),
     )
     peak_rss_bytes: int | None = largest(
         repeat.peak_rss_bytes,
-        csv="peak_rss_bytes",
-        column=Column(
-            section="costs", heading="largest worker's memory", place=10, when=_always, cell=_memory_cell
-        ),
+        "peak_rss_bytes",
+        Column("costs", "largest worker's memory", 10, always=True, cell=_memory_cell),
         gauge=Gauge(
             name="peak_resident_bytes", help="Largest resident memory of any worker in the newest repeat."
         ),
@@ -433,12 +386,12 @@ class Row:
     resharding: LoopResharding | None = None
     rule: RuleUse | None = None
     metrics: Mapping[str, Mean]
-    metric_step: Mean | None = mean(lambda r: r.evaluation.step if r.evaluation else None, csv="metric_step")
+    metric_step: Mean | None = mean(lambda r: r.evaluation.step if r.evaluation else None, "metric_step")
     cpu_s: Mean | None = mean(
         lambda r: sum(r.cpu_s_per_step) if r.cpu_s_per_step else None,
+        "cpu_s_per_step",
+        Column("costs", "CPU time of a step", 1, always=True),
         unit="seconds",
-        csv="cpu_s_per_step",
-        column=Column(section="costs", heading="CPU time of a step", place=1, when=_always),
         gauge=Gauge(
             name="cpu_seconds_per_step",
             help="Processor time of all workers in one step of the newest repeat.",
@@ -446,81 +399,75 @@ class Row:
     )
     package_j: Mean | None = mean(
         lambda r: r.energy.package_j_per_step if r.energy else None,
-        csv="package_j_per_step",
-        column=Column(section="costs", heading="energy of a step, J", place=2),
+        "package_j_per_step",
+        Column("costs", "energy of a step, J", 2),
     )
     gpu_j: Mean | None = mean(
         lambda r: r.gpus.joules_per_step if r.gpus else None,
-        csv="gpu_j_per_step",
-        column=Column(section="costs", heading="energy of GPUs, J", place=3, when=_any_row(*_OF_GPUS)),
+        "gpu_j_per_step",
+        Column("costs", "energy of GPUs, J", 3, when=_any_row(*_OF_GPUS)),
     )
     gpu_busy: Mean | None = mean(
         lambda r: r.gpus.busy if r.gpus else None,
-        csv="gpu_busy",
-        column=Column(section="costs", heading="GPUs busy, share", place=4, when=_any_row(*_OF_GPUS)),
+        "gpu_busy",
+        Column("costs", "GPUs busy, share", 4, when=_any_row(*_OF_GPUS)),
     )
     gpu_own_bytes: int | None = largest(
-        lambda r: (r.gpus.own_bytes or None) if r.gpus else None, csv="gpu_own_bytes"
+        lambda r: r.gpus.own_bytes or None if r.gpus else None, "gpu_own_bytes"
     )
     gpu_peak_bytes: int | None = largest(
-        lambda r: (r.gpus.peak_bytes or None) if r.gpus else None,
-        csv="gpu_peak_bytes",
-        column=Column(
-            section="costs",
-            heading="largest worker's GPU memory",
-            place=5,
-            when=_any_row(*_OF_GPUS),
-            cell=_gpu_memory_cell,
-        ),
+        lambda r: r.gpus.peak_bytes or None if r.gpus else None,
+        "gpu_peak_bytes",
+        Column("costs", "largest worker's GPU memory", 5, when=_any_row(*_OF_GPUS), cell=_gpu_memory_cell),
     )
     gpu_link_bytes: Mean | None = mean(
         lambda r: r.gpus.link_bytes_per_step if r.gpus else None,
+        "gpu_link_bytes_per_step",
+        Column("costs", "over NVLink", 6),
         unit="bytes",
-        csv="gpu_link_bytes_per_step",
-        column=Column(section="costs", heading="over NVLink", place=6),
     )
     gpu_pcie_bytes: Mean | None = mean(
         lambda r: r.gpus.pcie_bytes_per_step if r.gpus else None,
+        "gpu_pcie_bytes_per_step",
+        Column("costs", "from GPUs over PCI Express", 7),
         unit="bytes",
-        csv="gpu_pcie_bytes_per_step",
-        column=Column(section="costs", heading="from GPUs over PCI Express", place=7),
     )
-    price_per_hour: float | None = fact(csv="price_per_hour")
+    price_per_hour: float | None = fact("price_per_hour")
     cost_per_million: Mean | None = mean(
         lambda r: r.cost_per_million_examples,
-        csv="cost_per_million_examples",
-        column=Column(section="costs", heading="cost of a million examples", place=8, cell=_cost_cell),
+        "cost_per_million_examples",
+        Column("costs", "cost of a million examples", 8, cell=_cost_cell),
     )
     warmup_steps: Mean | None = mean(
         lambda r: r.warmup_steps,
+        "warmup_steps",
+        Column("steps", "warm-up steps", 6, always=True),
         unit="count",
-        csv="warmup_steps",
-        column=Column(section="steps", heading="warm-up steps", place=6, when=_always),
     )
     loss_first: Mean | None = mean(
         lambda r: r.loss[0] if r.loss else None,
-        csv="loss_first",
-        column=Column(
-            section="checks",
-            heading="first timed loss",
-            place=5,
-            when=_always,
+        "loss_first",
+        Column(
+            "checks",
+            "first timed loss",
+            5,
+            always=True,
             cell=lambda row, loss: _loss_cell(loss, row.loss_first_step),
         ),
     )
     loss_last: Mean | None = mean(
         lambda r: r.loss[-1] if r.loss else None,
-        csv="loss_last",
-        column=Column(
-            section="checks",
-            heading="last timed loss",
-            place=6,
-            when=_always,
+        "loss_last",
+        Column(
+            "checks",
+            "last timed loss",
+            6,
+            always=True,
             cell=lambda row, loss: _loss_cell(loss, row.loss_last_step),
         ),
     )
-    loss_first_step: Mean | None = mean(repeat.loss_step(0), csv="loss_first_step")
-    loss_last_step: Mean | None = mean(repeat.loss_step(-1), csv="loss_last_step")
+    loss_first_step: Mean | None = mean(repeat.loss_step(0), "loss_first_step")
+    loss_last_step: Mean | None = mean(repeat.loss_step(-1), "loss_last_step")
     mark: Mark = fact(
         of=lambda r: r.equivalence.max_update_error if r.equivalence else None,
         gauge=Gauge(

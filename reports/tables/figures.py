@@ -13,6 +13,7 @@ from reports.cells import Cell, Heading, Table, estimate_cell, number_cell
 from reports.marks import WORDS, mark_words
 from reports.quantities import MISSING, digits, error, interval_of, times
 from reports.rows import Comparison, Row, RuleUse
+from reports.rows.figure import Figure
 from reports.rows.row import all_figures
 
 
@@ -173,11 +174,17 @@ def _figure_columns(comparison: Comparison, section: str) -> list[_Column]:
         column = figure.column
         if column is None or column.section != section:
             continue
-        owners = [getattr(row, part) if part else row for row in comparison.rows]
-        has_figure = any(owner is not None and getattr(owner, figure.name) is not None for owner in owners)
-        if has_figure if column.when is None else column.when(comparison):
+        if column.always or (column.when or _has(part, figure))(comparison):
             columns.append(_column(column.heading, column.place, _cell_of(figure.cell, part)))
     return columns
+
+
+def _has(part: str, figure: Figure) -> Callable[[Comparison], bool]:
+    def has(comparison: Comparison) -> bool:
+        owners = (getattr(row, part) if part else row for row in comparison.rows)
+        return any(owner is not None and getattr(owner, figure.name) is not None for owner in owners)
+
+    return has
 
 
 def _cell_of(cell: Callable[[object], Cell], part: str) -> Callable[[Row], Cell]:
