@@ -482,6 +482,15 @@ class Row:
     traces: tuple[TraceFile, ...] = ()
     placement: Placement | None = None
     passes: tuple[PassRow, ...] = ()
+    gpu_w: Mean | None = mean(
+        lambda r: (
+            r.gpus.joules_per_step / r.step_s.mean
+            if r.gpus and r.gpus.joules_per_step is not None and r.step_s and r.step_s.mean
+            else None
+        ),
+        "gpu_w",
+        Column("costs", "power of GPUs, W"),
+    )
 
 
 PARTS: Mapping[str, type] = {"time_split": TimeSplit, "resharding": LoopResharding, "rule": RuleUse}

@@ -693,3 +693,14 @@ def test_the_part_of_transfer_that_computing_hides(compare: Compare) -> None:
     assert split is not None
     assert split.hidden_share is not None
     assert split.hidden_share.value == pytest.approx(1 / 3)
+
+
+def test_power_of_gpus_is_their_energy_over_the_time_of_a_step(compare: Compare) -> None:
+    comparison = compare([change(ALONE, gpus=GpuUse(n_gpus=1, joules_per_step=6.0)), REDUCE], n_repeats=1)
+    with_gpus = next(row for row in comparison.rows if row.strategy == "single")
+    assert with_gpus.gpu_w is not None
+    assert with_gpus.gpu_j is not None
+    assert with_gpus.gpu_w.value == pytest.approx(with_gpus.gpu_j.value / 0.020, rel=0.1)
+    table = cost_table(comparison)
+    place = [column.name for column in table.columns].index("power of GPUs, W")
+    assert sorted(row[place].note for row in table.rows) == ["", "n=1"]
