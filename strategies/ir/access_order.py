@@ -7,7 +7,7 @@ branch.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import and_, or_
 from typing import TypeAlias
@@ -26,7 +26,7 @@ from strategies.ir.ops import (
 )
 from strategies.ir.resource_uses import written_inputs
 from strategies.ir.tensor_proto import tensor_integers
-from strategies.ir.traversal import ancestors, copy_nodes, prune, renamed_functions, topological_order
+from strategies.ir.traversal import ancestors, copy_nodes, prune, topological_order, with_function_prefix
 
 Events: TypeAlias = int
 """A set of accesses and marks: each is a bit."""
@@ -345,12 +345,9 @@ def _together(runs: Sequence[Run]) -> Graph:
     nodes: list[Node] = []
     functions: dict[str, Function] = {}
     for k, run in enumerate(runs):
-        graph = prune(run.graph, run.roots)
-        renamed = {name: _name(k, name) for name in graph.functions}
-        nodes += (renamed_functions(node, renamed) for node in copy_nodes(graph.nodes, _name(k, "")))
-        for name, function in graph.functions.items():
-            body = tuple(renamed_functions(node, renamed) for node in function.nodes)
-            functions[renamed[name]] = replace(function, name=renamed[name], nodes=body)
+        graph = with_function_prefix(prune(run.graph, run.roots), _name(k, ""))
+        nodes += copy_nodes(graph.nodes, _name(k, ""))
+        functions |= graph.functions
     graph = Graph(nodes=tuple(nodes), functions=functions)
     waits = dict(_waits(graph))
     return graph.with_nodes(

@@ -13,6 +13,7 @@ from strategies.ir.ops import ENTERS, EXITS
 from strategies.ir.resource_uses import called
 from strategies.ir.traversal import (
     ancestors,
+    copied_functions,
     descendants,
     functions_reaching,
     reachable_functions,
@@ -186,11 +187,12 @@ def reseed(graph: Graph, rank: int) -> Graph:
     renamed = {name: f"{name}__rank_{rank}" for name in functions_reaching(graph.functions, _is_seeded)}
     if not renamed and not any(_is_seeded(node) for node in graph.nodes):
         return graph
-    functions = dict(graph.functions)
-    for old, new in renamed.items():
-        body = tuple(_reseeded(node, rank, renamed) for node in graph.functions[old].nodes)
-        functions[new] = replace(graph.functions[old], name=new, nodes=body)
-    return replace(graph, nodes=tuple(_reseeded(n, rank, renamed) for n in graph.nodes), functions=functions)
+
+    def reseeded(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        return tuple(_reseeded(node, rank, renamed) for node in nodes)
+
+    copies = copied_functions(graph.functions, renamed, reseeded)
+    return replace(graph, nodes=reseeded(graph.nodes), functions={**graph.functions, **copies})
 
 
 def _is_seeded_op(op: str) -> bool:

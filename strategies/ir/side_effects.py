@@ -10,6 +10,7 @@ from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import (
     COLOCATION_ATTR,
     ancestors,
+    copied_functions,
     functions_reaching,
     reachable_functions,
     renamed_functions,
@@ -122,10 +123,7 @@ def without_visible_ops(graph: Graph) -> Graph:
     renamed = {name: f"{name}__quiet" for name in functions_reaching(graph.functions, _is_shown)}
     if not renamed and not any(map(_is_shown, graph.nodes)):
         return graph
-    copies = {
-        new: replace(graph.functions[old], name=new, nodes=_silenced(graph.functions[old].nodes, renamed))
-        for old, new in renamed.items()
-    }
+    copies = copied_functions(graph.functions, renamed, lambda nodes: _silenced(nodes, renamed))
     return replace(graph, nodes=_silenced(graph.nodes, renamed), functions={**graph.functions, **copies})
 
 

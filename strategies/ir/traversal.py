@@ -82,6 +82,29 @@ def _renamed(value: Attr, renamed: Mapping[str, str]) -> Attr:
     return value
 
 
+def copied_functions(
+    functions: Mapping[str, Function],
+    renamed: Mapping[str, str],
+    change: Callable[[tuple[Node, ...]], tuple[Node, ...]],
+) -> dict[str, Function]:
+    """Copies of functions under new names, with changed nodes."""
+    return {
+        new: replace(functions[old], name=new, nodes=change(functions[old].nodes))
+        for old, new in renamed.items()
+    }
+
+
+def with_function_prefix(graph: Graph, prefix: str) -> Graph:
+    """Put a prefix before the names of all functions."""
+    renamed = {name: prefix + name for name in graph.functions}
+
+    def calling_copies(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        return tuple(renamed_functions(node, renamed) for node in nodes)
+
+    functions = copied_functions(graph.functions, renamed, calling_copies)
+    return replace(graph, nodes=calling_copies(graph.nodes), functions=functions)
+
+
 def drop_unreachable_functions(graph: Graph) -> Graph:
     """Drop functions that no node calls; the same object if all are called."""
     reachable = reachable_functions(graph.nodes, graph.functions)

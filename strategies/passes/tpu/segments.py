@@ -7,7 +7,7 @@ segment that needs them: compilers want shapes as constants.
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 
 from strategies.errors import UnsupportedError
@@ -18,8 +18,8 @@ from strategies.ir.traversal import (
     ancestors,
     drop_unreachable_functions,
     reachable_functions,
-    renamed_functions,
     topological_order,
+    with_function_prefix,
 )
 from strategies.passes.replicate.step_copies import replica_prefix
 from strategies.passes.tpu.replicate import RANK
@@ -177,17 +177,7 @@ def _with_names_of_their_own(graph: Graph) -> Graph:
     if not graph.functions:
         return graph
     digest = hashlib.sha256(serialize_graph(graph)).hexdigest()[:16]
-    renamed = {name: f"replica_{digest}/{name}" for name in graph.functions}
-    functions = {
-        renamed[name]: replace(
-            function,
-            name=renamed[name],
-            nodes=tuple(renamed_functions(node, renamed) for node in function.nodes),
-        )
-        for name, function in graph.functions.items()
-    }
-    nodes = tuple(renamed_functions(node, renamed) for node in graph.nodes)
-    return replace(graph, nodes=nodes, functions=functions)
+    return with_function_prefix(graph, f"replica_{digest}/")
 
 
 def _without_waits_elsewhere(node: Node, names: AbstractSet[str]) -> Node:
