@@ -10,7 +10,6 @@ from harness.cluster.shape import Slice
 from harness.errors import UsageError
 from harness.provision.cluster import files
 from harness.provision.cluster.files.check import check, main
-from harness.provision.cluster.files.misspelt import misspelt_keys
 from harness.provision.cluster.tpu_slices import facts_of
 from harness.provision.ray.settings import NODE_VARIABLES
 
@@ -44,80 +43,11 @@ def test_they_are_as_their_readers_take_them(name: str, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(
-    ("name", "path", "right", "wrong"),
-    [
-        ("tpu-vm.yaml", "available_node_types.slice.node_config", "runtimeVersion", "runtimeVerson"),
-        ("tpu-vm.yaml", "available_node_types.slice.node_config", "acceleratorType", "accelleratorType"),
-        ("tpu-vm.yaml", "available_node_types.head.node_config.disks.0", "autoDelete", "autodelete"),
-        ("gpu-vm.yaml", "available_node_types.gpu.node_config", "guestAccelerators", "guestAccelerator"),
-        (
-            "gpu-vm.yaml",
-            "available_node_types.gpu.node_config.scheduling",
-            "onHostMaintenance",
-            "onHostMaintanance",
-        ),
-        ("gpu-vm.yaml", "provider", "availability_zone", "availabilty_zone"),
-        (KUBERAY, "spec.workerGroupSpecs.0", "numOfHosts", "numHosts"),
-        (KUBERAY, "spec.workerGroupSpecs.0.template.spec", "nodeSelector", "nodeSelectors"),
-        (
-            KUBERAY,
-            "spec.workerGroupSpecs.0.template.spec.containers.0.resources.limits",
-            "google.com/tpu",
-            "google/tpu",
-        ),
-    ],
-)
-def test_a_misspelt_key_is_told(
-    name: str, path: str, right: str, wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    changed = document(name)
-    holder = at(changed, path)
-    holder[wrong] = holder.pop(right)
-    file = tmp_path / "changed.yaml"
-    file.write_text(yaml.safe_dump(changed))
-    assert main([str(file)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert f"{path}.{wrong}" in line
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        "initContainers",
-        "idleTimeoutSeconds",
-        "idle_timeout_s",
-        "GroupName",
-        "networkIP",
-        "source",
-        "ipv6AccessConfigs",
-        "cpuPlatform",
-        "networkConfigs",
-        "tcpSocket",
-        "port",
-        "tags",
-        "spot",
-    ],
-)
-def test_a_key_that_is_like_another_is_none_of_its_misspellings(key: str) -> None:
-    assert list(misspelt_keys({"spec": [{key: 1}]})) == []
-
-
-def test_ray_itself_takes_what_is_misspelt_for_a_machine() -> None:
-    from ray.autoscaler._private.util import prepare_config, validate_config
-
-    changed = document("tpu-vm.yaml")
-    node = changed["available_node_types"]["slice"]["node_config"]
-    node["runtimeVerson"] = node.pop("runtimeVersion")
-    validate_config(prepare_config(changed))
-
-
-@pytest.mark.parametrize(
     ("name", "path", "value", "told"),
     [
         ("gpu-vm.yaml", "available_node_types.gpu.node_config.scheduling", {}, "onHostMaintenance TERMINATE"),
         ("gpu-vm.yaml", "head_node_type", "haed", "head_node_type"),
         ("tpu-vm.yaml", "max_workers", 0, "max_workers"),
-        ("tpu-vm.yaml", "available_node_types.slice.resources", {"TPUs": 4}, "resources"),
         (KUBERAY, "spec.workerGroupSpecs.0.numOfHosts", 4, "must have the 4 of 2x2x1"),
         (KUBERAY, "spec.workerGroupSpecs.0.template.spec.volumes", [], "which is none of volumes"),
     ],
