@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from harness.records.comparing.common_rounds import paired_ratios
-from harness.records.comparing.student_interval import CONFIDENCE, SEQUENTIAL_CONFIDENCE
+from harness.records.comparison import CONFIDENCE, SEQUENTIAL_CONFIDENCE, paired_ratios
 from harness.records.record import Record
 from reports.case_row import rates_of
 from reports.statistics import Ratio, adjusted, paired_ratio, ratio

@@ -14,10 +14,9 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from harness.records.legible_text import cut, spelt_out
 from harness.records.record import Record
-from harness.records.redaction import redacted
-from harness.records.run_layout import RESULTS, RUN_FILE, STEPS
+from harness.records.run_documents import RESULTS, RUN_FILE, STEPS
+from harness.records.safe_text import cut, redacted, spelt_out
 from harness.records.store import (
     StoredRun,
     StoreError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from harness.records.facts.outcome import Equivalence
+from harness.records.outcome import Equivalence
 from harness.records.record import Record
 from reports.quantities import error
 from reports.rows import Mark, MarkKind, Row

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from harness.records.record import Record
-from harness.records.redaction import redacted_document
+from harness.records.safe_text import redacted_document
 from reports.load import Run, legible
 from reports.quantities import byte_count
 from reports.rows import FactDifference, FactValue, Origin

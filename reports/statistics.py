@@ -51,8 +51,7 @@ from statistics import fmean
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from harness.records.comparing.common_rounds import PairedRatios
-from harness.records.comparing.student_interval import CONFIDENCE, RepeatedMean, repeated_mean
+from harness.records.comparison import CONFIDENCE, PairedRatios, RepeatedMean, repeated_mean
 
 MIN_REPEATS_TEST = 5
 MAX_EXACT_SPLITS = 20_000

@@ -30,9 +30,9 @@ from harness import pipeline
 from harness.cli import main
 from harness.experiment.cases import expand
 from harness.experiment.load import load_experiment
-from harness.provision import clean
+from harness.provision import registry
 from harness.records.checksums import sealed, unsealed
-from harness.records.facts.outcome import StepSeconds
+from harness.records.outcome import StepSeconds
 from harness.records.run_folder import open_run
 from harness.records.steps_file import Steps
 from harness.requests import RunOptions, RunOutcome
@@ -709,7 +709,7 @@ def _stand_ins(place: Place, measured: list[int], *, is_night: bool) -> Iterator
 
     with (
         patch.object(pipeline, "run_slots", lambda slots, *_rest: measured.append(len(slots))),
-        patch.object(clean, "clean", lambda: clean.Cleaned(folders=(), containers=())),
+        patch.object(registry, "clean", lambda: registry.Cleaned(folders=(), containers=())),
         patch.object(database, "_BUSY_S", 0.05),
         patch.object(pipeline, "run", night) if is_night else contextlib.nullcontext(),
         contextlib.chdir(place.root),

@@ -10,9 +10,8 @@ import numpy as np
 from synthetic_run import Case, write_run
 
 from harness.records.checksums import file_checksum
-from harness.records.facts.rounds import Rounds
-from harness.records.record import Record
-from harness.records.record_json import to_json
+from harness.records.outcome import Rounds
+from harness.records.record import Record, to_json
 from harness.records.run_folder import open_run
 from harness.records.store import StoredRun, load_run
 

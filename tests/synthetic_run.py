@@ -10,13 +10,17 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.records.facts.circumstances import AS_WRITTEN, Machine, Method, ModelSize, Provenance, Repository
-from harness.records.facts.costs import Energy, GpuUse, TracedTimes
-from harness.records.facts.links import Link, MeasuredLink
-from harness.records.facts.outcome import Equivalence, Failure, StepSeconds
-from harness.records.facts.resharding import Resharding
-from harness.records.facts.robustness import Aggregated, Evaluation
-from harness.records.facts.rounds import Rounds
+from harness.records.circumstances import AS_WRITTEN, Machine, Method, ModelSize, Provenance, Repository
+from harness.records.costs import Energy, GpuUse, Link, MeasuredLink, TracedTimes
+from harness.records.outcome import (
+    Aggregated,
+    Equivalence,
+    Evaluation,
+    Failure,
+    Resharding,
+    Rounds,
+    StepSeconds,
+)
 from harness.records.record import Record, StrategyClass
 from harness.records.run_folder import RunFolder, open_run
 from harness.records.steps_file import Steps

@@ -5,22 +5,31 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from harness.measure.consumption import Consumption, consumption
-from harness.measure.core_use import core_use, stability
-from harness.measure.input_wait import input_wait
-from harness.measure.made_steps import Floats, Window, everything, spread_indices, steps_of_workers
+from harness.errors import CaseError, first_line
+from harness.measure.core_use import Consumption, consumption, core_use, stability
 from harness.measure.timeouts import RECENT_PERIODS, USUAL, Timeouts
-from harness.measure.windows import CHUNK_STEPS, MAX_CHUNKS, WarmUp, is_settled, step_seconds
+from harness.measure.windows import (
+    CHUNK_STEPS,
+    MAX_CHUNKS,
+    Floats,
+    WarmUp,
+    Window,
+    everything,
+    input_wait,
+    is_settled,
+    spread_indices,
+    step_seconds,
+    steps_of_workers,
+)
 from harness.provision.protocols import ProcessSet
-from harness.records.facts.circumstances import GpuFacts
-from harness.records.facts.costs import InputWait
-from harness.records.facts.outcome import StepSeconds
-from harness.records.facts.stability import Stability
+from harness.records.circumstances import GpuFacts
+from harness.records.costs import InputWait, ObserverEffect
+from harness.records.outcome import Stability, StepSeconds
 from harness.records.steps_file import Steps
 from harness.worker.counters.interface import sent_bytes
 from harness.worker.counters.read import Counters, read_counters
 from harness.worker.counters.tcp import TcpTraffic, merge
-from harness.worker.jobs.training import peak_rss_bytes, run_steps, settle
+from harness.worker.jobs.training import TimedSteps, peak_rss_bytes, run_steps, settle, unobserved_steps
 from harness.worker.process.job import Args, Job, Result
 
 MAX_LOSSES = 100
@@ -255,3 +264,58 @@ def _numbered(machines: Sequence[str | None]) -> tuple[int, ...] | None:
 def tcp_fields(tcp: TcpTraffic | None) -> tuple[float | None, Sequence[Sequence[float]] | None]:
     """Give `tcp_bytes_per_step` and `tcp_matrix` of a record; both None where nothing could be read."""
     return (None, None) if tcp is None else (tcp.bytes_per_step, tcp.matrix)
+
+
+def observer_effect(
+    processes: ProcessSet,
+    steps: Steps,
+    *,
+    n_pairs: int,
+    window_shape: tuple[int, int],
+    settles: bool = False,
+    timeouts: Timeouts = USUAL,
+) -> ObserverEffect:
+    """Have the processes of a case make windows of both kinds, each first in every other pair.
+
+    What has been measured stands whatever happens to them.
+
+    Args:
+        steps: that have been made.
+        window_shape: counted steps of a window, and those that lead into it.
+        settles: whether updates go on beside the steps.
+    """
+    n_steps, n_lead = window_shape
+    n_workers = len(processes.pids)
+    longest_s = float((steps.end_s - steps.start_s).max())
+    limit_s = timeouts.steps_s(n_steps + n_lead, [longest_s])
+    first = int(steps.step.max()) + 1
+    with_s: list[float] = []
+    without_s: list[float] = []
+
+    def observed() -> None:
+        args = [(n_lead + n_steps, first)] * n_workers
+        timed = processes.call(run_steps, args, timeout_s=limit_s, stage="collect")
+        with_s.append(max(_mean_s(steps, n_lead) for steps in timed if steps.weights))
+
+    def unobserved() -> None:
+        args = [(n_steps, n_lead, first)] * n_workers
+        without_s.append(max(processes.call(unobserved_steps, args, timeout_s=limit_s, stage="collect")))
+
+    try:
+        for pair in range(n_pairs):
+            for window in (observed, unobserved)[:: -1 if pair % 2 else 1]:
+                window()
+                first += n_lead + n_steps
+                if settles:
+                    workers = [(n_workers,)] * n_workers
+                    processes.call(settle, workers, timeout_s=timeouts.setup_s, stage="collect")
+    except CaseError as error:
+        # What can be done about a failed case is of no use here: it has its result.
+        what = first_line(str(error)).partition(";")[0]
+        return ObserverEffect(why_none=f"a window failed: {what}", failed=True)
+    return ObserverEffect(with_s=tuple(with_s), without_s=tuple(without_s))
+
+
+def _mean_s(steps: TimedSteps, n_lead: int) -> float:
+    counted_s = steps.times.end_s[-1] - steps.times.start_s[n_lead]
+    return float(counted_s) / (len(steps.times.end_s) - n_lead)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
-from harness.records.facts.costs import GpuUse
-from harness.records.facts.stability import Stability
+from harness.records.costs import GpuUse
+from harness.records.outcome import Stability
 from harness.worker.counters.gpus import POWER_LIMIT, GpuReading
 
 Number = TypeVar("Number", int, float)

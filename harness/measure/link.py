@@ -7,7 +7,7 @@ from harness.cluster.link_limits import Limits, rate_between
 from harness.errors import CaseError
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.provision.protocols import ProcessSet
-from harness.records.facts.links import Link, MeasuredLink
+from harness.records.costs import Link, MeasuredLink
 from harness.worker.jobs import link_rate
 from harness.worker.jobs.link_rate import Place
 

@@ -17,7 +17,7 @@ class Moment:
 
     Attributes:
         case: its id. workload, strategy: with their parameters.
-        precision, xla, input: see `harness.records.facts.circumstances.Method`.
+        precision, xla, input: see `harness.records.circumstances.Method`.
         n_rounds: done of the repeat, this window's included; of `n_all_rounds`.
         examples_per_s: of its median step.
         n_steps: all that were made in it. payload_bytes: that the plan says were sent in them.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
-from harness.provision.start_limits import USUAL_START, StartLimits
+from harness.provision.protocols import USUAL_START, StartLimits
 
 if TYPE_CHECKING:
     from strategies.plan.faults import Fault

@@ -1,11 +1,67 @@
 """End of warm-up, and the distribution of the steps after it."""
 
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from harness.records.facts.outcome import StepSeconds
+from harness.measure.core_use import CoreUse
+from harness.records.costs import INPUT_BOUND_SHARE, InputWait
+from harness.records.outcome import StepSeconds
+from harness.records.steps_file import Steps
+from harness.worker.jobs.training import TimedSteps
+
+LEAD_STEPS = 2
+"""Steps at the beginning of a window that are not counted: caches hold what another case left there."""
+
+
+def lead_steps(period: int) -> int:
+    """Steps that lead into a window, whole periods.
+
+    Args:
+        period: steps after which what a step does begins anew.
+    """
+    return math.ceil(LEAD_STEPS / period) * period
+
+
+def window_steps(step_s: float, *, window_s: float, least: int, period: int = 1) -> int:
+    """Counted steps of a window, whole periods.
+
+    Args:
+        step_s: of one step, in seconds.
+        window_s: how long the window shall be.
+        least: steps that it has at any rate.
+    """
+    wanted = max(least, math.ceil(window_s / step_s) if step_s > 0 else least)
+    return math.ceil(wanted / period) * period
+
+
+def balanced_orders(n_cases: int, seed: str) -> Iterator[Sequence[int]]:
+    """Orders in which cases take their windows, one for each round, without end.
+
+    Over as many rounds as there are cases, or twice as many if their number is odd, every case is in each
+    place equally often, and comes equally often after each of the others.
+
+    Args:
+        n_cases: at least one.
+    Source:
+        Williams 1949, "Experimental designs balanced for the estimation of residual effects of treatments",
+        Australian Journal of Scientific Research A 2.
+    """
+    draw = random.Random(seed)  # noqa: S311 - an order, not a secret
+    while n_cases:
+        names = draw.sample(range(n_cases), n_cases)
+        zigzag = [-(place // 2) - 1 if place % 2 else place // 2 for place in range(n_cases)]
+        square = [[names[(row + step) % n_cases] for step in zigzag] for row in range(n_cases)]
+        if n_cases % 2:
+            square += [line[::-1] for line in square]
+        draw.shuffle(square)
+        yield from square
+
 
 Seconds: TypeAlias = npt.NDArray[np.float64]
 WarmUp: TypeAlias = int | Literal["auto"]
@@ -62,3 +118,123 @@ def step_seconds(step_s: Seconds) -> StepSeconds:
     """
     p50, p90, p99 = (float(value) for value in np.percentile(step_s, (50, 90, 99)))
     return StepSeconds(n=len(step_s), mean=float(np.mean(step_s)), p50=p50, p90=p90, p99=p99)
+
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Window:
+    """Steps made in one go, the first `n_lead` of them not counted; number -1 is not counted at all."""
+
+    number: int
+    n_lead: int
+    rows: tuple[TimedSteps, ...]
+    use: CoreUse | None = None
+
+    @property
+    def n_steps(self) -> int:
+        """Those included that are not counted."""
+        return len(self.rows[0].times.start_s)
+
+    @property
+    def slowest_s(self) -> Floats:
+        """Time of each step on its slowest worker; [n_steps]."""
+        each_s = np.stack([row.times.end_s - row.times.start_s for row in self.rows])
+        longest_s: Floats = np.max(each_s, axis=0)
+        return longest_s
+
+    @property
+    def input_s(self) -> Floats | None:
+        """Seconds until workers had the batch of each step; [n_workers, n_steps], None for staged ones."""
+        waits = [row.times.input_s for row in self.rows if row.times.input_s is not None]
+        return np.stack(waits) if len(waits) == len(self.rows) else None
+
+    @property
+    def wall_s(self) -> float:
+        """From the first counted step to the last, on the slowest worker."""
+        return max(float(row.times.end_s[-1] - row.times.start_s[self.n_lead]) for row in self.rows)
+
+
+def spread_indices(n: int, most: int) -> npt.NDArray[np.int64]:
+    """Choose at most `most` of n indices, evenly, the first and the last included."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.int64))
+
+
+def everything(windows: Sequence[Window]) -> tuple[Floats, Floats, Floats, Floats]:
+    """Put all steps together.
+
+    Returns:
+        Starts and ends, [n_workers, n_steps]; losses, [n_workers, n_steps, most replicas]; weights of the
+        losses, [n_workers, most replicas]. Where a worker has fewer replicas, both are 0.
+    """
+    first = windows[0].rows
+    most = max(len(row.weights) for row in first)
+    weights = np.stack([_padded(np.asarray(row.weights, np.float64), most) for row in first])
+    start_s = np.concatenate([np.stack([row.times.start_s for row in w.rows]) for w in windows], axis=1)
+    end_s = np.concatenate([np.stack([row.times.end_s for row in w.rows]) for w in windows], axis=1)
+    losses = np.concatenate(
+        [np.stack([_padded(row.times.losses, most) for row in w.rows]) for w in windows], axis=1
+    )
+    return start_s, end_s, losses, weights
+
+
+def steps_of_workers(windows: Sequence[Window]) -> Steps:
+    """Every step of every worker, with the mean loss of its own examples, or its replicas' sum."""
+    start_s, end_s, losses, weights = everything(windows)
+    means = np.einsum("wsl,wl->ws", losses, weights) / np.sum(weights, axis=1, keepdims=True)
+    n_workers, n_steps = start_s.shape
+    lengths = [window.n_steps for window in windows]
+    numbers = np.repeat(np.asarray([window.number for window in windows], dtype=np.int32), lengths)
+    uncounted = np.concatenate(
+        [
+            np.arange(n) < (n if window.number < 0 else window.n_lead)
+            for n, window in zip(lengths, windows, strict=True)
+        ]
+    )
+    waits = [window.input_s for window in windows]
+    known = [wait_s for wait_s in waits if wait_s is not None]
+    return Steps(
+        worker=np.repeat(np.arange(n_workers, dtype=np.int32), n_steps),
+        step=np.tile(np.arange(n_steps, dtype=np.int32), n_workers),
+        start_s=start_s.ravel(),
+        end_s=end_s.ravel(),
+        loss=means.ravel(),
+        warmup=np.tile(uncounted, n_workers),
+        window=np.tile(numbers, n_workers),
+        input_s=np.concatenate(known, axis=1).ravel() if len(known) == len(waits) else None,
+    )
+
+
+def _padded(values: Floats, length: int) -> Floats:
+    """Fill the last axis up with zeros."""
+    missing = length - values.shape[-1]
+    return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, missing)])
+
+
+def input_wait(windows: Sequence[Window]) -> InputWait | None:
+    """What steps wait for batches of a pipeline; None where these were staged.
+
+    A step that workers make together waits as long as the worker that gets its batch last.
+
+    Args:
+        windows: that are counted, at least one.
+    """
+    waits = [window.input_s for window in windows]
+    known = [
+        wait_s[:, window.n_lead :]
+        for window, wait_s in zip(windows, waits, strict=True)
+        if wait_s is not None
+    ]
+    if len(known) < len(windows):
+        return None
+    each_s = np.concatenate(known, axis=1)
+    longest_s = each_s.max(axis=0)
+    steps_s = sum(float(window.slowest_s[window.n_lead :].sum()) for window in windows)
+    share = float(longest_s.sum()) / steps_s
+    return InputWait(
+        mean=float(longest_s.mean()),
+        share=share,
+        mean_of_workers=tuple(map(float, each_s.mean(axis=1))),
+        bound=share >= INPUT_BOUND_SHARE,
+    )

@@ -260,8 +260,7 @@ def _tpu_strategies(devices: HostDevices) -> Check:
 
 
 def _gpus_in_containers(devices: HostDevices) -> Check:
-    from harness.provision.docker.engine import engine, worker_image
-    from harness.provision.docker.gpus import lack_of_toolkit, toolkit_of
+    from harness.provision.docker.engine import engine, lack_of_toolkit, toolkit_of, worker_image
 
     try:
         with engine() as client:

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from harness.cluster.link_limits import Limits
 from harness.cluster.shape import ClusterShape
-from harness.records.facts.circumstances import Machine
+from harness.records.circumstances import Machine
 from harness.worker.process.actor import WorkerFacts
 from harness.worker.process.job import Args, Job, Result
 
@@ -155,3 +156,19 @@ class Provider(Protocol):
         Raises:
             ProvisionError: they cannot be had here.
         """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StartLimits:
+    """Limits of each start.
+
+    Attributes:
+        preload_s: until a worker has imported what its processes need, from when its host is there.
+        fork_s: until it has forked one.
+    """
+
+    preload_s: float = 120.0
+    fork_s: float = 30.0
+
+
+USUAL_START = StartLimits()

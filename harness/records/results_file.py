@@ -13,9 +13,8 @@ from typing import BinaryIO, TypeAlias
 from harness.atomic_files import write_bytes, write_text
 from harness.contained_files import is_name, open_to_write, opened_inside, read_inside
 from harness.errors import StoreError
-from harness.records.record import Record
-from harness.records.record_json import MOST_LINE_BYTES, NewerRecordError, from_json
-from harness.records.run_layout import CASES, INDEX, RESULTS, STEPS
+from harness.records.record import MOST_LINE_BYTES, NewerRecordError, Record, from_json
+from harness.records.run_documents import CASES, INDEX, RESULTS, STEPS
 
 _TORN = "results.jsonl.torn"
 DAMAGED = "results.jsonl.damaged"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import shutil
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -16,8 +18,7 @@ from harness.canonical import JsonValue, canonical_hash, writable
 from harness.contained_files import make_folder, open_to_write, require_plain
 from harness.errors import StoreError, UsageError
 from harness.records.checksums import file_checksum
-from harness.records.record import Record
-from harness.records.record_json import to_json
+from harness.records.record import Record, to_json
 from harness.records.results_file import (
     DamagedLine,
     index_line,
@@ -27,8 +28,7 @@ from harness.records.results_file import (
     repair,
     write_index,
 )
-from harness.records.run_documents import describe, read_environment, read_experiment, read_head
-from harness.records.run_layout import (
+from harness.records.run_documents import (
     CASES,
     CHECKPOINT,
     ENVIRONMENT,
@@ -43,10 +43,46 @@ from harness.records.run_layout import (
     STEPS,
     TRACE,
     default_name,
+    describe,
+    is_default_name,
+    read_environment,
+    read_experiment,
+    read_head,
 )
-from harness.records.run_lock import hold, unwritable
 from harness.records.steps_file import Steps, write_steps
 from harness.written_values import normalised
+
+
+def hold(path: Path) -> int:
+    """Take a run folder for this process alone, made if need be; closing the descriptor lets it go.
+
+    Raises:
+        UsageError: another process has it, or it cannot be written to. StoreError: its lock is a link, or no
+            regular file.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = open_to_write(path / LOCK_FILE)
+    except OSError as error:
+        raise unwritable(path, error) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise UsageError(
+            f"{path} is in use by another run; wait for it or name another folder", field="out"
+        ) from None
+    return lock
+
+
+def unwritable(path: Path, error: OSError) -> UsageError:
+    """The error for a run folder that cannot be written to."""
+    return UsageError(
+        f"the run folder must be writable, got {error.strerror or error} for {path}; "
+        "choose another with --out",
+        field="out",
+    )
+
 
 # Only these count as results; a case that failed or never started is tried again on resume.
 _DONE = ("ok", "implausible")
@@ -321,3 +357,69 @@ def _started_only(path: Path) -> bool:
     # Killed while the folder was being described: nothing was measured yet, so nothing can be lost.
     ours = {LOCK_FILE, EXPERIMENT, ENVIRONMENT}
     return all(item.name in ours or is_unfinished(item) for item in path.iterdir())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemovedRuns:
+    """Old run folders.
+
+    Attributes:
+        folders: those that were removed, or would be, oldest first.
+        undated: why others stay that do not say how old they are, a line each.
+    """
+
+    folders: tuple[Path, ...] = ()
+    undated: tuple[str, ...] = ()
+
+
+def remove_old_runs(parent: Path, keep: int, *, dry_run: bool = False) -> RemovedRuns:
+    """Remove run folders directly below a folder, except the newest and those of runs that go on.
+
+    Those that a person has named are not counted, and stay.
+
+    Args:
+        keep: how many of the newest stay.
+        dry_run: only list them.
+    """
+    dated: list[tuple[str, Path]] = []
+    undated: list[str] = []
+    for each in sorted(parent.glob("*")):
+        # A link to a run is not another run.
+        if is_default_name(each.name) and not each.is_symlink() and _holds_run(each):
+            try:
+                dated.append((str(read_head(each)["created_utc"]), each))
+            except StoreError as error:
+                undated.append(f"{error}; the folder stays")
+    dated.sort()
+    old = [folder for _, folder in (dated[:-keep] if keep else dated)]
+    removed = tuple(folder for folder in old if _remove(folder, dry_run=dry_run))
+    return RemovedRuns(folders=removed, undated=tuple(undated))
+
+
+def _holds_run(folder: Path) -> bool:
+    """Return True for a run's folder, also where what says so is gone or replaced."""
+    return any(os.path.lexists(folder / name) for name in (RUN_FILE, RESULTS))
+
+
+def _remove(folder: Path, *, dry_run: bool) -> bool:
+    if dry_run and not os.path.lexists(folder / LOCK_FILE):
+        return os.access(folder, os.W_OK | os.X_OK)  # holding it would write the lock into it
+    try:
+        held = hold(folder)
+    except (UsageError, StoreError):
+        return False  # its run goes on, it is somebody else's, or its lock is a link
+    try:
+        if dry_run:
+            return True
+        # What makes it a run folder goes last, so that one half removed is found again; the lock too.
+        for item in folder.iterdir():
+            if item.name in (RUN_FILE, LOCK_FILE):
+                continue
+            if item.is_dir() and not item.is_symlink():
+                shutil.rmtree(item, ignore_errors=True)
+            else:
+                item.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(held)
+    return not folder.exists()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from harness.atomic_files import write_bytes
 from harness.errors import StoreError, first_line
-from harness.records.run_layout import STEPS
+from harness.records.run_documents import STEPS
 
 if TYPE_CHECKING:
     import numpy as np

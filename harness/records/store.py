@@ -11,12 +11,22 @@ from harness.canonical import JsonValue
 from harness.contained_files import MOST_BYTES, checksum_inside, is_inside, read_inside, written_files
 from harness.errors import StoreError
 from harness.records.checksums import file_checksum, require_unchanged
-from harness.records.log_tail import log_tail
-from harness.records.record import Record
-from harness.records.record_json import from_json
+from harness.records.record import Record, from_json
 from harness.records.results_file import DamagedLine, Lost, lost_lines, read_index, read_results, result_lines
-from harness.records.run_documents import read_environment, read_experiment, read_head
-from harness.records.run_layout import CASES, ENVIRONMENT, EXPERIMENT, PLAN, RESULTS, RUN_FILE, STEPS, TRACE
+from harness.records.run_documents import (
+    CASES,
+    ENVIRONMENT,
+    EXPERIMENT,
+    PLAN,
+    RESULTS,
+    RUN_FILE,
+    STEPS,
+    TRACE,
+    read_environment,
+    read_experiment,
+    read_head,
+)
+from harness.records.safe_text import log_tail
 from harness.records.steps_file import Steps, read_steps
 
 __all__ = [

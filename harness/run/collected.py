@@ -6,8 +6,7 @@ from dataclasses import replace
 from harness.errors import UNSUPPORTED, CaseError, first_line
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.provision.protocols import ProcessSet
-from harness.records.facts.resharding import Resharding
-from harness.records.facts.robustness import Aggregated
+from harness.records.outcome import Aggregated, Resharding
 from harness.worker.counters.read import memory_left
 from harness.worker.jobs import after_repeats, training
 from harness.worker.jobs.after_repeats import codec_seconds

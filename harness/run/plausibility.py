@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from harness.records.facts.links import Link
+from harness.records.costs import Link
 from strategies.plan.schema import DENSE_SYNCHRONIZERS, Plan
 
 # Two units that each multiply and add 16 single-precision numbers: the most that a core does in a cycle.

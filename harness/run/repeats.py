@@ -15,9 +15,8 @@ from harness.measure.live import Onlooker
 from harness.measure.timeouts import Timeouts
 from harness.provision.failures import USER_ERROR
 from harness.provision.protocols import Cluster
-from harness.records.facts.costs import Preparation
-from harness.records.facts.outcome import Equivalence
-from harness.records.facts.robustness import Evaluation
+from harness.records.costs import Preparation
+from harness.records.outcome import Equivalence, Evaluation
 from harness.records.record import Record
 from harness.records.run_folder import RunFolder
 from harness.records.steps_file import Steps

@@ -17,7 +17,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.records.comparing.student_interval import MIN_REPEATS_INTERVAL, repeated_mean
+from harness.records.comparison import MIN_REPEATS_INTERVAL, repeated_mean
 
 LEAST_CONFIRMING = MIN_REPEATS_INTERVAL
 MOST_CONFIRMING = 12

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from harness.records.comparing.common_rounds import PairedRatios, paired_ratios
-from harness.records.facts.circumstances import ModelSize
+from harness.records.circumstances import ModelSize
+from harness.records.comparison import PairedRatios, paired_ratios
 from harness.records.record import Record
 from reports.case_row import is_usable, rates_of
 from reports.compare import baseline_of

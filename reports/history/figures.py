@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from harness.records.comparing.comparison_key import comparison_key
-from harness.records.comparing.student_interval import RepeatedMean, repeated_mean
-from harness.records.facts.outcome import Equivalence
+from harness.records.comparison import RepeatedMean, comparison_key, repeated_mean
+from harness.records.outcome import Equivalence
 from harness.records.record import Record
 from reports.changes.standings import LAYERS, Standing, standings
 from reports.load import Run

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from harness.records.facts.circumstances import Repository
+from harness.records.circumstances import Repository
 from reports.history.database import HistoryError
 from reports.history.figures import Figure, Lost, figures_of
 from reports.history.store import History, Night

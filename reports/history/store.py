@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.contained_files import make_folder
-from harness.records.facts.circumstances import Repository
+from harness.records.circumstances import Repository
 from reports.history import database
 from reports.history.database import (
     SUBJECT_COLUMNS,

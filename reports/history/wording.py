@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.records.facts.circumstances import Repository
-from harness.records.legible_text import spelt_out
+from harness.records.circumstances import Repository
+from harness.records.safe_text import spelt_out
 from reports.history.change_points import EARLY_NIGHTS, LEAST_NIGHTS
 from reports.history.figures import (
     BENCHMARKS,

@@ -6,10 +6,10 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from harness.records.comparing.common_rounds import PairedRatios, trimmed_mean
-from harness.records.facts.circumstances import AS_WRITTEN, Placement
-from harness.records.facts.costs import LONG_PREPARATION_S, ObserverEffect
-from harness.records.facts.stability import UNSTEADY_DRIFT, UNSTEADY_SHARE, Stability
+from harness.records.circumstances import AS_WRITTEN, Placement
+from harness.records.comparison import PairedRatios, trimmed_mean
+from harness.records.costs import LONG_PREPARATION_S, ObserverEffect
+from harness.records.outcome import UNSTEADY_DRIFT, UNSTEADY_SHARE, Stability
 from harness.records.record import Record
 from reports.quantities import byte_count, digits, limits, link_rate, times
 from reports.rows import Mean, Row

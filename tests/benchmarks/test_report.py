@@ -14,10 +14,9 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from synthetic_many_cases import write_many_cases
 
 import reports
-from harness.records.facts.circumstances import Machine, Method, Provenance
-from harness.records.facts.outcome import StepSeconds
-from harness.records.record import Record
-from harness.records.record_json import to_json
+from harness.records.circumstances import Machine, Method, Provenance
+from harness.records.outcome import StepSeconds
+from harness.records.record import Record, to_json
 from harness.records.run_folder import open_run
 from reports.load import load
 

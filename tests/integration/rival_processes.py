@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from harness.experiment.cases import Case
-from harness.provision.local.child_processes import SoloWorkers
+from harness.provision.child_processes import SoloWorkers
 from harness.provision.protocols import ProcessSet
 from harness.provision.servers import serving_processes
 from harness.study import SEED

@@ -20,10 +20,9 @@ from harness.cluster.shape import ClusterShape, Connection
 from harness.errors import CaseError
 from harness.provision.cluster.provider import ClusterProvider
 from harness.provision.docker import containers, leftovers
-from harness.provision.docker.container_settings import ContainerLimits, RunPlace
+from harness.provision.docker.container_settings import ContainerLimits, RunPlace, share_secret
 from harness.provision.docker.containers import CLIENT_PORT
 from harness.provision.docker.engine import IMAGE
-from harness.provision.docker.shared_folders import share_secret
 from harness.provision.failures import HEAD_GONE, ProvisionError
 from harness.provision.ray.settings import NODE_VARIABLES, write_token
 

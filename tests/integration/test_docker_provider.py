@@ -28,7 +28,7 @@ from harness.provision.docker.leftovers import RUN_LABEL
 from harness.provision.docker.provider import DockerProvider
 from harness.provision.failures import ProvisionError
 from harness.provision.protocols import Cluster, ProcessSet
-from harness.provision.temporary.owner import Owner
+from harness.provision.temporary_folder import Owner
 from harness.worker.jobs import rendezvous
 from harness.worker.process.job import Job
 

@@ -13,7 +13,7 @@ from watched_run import records, watched
 
 from harness.cluster.shape import ClusterShape
 from harness.provision.accelerators import host_devices
-from harness.provision.local.provider import LocalProvider
+from harness.provision.local import LocalProvider
 from harness.worker.jobs.arithmetic import check_exactly, set_tf32
 from harness.worker.process.job import JobState
 

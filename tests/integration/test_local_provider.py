@@ -20,10 +20,9 @@ from waiting import eventually, is_waiting
 from harness.cluster.shape import ClusterShape
 from harness.errors import CaseError
 from harness.provision.failures import JobFailed, WorkerDied, WorkerUnresponsive
-from harness.provision.local.provider import LocalProvider
+from harness.provision.local import LocalProvider
 from harness.provision.protocols import Cluster, ProcessSet
-from harness.provision.temporary.owner import start_time
-from harness.provision.temporary.reaper import processes_of
+from harness.provision.temporary_folder import processes_of, start_time
 from harness.worker.process.job import Job
 from harness.worker.process.os_process import RUN_FOLDER_VARIABLE
 
@@ -210,7 +209,7 @@ DRIVER = """
     from pathlib import Path
     import probe_jobs
     from harness.cluster.shape import ClusterShape
-    from harness.provision.local.provider import LocalProvider
+    from harness.provision.local import LocalProvider
 
     logs = Path(sys.argv[1])
     with LocalProvider(imports=("json",)).start(ClusterShape(workers=2), "test", logs) as cluster:
@@ -234,8 +233,8 @@ def test_a_termination_is_heard_when_ray_has_ended(tmp_path: Path) -> None:
     script = """
         import signal, sys
         from pathlib import Path
-        from harness.provision.local.ray_instance import own_ray
-        from harness.provision.temporary.reaper import run_folder
+        from harness.provision.local import own_ray
+        from harness.provision.temporary_folder import run_folder
 
         signal.signal(signal.SIGTERM, lambda *_: print("heard"))
         with run_folder() as folder, own_ray(folder, n_actors=1, log_path=Path(sys.argv[1])):

@@ -20,8 +20,8 @@ from waiting import eventually
 from harness.errors import UsageError
 from harness.measure.live import Left, Moment
 from harness.measure.prometheus import listen, push_newest, serve_metrics
-from harness.records.facts.circumstances import Method
-from harness.records.facts.outcome import Equivalence
+from harness.records.circumstances import Method
+from harness.records.outcome import Equivalence
 from harness.records.record import Record
 from harness.records.steps_file import Steps
 from reports.rows import repeat_gauges

@@ -10,7 +10,7 @@ from harness.cluster.shape import ClusterShape
 from harness.errors import CaseError
 from harness.experiment.cases import Case
 from harness.experiment.references import WorkloadRef, parse_strategy
-from harness.provision.local.child_process import child_process
+from harness.provision.child_processes import child_process
 from harness.provision.protocols import ProcessSet
 from harness.study import SEED
 from harness.verification.captures import Captures, planned, topology_of_case

@@ -19,7 +19,7 @@ from reach import Address, answering, listening
 from waiting import eventually
 from watched_run import WatchedRun, records, records_so_far, watched
 
-from harness.measure.rounds import LEAD_STEPS
+from harness.measure.windows import LEAD_STEPS
 from harness.provision import network_namespace
 from harness.records.store import load_run
 from reports.recommendation.notes import ALARM_FLOOR_BYTES

@@ -15,10 +15,9 @@ from waiting import eventually
 from harness.cluster.shape import ClusterShape, Connection, Slice
 from harness.provision.cluster.provider import ClusterProvider
 from harness.provision.docker import containers, leftovers
-from harness.provision.docker.container_settings import RunPlace
+from harness.provision.docker.container_settings import RunPlace, share_secret
 from harness.provision.docker.containers import CLIENT_PORT, GCS_PORT, ContainerNode
 from harness.provision.docker.engine import IMAGE
-from harness.provision.docker.shared_folders import share_secret
 from harness.provision.failures import ProvisionError
 from harness.provision.ray.settings import NODE_VARIABLES, write_token
 
@@ -121,8 +120,7 @@ def test_each_worker_is_on_its_own_host_of_one_whole_slice(
         # Ray's native half reads when it is imported whether there are tokens.
         import ray
 
-        from harness.provision.cluster.placement import placed
-        from harness.provision.cluster.tpu_placement import placed_on_slice
+        from harness.provision.cluster.placement import placed, placed_on_slice
         from harness.provision.ray.client import Head
 
         head = Head(str(connection.address))

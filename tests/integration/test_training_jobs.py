@@ -16,7 +16,7 @@ from harness.cluster.shape import ClusterShape
 from harness.errors import CaseError
 from harness.measure.collector import Measurement, Meter
 from harness.provision.failures import WorkerDied
-from harness.provision.local.provider import LocalProvider
+from harness.provision.local import LocalProvider
 from harness.provision.protocols import Cluster, ProcessSet
 from harness.provision.servers import join_ring, serving_processes
 from harness.run.collected import variable_bytes

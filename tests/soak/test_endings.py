@@ -15,7 +15,7 @@ import pytest
 from processes import descendants, link_of_process, of_process, process_ids, session
 from watched_run import WatchedRun, watched
 
-from harness.provision.temporary.owner import start_time
+from harness.provision.temporary_folder import start_time
 
 pytestmark = [pytest.mark.ray, pytest.mark.tensorflow, pytest.mark.timeout(4 * 3600)]
 

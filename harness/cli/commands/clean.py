@@ -15,7 +15,7 @@ from harness.cli.output import Answer
 from harness.errors import EXIT_OK
 
 if TYPE_CHECKING:
-    from harness.provision.clean import Cleaned
+    from harness.provision.registry import Cleaned
 
 EXAMPLE = "stratbench clean --keep 20"
 _RUNS = Path("runs")
@@ -37,8 +37,8 @@ def clean(
     debug: Debug = False,  # noqa: ARG001 - read by main
 ) -> Answer:
     """Remove what dead runs have left: temporary folders, processes, containers and networks."""
-    from harness.provision.clean import clean as remove_leftovers
-    from harness.records.retention import RemovedRuns, remove_old_runs
+    from harness.provision.registry import clean as remove_leftovers
+    from harness.records.run_folder import RemovedRuns, remove_old_runs
 
     cleaned = remove_leftovers(dry_run=dry_run)
     removed = RemovedRuns() if keep is None else remove_old_runs(_RUNS, keep, dry_run=dry_run)

@@ -28,7 +28,7 @@ from harness.errors import EXIT_CASE, EXIT_OK, CaseError, StoreError, UsageError
 from harness.experiment.cases import Case, expand
 from harness.experiment.model import Experiment
 from harness.host_facts import checkout_of, own_checkout
-from harness.provision.temporary.reaper import run_folder
+from harness.provision.temporary_folder import run_folder
 from reports.changes.changes import ByRate, Factor, changes_between
 from reports.history.figures import RATE, RATIO
 from reports.history.store import reading

@@ -16,7 +16,7 @@ import ray
 from ray.exceptions import RayError
 
 from harness.provision import failures
-from harness.provision.cluster.node_agent import NodeAgentHandle
+from harness.provision.cluster.hosts import NodeAgentHandle
 from harness.provision.failures import Awaited, ProvisionError, WorkerDied
 from harness.worker.process import file_bundle
 from harness.worker.process.file_bundle import Listing, Stamp
@@ -36,7 +36,7 @@ class _Archive:
 
 
 class TravellingFiles:
-    """Carries files of one run; see `harness.provision.ray.files.Files`.
+    """Carries files of one run; see `harness.provision.ray.actors.Files`.
 
     Args:
         folder: of the run, on every node.

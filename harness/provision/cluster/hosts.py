@@ -2,8 +2,13 @@
 
 import contextlib
 import ipaddress
-from collections.abc import Callable, Mapping, Sequence
+import os
+import socket
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import ray
 from ray.exceptions import RayError
@@ -12,11 +17,156 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from harness.cluster.link_limits import Limits
 from harness.cluster.shape import ClusterShape
-from harness.provision.cluster.node_agent import NodeAgent, NodeAgentHandle, NodeFacts
-from harness.provision.cluster.node_cores import cores_of_workers
+from harness.host_facts import clock_hz, machine
 from harness.provision.failures import HEAD_GONE, ProvisionError
 from harness.provision.ray.client import Head
 from harness.provision.source_hash import source_hash, version
+from harness.provision.temporary_folder import owned, reap
+from harness.records.circumstances import Machine
+from harness.worker.process import file_bundle
+from harness.worker.process.file_bundle import Stamp
+from harness.worker.process.os_process import boot_id
+
+_ANY_PORT = 9  # nothing is sent there
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeFacts:
+    """A node as the code on it sees it.
+
+    Attributes:
+        address: by which Ray knows it. addresses: all of IPv4.
+        source: hash of the project's code there. version: of it.
+        cores: those that its processes may use. boot: of its machine, by which nodes on one are told.
+        clock_hz: the most that a core runs at.
+    """
+
+    node_id: str
+    address: str
+    addresses: tuple[str, ...]
+    source: str
+    version: str
+    cores: tuple[int, ...]
+    boot: str
+    machine: Machine
+    clock_hz: float
+
+
+class NodeAgent:
+    """Owns a run's folder on one node: it is gone, and all that ran in its name, when this actor has ended.
+
+    Args:
+        folder: of the run, at the same place on every node.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+        self._stack = ExitStack()
+
+    def facts(self) -> NodeFacts:
+        """Describe the node."""
+        import ray
+
+        return NodeFacts(
+            node_id=ray.get_runtime_context().get_node_id(),
+            address=ray.util.get_node_ip_address(),
+            addresses=tuple(_addresses()),
+            source=source_hash(),
+            version=version(),
+            cores=tuple(sorted(os.sched_getaffinity(0))),
+            boot=boot_id(),
+            machine=machine(),
+            clock_hz=clock_hz(),
+        )
+
+    def source_of(self, peer: str) -> str:
+        """The address from which this node reaches another."""
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+            asked.connect((peer, _ANY_PORT))
+            return str(asked.getsockname()[0])
+
+    def settle(self, folders: Sequence[str]) -> None:
+        """Make the run's folder, and folders below it."""
+        reap(self._folder.parent)
+        self._stack.enter_context(owned(self._folder))
+        self.make(folders)
+
+    def make(self, folders: Sequence[str]) -> None:
+        """Make folders, where they are not there, below the run's."""
+        for name in folders:
+            (self._folder / name).mkdir(parents=True, exist_ok=True)
+
+    def present(self, roots: Sequence[str]) -> dict[str, Stamp]:
+        """All files in some of the folders below the run's."""
+        files: dict[str, Stamp] = {}
+        for root in roots:
+            listed = file_bundle.listing(self._folder / root)
+            files.update({f"{root}/{name}": stamp for name, stamp in listed.items()})
+        return files
+
+    def pack(self, names: Sequence[str]) -> bytes:
+        """An archive with files of the run's folder."""
+        return file_bundle.pack({name: self._folder / name for name in names})
+
+    def unpack(self, archive: bytes, wanted: Collection[str]) -> None:
+        """Take files out of an archive into the run's folder."""
+        file_bundle.unpack(archive, self._folder, wanted)
+
+    def leave(self) -> None:
+        """End what runs in the run's name here, and remove its folder."""
+        self._stack.close()
+
+
+class _RemoteMethod(Protocol):
+    def remote(self, *args: object) -> "ray.ObjectRef": ...
+
+
+class NodeAgentHandle(Protocol):
+    """A Ray handle of `NodeAgent`, whose methods answer with references."""
+
+    facts: _RemoteMethod
+    source_of: _RemoteMethod
+    settle: _RemoteMethod
+    make: _RemoteMethod
+    present: _RemoteMethod
+    pack: _RemoteMethod
+    unpack: _RemoteMethod
+    leave: _RemoteMethod
+
+
+def _addresses() -> list[str]:
+    from pyroute2 import IPRoute  # as long as half a second, and drivers need none of it
+
+    with IPRoute() as route:
+        known = (each.get_attr("IFA_LOCAL") for each in route.get_addr(family=socket.AF_INET))
+        return [str(address) for address in known if address is not None]
+
+
+def cores_of_workers(
+    facts: Sequence[NodeFacts], cores_per_worker: int, held: Mapping[int, tuple[int, ...] | None]
+) -> list[tuple[int, ...] | None]:
+    """Cores of each worker, which no other of the run has; None for all on a machine that has too few.
+
+    Args:
+        facts: of each worker's node. Nodes on one machine all see its cores.
+        held: cores of workers that run already, and keep them.
+    """
+    used: dict[str, set[int]] = {}
+    for worker, cores in held.items():
+        used.setdefault(facts[worker].boot, set()).update(cores or ())
+    core_sets = dict(held)
+    for worker, node in enumerate(facts):
+        if worker not in held:
+            taken = used.setdefault(node.boot, set())
+            own = tuple(core for core in node.cores if core not in taken)[:cores_per_worker]
+            taken.update(own)
+            core_sets[worker] = own if len(own) == cores_per_worker else None
+    crowded = {facts[worker].boot for worker, cores in core_sets.items() if cores is None}
+    return [
+        None if worker not in held and node.boot in crowded else core_sets[worker]
+        for worker, node in enumerate(facts)
+    ]
+
 
 _ANSWER_S = 60.0
 _LEAVE_S = 10.0

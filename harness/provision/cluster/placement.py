@@ -1,18 +1,129 @@
 """Places for a run's workers on the nodes of somebody else's Ray cluster."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, RayError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.tpu import slice_placement_group
 
 from harness.cluster.shape import ClusterShape
-from harness.provision.cluster.capacity import amounts, require_room, resources_of, told
-from harness.provision.cluster.tpu_placement import placed_on_slice, whole_slices
+from harness.provision.cluster.tpu_slices import amounts, facts_of, require_room, resources_of, told
 from harness.provision.failures import ProvisionError
 from harness.provision.ray.client import Head
+
+# Labels that Ray gives nodes with TPUs; https://docs.ray.io/en/latest/ray-core/scheduling/labels.html
+_KIND = "ray.io/tpu-pod-type"
+_TOPOLOGY = "ray.io/tpu-topology"
+_NAME = "ray.io/tpu-slice-name"
+_WORKER = "ray.io/tpu-worker-id"
+_SELECTED = (_KIND, _TOPOLOGY, _NAME, _WORKER)
+
+Node = Mapping[str, Any]
+
+
+def whole_slices(nodes: Sequence[Node], shape: ClusterShape) -> list[list[dict[str, str]]]:
+    """Find slices of the kind that a run's workers are to be on, and all of whose hosts are there.
+
+    Args:
+        nodes: as `ray.nodes` describes them.
+    Returns:
+        For each slice the labels of its hosts, in the order of the slice's own numbers for them.
+    Raises:
+        ProvisionError: there is none.
+    """
+    wanted = shape.connection.slice
+    assert wanted is not None
+    facts = facts_of(wanted)
+    needed = resources_of(shape)
+    alive = [node for node in nodes if node["Alive"]]
+    slices: dict[str, dict[int, dict[str, str]]] = {}
+    for node in alive:
+        labels = node["Labels"]
+        has_room = all(node["Resources"].get(name, 0) >= amount for name, amount in needed.items())
+        # Slices of different topologies may be of one kind; not every host tells its topology.
+        is_wanted = (
+            labels.get(_KIND) == facts.kind and labels.get(_TOPOLOGY, wanted.topology) == wanted.topology
+        )
+        if is_wanted and has_room:
+            # One of a single host may have neither name nor number.
+            hosts = slices.setdefault(labels.get(_NAME, node["NodeID"]), {})
+            hosts[int(labels.get(_WORKER, 0))] = {key: labels[key] for key in _SELECTED if key in labels}
+    numbers = list(range(facts.n_hosts))
+    whole = [[hosts[k] for k in numbers] for _, hosts in sorted(slices.items()) if sorted(hosts) == numbers]
+    if not whole:
+        raise ProvisionError(
+            f"must be there as {facts.kind} {wanted.topology}, {facts.n_hosts} hosts with {amounts(needed)} "
+            f"each, got {_told(alive, slices)}; start it, or name a slice that is there",
+            field="cluster.slice",
+        )
+    return whole
+
+
+@contextmanager
+def placed_on_slice(shape: ClusterShape, head: Head, *, within_s: float) -> Iterator[PlacementGroup]:
+    """Reserve a slice, worker k on its host k; it is free again when the context ends.
+
+    Ray itself would take any slice whose first host is free, also one whose others are gone.
+
+    Raises:
+        ProvisionError: others use what the workers need.
+    """
+    wanted = shape.connection.slice
+    assert wanted is not None
+    whole = whole_slices(ray.nodes(), shape)
+    for hosts in whole:
+        reserved = slice_placement_group(
+            wanted.topology,
+            wanted.accelerator,
+            resources_per_bundle=resources_of(shape),
+            strategy="STRICT_SPREAD",
+            bundle_label_selector=hosts,
+        )
+        try:
+            group = reserved.slice_placement_group
+            if head.call(partial(_is_ready, group, within_s / len(whole))):
+                yield group
+                return
+        finally:
+            with suppress(RayError, ConnectionError):
+                head.call(reserved.shutdown)
+    raise ProvisionError(
+        f"must be free within {within_s:g} s, got every {wanted.accelerator} slice {wanted.topology} in use "
+        f"({len(whole)} in all); wait for others' work to end, or end it",
+        field="cluster.slice",
+    )
+
+
+def _is_ready(group: PlacementGroup, within_s: float) -> bool:
+    try:
+        ray.get(group.ready(), timeout=within_s)
+    except GetTimeoutError:
+        return False
+    return True
+
+
+def _told(alive: Sequence[Node], slices: Mapping[str, Mapping[int, object]]) -> str:
+    """What there is of TPUs, as a message says it."""
+    if slices:
+        return ", ".join(f"{len(hosts)} of {name}" for name, hosts in sorted(slices.items()))
+    held = [node for node in alive if node["Resources"].get("TPU", 0)]
+    if not held:
+        return f"no TPU on any of {len(alive)} nodes"
+    return "; ".join(
+        f"{node['NodeManagerAddress']} of {_kind_of(node['Labels'])} with "
+        f"{node['Resources'].get('CPU', 0):g} CPU and {node['Resources']['TPU']:g} TPU"
+        for node in held
+    )
+
+
+def _kind_of(labels: Mapping[str, str]) -> str:
+    return " ".join(labels[key] for key in (_KIND, _TOPOLOGY) if key in labels) or "no slice"
+
 
 _PLACED_S = 60.0
 _JOINED_S = 15.0  # a cluster that was just started has its head before its other nodes

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from harness.cluster.shape import ClusterShape, Connection
 from harness.provision.failures import HEAD_GONE, ProvisionError, RayEndedError
+from harness.provision.protocols import USUAL_START, StartLimits
 from harness.provision.ray.settings import chatter_in, ray_environment
-from harness.provision.start_limits import USUAL_START, StartLimits
-from harness.provision.temporary.reaper import PREFIX, reap, run_folder
+from harness.provision.temporary_folder import PREFIX, reap, run_folder
 from harness.provision.worker_environment import WORKER_IMPORTS, process_variables
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ class ClusterProvider:
 
 
 def _seats(shape: ClusterShape, folder: Path, logs: Path) -> list["Seat"]:
-    from harness.provision.cluster.capacity import actor_options
     from harness.provision.cluster.file_sync import tree_name
+    from harness.provision.cluster.tpu_slices import actor_options
     from harness.provision.ray.actors import Seat
 
     environment = process_variables(folder, shape.hardware, folder / "tmp")

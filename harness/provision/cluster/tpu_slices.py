@@ -2,14 +2,18 @@
 
 import dataclasses
 import json
+import math
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from harness.cluster.shape import Slice
+from harness.cluster.connection import Slice
+from harness.cluster.shape import ClusterShape
 from harness.errors import UsageError
-from harness.processes import module_command
+from harness.module_command import module_command
+from harness.provision.failures import ProvisionError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,3 +104,67 @@ def _told_by_ray(accelerator: str, topology: str) -> SliceFacts | None:
 if __name__ == "__main__":
     answer = _told_by_ray(*sys.argv[1:])
     sys.stdout.write(json.dumps(None if answer is None else dataclasses.asdict(answer)) + "\n")
+
+
+Resources = Mapping[str, float]
+
+
+def resources_of(shape: ClusterShape) -> dict[str, float]:
+    """What each worker takes of a node, as Ray counts it."""
+    wanted: dict[str, float] = {"CPU": shape.cores_per_worker}
+    if shape.connection.slice is not None:
+        # All chips of a host: no two processes can share them.
+        wanted["TPU"] = facts_of(shape.connection.slice).chips_per_host
+    elif shape.hardware != "cpu":
+        wanted[shape.hardware.upper()] = shape.replicas_per_worker
+    return wanted
+
+
+def actor_options(shape: ClusterShape) -> dict[str, object]:
+    """The same as arguments of Ray's `options`."""
+    wanted = resources_of(shape)
+    options: dict[str, object] = {"num_cpus": wanted.pop("CPU"), "num_gpus": wanted.pop("GPU", 0)}
+    return {**options, "resources": wanted}
+
+
+def require_room(nodes: Sequence[Mapping[str, Any]], shape: ClusterShape) -> None:
+    """Look whether a cluster has what a run's workers take, were nobody else there.
+
+    Args:
+        nodes: as `ray.nodes` describes them.
+    Raises:
+        ProvisionError: it has too little.
+    """
+    wanted = resources_of(shape)
+    alive = [node for node in nodes if node["Alive"]]
+    held = [_n_held(node["Resources"], wanted) for node in alive]
+    spread = shape.connection.placement == "spread"
+    n_room = sum(held) if not spread else sum(n > 0 for n in held)
+    if n_room >= shape.workers:
+        return
+    needed = "a node of its own with" if spread else "room for"
+    capacities = "; ".join(
+        f"{node['NodeManagerAddress']} has {told(node['Resources'], wanted)}" for node in alive
+    )
+    way_out = "start more nodes, or lower cluster.workers"
+    if spread and sum(held) >= shape.workers:
+        way_out += ", or let workers share nodes with cluster.placement=pack"
+    raise ProvisionError(
+        f"each of {shape.workers} workers needs {needed} {amounts(wanted)}, got {n_room} such among "
+        f"{len(alive)} nodes ({capacities}); {way_out}",
+        field="cluster.workers",
+    )
+
+
+def amounts(wanted: Resources) -> str:
+    """Resources as a message says them."""
+    return " and ".join(f"{amount:g} {name}" for name, amount in wanted.items())
+
+
+def told(resources: Resources, wanted: Resources) -> str:
+    """How much there is of what is wanted, as a message says it."""
+    return " and ".join(f"{resources.get(name, 0):g} {name}" for name in wanted)
+
+
+def _n_held(resources: Resources, wanted: Resources) -> int:
+    return min(math.floor(resources.get(name, 0) / amount) for name, amount in wanted.items())

@@ -1,5 +1,6 @@
 """Settings of a container: what it may use, see and write."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,29 @@ from docker.models.networks import Network
 from docker.types import LogConfig, Mount
 
 from harness.provision.docker.leftovers import labels_of
-from harness.provision.docker.shared_folders import CONTAINER_UID, share, shared_group
+
+CONTAINER_UID = 10001
+
+
+def shared_group() -> int:
+    """The group: this user's own, which containers join; theirs, where the driver may give files away."""
+    return CONTAINER_UID if os.geteuid() == 0 else os.getegid()
+
+
+def share(folder: Path) -> None:
+    """Let containers write into a folder, and the driver remove what they write.
+
+    What is made in it inherits the group, and containers run with a mask that leaves the group its rights.
+    """
+    os.chown(folder, -1, shared_group())
+    folder.chmod(0o2775)
+
+
+def share_secret(path: Path) -> None:
+    """Let containers read a file that nobody else may."""
+    os.chown(path, -1, shared_group())
+    path.chmod(0o440)
+
 
 _TOKEN = "/run/stratbench/token"  # noqa: S105 - where it lies
 _RAY_FOLDER = "/tmp/ray"  # noqa: S108 - in the container's own /tmp

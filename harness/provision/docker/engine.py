@@ -1,9 +1,11 @@
 """The Docker engine of this host: how to reach it, and in one line what it lacks."""
 
 import os
+import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,6 +14,7 @@ import docker
 import requests
 from docker.errors import APIError, DockerException, ImageNotFound
 from docker.models.images import Image
+from docker.types import DeviceRequest
 from docker.utils import kwargs_from_env
 
 from harness.cluster.providers import Hardware
@@ -161,3 +164,77 @@ def _forbidden(path: Path, way_out: str) -> ProvisionError:
         f"docker: this user must be allowed to use {path}, got permission denied",
         way_out=f"{way_out}, or run as root",
     )
+
+
+_HOOK = "nvidia-container-runtime-hook"
+_CDI_GPU = "nvidia.com/gpu="
+# Compute is CUDA, utility is nvidia-smi.
+_CAPABILITIES = [["gpu", "compute", "utility"]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Toolkit:
+    """How an engine can hand out GPUs.
+
+    Attributes:
+        has_runtime: through NVIDIA's runtime, or the hook that the engine itself starts.
+        cdi: through the Container Device Interface, these names.
+    """
+
+    has_runtime: bool
+    cdi: frozenset[str] = frozenset()
+
+
+def toolkit_of(facts: Mapping[str, Any]) -> Toolkit:
+    """What an engine has of NVIDIA's container toolkit.
+
+    Args:
+        facts: as its `info` tells them.
+    """
+    devices = facts.get("DiscoveredDevices") or ()
+    return Toolkit(
+        has_runtime="nvidia" in (facts.get("Runtimes") or {}) or shutil.which(_HOOK) is not None,
+        cdi=frozenset(str(each["ID"]) for each in devices if str(each["ID"]).startswith(_CDI_GPU)),
+    )
+
+
+def lack_of_toolkit(toolkit: Toolkit, gpus: Sequence[str]) -> ProvisionError | None:
+    """What containers lack to be given GPUs, if anything.
+
+    Args:
+        gpus: UUIDs of those that are to be given.
+    """
+    if toolkit.has_runtime or toolkit.cdi.issuperset(map(_name, gpus)):
+        return None
+    if toolkit.cdi:
+        return ProvisionError(
+            "docker: the engine must know GPUs by UUID where it has no runtime of NVIDIA's, got "
+            f"{', '.join(sorted(toolkit.cdi))}",
+            way_out="run `nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml` "
+            "and start the engine anew, or use --provider local",
+            field="cluster.device",
+        )
+    return ProvisionError(
+        "docker: the engine must have NVIDIA's container toolkit to hand out GPUs, got neither its runtime "
+        "nor devices of nvidia.com",
+        way_out="install it, run `nvidia-ctk runtime configure --runtime=docker` and start the engine anew, "
+        "or use --provider local",
+        field="cluster.device",
+    )
+
+
+def device_arguments(own: Sequence[str], toolkit: Toolkit) -> dict[str, object]:
+    """Arguments of the engine's `create` by which a container sees its own GPUs and no others.
+
+    Args:
+        own: their UUIDs, of which `lack_of_toolkit` finds nothing to lack.
+    """
+    if not own:
+        return {}
+    if toolkit.has_runtime:
+        return {"device_requests": [DeviceRequest(device_ids=list(own), capabilities=_CAPABILITIES)]}
+    return {"device_requests": [DeviceRequest(driver="cdi", device_ids=[_name(uuid) for uuid in own])]}
+
+
+def _name(uuid: str) -> str:
+    return f"{_CDI_GPU}{uuid}"

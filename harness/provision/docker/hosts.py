@@ -14,13 +14,11 @@ import docker
 from harness.cluster import link_limits
 from harness.contained_files import make_folder, open_to_write, opened_inside, written_files
 from harness.errors import StoreError
-from harness.provision.docker import containers, link_shaping
-from harness.provision.docker.container_settings import ContainerLimits, RunPlace
+from harness.provision.docker import containers
+from harness.provision.docker.container_settings import ContainerLimits, RunPlace, share
 from harness.provision.docker.containers import CLIENT_PORT, ContainerNode, Networks
-from harness.provision.docker.control_links import ControlLinks
 from harness.provision.docker.engine import GONE
-from harness.provision.docker.events import ContainerEvents
-from harness.provision.docker.shared_folders import share
+from harness.provision.docker.watch import ContainerEvents, ControlLinks
 from harness.provision.failures import HOST_LOG, ProvisionError
 from harness.worker.process.forked_process import STOPPED_S
 from harness.worker.process.messages import CutOff, Died, Silent
@@ -52,7 +50,7 @@ class ContainerHosts:
         self._events: ContainerEvents | None = None
         self._control_links: ControlLinks | None = None
         self._n_started: Counter[int] = Counter()
-        self._limited_links: link_shaping.Limited = {}
+        self._limited_links: containers.Limited = {}
 
     def start(self) -> None:
         """Start the head, then all workers at the same time, and connect to the head."""
@@ -132,7 +130,7 @@ class ContainerHosts:
     def limit_links(self, limits: link_limits.Limits) -> None:
         """Limit the links of the first workers; see `Hosts.limit_links`."""
         try:
-            self._limited_links = link_shaping.limit_links(
+            self._limited_links = containers.limit_links(
                 self._client, self._place, self._workers, limits, self._limited_links
             )
         except BaseException:

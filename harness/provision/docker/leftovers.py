@@ -12,7 +12,7 @@ from docker.models.networks import Network
 
 from harness.processes import module_command
 from harness.provision.docker.engine import GONE
-from harness.provision.temporary.owner import Owner
+from harness.provision.temporary_folder import Owner
 from harness.worker.process.os_process import RUN_FOLDER_VARIABLE
 
 RUN_LABEL = "io.stratbench.run"

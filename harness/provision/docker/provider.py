@@ -13,16 +13,27 @@ from docker.models.images import Image
 from harness.cluster.shape import ClusterShape
 from harness.provision.accelerators import devices_of_workers
 from harness.provision.docker import containers, leftovers
-from harness.provision.docker.container_settings import ContainerLimits, RunPlace, is_of_image
-from harness.provision.docker.engine import engine, require_room, worker_image
-from harness.provision.docker.gpus import device_arguments, lack_of_toolkit, toolkit_of
+from harness.provision.docker.container_settings import (
+    ContainerLimits,
+    RunPlace,
+    is_of_image,
+    share,
+    share_secret,
+)
+from harness.provision.docker.engine import (
+    device_arguments,
+    engine,
+    lack_of_toolkit,
+    require_room,
+    toolkit_of,
+    worker_image,
+)
 from harness.provision.docker.hosts import ContainerHosts, log_of_host
-from harness.provision.docker.shared_folders import share, share_secret
 from harness.provision.failures import ProvisionError
-from harness.provision.local.provider import core_sets
+from harness.provision.local import core_sets
+from harness.provision.protocols import USUAL_START, StartLimits
 from harness.provision.ray.settings import NODE_VARIABLES, chatter_in, ray_environment, write_token
-from harness.provision.start_limits import USUAL_START, StartLimits
-from harness.provision.temporary.reaper import reap, run_folder
+from harness.provision.temporary_folder import reap, run_folder
 from harness.provision.worker_environment import WORKER_IMPORTS, process_variables
 
 if TYPE_CHECKING:

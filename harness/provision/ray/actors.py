@@ -1,6 +1,6 @@
 """The actors of workers: how one is started, and how its answers are waited for."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -8,15 +8,93 @@ from typing import Protocol
 import ray
 from ray.exceptions import RayActorError, RayError
 
+from harness.cluster.link_limits import Limits
 from harness.errors import CaseError
 from harness.provision import failures
 from harness.provision.failures import Awaited
+from harness.provision.protocols import StartLimits
 from harness.provision.ray.client import while_up
-from harness.provision.ray.hosts import Hosts
-from harness.provision.start_limits import StartLimits
 from harness.worker.process.actor import Worker
 from harness.worker.process.forked_process import STOPPED_S
 from harness.worker.process.messages import CutOff, Died, JobError, Silent
+
+
+class Hosts(Protocol):
+    """The hosts of all workers, by worker."""
+
+    @property
+    def addresses(self) -> Sequence[str]:
+        """Of each worker, where its peers reach it."""
+
+    def is_up(self) -> bool:
+        """Whether Ray itself still runs."""
+
+    def options(self, worker: int) -> Mapping[str, object]:
+        """Arguments of Ray's `options` by which a worker's actor gets to its host, as it is now."""
+
+    def cores(self, worker: int) -> tuple[int, ...] | None:
+        """Those to pin a worker to on its host, as it is now; None for all that there are."""
+
+    def failure(self, worker: int, *, stopped_s: float = STOPPED_S) -> Died | Silent | CutOff | None:
+        """What has become of a worker's host; None while it is well.
+
+        Args:
+            stopped_s: for how long a host may be halted and count as well.
+        """
+
+    def renew(self, n_workers: int) -> Sequence[int]:
+        """Replace those among the first hosts that have failed, and return which: their actors are gone.
+
+        Raises:
+            ProvisionError: new ones cannot be had, or Ray itself has ended for good.
+        """
+
+    def condemn(self, worker: int) -> None:
+        """Have a host replaced by the next `renew`, for what was seen of it from others."""
+
+    def admit(self, folder: Path) -> None:
+        """Let workers write into a folder that the driver has made."""
+
+    def limit_links(self, limits: Limits) -> None:
+        """Limit the links of the first workers, where they are not limited so already.
+
+        Raises:
+            ProvisionError: this host cannot.
+        """
+
+
+class Files(Protocol):
+    """What a cluster does about files before and after its processes use them."""
+
+    def seen(self, path: Path) -> Path:
+        """Where workers see a file or folder of the driver's."""
+
+    def bring(self, n_workers: int, folders: Sequence[Path]) -> None:
+        """Let the first workers see what others have made, and folders to write to.
+
+        Args:
+            folders: of the driver.
+        Raises:
+            WorkerDied: one of them cannot be given its files.
+        """
+
+    def take(self, n_workers: int) -> None:
+        """Let the driver, and workers later, see what the first workers have made, where they still live."""
+
+
+class SharedFiles:
+    """Workers see the driver's own file system."""
+
+    def seen(self, path: Path) -> Path:
+        """The path itself."""
+        return path.absolute()
+
+    def bring(self, n_workers: int, folders: Sequence[Path]) -> None:
+        """All is there."""
+
+    def take(self, n_workers: int) -> None:
+        """All is here."""
+
 
 ANSWER_MARGIN_S = 5.0
 """Between an actor's own deadline and the driver's."""

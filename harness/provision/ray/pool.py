@@ -16,8 +16,11 @@ from harness.provision.ray.actors import (
     ANSWER_MARGIN_S,
     CHECK_S,
     ActorHandle,
+    Files,
+    Hosts,
     Preload,
     Seat,
+    SharedFiles,
     failure_of,
     failures_of_hosts,
     fetch,
@@ -25,10 +28,8 @@ from harness.provision.ray.actors import (
     ready,
     start_actor,
 )
-from harness.provision.ray.files import Files, SharedFiles
-from harness.provision.ray.hosts import Hosts
 from harness.provision.ray.process_set import RayProcessSet
-from harness.records.facts.circumstances import Machine
+from harness.records.circumstances import Machine
 from harness.worker.process.actor import WorkerFacts
 from harness.worker.process.messages import Died, Silent
 from harness.worker.process.reachability import ProbeAddress

@@ -12,14 +12,14 @@ from harness.provision.ray.actors import (
     ANSWER_MARGIN_S,
     CHECK_S,
     ActorHandle,
+    Files,
+    Hosts,
     failure_of,
     failures_of_hosts,
     fetch,
     kill_processes,
     ready,
 )
-from harness.provision.ray.files import Files
-from harness.provision.ray.hosts import Hosts
 from harness.worker.process.job import Args, Job, Result, job_name
 from harness.worker.process.messages import CutOff, Died, JobAnswer, JobError, Silent, pack_job, unpack_answer
 from harness.worker.process.reachability import ProbeAddress

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.host_facts import followed_lock
-from harness.records.facts.circumstances import GpuFacts
+from harness.records.circumstances import GpuFacts
 from harness.worker.counters.gpus import gpu_facts, gpu_memory_bytes
 from harness.worker.counters.interface import Interface, read_interface
 from harness.worker.counters.tcp import Reading, read_connections

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from harness.errors import UNSUPPORTED, CaseError
 from harness.experiment.model import Precision
-from harness.records.facts.circumstances import AS_WRITTEN
+from harness.records.circumstances import AS_WRITTEN
 from strategies.ir.graph import DType
 
 if TYPE_CHECKING:

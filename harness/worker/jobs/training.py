@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.errors import NON_FINITE_GRADIENTS, NON_FINITE_LOSS, CaseError
-from harness.records.facts.circumstances import Placement
-from harness.records.facts.costs import PassCost
+from harness.records.circumstances import Placement
+from harness.records.costs import PassCost
 from harness.worker.counters.cores import CoreReading, read_cores
 from harness.worker.jobs.gpus import require_devices
 from harness.worker.jobs.refusals import refusals_as, unsupported
@@ -38,7 +38,7 @@ from harness.worker.variable_parts import Held
 from strategies.plan.aggregation import TOO_FEW_FINITE
 
 if TYPE_CHECKING:
-    from harness.records.facts.resharding import ReplicaResharding
+    from harness.records.outcome import ReplicaResharding
     from harness.worker.session.session import WorkerSession
     from harness.worker.session.variable_memory import Holdings
     from strategies.plan.schema import Plan
@@ -158,7 +158,7 @@ class Opened:
             replicas compile, with a first run.
         nodes_before: of the captured step. nodes_after: of this worker's program. passes: between the two, in
             order. All five are None where no graph is rewritten.
-        input_placement: see `harness.records.facts.circumstances.Method`.
+        input_placement: see `harness.records.circumstances.Method`.
         notes: what a record should say about this program, one sentence each.
     """
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from harness.records.facts.costs import TracedTimes
+from harness.records.costs import TracedTimes
 
 Kind = Literal["compute", "transfer", "copy", "host", "wait", "part"]
 _ORDER: tuple[Kind, ...] = ("compute", "transfer", "copy", "host", "wait")

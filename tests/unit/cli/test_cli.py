@@ -9,8 +9,8 @@ from called import call, document
 import reports
 from harness.cli.app import _COMMANDS
 from harness.provision import doctor
+from harness.records.run_documents import default_name
 from harness.records.run_folder import open_run
-from harness.records.run_layout import default_name
 
 
 @pytest.mark.parametrize("name", [name for name, _, _ in _COMMANDS])

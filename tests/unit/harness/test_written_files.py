@@ -17,7 +17,7 @@ ALLOWED = {
     "harness/contained_files.py": "is the way",
     "harness/cli/process.py": "opens /dev/null",
     "harness/provision/network_namespace.py": "writes to /proc",
-    "harness/provision/temporary/reaper.py": "writes into the private folder that it has just made",
+    "harness/provision/temporary_folder.py": "writes into the private folder that it has just made",
     "harness/provision/ray/settings.py": "makes its token, which must not be there; looks before the log",
     "harness/worker/jobs/batches.py": "writes into the run's private temporary folder",
     "harness/worker/session/capture_store.py": "writes into the run's private temporary folder",

@@ -12,8 +12,8 @@ import pytest
 from synthetic_run import DIED, FORMULA, MARKDOWN, SCRIPT, Case, write_run
 
 from harness.cli import main
-from harness.records.comparing.comparison_key import comparison_key
-from harness.records.facts.circumstances import ModelSize
+from harness.records.circumstances import ModelSize
+from harness.records.comparison import comparison_key
 from reports.changes.changes import ByBaseline, ByRate, Change, Changes, changes_between
 from reports.changes.wording import changes_table, headline, to_document, to_markdown, to_terminal
 from reports.load import load

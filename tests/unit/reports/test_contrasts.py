@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from open_folders import made_record
 
-from harness.records.facts.outcome import StepSeconds
-from harness.records.facts.rounds import Rounds
+from harness.records.outcome import Rounds, StepSeconds
 from harness.records.record import Record
 from reports.contrasts import Contrasts
 from reports.statistics import ratio

@@ -14,7 +14,7 @@ from synthetic_run import SINGLE, Case, write_run
 import reports
 from harness.records import steps_file
 from harness.records.checksums import sealed, unsealed
-from harness.records.record_json import MOST_LINE_BYTES
+from harness.records.record import MOST_LINE_BYTES
 from reports.compare import build
 from reports.load import Run, load, read_steps
 from reports.repeat_files import plans

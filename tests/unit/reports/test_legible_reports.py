@@ -9,7 +9,7 @@ import pytest
 from synthetic_run import SINGLE, Case, write_run
 
 import reports
-from harness.records.facts.outcome import Failure
+from harness.records.outcome import Failure
 
 ODD = "\x1b[2Ja\u202eb\u2066c\x9bd\ne\u2028f\x00g\u200bh"
 SPELT = "\\x1b[2Ja\\u202eb\\u2066c\\x9bd e f\\x00g\\u200bh"

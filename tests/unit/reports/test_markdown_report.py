@@ -14,7 +14,7 @@ from markdown_it.token import Token
 from synthetic_run import DIED, FORMULA, MARKDOWN, NONE, ONERROR, SCRIPT, SINGLE, Case, write_run
 
 import reports
-from harness.records.legible_text import spelt_out
+from harness.records.safe_text import spelt_out
 from reports.compare import build
 from reports.load import load
 from reports.pages.markdown import MOST_CHARACTERS, markdown_text, to_markdown

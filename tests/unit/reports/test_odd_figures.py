@@ -13,9 +13,9 @@ from synthetic_run import SINGLE, Case, write_run
 
 import reports
 from harness.records.checksums import sealed, unsealed
-from harness.records.comparing.common_rounds import paired_ratios
-from harness.records.facts.costs import ObserverEffect
-from harness.records.facts.rounds import Rounds
+from harness.records.comparison import paired_ratios
+from harness.records.costs import ObserverEffect
+from harness.records.outcome import Rounds
 from harness.records.record import Record
 from reports.case_row import mean_matrix, time_split_of
 from reports.load import load

@@ -10,7 +10,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.records.comparing.common_rounds import PairedRatios, trimmed_mean
+from harness.records.comparison import PairedRatios, trimmed_mean
 from reports.statistics import adjusted, paired_ratio, sign_flip_p
 
 CORES = st.lists(st.integers(0, 2), min_size=4, max_size=12)

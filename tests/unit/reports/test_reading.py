@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from harness.records.comparing.common_rounds import PairedRatios
+from harness.records.comparison import PairedRatios
 from reports.compare import build
 from reports.pages.page import reading_of_statistics, to_html
 from reports.statistics import paired_ratio, permutation_p, ratio, sign_flip_p

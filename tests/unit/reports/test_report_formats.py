@@ -20,7 +20,7 @@ from page_parts import Page
 from synthetic_run import FORMULA, MARKDOWN, SCRIPT, SINGLE, Case, full_cases, write_run
 
 import reports
-from harness.records.facts.outcome import Failure
+from harness.records.outcome import Failure
 from reports.compare import build
 from reports.load import load
 from reports.pages.data import COLUMN_NAMES, csv_cell

@@ -16,7 +16,7 @@ from synthetic_run import SINGLE, Case, write_run
 import reports
 from harness.errors import StoreError
 from harness.records.checksums import sealed, unsealed
-from harness.records.facts.outcome import Failure
+from harness.records.outcome import Failure
 from harness.records.record import Record
 from harness.records.run_folder import open_run
 from reports.compare import build

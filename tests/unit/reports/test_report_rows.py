@@ -12,9 +12,9 @@ import pytest
 from synthetic_run import DIED, NO_GPU, NONE, SINGLE, TOO_FAST, Case, write_run
 
 import reports
-from harness.records.facts.circumstances import GpuFacts, Machine
-from harness.records.facts.costs import GpuUse
-from harness.records.facts.outcome import Equivalence, StepSeconds
+from harness.records.circumstances import GpuFacts, Machine
+from harness.records.costs import GpuUse
+from harness.records.outcome import Equivalence, StepSeconds
 from harness.records.record import Record
 from reports.case_row import time_split_of
 from reports.compare import build

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from synthetic_run import SINGLE, Case, write_run
 
-from harness.records.facts.resharding import Resharding
+from harness.records.outcome import Resharding
 from reports.compare import build
 from reports.load import load
 from reports.pages.markdown import to_markdown

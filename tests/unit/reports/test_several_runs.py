@@ -17,7 +17,7 @@ from synthetic_run import DIED, SINGLE, Case, write_run
 import reports
 from harness.cli import main
 from harness.records.checksums import sealed, unsealed
-from harness.records.facts.robustness import Aggregated, Evaluation
+from harness.records.outcome import Aggregated, Evaluation
 from reports.compare import build
 from reports.load import load
 from reports.pages.markdown import markdown_text

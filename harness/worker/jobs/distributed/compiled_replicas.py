@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.records.facts.resharding import ReplicaResharding
+from harness.records.outcome import ReplicaResharding
 from harness.worker.jobs.batches import read_batches
 from harness.worker.jobs.distributed.workload import Distributed
 from harness.worker.jobs.refusals import refusals_as, unsupported

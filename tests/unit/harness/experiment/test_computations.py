@@ -14,9 +14,9 @@ from harness.experiment.cases import Case, expand
 from harness.experiment.load import resolve
 from harness.experiment.references import StrategyRef
 from harness.experiment.schedule import baseline_of, blocks_of
-from harness.records.comparing.comparison_key import comparable_facts, comparison_key
-from harness.records.facts.circumstances import Method
-from harness.records.record_json import from_json, to_document
+from harness.records.circumstances import Method
+from harness.records.comparison import comparable_facts, comparison_key
+from harness.records.record import from_json, to_document
 
 METHOD = Method(seed=0, steps=50, warmup_rule="auto", interleave=True, batch_rule="global")
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.measure.consumption import consumption
-from harness.measure.core_use import CoreUse, Readings, core_use, stability
-from harness.records.facts.costs import Energy
-from harness.records.facts.stability import Stability, drift, grade_of
+from harness.measure.core_use import CoreUse, Readings, consumption, core_use, stability
+from harness.records.costs import Energy
+from harness.records.outcome import Stability, drift, grade_of
 from harness.worker.counters.cores import CoreReading, EnergyReading, Package, read_cores
 
 START = CoreReading(

@@ -15,7 +15,7 @@ from harness.experiment.schedule import Slot
 from harness.measure import prometheus as exporters
 from harness.measure.live import Left, Moment
 from harness.measure.prometheus import LABELS, Exporter, labels_of, listen, serve_metrics
-from harness.records.facts.circumstances import Method
+from harness.records.circumstances import Method
 from harness.records.record import Record
 from harness.records.steps_file import Steps
 from harness.run.recorder import RunRecorder

@@ -1,9 +1,28 @@
+""" """
+
+import itertools
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.measure.windows import CHUNK_STEPS, is_settled, step_seconds, transient_steps
+from harness.measure.windows import (
+    CHUNK_STEPS,
+    Window,
+    balanced_orders,
+    input_wait,
+    is_settled,
+    lead_steps,
+    step_seconds,
+    steps_of_workers,
+    transient_steps,
+    window_steps,
+)
+from harness.records.costs import InputWait
+from harness.worker.jobs.training import TimedSteps
+from harness.worker.session.timed_loop import StepTimes, run_steps_on_pipeline
 
 
 def noisy(n_steps: int, level: float = 0.05, seed: int = 0) -> np.ndarray:
@@ -64,3 +83,101 @@ def test_percentiles_of_steps_are_in_order(n_steps: int, seed: int) -> None:
     assert step_s.p90 is not None
     assert step_s.p99 is not None
     assert step_s.p50 <= step_s.p90 <= step_s.p99
+
+
+@pytest.mark.parametrize("n_cases", [1, 2, 3, 4, 5, 6, 9])
+def test_every_case_takes_each_place_and_follows_each_other_equally_often(n_cases: int) -> None:
+    orders = list(itertools.islice(balanced_orders(n_cases, "seed"), n_cases * (1 + n_cases % 2)))
+    places = Counter((place, case) for order in orders for place, case in enumerate(order))
+    assert len(places) == n_cases**2
+    assert len(set(places.values())) == 1
+    neighbours = Counter(pair for order in orders for pair in itertools.pairwise(order))
+    assert len(neighbours) == n_cases * (n_cases - 1)
+    assert len(set(neighbours.values())) <= 1
+
+
+@given(st.integers(1, 12), st.integers(1, 40), st.text(max_size=3))
+def test_every_round_has_every_case_once(n_cases: int, n_rounds: int, seed: str) -> None:
+    orders = list(itertools.islice(balanced_orders(n_cases, seed), n_rounds))
+    assert len(orders) == n_rounds
+    assert all(sorted(order) == list(range(n_cases)) for order in orders)
+    assert orders == list(itertools.islice(balanced_orders(n_cases, seed), n_rounds))
+
+
+def test_seeds_give_orders_of_their_own() -> None:
+    one, other = (list(itertools.islice(balanced_orders(5, seed), 10)) for seed in ("0/1", "0/2"))
+    assert one != other
+
+
+@pytest.mark.parametrize(
+    ("step_s", "least", "period", "expected"),
+    [(0.002, 5, 1, 100), (0.1, 5, 1, 5), (0.1, 1, 1, 2), (0.002, 5, 8, 104), (0.0, 3, 1, 3), (0.1, 5, 4, 8)],
+)
+def test_short_steps_get_more_of_them_and_periods_stay_whole(
+    step_s: float, least: int, period: int, expected: int
+) -> None:
+    assert window_steps(step_s, window_s=0.2, least=least, period=period) == expected
+
+
+@pytest.mark.parametrize(("period", "expected"), [(1, 2), (2, 2), (3, 3), (8, 8)])
+def test_whole_periods_lead_into_a_window(period: int, expected: int) -> None:
+    assert lead_steps(period) == expected
+
+
+def window(*waits_s: list[float] | None, step_s: float = 1.0, n_lead: int = 0) -> Window:
+    """One window whose workers wait so long in each step."""
+    n_steps = next(len(each) for each in waits_s if each is not None) if any(waits_s) else 2
+    start_s = np.arange(n_steps) * step_s
+    rows = tuple(
+        TimedSteps(
+            times=StepTimes(
+                start_s=start_s,
+                end_s=start_s + step_s,
+                losses=np.zeros((n_steps, 1)),
+                input_s=None if each is None else np.asarray(each),
+            ),
+            weights=(1.0,),
+        )
+        for each in waits_s
+    )
+    return Window(number=0, n_lead=n_lead, rows=rows)
+
+
+def test_the_worker_that_waits_longest_counts_and_steps_that_lead_in_do_not() -> None:
+    found = input_wait([window([0.9, 0.1, 0.0], [0.9, 0.0, 0.3], n_lead=1)])
+    assert found == InputWait(
+        mean=pytest.approx(0.2),
+        share=pytest.approx(0.2),
+        mean_of_workers=(pytest.approx(0.05), pytest.approx(0.15)),
+        bound=True,
+    )
+
+
+@pytest.mark.parametrize(("wait_s", "bound"), [(0.09, False), (0.11, True)])
+def test_a_tenth_of_the_steps_binds(wait_s: float, bound: bool) -> None:
+    found = input_wait([window([wait_s, wait_s])])
+    assert found is not None
+    assert found.bound is bound
+
+
+def test_staged_batches_have_no_wait() -> None:
+    assert input_wait([window(None, None)]) is None
+    assert steps_of_workers([window(None)]).input_s is None
+
+
+def test_every_wait_is_kept() -> None:
+    steps = steps_of_workers([window([0.1, 0.2], [0.3, 0.4]), window([0.5], [0.6])])
+    assert steps.input_s is not None
+    assert steps.input_s.tolist() == [0.1, 0.2, 0.5, 0.3, 0.4, 0.6]
+
+
+def test_the_loop_takes_a_batch_within_each_step_and_none_beyond(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([10.0, 10.5, 12.0, 12.25, 15.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    batches = iter([[np.array(k)] for k in range(3)])
+    times = run_steps_on_pipeline(lambda batch: [batch[0]], batches, n_steps=2, n_losses=1)
+    assert times.input_s is not None
+    assert times.input_s.tolist() == [0.5, 0.25]
+    assert (times.end_s - times.start_s).tolist() == [2.0, 3.0]
+    assert times.losses.ravel().tolist() == [0.0, 1.0]
+    assert [int(part) for (part,) in batches] == [2]

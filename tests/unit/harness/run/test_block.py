@@ -10,7 +10,7 @@ from harness.errors import CaseError, StoreError
 from harness.experiment.model import NO_FAULTS, Measure
 from harness.measure.timeouts import USUAL
 from harness.provision.failures import REFUSED_STEP, Awaited, JobFailed, WorkerDied, job_failed
-from harness.records.facts.rounds import Rounds
+from harness.records.outcome import Rounds
 from harness.run import block
 from harness.run.block import Block, BlockResults
 from harness.run.open_case import CaseRun

@@ -12,8 +12,8 @@ from harness.experiment.cases import Case, expand
 from harness.experiment.load import resolve
 from harness.experiment.model import Experiment, Until
 from harness.experiment.schedule import Slot
-from harness.records.comparing.student_interval import SEQUENTIAL_CONFIDENCE, RepeatedMean, repeated_mean
-from harness.records.facts.rounds import Rounds
+from harness.records.comparison import SEQUENTIAL_CONFIDENCE, RepeatedMean, repeated_mean
+from harness.records.outcome import Rounds
 from harness.records.record import Record
 from harness.run.further_repeats import FIRST_LOOK, MOST_REPEATS, expected_s, further_slots, is_narrow, looks
 

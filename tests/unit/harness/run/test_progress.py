@@ -15,8 +15,8 @@ from harness.experiment.load import resolve
 from harness.experiment.schedule import Slot
 from harness.measure.live import Moment, Nobody
 from harness.measure.timeouts import USUAL
-from harness.records.facts.costs import Preparation
-from harness.records.facts.outcome import Equivalence, StepSeconds
+from harness.records.costs import Preparation
+from harness.records.outcome import Equivalence, StepSeconds
 from harness.records.record import Record
 from harness.run import progress, repeats
 from harness.run.progress import Progress, RatioSoFar

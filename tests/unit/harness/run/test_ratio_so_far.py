@@ -8,7 +8,7 @@ from open_folders import made_record
 
 from harness.experiment.cases import Case, expand
 from harness.experiment.load import resolve
-from harness.records.facts.rounds import Rounds
+from harness.records.outcome import Rounds
 from harness.records.record import Record
 from harness.run.progress import ratio_so_far
 

@@ -13,16 +13,13 @@ from harness.experiment.load import resolve
 from harness.experiment.model import Experiment, InputRule
 from harness.experiment.schedule import Slot
 from harness.measure.collector import Measurement
-from harness.measure.consumption import Consumption
+from harness.measure.core_use import Consumption
 from harness.provision import accelerators
-from harness.records.facts import circumstances
-from harness.records.facts.circumstances import Machine, ModelSize, Placement
-from harness.records.facts.costs import Energy, PassCost
-from harness.records.facts.links import MeasuredLink
-from harness.records.facts.outcome import Equivalence, SavedCheckpoint, StepSeconds
-from harness.records.facts.stability import Stability
-from harness.records.record import Record
-from harness.records.record_json import from_json, to_json
+from harness.records import circumstances
+from harness.records.circumstances import Machine, ModelSize, Placement
+from harness.records.costs import Energy, MeasuredLink, PassCost
+from harness.records.outcome import Equivalence, SavedCheckpoint, Stability, StepSeconds
+from harness.records.record import Record, from_json, to_json
 from harness.records.steps_file import Steps
 from harness.run.open_case import CaseRun
 from harness.run.recorder import RunRecorder, SiteFacts

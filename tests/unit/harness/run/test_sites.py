@@ -16,10 +16,9 @@ from harness.experiment.load import resolve
 from harness.experiment.schedule import Slot, schedule
 from harness.measure.live import Nobody
 from harness.measure.timeouts import USUAL, Timeouts
-from harness.provision.start_limits import USUAL_START, StartLimits
-from harness.records.facts.circumstances import Method
-from harness.records.facts.outcome import Failure
-from harness.records.facts.rounds import Rounds
+from harness.provision.protocols import USUAL_START, StartLimits
+from harness.records.circumstances import Method
+from harness.records.outcome import Failure, Rounds
 from harness.records.record import KILLED_BY_FAULT, Record
 from harness.requests import RunOptions
 from harness.run import sites

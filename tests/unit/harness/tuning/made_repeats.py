@@ -13,7 +13,7 @@ from harness.experiment.cases import Case
 from harness.experiment.load import resolve
 from harness.experiment.model import Experiment
 from harness.experiment.schedule import Slot
-from harness.records.facts.rounds import Rounds
+from harness.records.outcome import Rounds
 from harness.records.record import Record
 from harness.records.run_folder import RunFolder
 from harness.run.further_repeats import SiteSoFar

@@ -12,7 +12,7 @@ import actor_jobs
 import pytest
 from waiting import eventually
 
-from harness.provision.temporary.owner import start_time
+from harness.provision.temporary_folder import start_time
 from harness.provision.worker_environment import process_variables
 from harness.worker.process.actor import Worker, WorkerFacts
 from harness.worker.process.forked_process import ForkedProcess

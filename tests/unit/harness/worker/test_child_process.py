@@ -7,12 +7,10 @@ from pathlib import Path
 import actor_jobs
 import pytest
 
+from harness.provision import child_processes
+from harness.provision.child_processes import SoloWorkers, child_process
 from harness.provision.failures import WorkerDied
-from harness.provision.local import child_processes
-from harness.provision.local.child_process import child_process
-from harness.provision.local.child_processes import SoloWorkers
-from harness.provision.temporary.owner import start_time
-from harness.provision.temporary.reaper import run_folder
+from harness.provision.temporary_folder import run_folder, start_time
 
 # Nothing here takes as long; a test that hangs is ended before.
 LONG_S = 3600.0

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.measure.consumption import consumption
-from harness.measure.core_use import core_use, stability
-from harness.records.facts.circumstances import GpuFacts
-from harness.records.facts.costs import GpuUse
-from harness.records.facts.stability import Stability
+from harness.measure.core_use import consumption, core_use, stability
+from harness.records.circumstances import GpuFacts
+from harness.records.costs import GpuUse
+from harness.records.outcome import Stability
 from harness.worker.counters import gpus, read
 from harness.worker.counters.cores import CoreReading, EnergyReading
 from harness.worker.counters.gpus import GpuReading, GpuReadings, gpu_facts, read_gpus

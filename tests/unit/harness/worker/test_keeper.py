@@ -11,9 +11,8 @@ import pytest
 from processes import parent, status
 from waiting import eventually
 
-from harness.provision.local.child_process import ChildProcess, child_process
-from harness.provision.temporary.owner import start_time
-from harness.provision.temporary.reaper import end_processes, run_folder
+from harness.provision.child_processes import ChildProcess, child_process
+from harness.provision.temporary_folder import end_processes, run_folder, start_time
 from harness.provision.worker_environment import process_variables
 from harness.worker.process.actor import Worker, WorkerFacts
 from harness.worker.process.messages import JobAnswer, pack_job, unpack_answer

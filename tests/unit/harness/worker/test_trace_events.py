@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-from harness.measure.trace_file import trace_document
+from harness.measure.traced_step import trace_document
 from harness.worker.jobs import profile_step
 from harness.worker.process.process_faults import ProcessFaults
 from harness.worker.tracing import trace_events

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from synthetic_run import NONE, SINGLE, Case, write_run
 
-from harness.records.facts.outcome import Failure
-from harness.records.facts.robustness import Aggregated, Evaluation
+from harness.records.outcome import Aggregated, Evaluation, Failure
 from reports.compare import build
 from reports.load import load
 from reports.pages.data import to_csv, to_json

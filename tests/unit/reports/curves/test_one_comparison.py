@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from synthetic_run import NONE, SINGLE, Case, write_run
 
-from harness.records.facts.rounds import Rounds
+from harness.records.outcome import Rounds
 from harness.records.record import Record
 from reports.charts import comparison as charts
 from reports.compare import build

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from synthetic_run import NONE, Case, write_run
 
-from harness.records.facts.outcome import Equivalence
+from harness.records.outcome import Equivalence
 from reports.history.figures import figures_of
 from reports.load import Run, load
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.records.facts.circumstances import Repository
+from harness.records.circumstances import Repository
 from reports.history import database
 from reports.history.database import HistoryError, HistoryInUseError
 from reports.history.figures import Figure, Lost, Subject

@@ -11,9 +11,9 @@ import pytest
 from synthetic_run import SINGLE, Case, write_run
 
 import reports
-from harness.records.facts.costs import PassCost
-from harness.records.facts.outcome import Failure
-from harness.records.record_json import to_json
+from harness.records.costs import PassCost
+from harness.records.outcome import Failure
+from harness.records.record import to_json
 from harness.records.store import load_run
 from reports.compare import build
 from reports.load import load

@@ -1,0 +1,354 @@
+"""The `local` provider: a Ray instance of the run's own on this machine, one actor for each worker."""
+
+import fcntl
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, TypeAlias
+
+from harness.cluster.link_limits import Limits
+from harness.cluster.shape import ClusterShape
+from harness.errors import first_line
+from harness.host_facts import machine
+from harness.provision.accelerators import devices_of_workers, lack_of_tensorflow
+from harness.provision.failures import ProvisionError
+from harness.provision.network_namespace import NOT_ASKED, exposed_line
+from harness.provision.protocols import LOOPBACK, USUAL_START, StartLimits
+from harness.provision.ray.settings import chatter_in, ray_environment, write_token
+from harness.provision.temporary_folder import (
+    end_processes,
+    parent,
+    processes_of,
+    reap,
+    require_room,
+    run_folder,
+    start_time,
+)
+from harness.provision.worker_environment import WORKER_IMPORTS, process_variables, temporary_folder
+
+if TYPE_CHECKING:
+    from harness.provision.ray.pool import RayCluster
+
+
+_Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
+_OBJECT_STORE_BYTES = 256 * 2**20
+_OUT_OF_TIME = "timed out"
+_TURN_S = 120.0  # then this run starts beside the others: anybody may hold the lock for ever
+_CHECK_S = 0.1
+_SERVER_NAMES = ("raylet", "gcs_server")
+# Ray's word for staying on 127.0.0.1: else it asks the network, or the host's name, for an address, which
+# need not be one of this namespace.
+_ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnRay:
+    """A Ray instance of this process.
+
+    Attributes:
+        servers: process id → start time.
+        notes: what a record should say of its start.
+    """
+
+    servers: Mapping[int, int | None]
+    notes: tuple[str, ...]
+
+    def is_up(self) -> bool:
+        """Return True while its servers still run."""
+        return all(start_time(pid) == started for pid, started in self.servers.items())
+
+
+@contextmanager
+def own_ray(folder: Path, *, n_actors: int, log_path: Path) -> Iterator[OwnRay]:
+    """Start Ray for this process alone and connect to it; nothing of it is left when the context ends.
+
+    Args:
+        folder: private folder of the run, for its token and its files.
+        log_path: where what it would print goes.
+    Raises:
+        ProvisionError: it does not start, twice where it ran out of time.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(ray_environment(folder, write_token(folder), _ON_LOOPBACK))
+
+        import ray
+
+        stack.enter_context(chatter_in(log_path))
+        on_terminate = signal.getsignal(signal.SIGTERM)
+        # Ray's native half lets go of the signal too, behind Python's back.
+        stack.callback(_hear_terminations, on_terminate)
+        stack.callback(ray.shutdown)
+        stack.callback(_end_attendants, folder)
+        notes: list[str] = []
+
+        def start(temporary: str) -> None:
+            with _alone(folder.parent):
+                ray.init(
+                    address="local",
+                    num_cpus=n_actors,
+                    include_dashboard=False,
+                    object_store_memory=_OBJECT_STORE_BYTES,
+                    log_to_driver=False,
+                    # One further down, since Ray opens the folder it is given to everybody.
+                    _temp_dir=str(folder / temporary),
+                )
+
+        try:
+            try:
+                start("r")
+            except Exception as error:
+                if _OUT_OF_TIME not in str(error):
+                    raise
+                require_room(folder)
+                # Ray gives its servers 30 s and has no setting for it, which a busy machine can exceed.
+                notes.append(f"Ray started at the second attempt: {first_line(str(error))}")
+                ray.shutdown()
+                end_processes(folder)
+                start("s")
+        except Exception as error:
+            raise ProvisionError(
+                f"local: Ray must start on this machine, got {type(error).__name__}: "
+                f"{first_line(str(error))}; check free memory, /dev/shm, the temporary directory and what "
+                "else keeps this machine busy"
+            ) from error
+        _hear_terminations(on_terminate)  # Ray installs a handler of its own
+        yield OwnRay(servers=_children(_SERVER_NAMES), notes=tuple(notes))
+
+
+@contextmanager
+def _alone(base: Path) -> Iterator[None]:
+    """Wait until no other run starts Ray: several at once are too slow for its time-out.
+
+    Args:
+        base: folder that they share, which is locked and stays as it is.
+    """
+    with ExitStack() as stack:
+        with suppress(OSError):  # a folder that may not be listed, or that takes no locks
+            folder = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.callback(os.close, folder)
+            limit_s = time.monotonic() + _TURN_S
+            while not _is_locked(folder) and time.monotonic() < limit_s:
+                time.sleep(_CHECK_S)  # a lock of a file cannot be waited for with a limit
+        yield
+
+
+def _is_locked(folder: int) -> bool:
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _end_attendants(folder: Path) -> None:
+    """End what Ray runs beside its servers, for whose orderly ends it would wait a second each."""
+    servers = _children(_SERVER_NAMES)
+    for pid in processes_of(folder):
+        if pid not in servers and parent(pid) == os.getpid():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _hear_terminations(handler: _Handler) -> None:
+    # Only the main thread may set handlers, and None stands for one that Python has not set.
+    if threading.current_thread() is threading.main_thread() and handler is not None:
+        signal.signal(signal.SIGTERM, handler)
+
+
+def _children(names: tuple[str, ...]) -> dict[int, int | None]:
+    """Find the children of this process that run one of some programs: process id → start time."""
+    children: dict[int, int | None] = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            program = (entry / "cmdline").read_bytes().split(b"\0")[0].decode(errors="replace")
+        except (OSError, IndexError):
+            continue  # not a process, or one that ended meanwhile
+        if Path(program).name in names and parent(int(entry.name)) == os.getpid():
+            children[int(entry.name)] = start_time(int(entry.name))
+    return children
+
+
+# What a process takes that has imported TensorFlow, before it has a model.
+_WORKER_BYTES = 300 * 2**20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _ThisMachine:
+    """The one host of all workers; when it fails, so does the driver."""
+
+    core_sets: Sequence[tuple[int, ...] | None]
+    is_up: Callable[[], bool]
+
+    @property
+    def addresses(self) -> Sequence[str]:
+        return [LOOPBACK] * len(self.core_sets)
+
+    def cores(self, worker: int) -> tuple[int, ...] | None:
+        return self.core_sets[worker]
+
+    def options(self, worker: int) -> Mapping[str, object]:
+        del worker
+        return {}
+
+    def failure(self, worker: int, *, stopped_s: float = 0.0) -> None:
+        del worker, stopped_s
+
+    def renew(self, n_workers: int) -> Sequence[int]:
+        del n_workers
+        if not self.is_up():
+            raise ProvisionError(
+                "workers: Ray must run, and a server of it has ended; run again with --resume"
+            )
+        return ()
+
+    def condemn(self, worker: int) -> None:
+        del worker  # none has another host
+
+    def admit(self, folder: Path) -> None:
+        del folder  # they are processes of the same user
+
+    def limit_links(self, limits: Limits) -> None:
+        del limits  # a spec that asks for one is refused, see `registry.Provider.shapes_links`
+
+
+class LocalProvider:
+    """Workers on this machine without containers.
+
+    Args:
+        imports: what each worker's zygote imports before it forks.
+        limits: how long those imports, and a fork, may take.
+        exposure: why strangers on the network can reach what this process starts; None where it has a network
+            namespace of its own.
+    """
+
+    name = "local"
+
+    def __init__(
+        self,
+        *,
+        imports: Sequence[str] = WORKER_IMPORTS,
+        limits: StartLimits = USUAL_START,
+        exposure: str | None = NOT_ASKED,
+    ) -> None:
+        self._imports = tuple(imports)
+        self._limits = limits
+        self._exposure = exposure
+
+    def require(self, shape: ClusterShape) -> None:
+        """See `Provider.require`: there is memory for so many workers, and they have their devices."""
+        _require_memory(shape)
+        _devices(shape)
+
+    @contextmanager
+    def start(
+        self,
+        shape: ClusterShape,
+        run_id: str,
+        log_dir: Path,
+        *,
+        reads: Sequence[Path] = (),
+        writes: Sequence[Path] = (),
+    ) -> Iterator["RayCluster"]:
+        """Bring up workers; nothing of them is left when the context ends. See `Provider.start`.
+
+        It returns when the actors have been asked for; they import while the caller goes on.
+
+        Raises:
+            ProvisionError: the machine has too little memory for so many or lacks their devices, or Ray does
+                not start.
+        """
+        _require_memory(shape)
+        own_devices = _devices(shape)
+        started_s = time.monotonic()
+        log_dir.mkdir(parents=True, exist_ok=True)
+        reap()
+        del reads, writes  # workers see all that the driver sees
+        with ExitStack() as stack:
+            folder = stack.enter_context(run_folder())
+            scratch = folder / "scratch"
+            scratch.mkdir()
+            ray_log = log_dir / f"ray-{run_id}.log"
+            ray = stack.enter_context(own_ray(folder, n_actors=shape.workers, log_path=ray_log))
+
+            from harness.provision.ray.actors import Preload, Seat
+            from harness.provision.ray.pool import RayCluster, Traits
+
+            cores = core_sets(sorted(os.sched_getaffinity(0)), shape.workers, shape.cores_per_worker)
+            seats = [
+                Seat(
+                    resources={"num_cpus": 1},
+                    environment=process_variables(
+                        folder, shape.hardware, temporary_folder(folder), own_devices[worker]
+                    ),
+                    log=log_dir / f"zygote-{worker}.log",
+                )
+                for worker in range(shape.workers)
+            ]
+            cluster = RayCluster(
+                seats,
+                hosts=_ThisMachine(core_sets=cores, is_up=ray.is_up),
+                traits=Traits(
+                    notes=[*_notes(shape, pinned=cores[0] is not None, exposure=self._exposure), *ray.notes],
+                    isolated=self._exposure is None,
+                    scratch=scratch,
+                    pinned=cores[0] is not None,
+                ),
+                started_s=started_s,
+                preload=Preload(imports=self._imports, limits=self._limits),
+            )
+            stack.callback(cluster.stop)
+            yield cluster
+
+
+def core_sets(available: Sequence[int], workers: int, cores_per_worker: int) -> list[tuple[int, ...] | None]:
+    """Share cores out: disjoint sets of equal size, or None for every worker when there are too few."""
+    if workers * cores_per_worker > len(available):
+        return [None] * workers
+    return [
+        tuple(available[worker * cores_per_worker : (worker + 1) * cores_per_worker])
+        for worker in range(workers)
+    ]
+
+
+def _require_memory(shape: ClusterShape) -> None:
+    total_bytes = machine().memory_bytes
+    if total_bytes is None:
+        return
+    n_workers, needed_bytes = shape.workers, shape.workers * _WORKER_BYTES
+    if (shape.memory_bytes or 0) > total_bytes:
+        raise ProvisionError(
+            f"must fit this machine, which has {total_bytes / 2**30:.1f} GiB, got "
+            f"{(shape.memory_bytes or 0) / 2**30:.1f} GiB; lower it",
+            field="cluster.memory_per_worker",
+        )
+    if needed_bytes > total_bytes:
+        raise ProvisionError(
+            f"{n_workers} workers on this machine need at least {needed_bytes / 2**30:.0f} GiB of memory, "
+            f"got {total_bytes / 2**30:.0f} GiB; lower it",
+            field="cluster.workers",
+        )
+
+
+def _devices(shape: ClusterShape) -> Sequence[Sequence[str]]:
+    devices = devices_of_workers(shape)
+    lacking = lack_of_tensorflow(shape.hardware)
+    if lacking is not None:
+        raise lacking
+    return devices
+
+
+def _notes(shape: ClusterShape, *, pinned: bool, exposure: str | None) -> list[str]:
+    notes: list[str] = []
+    if not pinned:
+        n_available = len(os.sched_getaffinity(0))
+        n_wanted = shape.workers * shape.cores_per_worker
+        notes.append(f"workers share cores: {n_wanted} asked for, {n_available} available")
+    if exposure is not None:
+        notes.append(exposed_line(exposure))
+    return notes

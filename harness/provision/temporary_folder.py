@@ -1,0 +1,374 @@
+"""Owner of what a run has made: the driver's process, told apart from all others before and after it."""
+
+import errno
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from harness.errors import MissingError
+from harness.module_command import module_command
+from harness.worker.process import keeper
+from harness.worker.process.os_process import RUN_FOLDER_VARIABLE, boot_id, descendants
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Owner:
+    """A process.
+
+    Attributes:
+        started: clock ticks from the machine's start to the process's; with its id it is unique until
+            the next boot.
+        pid_namespace: in which the id counts.
+        session: which it and what it starts belong to, None where an earlier version has not said; no number
+            is given to another session while one process of it is left.
+    """
+
+    pid: int
+    started: int | None
+    boot: str
+    pid_namespace: str
+    session: int | None = None
+
+    @staticmethod
+    def this_process() -> "Owner":
+        """The process that asks."""
+        pid = os.getpid()
+        return Owner(
+            pid=pid,
+            started=start_time(pid),
+            boot=boot_id(),
+            pid_namespace=_pid_namespace(),
+            session=os.getsid(0),
+        )
+
+    @staticmethod
+    def of_text(text: str) -> "Owner":
+        """Read what `to_text` wrote.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        try:
+            return Owner(**json.loads(text))
+        except TypeError as error:
+            raise ValueError(f"an owner must be an object of its five fields, got {text[:80]!r}") from error
+
+    def to_text(self) -> str:
+        """Write it as JSON, for a file or a label."""
+        return json.dumps(asdict(self))
+
+    def is_dead(self) -> bool:
+        """Whether the process has ended; of one that only another container could know, never."""
+        if self.boot != boot_id():
+            return True
+        return self.pid_namespace == _pid_namespace() and start_time(self.pid) != self.started
+
+
+def start_time(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot; None if there is none."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in {"Z", "X"} else int(fields[19])
+
+
+def parent(pid: int) -> int | None:
+    """Id of a process's parent; None if there is no such process."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return None
+
+
+def _pid_namespace() -> str:
+    return str(Path("/proc/self/ns/pid").readlink())
+
+
+PREFIX = "stratbench-"
+_NAME = re.compile(PREFIX + "[0-9a-f]{8,12}")  # a person would choose another
+_INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_OWNER = "owner.json"
+_OWNERLESS_AGE_S = 60.0
+_BEGINNING_S = 1.0
+_BEGIN_BYTES = 16 * 2**20  # for logs of Ray's servers, and a small model
+_GO_ON_BYTES = 2**18
+_KEEPERS_S = keeper.ENDED_WITHIN_S
+_CHECK_S = 0.02
+# A folder's name and Ray's sockets in it take up to 90 characters; Unix allows 107 in all.
+_LONGEST_BASE = 16
+_SESSION = 3  # of the fields of `_stat`
+
+
+@contextmanager
+def run_folder(base: Path | None = None) -> Iterator[Path]:
+    """Make a private folder that this process owns; then end what still runs in its name and remove it.
+
+    Args:
+        base: parent, default the temporary directory where its name is short enough for sockets, else `/tmp`.
+    Raises:
+        MissingError: it has no room to begin, or something failed and it is gone or full by then.
+    """
+    parent = base or _short_temporary_directory()
+    with ExitStack() as stack:
+        with _interruptions_wait():
+            folder = stack.enter_context(owned(parent / f"{PREFIX}{secrets.token_hex(4)}"))
+        try:
+            yield folder
+        except Exception:
+            # Whatever failed, it may have said nothing of this.
+            require_room(folder)
+            raise
+
+
+@contextmanager
+def owned(folder: Path) -> Iterator[Path]:
+    """Make and own a private folder; then end what still runs in its name and remove it.
+
+    Args:
+        folder: nobody's yet; its name begins with `PREFIX`, by which `reap` finds it.
+    """
+    if folder.exists():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
+    guard = _start_guard(folder)  # before there is anything that a killed driver could leave
+    try:
+        _make_owned(folder)
+        yield folder
+    finally:
+        _remove(folder)
+        guard.communicate()
+
+
+def _make_owned(folder: Path) -> None:
+    """Make the folder, with the file that names its owner.
+
+    Raises:
+        MissingError: the temporary directory takes no files.
+    """
+    try:
+        folder.mkdir(mode=0o700)
+        (folder / _OWNER).write_text(Owner.this_process().to_text())
+    except OSError as error:
+        raise _unusable(folder, error.strerror) from None
+    require_room(folder, _BEGIN_BYTES)
+
+
+def require_room(folder: Path, n_bytes: int = _GO_ON_BYTES) -> None:
+    """Refuse a run folder that is gone, or that has no room.
+
+    Args:
+        n_bytes: that must be free.
+    Raises:
+        MissingError: it is one of both.
+    """
+    try:
+        free_bytes = shutil.disk_usage(folder).free
+    except OSError as error:
+        raise _unusable(folder, f"{folder.name} removed ({error.strerror})") from None
+    if free_bytes < n_bytes:
+        raise _unusable(folder, f"{free_bytes / 2**20:.1f} MiB free of {n_bytes / 2**20:g} needed")
+
+
+def _unusable(folder: Path, got: str | None) -> MissingError:
+    return MissingError(
+        f"the temporary directory {folder.parent} must take files, got {got}; make room, or set "
+        "TMPDIR to another"
+    )
+
+
+def reap(base: Path | None = None) -> tuple[Path, ...]:
+    """Remove the folders of this user's dead runs and end the processes they left; return the folders."""
+    dead = dead_folders(base)
+    for folder in dead:
+        _remove(folder)
+    return dead
+
+
+def dead_folders(base: Path | None = None) -> tuple[Path, ...]:
+    """Find the folders of this user's dead runs."""
+    return tuple(
+        folder
+        for folder in sorted((base or _short_temporary_directory()).glob(f"{PREFIX}*"))
+        if _is_own(folder) and _is_dead(folder)
+    )
+
+
+def _is_own(folder: Path) -> bool:
+    try:
+        status = folder.lstat()
+    except OSError:
+        return False  # its run has just ended
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+
+
+def end_processes(folder: Path, *, deadline_s: float = 5.0) -> tuple[int, ...]:
+    """Kill every process that was started in the name of a run folder; return the ids of those found.
+
+    Keepers get time to end what is theirs, since they also remove shared memory.
+    """
+    pids = left = processes_of(folder)
+    started_s = time.monotonic()
+    while left and (waited_s := time.monotonic() - started_s) < deadline_s:
+        keepers = {pid for pid in left if _is_keeper(pid)} if waited_s < _KEEPERS_S else set()
+        for pid in keepers:
+            _send(pid, signal.SIGTERM)
+        for pid in set(left) - keepers - descendants(keepers):
+            _send(pid, signal.SIGKILL)
+        time.sleep(_CHECK_S)
+        left = processes_of(folder)
+    return pids
+
+
+def processes_of(folder: Path) -> tuple[int, ...]:
+    """Find the processes started in the name of a run folder, and theirs, but not this one or its owner."""
+    wanted = f"{RUN_FOLDER_VARIABLE}={folder}".encode()
+    owner = _owner_of(folder)
+    pids: set[int] = set()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            if wanted in _environment(entry).split(b"\0") or (
+                owner is not None and _works_for(entry, owner, folder)
+            ):
+                pids.add(int(entry.name))
+        except OSError:
+            continue  # ended meanwhile, or somebody else's
+    # Code of a workload can have started those without any variables.
+    below = descendants(pids) - {os.getpid()} - ({owner.pid} if owner is not None else set())
+    return tuple(sorted(pids | below)) if pids else ()
+
+
+def _is_keeper(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().rstrip("\n") == keeper.NAME
+    except OSError:
+        return False
+
+
+def _works_for(process: Path, owner: Owner, folder: Path) -> bool:
+    """Whether a process belongs to the owner's session and has a file of the folder open to write to it.
+
+    Both are the kernel's to say, while a process that sets its title, as Ray's agents do, overwrites its
+    variables. Somebody who only reads there, or does so from another terminal, is left alone.
+    """
+    if int(process.name) == owner.pid or _stat(process)[_SESSION] != str(owner.session):
+        return False
+    below = f"{folder.resolve()}/"
+    return any(_writes_below(each, below) for each in (process / "fd").iterdir())
+
+
+def _writes_below(descriptor: Path, below: str) -> bool:
+    try:
+        return bool(descriptor.lstat().st_mode & stat.S_IWUSR) and str(descriptor.readlink()).startswith(
+            below
+        )
+    except OSError:
+        return False  # closed meanwhile
+
+
+def _environment(process: Path) -> bytes:
+    """Variables of a process; of one that has just begun to run a program, as soon as it has any."""
+    variables = process / "environ"
+    limit_s = time.monotonic() + _BEGINNING_S
+    while not (content := variables.read_bytes()) and _is_beginning(process) and time.monotonic() < limit_s:
+        time.sleep(0.001)
+    return content or variables.read_bytes()  # which may have come between the two looks
+
+
+def _is_beginning(process: Path) -> bool:
+    """Whether a process has its variables still to come; the kernel's threads and the dead have no memory."""
+    fields = _stat(process)
+    memory_bytes, environment_end = fields[20], fields[48]
+    return memory_bytes != "0" and environment_end == "0"
+
+
+def _stat(process: Path) -> list[str]:
+    """What the kernel says of a process, from its state on."""
+    return (process / "stat").read_text().rpartition(")")[2].split()
+
+
+def main(argv: Sequence[str]) -> None:
+    """Guard a folder: wait until the driver closes standard input, by its end or in order, then remove it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # It was started while its driver heard none.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTIONS)
+    sys.stdin.buffer.read()
+    _remove(Path(argv[0]))
+
+
+@contextmanager
+def _interruptions_wait() -> Iterator[None]:
+    """Hear signals only when what is being made is also going to be removed."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTIONS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _start_guard(folder: Path) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        module_command("harness.provision.temporary_folder", str(folder)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C in a terminal reaches its whole process group
+    )
+
+
+def _remove(folder: Path) -> None:
+    end_processes(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _owner_of(folder: Path) -> Owner | None:
+    """Who made a folder; None where it is gone, or nobody has said."""
+    try:
+        return Owner.of_text((folder / _OWNER).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _is_dead(folder: Path) -> bool:
+    owner = _owner_of(folder)
+    if owner is None:
+        return _NAME.fullmatch(folder.name) is not None and _is_abandoned(folder)
+    return owner.is_dead()
+
+
+def _is_abandoned(folder: Path) -> bool:
+    """Whether a driver was killed before it could own the folder; anything in it is somebody else's."""
+    try:
+        age_s = time.time() - folder.stat().st_mtime
+        return age_s > _OWNERLESS_AGE_S and not any(folder.iterdir())
+    except OSError:
+        return False
+
+
+def _short_temporary_directory() -> Path:
+    usual = Path(tempfile.gettempdir())
+    return usual if len(str(usual)) <= _LONGEST_BASE else Path("/tmp")  # noqa: S108  mkdtemp makes it private
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except OSError:
+        return
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,1 +1,0 @@
-"""What records of different cases have in common: circumstances, rounds taken in turn, and their ratios."""

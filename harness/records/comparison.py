@@ -1,0 +1,307 @@
+"""Key that two records of different runs share if they may be compared."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtrit
+
+from harness.canonical import canonical_hash
+from harness.records.circumstances import Method
+from harness.records.outcome import Rounds
+from harness.records.record import Record, plain
+
+_LATER = (
+    "rounds",
+    "window_s",
+    "precision",
+    "xla",
+    "tf32",
+    "input",
+    "input_placement",
+    "freed_memory",
+    "scenario",
+    "faults",
+    "replicas_on_gpus",
+)
+"""Of a method: fields that are part of the key only where they are not as in records from before them."""
+_SETTINGS = ("governor", "turbo", "hyper_threads", "gpus")
+_NOT_MEASURED = ("seed", "until_ci")
+
+
+def comparison_key(record: Record) -> str:
+    """Hash what must be equal before two records of different runs may be compared; 16 hex digits."""
+    return canonical_hash(comparable_facts(record))[:16]
+
+
+def comparable_facts(record: Record) -> dict[str, object]:
+    """What must be equal before two records of different runs may be compared.
+
+    It covers workload, strategy, shape, batch, method and the machine, and leaves out the code: a change of
+    the code is what such a comparison is made to see.
+    """
+    machine = plain(record.machine)
+    if isinstance(machine, dict):
+        # A patched kernel is the same machine; a run before and after it should still be lined up.
+        machine.pop("kernel", None)
+        # Records from before these were looked at keep their key.
+        machine = {key: value for key, value in machine.items() if key not in _SETTINGS or value is not None}
+    return {
+        "workload": record.workload,
+        "workload_params": record.workload_params,
+        "strategy": record.strategy,
+        "strategy_params": record.strategy_params,
+        "provider": record.provider,
+        "device": record.device,
+        "workers": record.workers,
+        "replicas": record.replicas,
+        "batch_size": record.batch_size,
+        "requested_mbit": record.link.requested_mbit if record.link else None,
+        # Records from before links were limited keep their key.
+        **({"links": record.link.asked} if record.link and record.link.workers else {}),
+        "method": None if record.method is None else _measured(record.method),
+        "machine": machine,
+    }
+
+
+def _measured(method: Method) -> dict[str, object]:
+    """What of a method bears on what is measured."""
+    values = {item.name: (getattr(method, item.name), item.default) for item in dataclasses.fields(method)}
+    if method.tf32:
+        # TensorFlow's own choice, which GPUs had before it was recorded.
+        del values["tf32"]
+    return {
+        name: value
+        for name, (value, default) in values.items()
+        if name not in _NOT_MEASURED and (name not in _LATER or value != default)
+    } | {"sparse_duplicates": _duplicates(method)}
+
+
+def _duplicates(method: Method) -> str:
+    """`kept` or `merged`: a sum that changes nothing, and a step without rows, are as records always said."""
+    return "kept" if method.sparse_duplicates == "kept" else "merged"
+
+
+CONFIDENCE = 0.95
+SEQUENTIAL_CONFIDENCE = 0.97
+"""Where repeats go on until intervals are narrow: looked at so often, these cover 95 % (decision 0042)."""
+MIN_REPEATS_INTERVAL = 3
+"""Below that, a spread is a guess."""
+_MIN_OF_STRATUM = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatedMean:
+    """A mean over repeats.
+
+    Attributes:
+        error: its standard deviation. freedom: degrees of it. Both None where there are too few repeats.
+    """
+
+    value: float
+    error: float | None = None
+    freedom: float | None = None
+
+    def half_width(self, confidence: float = CONFIDENCE) -> float | None:
+        """Half of its interval; None where there are too few repeats.
+
+        Args:
+            confidence: coverage of the interval, in (0, 1).
+        """
+        if self.error is None or self.freedom is None:
+            return None
+        return float(stdtrit(self.freedom, 0.5 + confidence / 2)) * self.error
+
+    def minus(self, other: RepeatedMean) -> RepeatedMean:
+        """Its difference from the mean of other repeats.
+
+        Source:
+            Welch 1947, "The generalization of Student's problem when several different population variances
+            are involved", Biometrika 34.
+        """
+        value = self.value - other.value
+        if self.error is None or other.error is None or self.freedom is None or other.freedom is None:
+            return RepeatedMean(value=value)
+        error = math.hypot(self.error, other.error)
+        if error == 0.0:
+            return RepeatedMean(value=value, error=0.0, freedom=self.freedom + other.freedom)
+        # Shares instead of variances: squares of tiny variances would underflow to 0 / 0.
+        share, other_share = (self.error / error) ** 2, (other.error / error) ** 2
+        freedom = 1.0 / (share**2 / self.freedom + other_share**2 / other.freedom)
+        return RepeatedMean(value=value, error=error, freedom=freedom)
+
+
+def repeated_mean(values: Sequence[float], strata: Sequence[Hashable] | None = None) -> RepeatedMean:
+    """Mean of values, at least one; with strata the mean of theirs, and their differences are no spread.
+
+    Args:
+        values: one for each repeat, such as logarithms of ratios.
+        strata: what each repeat shares with some others by design, such as its cores; left aside where a
+            stratum has one repeat alone, which tells nothing of a spread.
+    """
+    groups: dict[Hashable, list[float]] = {}
+    for stratum, value in zip([None] * len(values) if strata is None else strata, values, strict=True):
+        groups.setdefault(stratum, []).append(value)
+    if min(map(len, groups.values())) < _MIN_OF_STRATUM:
+        groups = {None: list(values)}
+    means = [math.fsum(group) / len(group) for group in groups.values()]
+    value = math.fsum(means) / len(means)
+    if len(values) < MIN_REPEATS_INTERVAL:
+        return RepeatedMean(value=value)
+    freedom = len(values) - len(groups)
+    variance = sum(float(np.var(group)) * len(group) for group in groups.values()) / freedom
+    error = math.sqrt(variance * sum(1 / len(group) for group in groups.values())) / len(groups)
+    return RepeatedMean(value=value, error=error, freedom=freedom)
+
+
+TRIMMED_SHARE = 0.2
+
+
+def differences_s(record: Record, other: Record) -> tuple[float, ...]:
+    """Median step of one record less that of another, in seconds, in each round that both have."""
+    return tuple(own_s - other_s for own_s, other_s in _together(record, other))
+
+
+def log_ratios(record: Record, other: Record) -> tuple[tuple[float, ...], ...]:
+    """Logarithms of the ratio of their steps in each round; several lists add up to what was asked for.
+
+    Cases of different blocks meet in the baseline that both had beside them: the first list is the one's
+    ratio to it, the second the other's in turn.
+
+    Returns:
+        Nothing where they have no rounds in common, nor a baseline.
+    """
+    together = _together(record, other)
+    if together:
+        return (_logs(together),)
+    own, others = _beside_baseline(record), _beside_baseline(other)
+    own_baseline = None if record.rounds is None else record.rounds.baseline
+    others_baseline = None if other.rounds is None else other.rounds.baseline
+    if own and own_baseline == other.case:
+        return (_logs(own),)
+    if others and others_baseline == record.case:
+        return (_logs([(b, a) for a, b in others]),)
+    if own and others and own_baseline == others_baseline:
+        return _logs(own), _logs([(b, a) for a, b in others])
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairedRatios:
+    """Logarithms of the ratio of two cases' rates, one for each repeat in which they took windows in turn.
+
+    Attributes:
+        cores: the workers on whose cores the repeat of each case began, in the order of `logs`; None where
+            both always began on the same, since the ratio then tells nothing of cores.
+    """
+
+    logs: tuple[float, ...]
+    cores: tuple[tuple[int, int], ...] | None = None
+
+    def mean(self) -> RepeatedMean:
+        """Mean over the repeats; cores that differ in speed are no spread where each has had its turns."""
+        return repeated_mean(self.logs, self.cores)
+
+
+def paired_ratios(records: Sequence[Record], others: Sequence[Record]) -> PairedRatios:
+    """The ratio of two cases, repeat by repeat.
+
+    Args:
+        records: of one case. others: of the other, which also counts where it was only timed beside the one.
+    """
+    own, of_others = {each.repeat: each for each in records}, {each.repeat: each for each in others}
+    logs: list[float] = []
+    cores: list[tuple[int, int]] = []
+    for repeat in sorted({*own, *of_others}):
+        first, second = own.get(repeat), of_others.get(repeat)
+        if first is None:
+            first = next((each for each in records if _was_beside(each, second)), None)
+        elif second is None:
+            second = next((each for each in others if _was_beside(each, first)), None)
+        if first is not None and second is not None:
+            log = _log_ratio(first, second)
+            if log is not None:
+                logs.append(log)
+                cores.append(_cores(first, second))
+    is_one = all(own == other for own, other in cores)
+    return PairedRatios(logs=tuple(logs), cores=None if is_one else tuple(cores))
+
+
+def trimmed_mean(values: Sequence[float]) -> float:
+    """Mean without the highest and the lowest fifth.
+
+    Args:
+        values: at least one.
+    Source:
+        Tukey and McLaughlin 1963, "Less vulnerable confidence and significance procedures for location based
+        on a single sample", Sankhyā A 25.
+    """
+    n_cut = int(TRIMMED_SHARE * len(values))
+    kept = sorted(values)[n_cut : len(values) - n_cut]
+    return math.fsum(kept) / len(kept)
+
+
+def _cores(record: Record, other: Record) -> tuple[int, int]:
+    """The workers on whose cores the two began in the rounds that `log_ratios` takes.
+
+    Of cases that meet in a baseline, what is told is where each of these began.
+    """
+    own, others = record.rounds, other.rounds
+    if own is not None and others is not None and own.block == others.block:
+        return own.first_worker, others.first_worker
+    # A baseline that was timed beside the one need have no rounds of its own.
+    if own is not None and own.baseline == other.case:
+        return own.first_worker, _baseline_first(own)
+    if others is not None and others.baseline == record.case:
+        return _baseline_first(others), others.first_worker
+    assert own is not None
+    assert others is not None
+    return _baseline_first(own), _baseline_first(others)
+
+
+def _baseline_first(rounds: Rounds) -> int:
+    # Records that do not tell are of baselines that were on the same worker.
+    return rounds.first_worker if rounds.baseline_first_worker is None else rounds.baseline_first_worker
+
+
+def _log_ratio(record: Record, other: Record) -> float | None:
+    """Logarithm of the ratio of two rates in one repeat; None where they were not timed in turn."""
+    rounds = log_ratios(record, other)
+    if not rounds or not record.batch_size or not other.batch_size:
+        return None
+    return math.log(record.batch_size / other.batch_size) - sum(map(trimmed_mean, rounds))
+
+
+def _was_beside(baseline: Record, record: Record | None) -> bool:
+    return record is not None and record.rounds is not None and record.rounds.baseline == baseline.case
+
+
+def _together(record: Record, other: Record) -> list[tuple[float, float]]:
+    own, others = record.rounds, other.rounds
+    if own is None or others is None or own.block != others.block:
+        return []
+    return _both(own.step_s, others.step_s)
+
+
+def _beside_baseline(record: Record) -> list[tuple[float, float]]:
+    rounds = record.rounds
+    if rounds is None or rounds.baseline_step_s is None:
+        return []
+    return _both(rounds.step_s, rounds.baseline_step_s)
+
+
+def _both(first: Sequence[float], second: Sequence[float]) -> list[tuple[float, float]]:
+    # One of them may have failed in a later round, and records made by hand may hold what is no time.
+    return [(a, b) for a, b in zip(first, second, strict=False) if _have_ratio(a, b)]
+
+
+def _have_ratio(first_s: float, second_s: float) -> bool:
+    return first_s > 0.0 and 0.0 < second_s < math.inf and 0.0 < first_s / second_s < math.inf
+
+
+def _logs(pairs: Sequence[tuple[float, float]]) -> tuple[float, ...]:
+    return tuple(math.log(a / b) for a, b in pairs)

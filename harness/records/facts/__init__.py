@@ -1,1 +1,0 @@
-"""Parts of a record, as frozen values: what was found, what it cost, and under what circumstances."""
