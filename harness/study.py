@@ -12,10 +12,9 @@ from harness.experiment.chosen_strategy import choose
 from harness.experiment.references import StrategyRef
 from harness.measure.timeouts import Timeouts
 from harness.provision.accelerators import devices_of_workers, lack_of_tensorflow
+from harness.provision.child_processes import ChildProcess, SoloWorkers, child_process
 from harness.provision.failures import USER_ERROR
-from harness.provision.local.child_process import ChildProcess, child_process
-from harness.provision.local.child_processes import SoloWorkers
-from harness.provision.temporary.reaper import reap, run_folder
+from harness.provision.temporary_folder import reap, run_folder
 from harness.requests import Dtype, Target, VerifyRequest
 from harness.run.guards import naming_batch
 from harness.run.progress import UNWATCHED, StatusLine

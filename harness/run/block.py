@@ -12,11 +12,11 @@ from typing import TypeVar
 
 from harness.errors import NO_DEVICE, CaseError, HarnessError, first_line, unexpected
 from harness.experiment.model import Measure
-from harness.measure.rounds import balanced_orders
 from harness.measure.timeouts import Timeouts
+from harness.measure.windows import balanced_orders
 from harness.provision.failures import REFUSED_STEP, GpuOutOfMemory, LinkDown, WorkerDied, WorkerUnresponsive
 from harness.provision.protocols import Cluster
-from harness.records.facts.rounds import Rounds
+from harness.records.outcome import Rounds
 from harness.run.guards import of_faults
 from harness.run.open_case import CaseRun, OpenCase, Repeat
 

@@ -8,8 +8,7 @@ from typing import Protocol, TypeAlias
 from harness.experiment.cases import Case
 from harness.experiment.model import Experiment, Until
 from harness.experiment.schedule import Slot, baseline_of, blocks_of
-from harness.records.comparing.common_rounds import paired_ratios
-from harness.records.comparing.student_interval import SEQUENTIAL_CONFIDENCE, RepeatedMean
+from harness.records.comparison import SEQUENTIAL_CONFIDENCE, RepeatedMean, paired_ratios
 from harness.records.record import Record
 from strategies.plan.schema import Plan
 

@@ -8,20 +8,15 @@ from pathlib import Path
 
 from harness.errors import CaseError
 from harness.experiment.model import Measure
-from harness.measure.collector import Measurement, Meter
+from harness.measure.collector import Measurement, Meter, observer_effect
 from harness.measure.link import measured_links
 from harness.measure.live import Moment
-from harness.measure.observer_effect import observer_effect
-from harness.measure.rounds import lead_steps, window_steps
 from harness.measure.timeouts import USUAL, Timeouts
-from harness.measure.traced_repeat import Traced, traced
+from harness.measure.traced_step import Traced, traced
+from harness.measure.windows import lead_steps, window_steps
 from harness.provision.protocols import Cluster, ProcessSet
-from harness.records.facts.costs import ObserverEffect
-from harness.records.facts.links import MeasuredLink
-from harness.records.facts.outcome import Equivalence
-from harness.records.facts.resharding import Resharding
-from harness.records.facts.robustness import Aggregated, Evaluation
-from harness.records.facts.rounds import Rounds
+from harness.records.costs import MeasuredLink, ObserverEffect
+from harness.records.outcome import Aggregated, Equivalence, Evaluation, Resharding, Rounds
 from harness.run import checkpoints
 from harness.run.collected import (
     aggregated,

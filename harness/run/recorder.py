@@ -17,9 +17,7 @@ from harness.host_facts import clock_hz, lock_hash, machine, provenance, reposit
 from harness.measure.collector import Measurement, tcp_fields
 from harness.measure.link import link_of_record
 from harness.provision.accelerators import replicas_on_gpus
-from harness.records.comparing.common_rounds import differences_s
-from harness.records.comparing.comparison_key import comparison_key
-from harness.records.facts.circumstances import (
+from harness.records.circumstances import (
     AS_WRITTEN,
     Machine,
     Method,
@@ -29,11 +27,11 @@ from harness.records.facts.circumstances import (
     Repository,
     sharing_text,
 )
-from harness.records.facts.costs import GpuUse
-from harness.records.facts.links import Link
-from harness.records.facts.outcome import Equivalence, Failure, SavedCheckpoint
+from harness.records.comparison import comparison_key, differences_s
+from harness.records.costs import GpuUse, Link
+from harness.records.outcome import Equivalence, Failure, SavedCheckpoint
 from harness.records.record import Record, StrategyClass
-from harness.records.run_layout import CHECKPOINT
+from harness.records.run_documents import CHECKPOINT
 from harness.run.collected import asked_of
 from harness.run.open_case import CaseRun
 from harness.run.plausibility import implausible_bytes, implausible_rate, implausible_speed, payload_is_bound

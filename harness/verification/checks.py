@@ -13,7 +13,7 @@ from harness.measure.timeouts import USUAL, Timeouts
 from harness.measure.windows import MAX_WARMUP_STEPS
 from harness.provision.failures import JobOutOfMemory, WorkerDied, WorkerUnresponsive
 from harness.provision.protocols import ProcessSet
-from harness.records.facts.outcome import CheckedType, Equivalence
+from harness.records.outcome import CheckedType, Equivalence
 from harness.verification.capture_verdict import CaptureVerdict
 from harness.verification.captures import Capture, Captures, topology_of_case
 from harness.verification.verdict import Verdict

@@ -9,7 +9,7 @@ from datetime import date
 
 import numpy as np
 
-from harness.records.legible_text import spelt_out
+from harness.records.safe_text import spelt_out
 from reports.charts.specification import Axis, Event, Line, LineChart
 from reports.history.database import date_of
 from reports.history.figures import METRICS, SECONDS, Metric, Subject

@@ -13,8 +13,7 @@ import jinja2
 import yaml
 from markupsafe import Markup
 
-from harness.records.comparing.common_rounds import TRIMMED_SHARE
-from harness.records.comparing.student_interval import CONFIDENCE, MIN_REPEATS_INTERVAL, SEQUENTIAL_CONFIDENCE
+from harness.records.comparison import CONFIDENCE, MIN_REPEATS_INTERVAL, SEQUENTIAL_CONFIDENCE, TRIMMED_SHARE
 from reports.charts.across import fault_front, link_sensitivity, scaling
 from reports.charts.comparison import CHARTS, standing
 from reports.charts.in_page import PageCharts, charts_source, echarts_source, packed

@@ -13,7 +13,7 @@ from rival_processes import make_ready, started
 from harness.cluster.shape import ClusterShape
 from harness.experiment.cases import Case
 from harness.experiment.references import WorkloadRef, parse_strategy
-from harness.provision.local.child_process import child_process
+from harness.provision.child_processes import child_process
 from harness.study import SEED
 from harness.verification.captures import Captures, planned
 from harness.worker.jobs import training

@@ -11,8 +11,7 @@ from harness.experiment.cases import Case
 from harness.experiment.model import Computation
 from harness.experiment.references import WorkloadRef, parse_strategy
 from harness.measure.timeouts import USUAL
-from harness.provision.local.child_process import child_process
-from harness.provision.local.child_processes import SoloWorkers
+from harness.provision.child_processes import SoloWorkers, child_process
 from harness.run.ready import PreparedCase, ready_processes
 from harness.study import SEED
 from harness.verification.captures import Captures, planned, planned_to_run, topology_of_case

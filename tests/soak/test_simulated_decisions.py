@@ -12,8 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from harness.experiment.model import Until
-from harness.records.comparing.common_rounds import PairedRatios
-from harness.records.comparing.student_interval import CONFIDENCE, SEQUENTIAL_CONFIDENCE, repeated_mean
+from harness.records.comparison import CONFIDENCE, SEQUENTIAL_CONFIDENCE, PairedRatios, repeated_mean
 from harness.run.further_repeats import is_narrow, looks
 from reports.contrasts import SIGNIFICANCE
 from reports.statistics import paired_ratio

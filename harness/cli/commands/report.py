@@ -14,7 +14,7 @@ from harness.cli import output
 from harness.cli.options import Debug, Json
 from harness.cli.output import Answer
 from harness.errors import EXIT_CASE, EXIT_OK, UsageError
-from harness.records.run_layout import REPORT
+from harness.records.run_documents import REPORT
 
 EXAMPLE = "stratbench report runs/quickstart-20260101t120000z-0badcafe --format html --open"
 

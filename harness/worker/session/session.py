@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from harness.records.facts.resharding import ReplicaResharding
+from harness.records.outcome import ReplicaResharding
 from harness.worker.session.capture_store import InitialValues
 from harness.worker.session.checkpoint import first_value, lasts
 from harness.worker.session.device_batches import NUMBER, read_staged

@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 from open_folders import made_record
 
-from harness.records.facts.costs import TracedTimes
-from harness.records.facts.outcome import StepSeconds
-from harness.records.record import Record
-from harness.records.record_json import from_json, to_document, to_json
+from harness.records.costs import TracedTimes
+from harness.records.outcome import StepSeconds
+from harness.records.record import Record, from_json, to_document, to_json
 from harness.run import progress
 from reports.case_row import case_row, time_split_of
 from reports.marks import mark_words

@@ -9,8 +9,8 @@ from open_folders import made_record
 from harness.experiment import chosen_strategy
 from harness.experiment.cases import expand
 from harness.experiment.load import resolve
-from harness.records.facts.circumstances import Provenance
-from harness.records.facts.rounds import Rounds
+from harness.records.circumstances import Provenance
+from harness.records.outcome import Rounds
 from harness.run.recorder import changed_files, files_of, outdated_records
 
 

@@ -11,7 +11,7 @@ from harness.cluster.shape import ClusterShape
 from harness.errors import CaseError
 from harness.experiment.cases import Case
 from harness.experiment.references import StrategyRef, WorkloadRef
-from harness.records.facts.outcome import Equivalence
+from harness.records.outcome import Equivalence
 from harness.verification.captures import Capture
 from harness.verification.checks import CHECK_STEPS, CaseChecks
 from harness.verification.separability import Separability

@@ -48,6 +48,6 @@ def test_a_current_folder_does_not_cover_what_the_image_has_there(tmp_path: Path
 
 
 def test_the_environment_of_images_is_known_as_theirs() -> None:
-    environment = Path(__file__).parents[4] / "harness" / "provision" / "image" / "environment"
+    environment = Path(__file__).parents[5] / "harness" / "provision" / "image" / "environment"
     (target,) = [line for line in environment.read_text().splitlines() if line.startswith("target=")]
     assert is_of_image(Path(target.removeprefix("target=")))

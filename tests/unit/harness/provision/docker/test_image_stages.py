@@ -10,7 +10,7 @@ import pytest
 
 from harness.provision.docker.image_stages import needed_stages
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[5]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 WORKER = ["builder", "environment-cpu", "project", "runtime"]
 
