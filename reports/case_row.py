@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from harness.records.facts.robustness import Evaluation
+from harness.records.outcome import Evaluation
 from harness.records.record import Record
 from reports.marks import mark_of
 from reports.rows import LoopResharding, Mean, PassRow, Problem, Row, RowStatus, RuleUse, TimeSplit

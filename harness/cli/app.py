@@ -44,7 +44,7 @@ from harness.errors import (
     Interrupted,
     UsageError,
 )
-from harness.records.legible_text import shortened
+from harness.records.safe_text import shortened
 
 if TYPE_CHECKING:
     from typer import Context

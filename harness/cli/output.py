@@ -13,7 +13,7 @@ from typing import TextIO
 
 from harness.canonical import json_value
 from harness.errors import EXIT_OK
-from harness.records.legible_text import plain
+from harness.records.safe_text import plain
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,7 +19,7 @@ import typer
 
 from harness.errors import MissingError, UsageError
 from harness.provision import network_namespace
-from harness.records.redaction import redacted_command
+from harness.records.safe_text import redacted_command
 
 _UNHEARD_S = 2.0
 _LOOK_S = 0.05
@@ -244,7 +244,7 @@ def _stayed(context: typer.Context) -> str | None:
     """Move; why not, if it does not."""
     if not (isinstance(context.obj, Caller) and context.obj.owns_process):
         return "the process is another program's"
-    from harness.provision.temporary.reaper import reap
+    from harness.provision.temporary_folder import reap
 
     # From inside, nobody but root can tell which processes outside are those of dead runs.
     reap()

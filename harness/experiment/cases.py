@@ -24,7 +24,7 @@ from harness.experiment.model import (
     Scenario,
 )
 from harness.experiment.references import StrategyRef, WorkloadRef, file_of
-from harness.records.facts.circumstances import AS_WRITTEN
+from harness.records.circumstances import AS_WRITTEN
 from harness.sections import sweeps_of
 from harness.written_values import Scalar, normalised
 from strategies.errors import suggestion

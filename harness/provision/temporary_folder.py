@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from harness.errors import MissingError
-from harness.module_command import module_command
+from harness.processes import module_command
 from harness.worker.process import keeper
 from harness.worker.process.os_process import RUN_FOLDER_VARIABLE, boot_id, descendants
 

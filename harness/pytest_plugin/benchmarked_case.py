@@ -38,7 +38,7 @@ def run_experiment(spec: Experiment, folder: Path) -> StoredRun:
     Raises:
         CaseError: it could not be run.
     """
-    from harness.records.run_layout import RUN_FILE
+    from harness.records.run_documents import RUN_FILE
     from harness.records.store import load_run
 
     experiment, run_dir, log = folder / "experiment.yaml", folder / "run", folder / "run.log"

@@ -14,11 +14,10 @@ from harness.experiment.cases import Case
 from harness.experiment.model import Experiment
 from harness.experiment.schedule import Slot, baseline_of
 from harness.measure.live import Left, Moment
-from harness.records.comparing.common_rounds import paired_ratios
-from harness.records.comparing.student_interval import CONFIDENCE, SEQUENTIAL_CONFIDENCE
-from harness.records.facts.costs import LONG_PREPARATION_S
-from harness.records.legible_text import plain, shortened
+from harness.records.comparison import CONFIDENCE, SEQUENTIAL_CONFIDENCE, paired_ratios
+from harness.records.costs import LONG_PREPARATION_S
 from harness.records.record import Record
+from harness.records.safe_text import plain, shortened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

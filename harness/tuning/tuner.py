@@ -15,8 +15,7 @@ from harness.experiment.model import Experiment
 from harness.experiment.references import StrategyRef
 from harness.experiment.schedule import Slot
 from harness.provision.failures import USER_ERROR
-from harness.records.comparing.common_rounds import paired_ratios
-from harness.records.comparing.student_interval import repeated_mean
+from harness.records.comparison import paired_ratios, repeated_mean
 from harness.records.record import Record
 from harness.records.run_folder import RunFolder
 from harness.run.further_repeats import PlanOf, SiteSoFar

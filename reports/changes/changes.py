@@ -21,8 +21,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Literal
 
-from harness.records.comparing.comparison_key import comparable_facts
-from harness.records.comparing.student_interval import RepeatedMean, repeated_mean
+from harness.records.comparison import RepeatedMean, comparable_facts, repeated_mean
 from reports.changes.standings import (
     LAYERS,
     PAYLOAD,

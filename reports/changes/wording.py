@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from harness.records.legible_text import spelt_out
+from harness.records.safe_text import spelt_out
 from reports.cells import Cell, Table, table_of
 from reports.changes.changes import ByBaseline, Change, Changes, Factor, JudgedBy, Verdict
 from reports.changes.standings import WorkloadChange

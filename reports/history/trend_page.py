@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from harness.records.legible_text import spelt_out
+from harness.records.safe_text import spelt_out
 from reports.cells import Cell, Table, table_of
 from reports.charts.in_page import PageChart, PageCharts, packed
 from reports.history.database import date_of

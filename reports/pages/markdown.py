@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.records.legible_text import spelt_out
+from harness.records.safe_text import spelt_out
 from reports.cells import Cell, Table
 from reports.recommendation.notes import is_warning
 from reports.rows import Comparison, FaultMatrix, LinkSensitivity, Report, Scaling

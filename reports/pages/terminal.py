@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.records.legible_text import spelt_out
+from harness.records.safe_text import spelt_out
 from reports.cells import Cell, figure_cell
 from reports.marks import mark_words
 from reports.quantities import MISSING, interval_of, times

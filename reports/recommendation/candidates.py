@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.records.comparing.student_interval import MIN_REPEATS_INTERVAL
+from harness.records.comparison import MIN_REPEATS_INTERVAL
 from reports.contrasts import Contrasts
 from reports.quantities import byte_count
 from reports.rows import ByteLayer, Mean, Row

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from harness.records.comparing.student_interval import MIN_REPEATS_INTERVAL
+from harness.records.comparison import MIN_REPEATS_INTERVAL
 
 # Headlines.
 FASTEST: Final = "{leader} is fastest: {ratio} the rate of {second}, the next."

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from scipy.special import stdtrit
 
-from harness.records.comparing.student_interval import MIN_REPEATS_INTERVAL
+from harness.records.comparison import MIN_REPEATS_INTERVAL
 from reports.contrasts import SIGNIFICANCE, Contrasts
 from reports.quantities import byte_count, digits, limits, plain, spread_of, times
 from reports.recommendation import phrases

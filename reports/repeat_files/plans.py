@@ -11,9 +11,9 @@ from typing import Annotated, TypeAlias
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from harness.records.legible_text import spelt_out
 from harness.records.record import Record
-from harness.records.run_layout import PLAN
+from harness.records.run_documents import PLAN
+from harness.records.safe_text import spelt_out
 from harness.records.store import StoreError
 from reports.load import Run, legible
 from reports.rows import LeftOut, Placement, PlacementLine

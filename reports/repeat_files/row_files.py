@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from harness.records.record import Record
-from harness.records.run_layout import TRACE
+from harness.records.run_documents import TRACE
 from harness.records.store import StoreError
 from reports.load import Run
 from reports.repeat_files.plans import placement_of

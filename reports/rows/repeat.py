@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from harness.records.facts.costs import TracedTimes
+from harness.records.costs import TracedTimes
 from harness.records.record import Record
 
 _Matrix = Sequence[Sequence[float | None]]

@@ -20,7 +20,7 @@ from harness.experiment.model import Experiment
 from harness.experiment.references import StrategyRef, file_of
 from harness.host_facts import own_checkout, without_git
 from harness.processes import run_stratbench
-from harness.records.run_layout import RESULTS, RUN_FILE
+from harness.records.run_documents import RESULTS, RUN_FILE
 from harness.worker.process.os_process import RUN_FOLDER_VARIABLE
 
 Finding = Literal["good", "bad", "untold"]

@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.cluster.connection import Slice
-from harness.cluster.shape import ClusterShape
+from harness.cluster.shape import ClusterShape, Slice
 from harness.errors import UsageError
-from harness.module_command import module_command
+from harness.processes import module_command
 from harness.provision.failures import ProvisionError
 
 

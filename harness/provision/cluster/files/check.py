@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from harness.errors import EXIT_OK, HarnessError, UsageError
-from harness.terminal_text import plain
+from harness.records.safe_text import plain
 
 _CHIPS = "google.com/tpu"
 _ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"

@@ -14,7 +14,7 @@ from harness.experiment.references import StrategyRef
 from harness.pytest_plugin import benchmarked_case
 from harness.pytest_plugin.benchmarked_case import BenchmarkedCase, problem_of
 from harness.pytest_plugin.one_case import CaseRequest, one_case
-from harness.records.facts.outcome import Equivalence
+from harness.records.outcome import Equivalence
 from harness.records.record import Record
 from harness.records.store import load_run
 

@@ -8,7 +8,7 @@ import pytest
 from made_repeats import experiment, made
 
 from harness.errors import CaseError, UsageError
-from harness.records.facts.outcome import Equivalence, Failure
+from harness.records.outcome import Equivalence, Failure
 from harness.tuning.successive_halving import MOST_CONFIRMING
 from harness.tuning.tuned import Outcome, figures
 from harness.tuning.tuner import require_measured, tuner_of

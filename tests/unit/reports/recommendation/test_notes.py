@@ -11,13 +11,11 @@ from open_folders import made_record
 from synthetic_run import SINGLE, Case, write_run
 
 import reports
-from harness.records.comparing.comparison_key import comparison_key
-from harness.records.facts.circumstances import GpuFacts, Machine, Method
-from harness.records.facts.costs import GpuUse, InputWait, ObserverEffect, Preparation
-from harness.records.facts.outcome import StepSeconds
-from harness.records.facts.stability import Stability
-from harness.records.record import Record
-from harness.records.record_json import from_json, to_document, to_json
+from harness.records.circumstances import GpuFacts, Machine, Method
+from harness.records.comparison import comparison_key
+from harness.records.costs import GpuUse, InputWait, ObserverEffect, Preparation
+from harness.records.outcome import Stability, StepSeconds
+from harness.records.record import Record, from_json, to_document, to_json
 from harness.run import progress
 from reports.case_row import case_row
 from reports.compare import build

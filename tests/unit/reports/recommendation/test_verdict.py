@@ -14,9 +14,8 @@ import scipy.stats
 from open_folders import made_record
 from synthetic_run import SINGLE, Case, write_run
 
-from harness.records.comparing.common_rounds import PairedRatios
-from harness.records.facts.outcome import StepSeconds
-from harness.records.facts.rounds import Rounds
+from harness.records.comparison import PairedRatios
+from harness.records.outcome import Rounds, StepSeconds
 from harness.records.record import Record
 from reports.compare import build
 from reports.contrasts import Contrasts

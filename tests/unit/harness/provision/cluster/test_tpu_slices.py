@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from harness.cluster.connection import Connection
-from harness.cluster.shape import ClusterShape
+from harness.cluster.shape import ClusterShape, Connection
 from harness.provision.cluster.tpu_slices import require_room
 from harness.provision.failures import ProvisionError
 
