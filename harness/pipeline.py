@@ -50,7 +50,7 @@ from harness.verification.verification import Verification
 from harness.verification.worker.jobs import verify as verify_plan
 from harness.worker.jobs.transform import Transformation, Wanted
 from harness.worker.jobs.transform import transform as transform_plan
-from strategies.slices.slice_cost import slice_cost
+from strategies.tpu_slices import slice_cost
 
 
 def outcome_of(folder: RunFolder, written: Written | None) -> RunOutcome:

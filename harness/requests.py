@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harness.experiment.cases import Case
     from harness.experiment.model import Experiment
     from reports.pages.terminal import TerminalTable
-    from strategies.slices.tpu_slice import TpuSlice
+    from strategies.tpu_slices import TpuSlice
 
 Dtype = Literal["model", "float64"]
 

@@ -34,7 +34,7 @@ from harness.worker.process.job import Args, Job, Result, job_name
 from strategies.builders.tpu import on_cores, uneven_shares
 from strategies.plan.schema import HELD_TO_THE_REFERENCE, Plan
 from strategies.planner import topology_of
-from strategies.slices.slice_cost import SliceCost
+from strategies.tpu_slices import SliceCost
 
 SEED = 0
 

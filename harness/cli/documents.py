@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from harness.verification.separability import Separability
     from harness.verification.verdict import Limits
     from harness.worker.jobs.transform import Transformation
-    from strategies.slices.slice_cost import SliceCost
+    from strategies.tpu_slices import SliceCost
 
 
 def verify_document(answer: Verified) -> dict[str, object]:

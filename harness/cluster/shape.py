@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from harness.cluster.link_limits import Limits, WorkerLinks, limits_of
 from harness.sections import AbsolutePath, Section
-from strategies.slices.tpu_slice import Accelerator
+from strategies.tpu_slices import Accelerator
 
 if TYPE_CHECKING:
     from harness.cluster.providers import Device, Hardware

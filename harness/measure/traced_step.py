@@ -11,7 +11,7 @@ from harness.measure.timeouts import USUAL, Timeouts
 from harness.provision.protocols import ProcessSet
 from harness.records.costs import TracedTimes
 from harness.worker.jobs.profile_step import trace_step
-from harness.worker.tracing.step_trace import (
+from harness.worker.session.step_trace import (
     GPU_DEVICE,
     TraceEvent,
     WorkerTrace,

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from strategies.baselines.replica_boundary import Gradient, ReplicaBoundary, in_replica
+from strategies.baselines.replicated_step import Gradient, ReplicaBoundary, in_replica
 from strategies.baselines.variables import refused_by_tensorflow
 from strategies.capture.tracing import Body
 

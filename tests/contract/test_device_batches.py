@@ -32,7 +32,7 @@ from harness.worker.session.device_batches import (
 )
 from harness.worker.session.session import WorkerSession
 from harness.worker.session.tensorflow_settings import OWN_DEVICES
-from strategies.baselines.step import DistributedStep
+from strategies.baselines.replicated_step import DistributedStep
 from strategies.ir.graph import DType, Shape
 from strategies.ir.train_graph import BatchInput
 from strategies.plan.faults import fault_of

@@ -4,7 +4,7 @@ import pytest
 
 from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.jobs import profile_step
-from harness.worker.tracing.step_trace import summary, together
+from harness.worker.session.step_trace import summary, together
 
 pytestmark = pytest.mark.tensorflow
 

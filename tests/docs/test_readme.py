@@ -8,7 +8,7 @@ import yaml
 from pages import ROOT, blocks, commands, refuse_unknown_options, run
 
 from harness.experiment.shipped import __file__ as experiments
-from strategies.slices.tpu_slice import parse_slice
+from strategies.tpu_slices import parse_slice
 
 README = (ROOT / "README.md").read_text()
 

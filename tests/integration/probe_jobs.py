@@ -129,17 +129,17 @@ def lose_in_step(state: JobState, number: int) -> None:
 
 def drop_sum_over_replicas(state: JobState) -> None:
     """Break TensorFlow's own strategies: every replica keeps its gradients to itself."""
-    from strategies.baselines import step
+    from strategies.baselines import replicated_step
 
-    step.sum_over_replicas = lambda gradients: gradients  # type: ignore[assignment]
+    replicated_step.sum_over_replicas = lambda gradients: gradients  # type: ignore[assignment]
 
 
 def halve_shares(state: JobState) -> None:
     """Break TensorFlow's own strategies: every replica counts for half of what it is."""
-    from strategies.baselines import step
+    from strategies.baselines import replicated_step
 
-    traced = step.in_replica
-    step.in_replica = lambda weight, sums: traced(weight / 2, sums)
+    traced = replicated_step.in_replica
+    replicated_step.in_replica = lambda weight, sums: traced(weight / 2, sums)
 
 
 def halve_closures(state: JobState) -> None:

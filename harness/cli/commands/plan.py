@@ -18,8 +18,7 @@ from harness.requests import PlanRequest
 if TYPE_CHECKING:
     from harness.study import Planned
     from strategies.plan.schema import Partition, PlanNode
-    from strategies.slices.slice_cost import SliceCost
-    from strategies.slices.tpu_slice import Torus, TpuSlice
+    from strategies.tpu_slices import SliceCost, Torus, TpuSlice
 
 SliceOption = Annotated[
     str | None,
@@ -69,7 +68,7 @@ def _slice(name: str, *, n_replicas: int) -> TpuSlice:
     """
     # Not needed for --help.
     from strategies.errors import StrategyError
-    from strategies.slices.tpu_slice import parse_slice
+    from strategies.tpu_slices import parse_slice
 
     try:
         tpu_slice = parse_slice(name)

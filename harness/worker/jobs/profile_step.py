@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from harness.worker.jobs.training import Training
 from harness.worker.process.job import JobState
 from harness.worker.process.os_process import boot_id
-from harness.worker.process.process_faults import ProcessFaults
-from harness.worker.tracing.step_trace import WorkerTrace, n_transfers
+from harness.worker.session.step_trace import WorkerTrace, n_transfers
+from harness.worker.session.timed_loop import ProcessFaults
 from harness.worker.variable_parts import Array
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def trace(
     Returns:
         the longest events, those of the host last; None if updates overtook the step.
     """
-    from harness.worker.tracing import trace_events
+    from harness.worker.session import trace_events
 
     *before, last = feeds
     faults = faults or ProcessFaults()

@@ -24,8 +24,8 @@ from harness.worker.jobs.gpus import require_devices
 from harness.worker.jobs.refusals import refusals_as, unsupported
 from harness.worker.jobs.rendezvous import InRing, Served
 from harness.worker.process.job import JobState
-from harness.worker.process.process_faults import ProcessFaults
 from harness.worker.session.timed_loop import (
+    ProcessFaults,
     StepTimes,
     in_turn,
     run_loops,

@@ -1,15 +1,19 @@
-"""Timed loop inside a worker: a prepared callable, its batches, and a timestamp or two per step."""
+"""Timed loop inside a worker: prepared callable, batches, injected faults, a timestamp or two per step."""
 
 import contextlib
 import gc
 import itertools
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from strategies.plan.faults import Fault
 
 Batch: TypeAlias = Sequence[npt.NDArray[np.generic]]
 Fed = TypeVar("Fed")
@@ -158,3 +162,50 @@ def run_steps_on_pipeline(
             stamps[index + 1] = clock()
     start_s = stamps[:-1]
     return StepTimes(start_s=start_s, end_s=stamps[1:], losses=losses, input_s=has_batch_s - start_s)
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(slots=True, kw_only=True)
+class ProcessFaults:
+    """Faults that act while a worker makes its steps.
+
+    Attributes:
+        passes: True if others' updates have overtaken the next step; then no fault acts.
+        n_made: steps so far.
+        waited_s: delay of the last step.
+    """
+
+    faults: Sequence[Fault] = ()
+    passes: Callable[[], bool] = lambda: False
+    n_made: int = 0
+    waited_s: float = 0.0
+
+    def around(self, step: Callable[P, T]) -> Callable[P, T]:
+        """Wrap a step so that the faults act in it."""
+        if not self.faults:
+            return step
+
+        def faulty(*args: P.args, **kwargs: P.kwargs) -> T:
+            passes = self.passes()
+            acting = [fault for fault in self.faults if not passes and _acts(fault, self.n_made)]
+            for fault in acting:
+                _befall(fault)
+            self.waited_s = sum(fault.delay_ms for fault in acting) / 1000
+            self.n_made += 1
+            return step(*args, **kwargs)
+
+        return faulty
+
+
+def _acts(fault: Fault, step: int) -> bool:
+    return fault.from_step <= step and (fault.to_step is None or step < fault.to_step)
+
+
+def _befall(fault: Fault) -> None:
+    if fault.kind == "dead":
+        os.kill(os.getpid(), signal.SIGKILL)
+    # The fault itself: this worker is slow.
+    time.sleep(fault.delay_ms / 1000)

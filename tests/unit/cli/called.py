@@ -34,7 +34,7 @@ from reports.pages.terminal import TerminalTable
 from strategies.passes.run import PassTiming
 from strategies.plan.payload import CollectiveBytes
 from strategies.plan.schema import Partition, Plan, PlanNode, StatisticSummary
-from strategies.slices.slice_cost import SliceCost
+from strategies.tpu_slices import SliceCost
 
 WRITTEN = Written(
     path=Path("runs/x/report.html"),

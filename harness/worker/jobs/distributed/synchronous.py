@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from harness.worker.jobs.distributed.variable_copies import DistributedCopies
     from harness.worker.session.capture_store import InitialValues
     from harness.worker.session.variable_memory import Holdings
-    from strategies.baselines.step import DistributedStep
+    from strategies.baselines.replicated_step import DistributedStep
     from strategies.topology import Replica
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -170,7 +170,7 @@ def _session(
     on_host: bool,
 ) -> BaselineSession:
     from harness.worker.jobs.distributed.variable_copies import DistributedCopies
-    from strategies.baselines.step import DistributedStep
+    from strategies.baselines.replicated_step import DistributedStep
 
     found = state.get(Distributed).distribution
     distribution = found.strategy

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from strategies.baselines.distribution import Distribution
-    from strategies.baselines.replica_boundary import ReplicaBoundary
+    from strategies.baselines.replicated_step import ReplicaBoundary
     from strategies.capture.boundary import BoundaryRecorder
     from strategies.capture.tracing import AnyVariable, Body
 
@@ -75,7 +75,7 @@ def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, capture
 
     from harness.worker.jobs.precision import step_in_precision
     from harness.worker.jobs.workload import workload_of
-    from strategies.baselines.replica_boundary import ReplicaBoundary
+    from strategies.baselines.replicated_step import ReplicaBoundary
     from strategies.baselines.variables import lacking, made_when_traced, recorded
     from strategies.capture.capture import declared_variables
     from strategies.capture.tracing import body_of

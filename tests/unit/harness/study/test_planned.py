@@ -11,8 +11,8 @@ from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.requests import PlanRequest, Target
 from strategies.plan.schema import StepSummary, VariableSummary
 from strategies.registry import make_plan
-from strategies.slices.tpu_slice import parse_slice
 from strategies.topology import Topology
+from strategies.tpu_slices import parse_slice
 
 STEP = StepSummary(
     workload="wide-mlp",

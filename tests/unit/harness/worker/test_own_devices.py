@@ -13,11 +13,11 @@ from harness.verification.worker.in_process import POOL
 from harness.worker.jobs import profile_step
 from harness.worker.jobs.training import Training
 from harness.worker.process.job import JobState
-from harness.worker.process.process_faults import ProcessFaults
 from harness.worker.session.capture_store import InitialValues, save
 from harness.worker.session.named_session import NamedSession
 from harness.worker.session.session import WorkerSession
 from harness.worker.session.tensorflow_settings import OWN_DEVICES, Use, session_config
+from harness.worker.session.timed_loop import ProcessFaults
 from strategies.capture.capture import capture
 from strategies.compile import compile_step
 from strategies.plan.faults import Fault

@@ -2,14 +2,14 @@
 
 import pytest
 
-from harness.worker.process import process_faults
-from harness.worker.process.process_faults import ProcessFaults
+from harness.worker.session import timed_loop
+from harness.worker.session.timed_loop import ProcessFaults
 from strategies.plan.faults import Fault
 
 
 def test_nothing_befalls_a_worker_in_steps_that_others_have_made(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(process_faults.time, "sleep", slept.append)
+    monkeypatch.setattr(timed_loop.time, "sleep", slept.append)
     passed = iter([False, True, True, False, False])
     slow = Fault(worker=0, kind="slow", delay_ms=100.0, from_step=1, to_step=4)
     faults = ProcessFaults(faults=[slow], passes=lambda: next(passed))
@@ -24,7 +24,7 @@ def test_nothing_befalls_a_worker_in_steps_that_others_have_made(monkeypatch: py
 
 
 def test_how_long_the_last_step_was_delayed_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_faults.time, "sleep", lambda _: None)
+    monkeypatch.setattr(timed_loop.time, "sleep", lambda _: None)
     slow = Fault(worker=0, kind="slow", delay_ms=100.0, from_step=1, to_step=2)
     faults = ProcessFaults(faults=[slow, slow])
     step = faults.around(lambda: faults.waited_s)

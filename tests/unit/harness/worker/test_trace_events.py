@@ -14,9 +14,9 @@ tf = pytest.importorskip("tensorflow")
 
 from harness.measure.traced_step import trace_document
 from harness.worker.jobs import profile_step
-from harness.worker.process.process_faults import ProcessFaults
-from harness.worker.tracing import trace_events
-from harness.worker.tracing.step_trace import sees_no_kernels, summary, together
+from harness.worker.session import trace_events
+from harness.worker.session.step_trace import sees_no_kernels, summary, together
+from harness.worker.session.timed_loop import ProcessFaults
 
 HOST_CPU = "/job:worker/replica:0/task:0/device:CPU:0"
 HOST_GPU = "/job:worker/replica:0/task:0/device:GPU:0"

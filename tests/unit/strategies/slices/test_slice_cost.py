@@ -5,9 +5,8 @@ from planning import slot, state, step_of, trainable
 
 from strategies.errors import StrategyError
 from strategies.registry import make_plan
-from strategies.slices.slice_cost import slice_cost
-from strategies.slices.tpu_slice import parse_slice
 from strategies.topology import Topology
+from strategies.tpu_slices import parse_slice, slice_cost
 
 EIGHT = parse_slice("v4:2x2x2")
 N, LINKS_BYTES_PER_S = 8, 3 * 50e9

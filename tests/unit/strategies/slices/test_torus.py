@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from strategies.slices.tpu_slice import GENERATIONS, Torus
+from strategies.tpu_slices import GENERATIONS, Torus
 
 B = 50e9
 S = 1e9

@@ -3,7 +3,7 @@
 import pytest
 
 from strategies.errors import StrategyError
-from strategies.slices.tpu_slice import GENERATIONS, parse_slice
+from strategies.tpu_slices import GENERATIONS, parse_slice
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from harness.preflight import check_experiment
 from harness.provision.cluster.placement import whole_slices
 from harness.provision.cluster.tpu_slices import actor_options, facts_of
 from harness.provision.failures import ProvisionError
-from strategies.slices.tpu_slice import GENERATIONS, Accelerator, parse_slice
+from strategies.tpu_slices import GENERATIONS, Accelerator, parse_slice
 
 
 def shape(workers: int, accelerator: Accelerator = "v4", topology: str = "2x2x2") -> ClusterShape:

@@ -17,12 +17,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import tensorflow as tf
-
-# A public proto that tf.compat.v1 does not export.
 from tensorflow.core.framework.step_stats_pb2 import NodeExecStats
 
-from harness.worker.tracing.step_trace import GPU_DEVICE, Kind, TraceEvent
+from harness.worker.session.step_trace import GPU_DEVICE, Kind, TraceEvent
 from harness.worker.transport.exchange import Moved
+
+# A public proto that tf.compat.v1 does not export.
+
 
 _RING = "ring"
 # Each ends when another worker, or what runs beside the step, has come so far.

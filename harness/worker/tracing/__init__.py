@@ -1,1 +1,0 @@
-"""Traced step of a worker: TensorFlow's events in, times by kind out."""
