@@ -17,7 +17,7 @@ from harness.records.costs import Energy
 from harness.records.outcome import Stability, StepSeconds
 from harness.records.steps_file import Steps
 from harness.worker.jobs.profile_step import trace_step
-from harness.worker.tracing.step_trace import TraceEvent, WorkerTrace, doubts, n_transfers, summary, together
+from harness.worker.session.step_trace import TraceEvent, WorkerTrace, doubts, n_transfers, summary, together
 
 
 def event(kind, start_s, end_s, **more):
