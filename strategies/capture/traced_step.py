@@ -115,7 +115,11 @@ def trace_contents(traced: Trace, declared: Sequence[AnyVariable], element_spec:
     must_run, stateful_ops = tuple(op.name for op in with_effects(concrete)), _stateful_ops(graph)
     owned = [*declared, *(v for optimizer in recorder.optimizers for v in variables_of(optimizer))]
     named = _named(owned, concrete.graph.variables, recorder.created)
-    _refuse_texts(named)
+    text = next((name for name, v in named.items() if v.dtype == tf.string), None)
+    if text is not None:
+        raise CaptureError(
+            f"variable {text!r}: must hold numbers, got strings; use a constant or a lookup table"
+        )
     captures = _captures(concrete, {id(v.handle) for v in named.values()})
     variables = [_variable(name, v, captures) for name, v in named.items()]
     variables = _with_slots(variables, named, recorder)
@@ -166,14 +170,6 @@ def _used_marks(
             "from the variables inside `loss`, and take the gradient with tf.GradientTape"
         )
     return used
-
-
-def _refuse_texts(variables: Mapping[str, tf.Variable]) -> None:
-    for name, variable in variables.items():
-        if variable.dtype == tf.string:
-            raise CaptureError(
-                f"variable {name!r}: must hold numbers, got strings; use a constant or a lookup table"
-            )
 
 
 def _initial(name: str, variable: tf.Variable) -> Array:

@@ -3,7 +3,7 @@
 A control edge between two frames cannot run: nodes outside wait for the loop's Exits instead.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -97,18 +97,13 @@ def without_waits_across_loops(graph: Graph, must_run: tuple[str, ...]) -> tuple
 
 
 def _without(node: Node, lost: Iterable[str], loops: LoopFrames, graph: Graph) -> Node:
-    gone = set(lost)
+    gone = dict.fromkeys(lost)
     waits = [name for name in node.control_inputs if name not in gone]
     if node.op not in READ_OPS | FORWARDING_OPS and not _inside(node, loops.frames):
-        waits += loops.outside(_taken_handles(gone, graph))
+        enters = (graph.by_name[name] for name in gone)
+        handles = [n.name for n in enters if n.op in ENTERS and n.attrs.get("T") == "resource"]
+        waits += loops.outside(handles)
     return node.changed(inputs=(*node.data_inputs, *after(dict.fromkeys(waits))))
-
-
-def _taken_handles(names: Iterable[str], graph: Graph) -> Iterator[str]:
-    for name in names:
-        node = graph.by_name[name]
-        if node.op in ENTERS and node.attrs.get("T") == "resource":
-            yield name
 
 
 LOWERING_ATTR = "_lower_using_switch_merge"

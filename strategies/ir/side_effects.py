@@ -61,8 +61,10 @@ def side_effects(
 def acting_ops(graph: Graph, node: Node, stateful_ops: Collection[str]) -> set[str]:
     """Op types with a noticeable effect, of a node and the functions that it reaches."""
     # An assignment that became an addition is of a type that the trace need not have had.
-    stateful = {op for op in _ops_within(graph, node) - _HARMLESS if op in stateful_ops or _keeps_state(op)}
-    return {op for op in stateful if _is_noticed(op)}
+    reached = reachable_functions((node,), graph.functions)
+    ops = {node.op} | {inner.op for name in reached for inner in graph.functions[name].nodes}
+    stateful = {op for op in ops - _HARMLESS if op in stateful_ops or _keeps_state(op)}
+    return {op for op in stateful if not is_random_op(op) and not op.startswith(_KEPT_BY_LOOPS)}
 
 
 def release_from_effects(graph: Graph, effects: Iterable[str], keep: Iterable[str]) -> Graph:
@@ -76,15 +78,6 @@ def release_from_effects(graph: Graph, effects: Iterable[str], keep: Iterable[st
         return graph
     needed = ancestors(graph, keep, stop=gone)
     return graph.with_nodes(node.without_waits(gone) if node.name in needed else node for node in graph.nodes)
-
-
-def _ops_within(graph: Graph, node: Node) -> set[str]:
-    reached = reachable_functions((node,), graph.functions)
-    return {node.op} | {inner.op for name in reached for inner in graph.functions[name].nodes}
-
-
-def _is_noticed(op: str) -> bool:
-    return not (is_random_op(op) or op.startswith(_KEPT_BY_LOOPS))
 
 
 def _keeps_state(op: str) -> bool:

@@ -167,10 +167,6 @@ def _write_shape(proto: tensor_shape_pb2.TensorShapeProto, shape: Shape) -> None
         proto.dim.add().size = size
 
 
-def _write_tensor(proto: tensor_pb2.TensorProto, tensor: TensorValue) -> None:
-    proto.MergeFromString(tensor.proto)
-
-
 def _write_function(proto: attr_value_pb2.NameAttrList, ref: FunctionRef) -> None:
     proto.name = ref.name
     fill_attrs(proto.attr, ref.attrs)
@@ -191,7 +187,7 @@ _FIELDS: Mapping[type, str] = {
 # Fields that are messages of their own; the others are set on the AttrValue itself.
 _MESSAGE_WRITERS: Mapping[str, Callable[[Any, Any], None]] = {
     "shape": _write_shape,
-    "tensor": _write_tensor,
+    "tensor": lambda proto, tensor: proto.MergeFromString(tensor.proto),
     "func": _write_function,
 }
 

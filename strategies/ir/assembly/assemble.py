@@ -60,15 +60,6 @@ def sort_results(graph: Graph, traced: TracedStep, access: Mapping[str, Access])
     )
 
 
-def results_of(traced: Sequence[TracedResult], batch_dim: int) -> tuple[Result, ...]:
-    """Results of a captured step.
-
-    Args:
-        batch_dim: length of the batch axis in the trace, -1 if free.
-    """
-    return tuple(Result(name=r.name, tensor=r.node, rule=_rule(r, batch_dim)) for r in traced)
-
-
 def _rule(result: TracedResult, batch_dim: int) -> ResultRule:
     dims = result.shape.dims
     if dims == ():
@@ -181,7 +172,10 @@ def assemble(traced: TracedStep, calls_with_values: _CallRewrite | None = None) 
         own_statistics=own_statistics,
         synchronized=traced.synchronized,
         readiness=_readiness(boundaries, graph, order),
-        results=results_of(results.own, (traced.batch[0].shape.dims or (-1,))[0]),
+        results=tuple(
+            Result(name=r.name, tensor=r.node, rule=_rule(r, (traced.batch[0].shape.dims or (-1,))[0]))
+            for r in results.own
+        ),
         notes=notes,
     )
     released = release_from_effects(graph, effects.seen, replace(step, effects=()).roots())

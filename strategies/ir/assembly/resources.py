@@ -9,7 +9,6 @@ from strategies.ir.assembly.traced import TracedStep, TracedVariable
 from strategies.ir.control_flow import LOWERING_ATTR
 from strategies.ir.graph import (
     DType,
-    Function,
     Graph,
     Node,
     Shape,
@@ -93,19 +92,18 @@ def with_resources(traced: TracedStep, access: Mapping[str, Access]) -> Graph:
         if node.name in handles or node.name in tables:
             continue
         if node.name in large:
-            nodes.append(_reading(node.name, large[node.name]))
+            nodes.append(replace(large[node.name].read, name=node.name))
         elif node.name in traced.constants:
             nodes.append(traced.constants[node.name])
         elif node.op == "IdentityN" and not node.control_inputs:
             nodes += _taken_apart(node, renamed)
         else:
             nodes.append(_without(node, COLOCATION_ATTR))
-    functions = {name: _in_one_place(f) for name, f in traced.graph.functions.items()}
+    functions = {
+        name: replace(f, nodes=tuple(_without(node, LOWERING_ATTR) for node in f.nodes))
+        for name, f in traced.graph.functions.items()
+    }
     return replace(traced.graph, nodes=tuple(redirected(nodes, renamed)), functions=functions)
-
-
-def _reading(name: str, access: Access) -> Node:
-    return replace(access.read, name=name)
 
 
 def _taken_apart(node: Node, renamed: dict[str, str]) -> Iterator[Node]:
@@ -116,10 +114,6 @@ def _taken_apart(node: Node, renamed: dict[str, str]) -> Iterator[Node]:
         name = node.name if i == 0 else f"{node.name}/{i}"
         renamed[tensor(node.name, i)] = name
         yield identity(name, ref, dtype, node.device)
-
-
-def _in_one_place(function: Function) -> Function:
-    return replace(function, nodes=tuple(_without(node, LOWERING_ATTR) for node in function.nodes))
 
 
 def _without(node: Node, attr: str) -> Node:

@@ -1,6 +1,6 @@
 """Update regions: they read forward at boundaries only, and write after forward has read."""
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -126,7 +126,7 @@ def wait_for_gradients(
             wanted = own.get((name, level), own.get((None, level), ()) if reads else ())
             if any(order.marks[mark] & gradients_before[handle, write] for mark in wanted):
                 continue
-            if (reads and not wanted) or (level > 1 and _needed_by_any(graph, write, wanted)):
+            if (reads and not wanted) or (level > 1 and not descendants(graph, [write]).isdisjoint(wanted)):
                 raise CaptureError(
                     f"variable {name!r}: between a forward pass that reads it and its next assignment there "
                     f"must be a gradient that comes of the former alone, got none before {write!r}; take a "
@@ -142,10 +142,6 @@ def wait_for_gradients(
         else node
         for node in graph.nodes
     )
-
-
-def _needed_by_any(graph: Graph, name: str, others: Collection[str]) -> bool:
-    return not descendants(graph, [name]).isdisjoint(others)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

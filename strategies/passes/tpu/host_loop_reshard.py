@@ -14,6 +14,7 @@ Source:
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import ClassVar
 
 from strategies.errors import GraphError
@@ -249,7 +250,8 @@ class Resharded:
 
 def reshard_host_loops(graph: Graph) -> Resharded:
     """Insert resharding around every host loop whose computations allow it; others are left as they are."""
-    if not any(node.op in COMPILES for nodes in _all_nodes(graph) for node in nodes):
+    bodies = (function.nodes for function in graph.functions.values())
+    if not any(node.op in COMPILES for node in chain(graph.nodes, *bodies)):
         return Resharded(graph=graph, left={})
     scopes = Scopes.of(graph)
     edits = {name: ScopeEdits() for name in scopes.by_name}
@@ -265,11 +267,6 @@ def reshard_host_loops(graph: Graph) -> Resharded:
         if in_no_frame:
             _reshard_in_function(scopes, scope, in_no_frame, edits, left)
     return Resharded(graph=apply_edits(graph, edits, scopes), left=left)
-
-
-def _all_nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
-    yield graph.nodes
-    yield from (function.nodes for function in graph.functions.values())
 
 
 def _reshard_in_frame(

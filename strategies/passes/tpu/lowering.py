@@ -255,7 +255,7 @@ class _ScopeLowering:
                 nodes.append(self._called(*executes[node.name], kept, functions))
             elif node.op == RESHARD:
                 nodes.append(self._resharded(kept, functions))
-            elif self._is_state(node):
+            elif node.op == "VarHandleOp" and node.attrs.get("shared_name") in self.states:
                 nodes.append(kept.changed(device=self._host))
             elif node.op == _ASSERT:
                 waits = (producer(ref) for ref in kept.inputs)
@@ -293,9 +293,6 @@ class _ScopeLowering:
             if node.op == RESHARD and self._replica(node)[1] not in self.members
         ]
         return descendants(self.scope.graph, elsewhere, control=False)
-
-    def _is_state(self, node: Node) -> bool:
-        return node.op == "VarHandleOp" and node.attrs.get("shared_name") in self.states
 
     def _replica(self, node: Node) -> tuple[EmulatedComputation, int]:
         shared_name = _shared_name(self.scopes, self.scope, node.data_inputs[-1])

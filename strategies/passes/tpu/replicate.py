@@ -17,7 +17,7 @@ from strategies.errors import UnsupportedError
 from strategies.ir.control_flow import LoopFrames
 from strategies.ir.graph import DType, Graph, Node, Shape, identity, producer
 from strategies.ir.ops import op_set
-from strategies.ir.train_graph import BatchInput, TrainGraph
+from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import Renames, ancestors, reachable_functions, renamed_copies
 from strategies.ir.variable import Rule, Variable
 from strategies.numerics.combine import weighted_sum
@@ -232,8 +232,9 @@ class ReplicateComputation:
         refs: dict[str, list[str]] = {b.node: [] for b in graph.batch}
         for task in range(topology.n_tasks):
             shards = topology.local_shards(task)
-            batch = graph.batch if task == self.task else [_of_task(b, task) for b in graph.batch]
+            batch = graph.batch
             if task != self.task:
+                batch = tuple(replace(b, node=fed_on(task, b.node)) for b in batch)
                 nodes += (
                     replace(graph.graph.by_name[b.node], name=other.node)
                     for b, other in zip(graph.batch, batch, strict=True)
@@ -327,7 +328,3 @@ def _output_of(place: int, rank: int) -> str:
 
 def _taken(name: str) -> str:
     return f"{input_of(name)}/taken"
-
-
-def _of_task(b: BatchInput, task: int) -> BatchInput:
-    return replace(b, node=fed_on(task, b.node))

@@ -60,7 +60,7 @@ class LoopHandles:
 
     def _only(self, uses: frozenset[Use], handles: Sequence[LoopHandle]) -> bool:
         variables = {handle.origin for handle in handles}
-        if any(one.names is None or self._is_made(one) for one in variables):
+        if any(one.names is None or any(one.may_be(other) for other in self.made) for one in variables):
             return False
         return all(
             other.uses is not None and other.uses <= uses
@@ -68,9 +68,6 @@ class LoopHandles:
             for other in (*self._by_names.get(one.names, ()), *self._by_names.get(None, ()))
             if one.may_be(other.origin)
         )
-
-    def _is_made(self, variable: Origin) -> bool:
-        return any(variable.may_be(other) for other in self.made)
 
     @cached_property
     def _by_names(self) -> Mapping[tuple[str | bytes, ...] | None, Sequence[LoopHandle]]:

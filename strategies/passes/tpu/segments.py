@@ -160,7 +160,8 @@ def _segment(
     names = {node.name for node in nodes}
     inputs = dict.fromkeys(ref for node in nodes for ref in node.data_inputs if producer(ref) not in names)
     outputs = dict.fromkeys(ref for ref in (*sums.values(), *crossing) if producer(ref) in names)
-    alone = tuple(_without_waits_elsewhere(node, names) for node in nodes)
+    # Segments run one after the other.
+    alone = tuple(node.without_waits(set(node.control_inputs) - names) for node in nodes)
     own = _with_names_of_their_own(drop_unreachable_functions(graph.with_nodes(alone)))
     return Segment(
         graph_def=serialize_graph(own),
@@ -178,11 +179,6 @@ def _with_names_of_their_own(graph: Graph) -> Graph:
         return graph
     digest = hashlib.sha256(serialize_graph(graph)).hexdigest()[:16]
     return with_function_prefix(graph, f"replica_{digest}/")
-
-
-def _without_waits_elsewhere(node: Node, names: AbstractSet[str]) -> Node:
-    """Keep waits within the segment: segments run one after the other."""
-    return node.without_waits(set(node.control_inputs) - names)
 
 
 def _is_pure(node: Node) -> bool:

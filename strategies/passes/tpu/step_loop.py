@@ -37,11 +37,10 @@ class Frame:
         self._add(f"{self.prefix}{name}/value", "Identity", (f"{switch}:1",), T=dtype)
         return merge, f"{self.prefix}{name}/value"
 
-    def repeat_while(self, ref: str) -> None:
-        self._add(self.condition, "LoopCond", (ref,))
-
-    def begins_at(self, value: str) -> None:
-        self._add(self.pivot, "NoOp", (f"^{value}",))
+    def repeat(self, condition: str, first: str) -> None:
+        """Repeat while a condition holds; `first` is the first value of an iteration."""
+        self._add(self.condition, "LoopCond", (condition,))
+        self._add(self.pivot, "NoOp", (f"^{first}",))
 
     def next(self, name: str, ref: str, dtype: DType, waits: Sequence[str] = ()) -> str:
         """Set a variable's next value; return its last one."""
@@ -91,8 +90,7 @@ class StepLoop:
         at_condition, self._step = frame.variable(_COUNT, zero.name, _INT32)
         entered = frame.enter("limit", limit, _INT32)
         goes_on = self.spliced(host_loops.goes_on, "goes_on_if", [(at_condition, _INT32), (entered, _INT32)])
-        frame.repeat_while(goes_on)
-        frame.begins_at(self._step)
+        frame.repeat(goes_on, self._step)
         return self._step
 
     def output(self, name: str, ref: str, dtype: DType, *, is_loss: bool) -> str:
