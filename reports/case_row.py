@@ -116,7 +116,6 @@ def mean_matrix(
 
 
 def _passes(usable: Sequence[Record]) -> tuple[PassRow, ...]:
-    """Passes of the first repeat that tells of them, timed over all repeats that had the same."""
     told = [record for record in usable if record.passes]
     first = told[0].passes if told else None
     if not first:
@@ -151,7 +150,6 @@ def _status(records: Sequence[Record], usable: Sequence[Record]) -> RowStatus:
 
 
 def _problems(name: str, records: Sequence[Record], shape: ComparedShape) -> tuple[Problem, ...]:
-    """Repeats without a usable result, those with the same reason together."""
     reasons: dict[tuple[RowStatus, str, str, str], list[int]] = {}
     for record in records:
         if not is_usable(record):

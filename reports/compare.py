@@ -174,11 +174,6 @@ def _compared(
     left_out: list[LeftOut],
     most_plan_lines: int | None,
 ) -> Source:
-    """Rows, ranks, verdict and notes of one shape.
-
-    Args:
-        most_plan_lines: of a row; None where no plans, logs and traces are looked at.
-    """
     usable = {name: [r for r in records if is_usable(r)] for name, records in cases.items()}
     rates = {name: rates_of(records) for name, records in usable.items()}
     contrasts = Contrasts(usable)
@@ -250,7 +245,6 @@ def _compared(
 
 
 def _other_baselines(source: Source, most: int) -> dict[str, dict[str, Ratio]]:
-    """Ratios to the baseline and to each of the first strategies whose rates can be believed."""
     comparison = source.comparison
     rated = [row.strategy for row in comparison.rows if row.rate is not None]
     offered = [row.strategy for row in comparison.rows if row.rate is not None and row.status == "ok"]
@@ -267,14 +261,12 @@ def _other_baselines(source: Source, most: int) -> dict[str, dict[str, Ratio]]:
 
 
 def _goal(run: Run) -> Goal:
-    """What the headline shall answer: the run's `compare.goal`."""
     section = run.experiment.get("compare")
     chosen = section.get("goal") if isinstance(section, Mapping) else None
     return next((goal for goal in GOALS if goal == chosen), "fastest")
 
 
 def _batch_rule(rules: Sequence[str]) -> BatchRule | None:
-    """The rule that made the batch; None where records do not tell."""
     return next((rule for rule in BATCH_RULES if rule in rules), None)
 
 

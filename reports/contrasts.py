@@ -127,5 +127,4 @@ def rate_ratio(records: Sequence[Record], others: Sequence[Record], *, times: fl
 
 
 def _is_sequential(records: Sequence[Record]) -> bool:
-    """Whether repeats went on until intervals were narrow enough."""
     return any(record.method is not None and record.method.until_ci is not None for record in records)

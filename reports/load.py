@@ -112,7 +112,6 @@ def without_odd_figures(record: Record) -> tuple[Record, tuple[str, ...]]:
 
 
 def _odd_rounds(record: Record) -> Iterator[str]:
-    """Windows that took no time."""
     rounds = record.rounds
     if rounds is None:
         return
@@ -172,7 +171,6 @@ def load(path: Path, *, with_files: bool = False) -> Run:
 
 
 def _without_odd_figures(run: Run) -> Run:
-    """The run without figures that nothing can be made of; each is said."""
     checked = [without_odd_figures(record) for record in run.records]
     odd = [
         LeftOut(where=f"{record.case}/{record.repeat}", why=why) for record, whys in checked for why in whys
@@ -184,7 +182,6 @@ def _without_odd_figures(run: Run) -> Run:
 
 
 def _legible(run: Run) -> Run:
-    """The run with text that is fit for every medium."""
     stored = run.stored
     return Run(
         name=legible(run.name),
@@ -202,7 +199,6 @@ def _legible(run: Run) -> Run:
 
 
 def _sound(stored: StoredRun) -> Run:
-    """A run folder without damage."""
     left_out = []
     if stored.lost is not None:
         left_out.append(LeftOut(where=stored.lost.file, why=stored.lost.why, is_damage=True))
@@ -270,7 +266,6 @@ def _damaged_files(stored: StoredRun) -> Iterator[LeftOut]:
 
 
 def _rescue(path: Path) -> Run:
-    """Read a damaged run folder line by line and file by file."""
     documents = read_documents(path)
     head = documents.head
     left_out = [LeftOut(where=name, why=f"{why}; shown as missing") for name, why in documents.damaged]

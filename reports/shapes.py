@@ -158,7 +158,6 @@ def _with_shapes(run: Run) -> list[tuple[Record, ComparedShape]]:
 
 
 def _has_images(run: Run) -> bool:
-    """Whether the experiment has workers of several images."""
     cluster = run.experiment.get("cluster")
     return isinstance(cluster, Mapping) and isinstance(cluster.get("image"), list | tuple)
 
@@ -215,7 +214,6 @@ def shared_with_single(shape: ComparedShape) -> tuple[str | float, ...]:
 
 
 def _place(run: Run, shape: ComparedShape) -> int:
-    """Position of a shape's workload in the experiment's list."""
     listed = run.experiment.get("workloads")
     names = [_listed_name(entry) for entry in listed] if isinstance(listed, Sequence) else []
     fits = [i for i, name in enumerate(names) if f"{shape.workload}:".startswith(f"{name}:")]
@@ -223,7 +221,6 @@ def _place(run: Run, shape: ComparedShape) -> int:
 
 
 def _listed_name(entry: object) -> object:
-    """The name of an experiment's workload, given as such or as a mapping."""
     return entry.get("name") if isinstance(entry, Mapping) else entry
 
 
@@ -271,7 +268,6 @@ def circumstances_text(shape: ComparedShape) -> str:
 
 
 def _swept_texts(shape: ComparedShape) -> Iterator[str]:
-    """What each worker has, where that differs within the run."""
     if "cores" in shape.swept:
         plural = "" if shape.cores == 1 else "s"
         yield f"{count(shape.cores)} core{plural} a worker" if shape.cores else "cores not known"

@@ -294,7 +294,6 @@ def _drawn_splits(n_top: int, n_all: int) -> Chosen:
 
 
 def _logs(values: Sequence[float]) -> list[float]:
-    """Logarithms of the repeats' figures, checked."""
     if not values:
         raise StatisticsError(
             "statistics: at least one repeat is needed, got none; leave the row without a figure"

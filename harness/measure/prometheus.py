@@ -54,9 +54,6 @@ class Metric:
     buckets: tuple[float, ...] = ()
 
 
-_STEP_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-
-
 class RepeatGauge(Protocol):
     """Gauge of the newest repeat: its name without the prefix, and the reader of its figure."""
 
@@ -70,70 +67,59 @@ class RepeatGauge(Protocol):
     def of(self) -> Callable[[Record], float | None]: ...
 
 
+def _metrics(
+    kind: Literal["counter", "gauge"], labels: tuple[str, ...], helps: Mapping[str, str]
+) -> Iterator[Metric]:
+    for name, text in helps.items():
+        yield Metric(name=f"{PREFIX}{name}", type=kind, help=text, labels=labels)
+
+
+STEP_SECONDS = Metric(
+    name=f"{PREFIX}step_seconds",
+    type="histogram",
+    help="Time of one timed step on one worker.",
+    buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
+)
 METRICS: tuple[Metric, ...] = (
-    Metric(
-        name="stratbench_step_seconds",
-        type="histogram",
-        help="Time of one timed step on one worker.",
-        buckets=_STEP_BUCKETS_S,
+    STEP_SECONDS,
+    *_metrics(
+        "counter",
+        (*LABELS, "status"),
+        {
+            "repeats_total": "Repeats ended, by how they ended (ok, failed, skipped, implausible).",
+        },
     ),
-    Metric(
-        name="stratbench_repeats_total",
-        type="counter",
-        help="Repeats ended, by how they ended (ok, failed, skipped, implausible).",
-        labels=(*LABELS, "status"),
+    *_metrics(
+        "gauge",
+        LABELS,
+        {
+            "under_way": "1 while a repeat of the strategy takes its windows, 0 after it has ended.",
+            "rounds_done": "Rounds that the repeat under way has done.",
+            "rounds_expected": "Rounds of a repeat.",
+            "window_examples_per_second": (
+                "Global examples per second of the newest window, by the median step of the slowest worker."
+            ),
+            "resident_bytes": "Resident memory of the worker that has most, after the newest window.",
+            "last_sign_timestamp_seconds": (
+                "When the newest window ended, in seconds since 1970: a run that hangs gives no newer one."
+            ),
+        },
     ),
-    Metric(
-        name="stratbench_under_way",
-        type="gauge",
-        help="1 while a repeat of the strategy takes its windows, 0 after it has ended.",
+    *_metrics(
+        "counter",
+        LABELS,
+        {
+            "steps_total": "Steps made in windows, those that lead into them included.",
+            "sent_bytes_total": "Bytes that the plan says all workers have sent in these steps.",
+        },
     ),
-    Metric(
-        name="stratbench_rounds_done",
-        type="gauge",
-        help="Rounds that the repeat under way has done.",
-    ),
-    Metric(
-        name="stratbench_rounds_expected",
-        type="gauge",
-        help="Rounds of a repeat.",
-    ),
-    Metric(
-        name="stratbench_window_examples_per_second",
-        type="gauge",
-        help="Global examples per second of the newest window, by the median step of the slowest worker.",
-    ),
-    Metric(
-        name="stratbench_steps_total",
-        type="counter",
-        help="Steps made in windows, those that lead into them included.",
-    ),
-    Metric(
-        name="stratbench_sent_bytes_total",
-        type="counter",
-        help="Bytes that the plan says all workers have sent in these steps.",
-    ),
-    Metric(
-        name="stratbench_resident_bytes",
-        type="gauge",
-        help="Resident memory of the worker that has most, after the newest window.",
-    ),
-    Metric(
-        name="stratbench_last_sign_timestamp_seconds",
-        type="gauge",
-        help="When the newest window ended, in seconds since 1970: a run that hangs gives no newer one.",
-    ),
-    Metric(
-        name="stratbench_repeats_left",
-        type="gauge",
-        help="Repeats that are to come, as far as is known.",
-        labels=("experiment",),
-    ),
-    Metric(
-        name="stratbench_left_seconds",
-        type="gauge",
-        help="How long these will take if they are like those before.",
-        labels=("experiment",),
+    *_metrics(
+        "gauge",
+        ("experiment",),
+        {
+            "repeats_left": "Repeats that are to come, as far as is known.",
+            "left_seconds": "How long these will take if they are like those before.",
+        },
     ),
 )
 
@@ -158,15 +144,23 @@ class Exporter:
         self.registry = CollectorRegistry()
         self.page = b""
         self._written_s = -math.inf
-        self._gauges: dict[str, Gauge] = {}
-        self._counters: dict[str, Counter] = {}
-        self._histograms: dict[str, Histogram] = {}
-        for metric in (*METRICS, *map(metric_of, repeat_gauges)):
-            self._add(metric)
+        metrics = (*METRICS, *map(metric_of, repeat_gauges))
+        self._gauges = {
+            each.name: Gauge(each.name, each.help, each.labels, registry=self.registry)
+            for each in metrics
+            if each.type == "gauge"
+        }
+        self._counters = {
+            each.name: Counter(each.name, each.help, each.labels, registry=self.registry)
+            for each in metrics
+            if each.type == "counter"
+        }
+        self._step_seconds = Histogram(
+            STEP_SECONDS.name, STEP_SECONDS.help, LABELS, buckets=STEP_SECONDS.buckets, registry=self.registry
+        )
         self._write()
 
     def window(self, moment: Moment) -> None:
-        """Take in one window; see `Onlooker`."""
         labels = {name: _text(getattr(moment, name)) for name in LABELS}
         values = {
             "stratbench_under_way": 1.0,
@@ -183,7 +177,6 @@ class Exporter:
             self._write()
 
     def ended(self, record: Record, steps: Steps | None, left: Left) -> None:
-        """Take in one ended repeat; see `Onlooker`. Of its steps, those of timed windows are counted."""
         labels = labels_of(record)
         self._counters["stratbench_repeats_total"].labels(**labels, status=record.status).inc()
         values = {f"{PREFIX}{gauge.name}": gauge.of(record) for gauge in self._repeat_gauges}
@@ -191,7 +184,7 @@ class Exporter:
         whole = {"stratbench_repeats_left": left.n_repeats, "stratbench_left_seconds": left.seconds}
         self._set(whole, {"experiment": labels["experiment"]})
         if steps is not None:
-            histogram = self._histograms["stratbench_step_seconds"].labels(**labels)
+            histogram = self._step_seconds.labels(**labels)
             for seconds in (steps.end_s - steps.start_s)[~steps.warmup]:
                 histogram.observe(float(seconds))
         self._write()
@@ -204,18 +197,6 @@ class Exporter:
     def _write(self) -> None:
         self.page = generate_latest(self.registry)
         self._written_s = time.monotonic()
-
-    def _add(self, metric: Metric) -> None:
-        if metric.type == "gauge":
-            self._gauges[metric.name] = Gauge(metric.name, metric.help, metric.labels, registry=self.registry)
-        elif metric.type == "counter":
-            self._counters[metric.name] = Counter(
-                metric.name, metric.help, metric.labels, registry=self.registry
-            )
-        else:
-            self._histograms[metric.name] = Histogram(
-                metric.name, metric.help, metric.labels, buckets=metric.buckets, registry=self.registry
-            )
 
 
 def metric_of(gauge: RepeatGauge) -> Metric:
@@ -340,41 +321,31 @@ SERIES_LABELS = ("experiment", "case", "workload", "shape", "strategy", "metric"
 """Bounded by what is followed: no date, run or commit is among them."""
 
 NIGHT_METRICS: tuple[Metric, ...] = (
-    Metric(
-        name="stratbench_nightly_timestamp_seconds",
-        type="gauge",
-        help="When the night's run began, in seconds since 1970.",
-        labels=("experiment",),
+    *_metrics(
+        "gauge",
+        ("experiment",),
+        {
+            "nightly_timestamp_seconds": "When the night's run began, in seconds since 1970.",
+            "nightly_regressed": "1 if something has got worse that nobody has said is known, otherwise 0.",
+            "nightly_cases_without_figure": "Cases of the night that have no figure.",
+        },
     ),
-    Metric(
-        name="stratbench_nightly_regressed",
-        type="gauge",
-        help="1 if something has got worse that nobody has said is known, otherwise 0.",
-        labels=("experiment",),
+    *_metrics(
+        "gauge",
+        ("experiment", "state"),
+        {
+            "nightly_series": "Series by their state in the night.",
+        },
     ),
-    Metric(
-        name="stratbench_nightly_cases_without_figure",
-        type="gauge",
-        help="Cases of the night that have no figure.",
-        labels=("experiment",),
-    ),
-    Metric(
-        name="stratbench_nightly_series",
-        type="gauge",
-        help="Series by their state in the night.",
-        labels=("experiment", "state"),
-    ),
-    Metric(
-        name="stratbench_nightly_figure",
-        type="gauge",
-        help="The night's figure of a series, in the unit of its metric.",
-        labels=SERIES_LABELS,
-    ),
-    Metric(
-        name="stratbench_nightly_regression_ratio",
-        type="gauge",
-        help="By what the figure of a regressed series was multiplied when it got worse.",
-        labels=SERIES_LABELS,
+    *_metrics(
+        "gauge",
+        SERIES_LABELS,
+        {
+            "nightly_figure": "The night's figure of a series, in the unit of its metric.",
+            "nightly_regression_ratio": (
+                "By what the figure of a regressed series was multiplied when it got worse."
+            ),
+        },
     ),
 )
 

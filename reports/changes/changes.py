@@ -179,8 +179,6 @@ def changes_between(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judge:
-    """How cases are judged; arguments as for `changes_between`."""
-
     threshold: float
     by_rates: bool | None
     anyway: bool
@@ -248,7 +246,6 @@ class _Judge:
 def _judged_by(
     before: Standing, after: Standing, rate: RepeatedMean, *, is_by_rate: bool
 ) -> tuple[JudgedBy, RepeatedMean]:
-    """What a case's verdict is by, and the logarithm of its factor."""
     shift = None if is_by_rate else _shift(before, after)
     if shift is None or after.baseline is None:
         return ByRate(), rate
@@ -263,7 +260,6 @@ def _shift(before: Standing, after: Standing) -> RepeatedMean | None:
 
 
 def _with_most(change: Change, cases: Sequence[Change]) -> Change:
-    """A baseline with what most of the cases beside it say of it."""
     by_it = ByBaseline(name=change.strategy)
     beside = [each.factor for each in cases if each.workload == change.workload and each.judged_by == by_it]
     moved = [factor for factor in beside if factor and factor.interval and not factor.interval.contains(1.0)]
@@ -276,7 +272,6 @@ def _with_most(change: Change, cases: Sequence[Change]) -> Change:
 
 
 def _mean_rate(standing: Standing) -> RepeatedMean:
-    """Mean logarithm of a case's rates."""
     return repeated_mean([math.log(rate) for rate in standing.rates])
 
 
@@ -291,7 +286,6 @@ def _broken(before: Standing, after: Standing) -> str:
 
 
 def _why_missing(standing: Standing) -> str:
-    """Why a case has no rate, by its last repeat."""
     last = standing.records[-1]
     if last.error is not None:
         return f"{last.error.type}: {last.error.message}"
@@ -299,7 +293,6 @@ def _why_missing(standing: Standing) -> str:
 
 
 def _notes(before: Standing, after: Standing) -> Iterator[str]:
-    """What else has changed of a case."""
     was, now = mark_of(before.records).kind, mark_of(after.records).kind
     if was != now:
         yield f"mark: {WORDS[was]} before, now {WORDS[now]}"
@@ -312,7 +305,6 @@ def _notes(before: Standing, after: Standing) -> Iterator[str]:
 
 
 def _surroundings(before: Run, after: Run) -> list[str]:
-    """What of code and machine differs between the first records of two runs."""
     facts: list[dict[str, object]] = []
     for run in (before, after):
         first = next(iter(run.records), None)

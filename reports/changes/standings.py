@@ -107,7 +107,6 @@ def paired(
 def _by_shape(
     cases: Iterable[Identity], of_shape: Callable[[ComparedShape], ComparedShape]
 ) -> dict[Identity, list[Identity]]:
-    """Cases by what is left of their shape, and their strategy."""
     found: dict[Identity, list[Identity]] = {}
     for shape, strategy in cases:
         found.setdefault((of_shape(shape), strategy), []).append((shape, strategy))
@@ -169,7 +168,6 @@ def _file(pairs: Sequence[Pair]) -> Iterator[str]:
 
 
 def _digests(standing: Standing) -> set[str]:
-    """Hashes of the workload's file, where it is a user's own."""
     digests = {_digest(record) for record in standing.records}
     return {digest for digest in digests if digest is not None}
 

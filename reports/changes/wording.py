@@ -49,7 +49,6 @@ def headline(changes: Changes) -> str:
 
 
 def _with_workloads(answer: str, changes: Changes) -> str:
-    """The answer, and the workloads that are not the same in both runs, whose cases are judged by rates."""
     changed = [each for each in changes.workloads if each.differs]
     if not changed:
         return answer
@@ -180,7 +179,6 @@ def _by(factor: Factor | None) -> str:
 
 
 def _further(changes: Changes) -> tuple[str, ...]:
-    """Lines below the answer."""
     return (*_all_together(changes), *map(_unknown, filter(_is_unknown, changes.workloads)))
 
 
@@ -208,7 +206,6 @@ def _verdict(change: Change) -> str:
 
 
 def _figure(judged_by: JudgedBy | None) -> str | None:
-    """The figure that a verdict is of: `rate`, or `÷ single`."""
     if judged_by is None:
         return None
     return f"÷ {judged_by.name}" if isinstance(judged_by, ByBaseline) else "rate"

@@ -154,7 +154,6 @@ def to_csv(report: Report) -> str:
 
 
 def _columns() -> dict[str, _Reader]:
-    """Column → its reader, new columns last."""
     columns = {**_OF_COMPARISONS, **_OF_MARKS_AND_PROBLEMS}
     for part, figure in all_figures():
         if figure.csv:
@@ -216,7 +215,6 @@ def _on_front(comparison: Comparison, row: Row) -> bool | None:
 
 
 def _variable_bytes(comparison: Comparison, row: Row) -> int | None:
-    """Variables and slots of the worker that holds most."""
     memory = next((each for each in comparison.curves.memory if each.strategy == row.strategy), None)
     of_workers = memory.variable_bytes or () if memory else ()
     return max((n_bytes for n_bytes in of_workers if n_bytes is not None), default=None)

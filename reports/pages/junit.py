@@ -84,5 +84,4 @@ def _time(row: Row) -> str:
 
 
 def _sayable(text: str) -> str:
-    """Text with what XML cannot say spelt out."""
     return _NO_XML.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)

@@ -128,8 +128,6 @@ _FOLDED: tuple[tuple[Kind, str, Callable[[Comparison], Table | None]], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Block:
-    """Lines that are shown together or not at all."""
-
     kind: Kind
     text: str
 
@@ -189,11 +187,6 @@ def _blocks(report: Report) -> Iterator[_Block]:
 
 
 def _comparison_blocks(comparison: Comparison, run: str) -> Iterator[_Block]:
-    """What is said of a comparison, the answers first.
-
-    Args:
-        run: its name, empty where there is one run alone.
-    """
     verdict = comparison.verdict
     answers = [each.text for each in verdict.answers if each.goal != verdict.goal]
     heading = _heading(comparison.workload, comparison, run)
@@ -213,7 +206,6 @@ def _comparison_blocks(comparison: Comparison, run: str) -> Iterator[_Block]:
 
 
 def _curves_block(curves: Scaling | LinkSensitivity, run: str) -> _Block:
-    """What several comparisons tell together."""
     if isinstance(curves, Scaling):
         title, table, sentences = "Scaling", scaling_table(curves), []
     else:

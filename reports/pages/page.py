@@ -176,7 +176,6 @@ def script_hash(script: str) -> str:
 
 
 def _across_shapes(report: Report, charts: PageCharts) -> dict[str, list[dict[str, object]]]:
-    """What the template needs of more than one shape: faults, sizes, links."""
     return {
         "matrices": [
             {
@@ -246,7 +245,6 @@ def _ratios(comparison: Comparison) -> dict[str, object]:
 
 
 def _section(comparison: Comparison, number: int, charts: PageCharts) -> dict[str, object]:
-    """What the template needs for one workload and shape."""
     name = f"comparison-{number}"
     return {
         "id": name,
@@ -277,7 +275,6 @@ def _section(comparison: Comparison, number: int, charts: PageCharts) -> dict[st
 
 
 def _step_note(comparison: Comparison) -> str:
-    """Note on the steps that the chart of step times leaves out."""
     n_thinned = sum(steps.thinned_from is not None for row in comparison.rows for steps in row.steps)
     n_undrawn = sum(row.n - len(row.steps) for row in comparison.rows if row.n > MAX_SHOWN_REPEATS)
     notes = ["one line per repeat, logarithmic axis"]

@@ -68,7 +68,6 @@ def terminal_table(comparison: Comparison) -> TerminalTable:
 
 
 def _fault_table(matrix: FaultMatrix) -> TerminalTable:
-    """One metric by strategy and scenario as literal text."""
     table = fault_table(matrix)
     return TerminalTable(
         title=spelt_out(f"{matrix.title} · {matrix.shape}"),
@@ -80,7 +79,6 @@ def _fault_table(matrix: FaultMatrix) -> TerminalTable:
 
 
 def _short(cell: Cell) -> str:
-    """A cell with what it rests on, but for a lone repeat."""
     note = ", ".join(part for part in cell.note.split(", ") if part != "n=1")
     return f"{cell.text} ({note})" if note else cell.text
 

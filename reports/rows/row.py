@@ -30,12 +30,10 @@ _OF_GPUS = ("gpu_j", "gpu_busy", "gpu_own_bytes", "gpu_peak_bytes")
 
 
 def _any_row(*names: str) -> Callable[[Any], bool]:
-    """Whether any row of a comparison has one of these figures."""
     return lambda comparison: any(getattr(row, name) is not None for row in comparison.rows for name in names)
 
 
 def _any_sent(name: str) -> Callable[[Any], bool]:
-    """Whether a mean is above 0 in any repeat of any row of a comparison."""
     return lambda comparison: any(
         sent is not None and sent.high for row in comparison.rows for sent in (getattr(row, name),)
     )
@@ -46,7 +44,6 @@ def _on_gpus(comparison: Any) -> bool:
 
 
 def _part_cell(split: TimeSplit, part: Mean | None) -> Cell:
-    """Seconds of a traced step, and their share of it."""
     cell = mean_cell(part, "seconds")
     if part is None or not split.step_s.value:
         return cell

@@ -131,7 +131,6 @@ def _rate_cell(line: LinkLine, mbit: float | None) -> Cell:
 
 
 def _estimate(rate: Estimate) -> Cell:
-    """A rate with its n and interval."""
     cell = estimate_cell(rate)
     note = cell.note if rate.interval is None else f"n={rate.n}, {interval_of(rate)}"
     return Cell(text=cell.text, note=note, value=rate.value)
@@ -304,7 +303,6 @@ def _share_cell(values: Sequence[int | None], imbalance: float | None) -> Cell:
 
 
 def _largest(values: Sequence[int | None]) -> int:
-    """Place of the largest; the first of several."""
     return max(
         (place for place, value in enumerate(values) if value is not None),
         key=lambda place: values[place] or 0,

@@ -152,12 +152,6 @@ def ratio_cell(row: Row) -> Cell:
 def _table(
     comparison: Comparison, section: str, caption: str, *others: _Column, rows: Sequence[Row] | None = None
 ) -> Table:
-    """The table of a section.
-
-    Args:
-        others: columns that are no figures.
-        rows: those that it has; None for all.
-    """
     columns = [_words("strategy", 0, name_cell), *others, *_figure_columns(comparison, section)]
     columns.sort(key=lambda column: column.place)
     shown = comparison.rows if rows is None else rows
