@@ -322,7 +322,7 @@ def _onlooker(metrics: socket | None) -> Iterator[Onlooker]:
         yield Nobody()
         return
     from harness.measure.prometheus import serve_metrics
-    from reports.rows import repeat_gauges
+    from reports.rows.row import repeat_gauges
 
     with serve_metrics(metrics, repeat_gauges()) as exporter:
         yield exporter

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from reports.pages.terminal import TerminalTable
-    from reports.rows import Report
+    from reports.rows.report import Report
 
 __all__ = ["FORMATS", "ReportError", "RunReport", "render", "report_of"]
 

@@ -9,11 +9,12 @@ from dataclasses import replace
 from harness.records.outcome import Evaluation
 from harness.records.record import Record
 from reports.marks import mark_of
-from reports.rows import LoopResharding, Mean, PassRow, Problem, Row, RowStatus, RuleUse, TimeSplit
+from reports.rows.evidence import PassRow, Problem, RowStatus
 from reports.rows.figure import combined
 from reports.rows.repeat import is_square, is_traced
+from reports.rows.row import LoopResharding, Row, RuleUse, TimeSplit
 from reports.shapes import ComparedShape, shape_text
-from reports.statistics import Ratio, mean_of
+from reports.statistics import Mean, Ratio, mean_of
 
 
 def is_usable(record: Record) -> bool:

@@ -40,7 +40,8 @@ from reports.recommendation.verdict import verdict
 from reports.repeat_files.plans import lines_of_each
 from reports.repeat_files.row_files import row_with_files
 from reports.repeat_files.steps import ShownSteps, StepReader, StepShares
-from reports.rows import BATCH_RULES, GOALS, BatchRule, Comparison, Goal, LeftOut, Problem, Report
+from reports.rows.evidence import Problem
+from reports.rows.report import BATCH_RULES, GOALS, BatchRule, Comparison, Goal, LeftOut, Report
 from reports.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
 from reports.statistics import Ratio, mean_of
 

@@ -27,8 +27,9 @@ from harness.records.store import (
     read_lines,
     read_record,
 )
-from reports.rows import LeftOut, StepSeries
+from reports.rows.evidence import StepSeries
 from reports.rows.repeat import is_square
+from reports.rows.report import LeftOut
 
 Value = TypeVar("Value")
 MOST_LETTERS = 2_000

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from harness.records.outcome import Equivalence
 from harness.records.record import Record
 from reports.quantities import error
-from reports.rows import Mark, MarkKind, Row
+from reports.rows.evidence import Mark, MarkKind
+from reports.rows.row import Row
 
 WORDS: dict[MarkKind, str] = {
     "equivalent": "equivalent",

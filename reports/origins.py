@@ -11,7 +11,7 @@ from harness.records.record import Record
 from harness.records.safe_text import redacted_document
 from reports.load import Run, legible
 from reports.quantities import byte_count
-from reports.rows import FactDifference, FactValue, Origin
+from reports.rows.report import FactDifference, FactValue, Origin
 
 # In this order, before whatever else environment.json holds.
 _NAMES = {

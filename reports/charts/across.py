@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from reports.charts.comparison import rate_text
 from reports.charts.specification import Axis, Event, Line, LineChart, Point, PointChart
 from reports.quantities import digits, link_rate, times
-from reports.rows import FaultMatrix, LinkLine, LinkSensitivity, Scaling, ScalingLine, ScalingPoint
+from reports.rows.report import FaultMatrix, LinkLine, LinkSensitivity, Scaling, ScalingLine, ScalingPoint
 from reports.statistics import Estimate
 
 

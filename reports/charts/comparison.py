@@ -20,8 +20,9 @@ from reports.charts.specification import (
     StripRepeat,
 )
 from reports.quantities import byte_count, interval_of, limits, plain, seconds, spread_of, times
-from reports.rows import Comparison, LossCurve, Mean, Row, TimeSplit
-from reports.statistics import Estimate
+from reports.rows.report import Comparison, LossCurve
+from reports.rows.row import Row, TimeSplit
+from reports.statistics import Estimate, Mean
 
 _MOST_OVER_BARS = 2.5
 _LOG_FROM = 20.0

@@ -9,7 +9,8 @@ from dataclasses import replace
 from harness.records.record import KILLED_BY_FAULT, WENT_TO_PIECES
 from reports.curves.sizes_and_links import Source, is_single
 from reports.quantities import interval_of
-from reports.rows import Comparison, FaultCell, FaultLine, FaultMatrix, Row
+from reports.rows.report import Comparison, FaultCell, FaultLine, FaultMatrix
+from reports.rows.row import Row
 from reports.shapes import shape_text
 
 

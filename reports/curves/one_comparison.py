@@ -12,19 +12,19 @@ import numpy.typing as npt
 from harness.records.record import Record
 from reports.contrasts import Contrasts
 from reports.recommendation.candidates import SentBytes, can_win, layer_of, sent_by, together
-from reports.rows import (
+from reports.rows.repeat import timed_span
+from reports.rows.report import (
     Curves,
     LossCurve,
     RoundLine,
     RoundsOverTime,
-    Row,
     ServerBalance,
     SlowestRound,
     TradeOff,
     TradeOffPoint,
     WorkerMemory,
 )
-from reports.rows.repeat import timed_span
+from reports.rows.row import Row
 
 
 def spread(n: int, most: int) -> list[int]:

@@ -12,18 +12,18 @@ from reports.contrasts import Contrasts, rate_ratio
 from reports.quantities import link_rate
 from reports.recommendation import phrases
 from reports.recommendation.candidates import can_win, together
-from reports.rows import (
+from reports.rows.evidence import MarkKind
+from reports.rows.report import (
     Comparison,
     CrossOver,
     LinkLine,
     LinkPoint,
     LinkSensitivity,
-    MarkKind,
-    Row,
     Scaling,
     ScalingLine,
     ScalingPoint,
 )
+from reports.rows.row import Row
 from reports.shapes import BASELINE, ComparedShape, circumstances_text, shape_text, shared_with_single
 from reports.statistics import Estimate, Interval
 

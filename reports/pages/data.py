@@ -12,9 +12,10 @@ from functools import cache
 from operator import attrgetter
 from typing import TypeAlias
 
-from reports.rows import Comparison, Mean, Report, Row
 from reports.rows.figure import Figure
-from reports.rows.row import all_figures
+from reports.rows.report import Comparison, Report
+from reports.rows.row import Row, all_figures
+from reports.statistics import Mean
 
 SCHEMA = 1
 _FORMULA_STARTS = tuple("=+-@|%")

@@ -7,7 +7,8 @@ from xml.etree import ElementTree as ET
 
 from reports.marks import mark_words
 from reports.quantities import interval_of, plain, seconds, times
-from reports.rows import Comparison, Report, Row
+from reports.rows.report import Comparison, Report
+from reports.rows.row import Row
 
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 has no way to say (section 2.2)."""

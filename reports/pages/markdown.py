@@ -10,7 +10,7 @@ from typing import Literal
 from harness.records.safe_text import spelt_out
 from reports.cells import Cell, Table
 from reports.recommendation.notes import is_warning
-from reports.rows import Comparison, FaultMatrix, LinkSensitivity, Report, Scaling
+from reports.rows.report import Comparison, FaultMatrix, LinkSensitivity, Report, Scaling
 from reports.tables.curves import link_table, scaling_table, trade_off_table
 from reports.tables.figures import (
     byte_table,

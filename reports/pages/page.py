@@ -22,7 +22,8 @@ from reports.load import MAX_SHOWN_REPEATS
 from reports.pages.data import document
 from reports.quantities import byte_count
 from reports.recommendation.candidates import can_win
-from reports.rows import Comparison, Report, Row
+from reports.rows.report import Comparison, Report
+from reports.rows.row import Row
 from reports.statistics import MIN_REPEATS_SIGN_FLIP, MIN_REPEATS_TEST
 from reports.tables.curves import (
     balance_table,

@@ -9,7 +9,9 @@ from typing import Literal
 from harness.records.comparison import MIN_REPEATS_INTERVAL
 from reports.contrasts import Contrasts
 from reports.quantities import byte_count
-from reports.rows import ByteLayer, Mean, Row
+from reports.rows.report import ByteLayer
+from reports.rows.row import Row
+from reports.statistics import Mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

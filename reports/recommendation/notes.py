@@ -12,9 +12,9 @@ from harness.records.costs import LONG_PREPARATION_S, ObserverEffect
 from harness.records.outcome import UNSTEADY_DRIFT, UNSTEADY_SHARE, Stability
 from harness.records.record import Record
 from reports.quantities import byte_count, digits, limits, link_rate, times
-from reports.rows import Mean, Row
+from reports.rows.row import Row
 from reports.shapes import ComparedShape
-from reports.statistics import paired_ratio
+from reports.statistics import Mean, paired_ratio
 
 _WARNING = "Warning, for"
 _UNSURE = 0.005

@@ -25,7 +25,8 @@ from reports.recommendation.candidates import (
     rows_with_too_few,
     sent_by,
 )
-from reports.rows import Advice, Answer, ByteLayer, Goal, Row
+from reports.rows.report import Advice, Answer, ByteLayer, Goal
+from reports.rows.row import Row
 from reports.shapes import BASELINE
 from reports.statistics import POWER, Ratio
 

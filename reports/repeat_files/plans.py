@@ -16,7 +16,8 @@ from harness.records.run_documents import PLAN
 from harness.records.safe_text import spelt_out
 from harness.records.store import StoreError
 from reports.load import Run, legible
-from reports.rows import LeftOut, Placement, PlacementLine
+from reports.rows.evidence import Placement, PlacementLine
+from reports.rows.report import LeftOut
 
 MOST_TASKS = 10_000
 """Of a plan, with servers among them."""

@@ -11,7 +11,9 @@ from harness.records.run_documents import TRACE
 from harness.records.store import StoreError
 from reports.load import Run
 from reports.repeat_files.plans import placement_of
-from reports.rows import LeftOut, Problem, Row, TraceFile
+from reports.rows.evidence import Problem, TraceFile
+from reports.rows.report import LeftOut
+from reports.rows.row import Row
 
 N_LOG_LINES = 12
 _NAMED_WORKER = re.compile(r"\bworker (\d+)\b")

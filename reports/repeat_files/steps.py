@@ -8,7 +8,8 @@ from typing import Protocol
 
 from harness.records.record import Record
 from reports.load import MAX_SHOWN_REPEATS, MAX_SHOWN_STEPS, Run
-from reports.rows import LeftOut, StepSeries
+from reports.rows.evidence import StepSeries
+from reports.rows.report import LeftOut
 
 MOST_STEPS = 16_000
 """Of all repeats in a report."""

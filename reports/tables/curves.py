@@ -17,7 +17,7 @@ from reports.quantities import (
     seconds,
     times,
 )
-from reports.rows import (
+from reports.rows.report import (
     Comparison,
     LinkLine,
     LinkPoint,

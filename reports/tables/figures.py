@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from reports.cells import Cell, Heading, Table, estimate_cell, number_cell
 from reports.marks import WORDS, mark_words
 from reports.quantities import MISSING, digits, error, interval_of, times
-from reports.rows import Comparison, Row, RuleUse
 from reports.rows.figure import Figure
-from reports.rows.row import all_figures
+from reports.rows.report import Comparison
+from reports.rows.row import Row, RuleUse, all_figures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from reports.cells import Cell, Table, mean_cell, table_of
 from reports.quantities import MISSING, byte_count, count
-from reports.rows import Comparison, FactValue, PassRow, PlacementLine, Problem, Report, Row
+from reports.rows.evidence import PassRow, PlacementLine, Problem
+from reports.rows.report import Comparison, FactValue, Report
+from reports.rows.row import Row
 from reports.tables.figures import name_cell
 
 MOST_SERVERS = 16

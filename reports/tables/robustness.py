@@ -7,7 +7,7 @@ import math
 from reports.cells import Cell, Table, table_of
 from reports.curves.fault_matrix import DIVERGED
 from reports.quantities import MISSING, byte_count, times
-from reports.rows import FaultCell, FaultMatrix
+from reports.rows.report import FaultCell, FaultMatrix
 
 _MANY = 1e5
 

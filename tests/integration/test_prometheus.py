@@ -24,7 +24,7 @@ from harness.records.circumstances import Method
 from harness.records.outcome import Equivalence
 from harness.records.record import Record
 from harness.records.steps_file import Steps
-from reports.rows import repeat_gauges
+from reports.rows.row import repeat_gauges
 
 pytestmark = pytest.mark.prometheus
 

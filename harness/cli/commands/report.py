@@ -101,7 +101,7 @@ def report(
 def _push(run_dirs: list[Path], url: str) -> None:
     from harness.measure.prometheus import push_newest
     from reports.load import load
-    from reports.rows import repeat_gauges
+    from reports.rows.row import repeat_gauges
 
     n_pushed = sum(push_newest(load(path).records, url, repeat_gauges()) for path in run_dirs)
     output.warn(f"pushed to {url}: {n_pushed} strategies")

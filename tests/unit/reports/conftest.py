@@ -10,7 +10,7 @@ from synthetic_run import Case, full_cases, write_run
 
 from reports.compare import build
 from reports.load import load
-from reports.rows import Comparison
+from reports.rows.report import Comparison
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from harness.records.record import Record, to_json
 from harness.records.store import load_run
 from reports.compare import build
 from reports.load import load
-from reports.rows import FactValue
+from reports.rows.report import FactValue
 from reports.tables.placements import difference_table
 
 CASES = [Case(workload="w", **SINGLE), Case(workload="w", strategy="ps")]

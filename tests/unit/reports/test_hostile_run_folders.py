@@ -18,7 +18,8 @@ from harness.records.record import MOST_LINE_BYTES
 from reports.compare import build
 from reports.load import Run, load, read_steps
 from reports.repeat_files import plans
-from reports.rows import LeftOut, StepSeries
+from reports.rows.evidence import StepSeries
+from reports.rows.report import LeftOut
 
 CASES = [Case(workload="w", p50_s=0.02, **SINGLE), Case(workload="w", strategy="ps", p50_s=0.01)]
 

@@ -23,8 +23,10 @@ from reports.marks import mark_of
 from reports.origins import origin_of
 from reports.quantities import plain, seconds
 from reports.recommendation.notes import capture_notes, record_notes, separability_notes
-from reports.rows import Comparison, LeftOut, Report, Row, StepSeries
+from reports.rows.evidence import StepSeries
 from reports.rows.repeat import timed_span
+from reports.rows.report import Comparison, LeftOut, Report
+from reports.rows.row import Row
 from reports.tables.figures import byte_table, check_table, cost_table, step_table, trace_table
 
 Compare = Callable[..., Comparison]

@@ -9,7 +9,7 @@ from harness.records.outcome import Resharding
 from reports.compare import build
 from reports.load import load
 from reports.pages.markdown import to_markdown
-from reports.rows import Comparison
+from reports.rows.report import Comparison
 from reports.tables.figures import reshard_table
 
 ALONE = Case(workload="w", p50_s=0.020, **SINGLE)

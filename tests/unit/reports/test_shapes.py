@@ -13,7 +13,8 @@ from synthetic_run import NO_GPU, SINGLE, Case, write_run
 from reports.changes.changes import changes_between
 from reports.compare import build
 from reports.load import load
-from reports.rows import Comparison, Row
+from reports.rows.report import Comparison
+from reports.rows.row import Row
 
 ALONE = Case(workload="w", p50_s=0.020, **SINGLE)
 REDUCE = Case(workload="w", strategy="all-reduce", p50_s=0.010)

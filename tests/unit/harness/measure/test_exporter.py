@@ -19,7 +19,7 @@ from harness.records.circumstances import Method
 from harness.records.record import Record
 from harness.records.steps_file import Steps
 from harness.run.recorder import RunRecorder
-from reports.rows import repeat_gauges
+from reports.rows.row import repeat_gauges
 
 RECORD = Record(
     run="r-1",

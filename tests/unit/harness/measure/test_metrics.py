@@ -3,7 +3,7 @@ import re
 import pytest
 
 from harness.measure.prometheus import LABELS, METRICS, PREFIX, metric_of
-from reports.rows import repeat_gauges
+from reports.rows.row import repeat_gauges
 
 ALL = (*METRICS, *map(metric_of, repeat_gauges()))
 

@@ -8,7 +8,7 @@ from open_folders import made_record
 
 from harness.errors import UsageError
 from harness.measure.prometheus import push_newest
-from reports.rows import repeat_gauges
+from reports.rows.row import repeat_gauges
 
 TOLD = "push_gateway: must be the address of a Pushgateway, such as"
 

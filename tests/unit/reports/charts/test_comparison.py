@@ -19,7 +19,7 @@ from reports.charts.specification import BarChart
 from reports.compare import build
 from reports.load import load, read_steps
 from reports.quantities import seconds
-from reports.rows import Comparison, Report
+from reports.rows.report import Comparison, Report
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from reports.load import load
 from reports.pages.data import to_csv, to_json
 from reports.pages.markdown import to_markdown
 from reports.pages.page import to_html
-from reports.rows import FaultMatrix, Report
+from reports.rows.report import FaultMatrix, Report
 from reports.tables.figures import rule_table
 from reports.tables.robustness import fault_table, front_line
 

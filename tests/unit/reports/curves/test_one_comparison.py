@@ -15,7 +15,7 @@ from reports.compare import build
 from reports.curves.fault_matrix import undominated
 from reports.load import load
 from reports.quantities import MISSING
-from reports.rows import Comparison, LossCurve, TradeOff
+from reports.rows.report import Comparison, LossCurve, TradeOff
 from reports.tables.curves import balance_table, loss_table, memory_table, round_table, trade_off_table
 
 Change = Callable[[Record], Mapping[str, object]]

@@ -13,7 +13,7 @@ from reports.load import load
 from reports.pages.data import to_json
 from reports.pages.markdown import to_markdown
 from reports.pages.page import to_html
-from reports.rows import LinkSensitivity, Report, Scaling, ScalingLine
+from reports.rows.report import LinkSensitivity, Report, Scaling, ScalingLine
 from reports.tables.curves import link_table, scaling_table
 
 Build = Callable[..., Report]

@@ -12,7 +12,7 @@ from synthetic_run import DIED, SINGLE, Case, write_run
 
 from reports.compare import build
 from reports.load import load
-from reports.rows import Comparison
+from reports.rows.report import Comparison
 
 Compare = Callable[..., Comparison]
 

@@ -29,7 +29,7 @@ from reports.recommendation.notes import (
     stability_notes,
     unknown_gpu_notes,
 )
-from reports.rows import Row
+from reports.rows.row import Row
 from reports.shapes import ComparedShape
 
 ALONE = Case(workload="w", p50_s=0.020, **SINGLE)

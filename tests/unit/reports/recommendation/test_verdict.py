@@ -22,8 +22,8 @@ from reports.contrasts import Contrasts
 from reports.load import load
 from reports.pages.terminal import terminal_table
 from reports.recommendation.verdict import bytes_beside, enough_repeats, tie_sentences, why_together
-from reports.rows import Advice, Answer, Comparison, Goal, Mean
-from reports.statistics import Ratio, adjusted, paired_ratio, sign_flip_p
+from reports.rows.report import Advice, Answer, Comparison, Goal
+from reports.statistics import Mean, Ratio, adjusted, paired_ratio, sign_flip_p
 
 Compare = Callable[..., Comparison]
 

@@ -17,7 +17,9 @@ from harness.records.record import to_json
 from harness.records.store import load_run
 from reports.compare import build
 from reports.load import load
-from reports.rows import LeftOut, PlacementLine, Problem, Row, TraceFile
+from reports.rows.evidence import PlacementLine, Problem, TraceFile
+from reports.rows.report import LeftOut
+from reports.rows.row import Row
 from reports.tables.placements import pass_table, placement_table, server_table
 
 DIED = Failure(type="worker-error", message="worker 1: run_steps raised ValueError", stage="run")
