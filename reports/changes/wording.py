@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from harness.records.safe_text import spelt_out
-from reports.cells import Cell, Table, table_of
 from reports.changes.changes import ByBaseline, Change, Changes, Factor, JudgedBy, Verdict
 from reports.changes.standings import WorkloadChange
 from reports.pages.markdown import markdown_table, markdown_text
 from reports.pages.terminal import TerminalTable
-from reports.quantities import MISSING, digits, limits, times
+from reports.quantities import MISSING, Cell, Table, digits, limits, table_of, times
 
 VERDICT_WORDS: dict[Verdict, str] = {
     "faster": "faster",

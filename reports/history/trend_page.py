@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from harness.records.safe_text import spelt_out
-from reports.cells import Cell, Table, table_of
 from reports.charts.in_page import PageChart, PageCharts, packed
 from reports.history.database import date_of
 from reports.history.figures import METRICS, Lost, Subject
@@ -38,7 +37,7 @@ from reports.history.wording import (
     verdict_line,
 )
 from reports.pages.page import page_script, script_hash, template
-from reports.quantities import MISSING, limits, times
+from reports.quantities import MISSING, Cell, Table, limits, table_of, times
 
 MOST_ROWS, _MOST_ENDED = 2000, 200
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.records.safe_text import spelt_out
-from reports.cells import Cell, Table
+from reports.quantities import Cell, Table
 from reports.recommendation.notes import is_warning
 from reports.rows.report import Comparison, FaultMatrix, LinkSensitivity, Report, Scaling
-from reports.tables.curves import link_table, scaling_table, trade_off_table
+from reports.tables.curves import fault_table, front_line, link_table, scaling_table, trade_off_table
 from reports.tables.figures import (
     byte_table,
     check_table,
@@ -23,7 +23,6 @@ from reports.tables.figures import (
     trace_table,
 )
 from reports.tables.placements import difference_table, pass_table, problem_table
-from reports.tables.robustness import fault_table, front_line
 
 _NOTHING = "<!-- -->"
 """Stands within what GitHub would make a link of: it looks for names once Markdown has been read, when

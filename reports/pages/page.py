@@ -27,6 +27,8 @@ from reports.rows.row import Row
 from reports.statistics import MIN_REPEATS_SIGN_FLIP, MIN_REPEATS_TEST
 from reports.tables.curves import (
     balance_table,
+    fault_table,
+    front_line,
     link_table,
     loss_table,
     memory_table,
@@ -52,7 +54,6 @@ from reports.tables.placements import (
     problem_table,
     server_table,
 )
-from reports.tables.robustness import fault_table, front_line
 
 _CODE = re.compile(r"`([^`]+)`")
 

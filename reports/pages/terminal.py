@@ -9,13 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.records.safe_text import spelt_out
-from reports.cells import Cell, figure_cell
 from reports.marks import mark_words
-from reports.quantities import MISSING, interval_of, times
+from reports.quantities import MISSING, Cell, figure_cell, interval_of, times
 from reports.rows.figure import Figure, figures_of
 from reports.rows.report import Comparison, FaultMatrix, Report
 from reports.rows.row import Row
-from reports.tables.robustness import fault_table, front_line
+from reports.tables.curves import fault_table, front_line
 
 _SHOWN = tuple(figure for figure in figures_of(Row).values() if figure.terminal)
 

@@ -13,8 +13,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from harness.records.record import Record
-from reports.cells import Cell, figure_cell
-from reports.quantities import Unit
+from reports.quantities import Cell, Unit, figure_cell
 from reports.statistics import estimate_of, mean_of
 
 T = TypeVar("T")

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.records.record import Record
-from reports.cells import Cell, mean_cell, number_cell
-from reports.quantities import MISSING, count, digits, plain
+from reports.quantities import MISSING, Cell, count, digits, mean_cell, number_cell, plain
 from reports.rows import repeat
 from reports.rows.evidence import Mark, PassRow, Placement, Problem, RowStatus, StepSeries, TraceFile
 from reports.rows.figure import (

@@ -9,9 +9,19 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from reports.cells import Cell, Heading, Table, estimate_cell, number_cell
 from reports.marks import WORDS, mark_words
-from reports.quantities import MISSING, digits, error, interval_of, times
+from reports.quantities import (
+    MISSING,
+    Cell,
+    Heading,
+    Table,
+    digits,
+    error,
+    estimate_cell,
+    interval_of,
+    number_cell,
+    times,
+)
 from reports.rows.figure import Figure
 from reports.rows.report import Comparison
 from reports.rows.row import Row, RuleUse, all_figures

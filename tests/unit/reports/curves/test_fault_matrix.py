@@ -14,8 +14,8 @@ from reports.pages.data import to_csv, to_json
 from reports.pages.markdown import to_markdown
 from reports.pages.page import to_html
 from reports.rows.report import FaultMatrix, Report
+from reports.tables.curves import fault_table, front_line
 from reports.tables.figures import rule_table
-from reports.tables.robustness import fault_table, front_line
 
 BAD = "<i>flip|</i>"
 DIVERGED = Failure(type="non-finite-loss", message="the loss must be finite, got inf", stage="run")
