@@ -6,16 +6,19 @@ of which each replica has 1/N (Xu et al. 2020, Automatic cross-replica sharding 
 arXiv:2004.13336).
 """
 
+from __future__ import annotations
+
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from strategies.errors import StrategyError, suggestion
-from strategies.plan.payload import CollectiveBytes, collective_bytes_of
-from strategies.plan.schema import Plan, StepSummary
-from strategies.planner import topology_of
+
+if TYPE_CHECKING:
+    from strategies.plan.payload import CollectiveBytes
+    from strategies.plan.schema import Plan, StepSummary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,6 +310,10 @@ def slice_cost(tpu_slice: TpuSlice, plan: Plan, step: StepSummary) -> SliceCost:
     Raises:
         StrategyError: the numbers of devices and replicas differ.
     """
+    # Shapes of clusters name slices, and need nothing of plans.
+    from strategies.plan.payload import collective_bytes_of
+    from strategies.planner import topology_of
+
     topology = topology_of(plan)
     tpu_slice.require_replicas(topology.n_replicas)
     collectives = collective_bytes_of(
