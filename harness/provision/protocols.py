@@ -1,16 +1,19 @@
 """Protocols of every provider: workers that serve all cases of a run, and fresh processes for each."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from harness.cluster.link_limits import Limits
-from harness.cluster.shape import ClusterShape
-from harness.records.circumstances import Machine
-from harness.worker.process.actor import WorkerFacts
-from harness.worker.process.job import Args, Job, Result
+if TYPE_CHECKING:
+    from harness.cluster.link_limits import Limits
+    from harness.cluster.shape import ClusterShape
+    from harness.records.circumstances import Machine
+    from harness.worker.process.actor import WorkerFacts
+    from harness.worker.process.job import Args, Job, Result
 
 LOOPBACK = "127.0.0.1"
 
