@@ -128,7 +128,6 @@ def _versions() -> dict[str, str]:
 
 
 def _installed(distribution: str) -> str | None:
-    """Version of an installed distribution."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:

@@ -195,7 +195,6 @@ def verify(request: VerifyRequest) -> Verified:
 
 
 def _verify_graph(opened: TargetStudy, request: VerifyRequest, dtype: Dtype) -> Verification:
-    """Compare a rewritten graph with the reference."""
     if request.last_batch is not None:
         require_last_batch(request.last_batch, opened.plan, opened.capture.facts)
     folders = (str(opened.capture.folder), str(opened.batches))

@@ -92,7 +92,6 @@ class RunOutcome:
     notes: tuple[str, ...] = ()
 
     def to_document(self) -> dict[str, JsonValue]:
-        """The JSON of `run`."""
         document: dict[str, JsonValue] = {
             "run_dir": str(self.run_dir) if self.run_dir else None,
             "report": str(self.report.path) if self.report else None,

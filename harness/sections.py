@@ -61,7 +61,6 @@ class Section(BaseModel):
 
     @classmethod
     def key_of(cls, name: str) -> str:
-        """Key of a field in the file."""
         return cls.model_fields[name].alias or name
 
     @model_serializer(mode="wrap")

@@ -93,8 +93,6 @@ _CLICK_ERROR = cast(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class _Failure:
-    """An error as a person and a program are told of it."""
-
     type: str
     message: str
     field: str | None
@@ -102,7 +100,6 @@ class _Failure:
 
     @property
     def line(self) -> str:
-        """The one line on stderr."""
         return f"stratbench: {self.field}: {self.message}" if self.field else f"stratbench: {self.message}"
 
 
@@ -135,7 +132,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _status(given: list[str], caller: Caller, *, as_json: bool) -> int:
-    """Answer, or say in one line why not."""
     try:
         return _answer(given, caller, as_json=as_json)
     except SystemExit as error:
@@ -183,11 +179,6 @@ def _answer(given: list[str], caller: Caller, *, as_json: bool) -> int:
 
 
 def _called(given: list[str], caller: Caller) -> object:
-    """What a command returns; help it prints by itself.
-
-    Raises:
-        UsageError: standard output does not take the whole help.
-    """
     call = partial(_app(given), args=given, prog_name="stratbench", standalone_mode=False, obj=caller)
     if not {"-h", "--help"}.intersection(given):
         return call()
@@ -285,7 +276,6 @@ def _describe(error: BaseException, given: Sequence[str]) -> _Failure:
 
 
 def _parser_message(error: typer.BadParameter, given: Sequence[str]) -> str:
-    """What is wrong with a command line, on one line and with what was received."""
     message = " ".join(error.format_message().split()).rstrip(".").replace("Value error, ", "")
     names = tuple(getattr(getattr(error, "param", None), "opts", ()))
     for argument, following in itertools.pairwise([*given, ""]):
@@ -297,7 +287,6 @@ def _parser_message(error: typer.BadParameter, given: Sequence[str]) -> str:
 
 
 def _command(given: Sequence[str]) -> str:
-    """The command whose help tells what a wrong command line should have been."""
     # Not every error of the parser knows its command.
     return f"stratbench {given[0]}" if given[0] in {name for name, *_ in _COMMANDS} else "stratbench"
 

@@ -90,7 +90,6 @@ def transform_document(transformation: Transformation) -> dict[str, object]:
 
 
 def _limits(limits: Limits | None) -> dict[str, float | None]:
-    """What rounding explains of an error."""
     return {
         "noise_floor": None if limits is None else limits.floor,
         "tolerance": None if limits is None else limits.tolerance,

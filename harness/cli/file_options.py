@@ -28,7 +28,6 @@ class FileOption:
 
     @property
     def parameter(self) -> inspect.Parameter:
-        """Parameter of a command, as Typer reads it."""
         is_flag = bool in self.types
         kind = bool if is_flag else int | None if self.types == {int} else str | None
         option = self.option
@@ -87,7 +86,6 @@ def given_values(context: typer.Context) -> Mapping[str, object]:
 
 
 def _types(annotation: object) -> Iterator[object]:
-    """Types of the values that an annotation stands for."""
     if isinstance(annotation, type) and not get_args(annotation):
         if annotation is not type(None):
             yield annotation

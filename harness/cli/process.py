@@ -39,7 +39,6 @@ class _Interruption:
         self.is_heard = False
 
     def hear(self, *_: object) -> None:
-        """Interrupt, unless that has just been done."""
         self.is_heard = True
         now_s = time.monotonic()
         if now_s >= self._deaf_until_s:
@@ -241,7 +240,6 @@ def isolate_workers(
 
 
 def _stayed(context: typer.Context) -> str | None:
-    """Move; why not, if it does not."""
     if not (isinstance(context.obj, Caller) and context.obj.owns_process):
         return "the process is another program's"
     from harness.provision.temporary_folder import reap

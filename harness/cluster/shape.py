@@ -111,12 +111,10 @@ class ClusterShape:
 
     @property
     def n_replicas(self) -> int:
-        """N, replicas in all."""
         return self.workers * self.replicas_per_worker
 
     @property
     def hardware(self) -> Hardware:
-        """What its replicas take of a host."""
         return "cpu" if self.device == "tpu-emulated" else self.device
 
     @property
@@ -126,12 +124,10 @@ class ClusterShape:
 
     @property
     def size(self) -> str:
-        """Workers and the replicas of each, such as 2x4."""
         return f"{self.workers}x{self.replicas_per_worker}"
 
     @property
     def links(self) -> Limits:
-        """Limits of the workers' links, in worker order."""
         return limits_of(self.rate_mbit, self.burst_kb, self.worker_links, self.workers)
 
     @property

@@ -66,23 +66,16 @@ class Case:
 
     @property
     def title(self) -> str:
-        """As a person is told of it."""
         words = (self.workload_name, self.strategy, self.shape.size, self.computation, self.scenario.name)
         return " ".join(text for word in words if (text := str(word)))
 
     @property
     def chosen(self) -> Chosen:
-        """The strategy that its reference stands for.
-
-        Raises:
-            UsageError: as `choose`, which `preflight` has asked before.
-        """
         params = {name: value for name, value in self.strategy.params.items() if name != TWIN}
         return choose(dataclasses.replace(self.strategy, params=params) if self.is_twin else self.strategy)
 
     @property
     def workload_name(self) -> str:
-        """The workload's name in records: as registered, or the reference to the file."""
         return self.workload.reference
 
 
@@ -172,11 +165,6 @@ def global_batch(case: Case, default: int) -> int:
 
 
 def _require_few_combinations(spec: Experiment) -> None:
-    """Refuse lists whose product is beyond what could be run even once, whatever filters would leave of it.
-
-    Raises:
-        UsageError: it is.
-    """
     counts = _counts(spec)
     n_combinations = math.prod(counts.values())
     if n_combinations > MAX_REPEATS:
@@ -189,13 +177,6 @@ def _require_few_combinations(spec: Experiment) -> None:
 
 
 def _require_few_repeats(spec: Experiment, n_cases: int) -> None:
-    """Refuse more repeats of cases than could be run.
-
-    Args:
-        n_cases: those that the filters left.
-    Raises:
-        UsageError: there are more.
-    """
     n_repeats = n_cases * spec.measure.repeats
     if n_repeats > MAX_REPEATS:
         raise UsageError(
@@ -207,7 +188,6 @@ def _require_few_repeats(spec: Experiment, n_cases: int) -> None:
 
 
 def _counts(spec: Experiment) -> Mapping[str, int]:
-    """Number of values of each field that is swept, by its path in the file."""
     sections = {"cluster": spec.cluster, "cluster.link": spec.cluster.link, "measure": spec.measure}
     return {
         "workloads": len(spec.workloads),
@@ -270,7 +250,6 @@ def _missing_controls(cases: Sequence[Case]) -> tuple[Case, ...]:
 
 
 def _update_params(case: Case) -> dict[str, Scalar]:
-    """Parameters with which a control makes its updates as a case does."""
     fused = {} if Execution.of(case.chosen.params).fused_update else {FUSED: False}
     merging = {name: value for name, value in case.strategy.params.items() if name == MERGING and value}
     return {**fused, **merging}

@@ -35,11 +35,6 @@ class Chosen:
     edited: EditedPlan | None = None
 
     def plan(self, step: StepSummary, topology: Topology) -> Plan:
-        """Its plan for a step.
-
-        Raises:
-            StrategyError: it cannot lay this step out, or on this topology.
-        """
         from strategies.planner import plan_of
 
         if self.edited is not None:
@@ -150,8 +145,6 @@ def _read(path: Path, reference: str) -> EditedPlan:
 
 
 def _guarded(layout: Layout) -> Layout:
-    """A layout whose failure is one line that names the line of the user's file."""
-
     def guarded(step: StepSummary, topology: Topology, params: Mapping[str, Scalar]) -> Sequence[PlanNode]:
         with _blaming():
             return layout(step, topology, params)

@@ -79,12 +79,10 @@ class Link(Section):
 
     @property
     def worker_links(self) -> WorkerLinks:
-        """Links with a limit of their own, in worker order."""
         return tuple(sorted(self.workers.items()))
 
     @property
     def is_limited(self) -> bool:
-        """Whether the link of any worker of any case is limited."""
         own = (link.rate_mbit for link in self.workers.values())
         return any(rate is not None for rate in (*self.rate_mbit, *own))
 
@@ -120,7 +118,6 @@ class Cluster(Connection):
     @field_validator("price_per_hour")
     @classmethod
     def _of_devices(cls, prices: Prices | None, info: ValidationInfo) -> Prices | None:
-        """Prices of the devices that cases have."""
         given = prices or {}
         return {device: given[device] for device in info.data.get("device", ()) if device in given} or None
 
@@ -130,7 +127,6 @@ class Cluster(Connection):
         return Connection(**{key: getattr(self, key) for key in CONNECTION_KEYS})
 
     def shapes(self) -> Iterator[ClusterShape]:
-        """Every combination of the sweeps."""
         sweeps = sweeps_of(self) | {"rate_mbit": self.link.rate_mbit}
         for values in itertools.product(*sweeps.values()):
             shape = ClusterShape(
@@ -144,7 +140,6 @@ class Cluster(Connection):
             yield dataclasses.replace(shape, worker_links=there)
 
     def of_one(self, shape: ClusterShape) -> Cluster:
-        """The same for cases of one shape alone."""
         link = self.link.model_copy(
             update={"rate_mbit": (shape.rate_mbit,), "workers": dict(shape.worker_links)}
         )

@@ -76,11 +76,6 @@ def laid_over(
 
 
 def _settings(texts: Sequence[str]) -> dict[str, YamlValue]:
-    """What is set by dotted path, each path once.
-
-    Raises:
-        UsageError: a path is set again, or a text sets nothing.
-    """
     values: dict[str, YamlValue] = {}
     for text in texts:
         path, value = _parse_setting(text)
@@ -116,14 +111,6 @@ def resolve(document: Mapping[str, object], *, strategies_replaced: bool = False
 
 
 def _overlaid(document: Mapping[str, YamlValue], values: Mapping[str, YamlValue]) -> Document:
-    """Set values by dotted path on a copy of the document.
-
-    Args:
-        document: as read.
-        values: dotted path → value; a piece of digits is an index into a list.
-    Raises:
-        UsageError: a path leads through something that holds no such piece.
-    """
     changed: Document = copy.deepcopy(dict(document))
     for path, value in values.items():
         _set(changed, path, value)
@@ -131,11 +118,6 @@ def _overlaid(document: Mapping[str, YamlValue], values: Mapping[str, YamlValue]
 
 
 def _parse_setting(text: str) -> tuple[str, YamlValue]:
-    """Read one `--set dotted.path=value`; the value is YAML.
-
-    Raises:
-        UsageError: not of that form.
-    """
     path, equals, value = text.partition("=")
     if not equals or not all(piece.strip() for piece in path.split(".")):
         raise UsageError(
@@ -215,7 +197,6 @@ def _usage_error(errors: list[ErrorDetails], document: object) -> UsageError:
 
 
 def _section_at(location: tuple[int | str, ...]) -> type[Section]:
-    """The section that a location is in."""
     section: type[Section] = Experiment
     for piece in location:
         field = section.model_fields.get(str(piece))

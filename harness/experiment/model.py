@@ -109,7 +109,6 @@ class Computation:
     tf32: bool | None = None
 
     def __str__(self) -> str:
-        """Words for what differs from the usual computation; empty if nothing does."""
         precision = [] if self.precision == AS_WRITTEN else [self.precision]
         return " ".join([*precision, *["XLA"] * self.xla, *["TF32 off"] * (self.tf32 is False)])
 
@@ -215,13 +214,11 @@ class Measure(Section):
 
     @property
     def computations(self) -> Sequence[Computation]:
-        """Every combination of the sweeps."""
         sweeps = sweeps_of(self)
         points = itertools.product(*sweeps.values())
         return [Computation(**dict(zip(sweeps, point, strict=True))) for point in points]
 
     def of_one(self, computation: Computation) -> Measure:
-        """The same for cases of one computation alone."""
         point = {name: getattr(computation, name) for name in sweeps_of(self)}
         return self.model_copy(update={name: (value,) for name, value in point.items() if value is not None})
 
@@ -367,19 +364,16 @@ class Experiment(Section):
         return self._notes
 
     def with_notes(self, *notes: str) -> Experiment:
-        """The same with further notes."""
         noted = self.model_copy()
         noted._notes = (*self._notes, *notes)  # noqa: SLF001 - of its own class
         return noted
 
     @property
     def baseline(self) -> StrategyRef:
-        """The strategy that others are compared with."""
         singles = (ref for ref in self.strategies if ref.name == "single")
         return self.compare.baseline or next(singles, self.strategies[0])
 
     def with_strategies(self, *strategies: StrategyRef, baseline: StrategyRef) -> Experiment:
-        """The same for other strategies."""
         compare = self.compare.model_copy(update={"baseline": baseline})
         return self.model_copy(update={"strategies": tuple(dict.fromkeys(strategies)), "compare": compare})
 
@@ -402,7 +396,6 @@ class Experiment(Section):
         return (self.cluster.price_per_hour or {}).get(device)
 
     def of_one(self, shape: ClusterShape, computation: Computation, scenario: Scenario) -> Experiment:
-        """The same for cases of one shape, computation and scenario alone."""
         return self.model_copy(
             update={
                 "cluster": self.cluster.of_one(shape),

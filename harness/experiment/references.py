@@ -29,7 +29,6 @@ class StrategyRef:
 
     @property
     def is_builder(self) -> bool:
-        """Whether the reference names a builder in a user's file."""
         return ".py:" in self.name
 
     @property
@@ -39,7 +38,6 @@ class StrategyRef:
 
     @property
     def is_plan(self) -> bool:
-        """Whether the reference is the path of a plan."""
         return self.name.endswith(_PLAN)
 
     def __str__(self) -> str:
@@ -164,7 +162,6 @@ def _is_path(text: str) -> bool:
 
 
 def _is_keras(text: str) -> bool:
-    """Whether a reference names a model of `keras.applications`."""
     return text.partition(":")[0] == _KERAS
 
 
@@ -173,7 +170,6 @@ def _has_params(text: str) -> bool:
 
 
 def _in_file(text: str, field: str, form: str) -> tuple[str, dict[str, Scalar]]:
-    """A reference to something in a file, and its parameters."""
     path, _, rest = text.partition(":")
     attribute, colon, params = rest.partition(":")
     if not path.endswith(".py") or not attribute.isidentifier():

@@ -25,7 +25,6 @@ class Slot:
 
     @property
     def title(self) -> str:
-        """As a person is told of it."""
         return f"{self.case.title} repeat {self.repeat}"
 
 

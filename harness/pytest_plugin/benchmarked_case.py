@@ -64,7 +64,6 @@ def run_experiment(spec: Experiment, folder: Path) -> StoredRun:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process that has not ended, and wait while it removes what it started."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -183,6 +182,5 @@ def _windows(record: Record) -> tuple[float, ...]:
 
 
 def _of(mean: Callable[[Sequence[float]], float], values: Sequence[float | None]) -> float | None:
-    """A mean of the values that there are; None where there are none."""
     present = [value for value in values if value is not None]
     return mean(present) if present else None

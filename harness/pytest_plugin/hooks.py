@@ -36,12 +36,10 @@ class StepClock:
         self._n_read = 0
 
     def set(self, durations_s: Sequence[float]) -> None:
-        """Have readings of so many rounds, two of each."""
         self._readings = [reading for duration_s in durations_s for reading in (0.0, duration_s)]
         self._n_read = 0
 
     def __call__(self) -> float:
-        """The next reading in seconds."""
         self._n_read += 1
         return self._readings[self._n_read - 1] if self._n_read <= len(self._readings) else 0.0
 

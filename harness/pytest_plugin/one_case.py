@@ -108,11 +108,6 @@ def _possible(filters: tuple[CaseFilter, ...], request: CaseRequest) -> tuple[Ca
 
 
 def _matching(cases: Sequence[Case], request: CaseRequest) -> Sequence[Case]:
-    """Cases of a workload and a strategy; those without further parameters where there are such.
-
-    Raises:
-        UsageError: there is none.
-    """
     matching = cases
     if request.faults is not None:
         having = [case for case in cases if case.scenario.name == request.faults]
@@ -146,7 +141,6 @@ def _titles(cases: Sequence[Case]) -> str:
 
 
 def _with_one_case(spec: Experiment, case: Case) -> Experiment:
-    """The experiment without its other cases."""
     alone = spec.with_strategies(case.strategy, baseline=case.strategy)
     alone = alone.of_one(case.shape, case.computation, case.scenario)
     alone = alone.model_copy(update={"workloads": (case.workload,)})

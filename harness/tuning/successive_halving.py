@@ -117,7 +117,6 @@ def _n_fitting(n_candidates: int, n_affordable: int) -> int:
 
 
 def _n_needed(n_candidates: int) -> int:
-    """Repeats of all rungs, the default's counted too, with some to confirm the last candidate."""
     n, number = _SPARED_CONFIRMING * _WITH_DEFAULT, 0
     while n_candidates > 1 or not number:
         n += (n_candidates + 1) * _n_repeats(number)

@@ -72,7 +72,6 @@ class Tuned:
 
     @property
     def verdict(self) -> str:
-        """What was decided, in a sentence."""
         best = next((each for each in self.tried if each.ratio is not None), None)
         if self.case.strategy != self.default:
             return f"{self.case.strategy} is faster than {self.default}: {figures(self.tried[0])}"
@@ -90,7 +89,6 @@ class Tuned:
         return f"{self.default} stays: no candidate that was tried is faster, the best is {told}"
 
     def to_document(self) -> dict[str, JsonValue]:
-        """How the plan was found, as its file and the command say it."""
         shape = self.case.shape
         return {
             "workload": str(self.case.workload),
@@ -109,11 +107,6 @@ class Tuned:
         }
 
     def write(self) -> None:
-        """Write the plan's file, whole or not at all.
-
-        Raises:
-            OSError: it cannot be written.
-        """
         write_json(self.path, {**self.plan.model_dump(mode="json"), "tuning": self.to_document()})
 
 

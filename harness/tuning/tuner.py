@@ -44,12 +44,10 @@ class Tuner:
 
     @property
     def default(self) -> Case:
-        """The case that candidates are measured beside."""
         return self.cases[0]
 
     @property
     def asked(self) -> Sequence[Slot]:
-        """The default's first repeat, which shows how long one takes."""
         return (Slot(order=0, block=0, repeat=0, case=self.default),)
 
     @property
@@ -99,11 +97,9 @@ class Tuner:
 
     @property
     def has_plans(self) -> bool:
-        """Whether the workload is captured, so that there is a plan to take."""
         return bool(self._plans)
 
     def has_tried(self, records: Sequence[Record]) -> bool:
-        """Whether a candidate was begun, or there is none."""
         candidates = self.candidates
         return not candidates or any(record.case in candidates for record in records)
 
@@ -129,7 +125,6 @@ class Tuner:
         )
 
     def tried(self, records: Sequence[Record]) -> Sequence[Tried]:
-        """What became of each candidate, the fastest first."""
         names = [name for name in (*self._plans, *self._refused) if name != self.default.id]
         tried = [self._tried(case, records) for case in self.cases if case.id in names]
         return sorted(tried, key=lambda each: (list(Outcome).index(each.outcome), -(each.ratio or 0.0)))
@@ -187,12 +182,10 @@ class Tuner:
 
 
 def _next_repeat(made: Sequence[Rung]) -> int:
-    """The repeat that follows these rungs and the default's first one."""
     return 1 + sum(rung.n_repeats for rung in made)
 
 
 def _key(plan: Plan) -> str:
-    """Equal for plans that do the same."""
     descriptive = {"strategy_params", "notes", "warnings"}
     return f"{plan.execution}{plan.model_dump_json(exclude=descriptive)}"
 

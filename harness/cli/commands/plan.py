@@ -61,11 +61,6 @@ def plan(
 
 
 def _slice(name: str, *, n_replicas: int) -> TpuSlice:
-    """Read a slice's name, before a workload is captured for nothing.
-
-    Raises:
-        UsageError: there is no such slice, or it has no device for each replica.
-    """
     # Not needed for --help.
     from strategies.errors import StrategyError
     from strategies.tpu_slices import parse_slice
@@ -157,7 +152,6 @@ def _show_slice(cost: SliceCost) -> None:
 
 
 def _wrapping(torus: Torus) -> str:
-    """Along which axes the ends are linked."""
     lengths = [str(length) for length, wraps in zip(torus.dims, torus.wrapped, strict=True) if wraps]
     if not lengths:
         return "a mesh"
@@ -169,7 +163,6 @@ def _text(value: object) -> str:
 
 
 def _partition(partition: Partition) -> str:
-    """A partition's axis and sizes, and of each part where it lives and with what it travels."""
     places = {
         "destinations": partition.destinations,
         "groups": partition.groups,

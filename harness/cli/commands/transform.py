@@ -80,7 +80,6 @@ def transform(
 
 
 def _is_free(folder: Path) -> bool:
-    """Whether a folder can be made, or is there and empty."""
     try:
         return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
     except OSError:

@@ -181,7 +181,6 @@ def _show_variables(verification: Verification) -> None:
 
 
 def _show_results(results: Sequence[ComparedResult]) -> None:
-    """Print the results of the last step, without its loss."""
     if not results:
         return
     output.say()
