@@ -32,6 +32,7 @@ from harness.cli.commands import (
     tune,
     verify,
 )
+from harness.cli.options import OF_ALL_COMMANDS, with_parameters
 from harness.cli.output import Answer
 from harness.cli.process import Caller, signals_interrupt
 from harness.errors import (
@@ -124,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         process.end_process(EXIT_INTERRUPTED)
 
     with signals_interrupt(for_good=owns_process, end=end if owns_process else None) as settled:
-        caller = Caller(owns_process=owns_process, settled=settled, arguments=tuple(given))
+        caller = Caller(owns_process=owns_process, settled=settled, arguments=tuple(given), as_json=as_json)
         status = _status(given, caller, as_json=as_json)
     if owns_process:
         process.end_process(status)
@@ -207,7 +208,8 @@ def _app(given: Sequence[str]) -> typer.Typer:
     app.callback()(_group)
     for name, command, example in _COMMANDS:
         own = _with_file_options(command) if name == given[0] == "run" else command
-        app.command(name, cls=OnceEach, epilog=f"Example: {example}")(own)
+        whole = with_parameters(own, OF_ALL_COMMANDS)
+        app.command(name, cls=OnceEach, epilog=f"Example: {example}")(whole)
     return app
 
 

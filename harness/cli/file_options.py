@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args
+from typing import Annotated, get_args
 
 import typer
 
+from harness.cli.options import with_parameters
 from harness.cli.output import Answer
 from harness.experiment.model import Experiment
 from harness.experiment.references import StrategyRef, WorkloadRef, split_list
@@ -65,18 +66,12 @@ def with_file_options(command: Callable[..., Answer]) -> Callable[..., Answer]:
     """The same command with an option for each field that declares one."""
     options = {option.parameter.name: option for option in file_options()}
 
-    def called(*, context: typer.Context, **arguments: Any) -> Answer:  # noqa: ANN401 - of any command
-        values = {option.path: option.value(arguments.pop(name)) for name, option in options.items()}
+    def keep(context: typer.Context, given: Mapping[str, str | int | None]) -> None:
+        values = {options[name].path: options[name].value(value) for name, value in given.items()}
         context.meta[_VALUES] = {path: value for path, value in values.items() if value is not None}
-        return command(context=context, **arguments)
 
-    own = inspect.signature(command, eval_str=True)
-    context, experiment, *others = own.parameters.values()
-    parameters = [context, experiment, *(option.parameter for option in options.values()), *others]
-    called.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    called.__annotations__ = {}
-    called.__doc__ = command.__doc__
-    return called
+    # After the context and the experiment.
+    return with_parameters(command, [option.parameter for option in options.values()], keep, place=2)
 
 
 def given_values(context: typer.Context) -> Mapping[str, object]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -17,6 +18,11 @@ from harness.written_values import parse_duration_s, parse_share
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, all else on stderr.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+OF_ALL_COMMANDS = tuple(
+    Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=kind)
+    for name, kind in (("json", Json), ("debug", Debug))
+)
+"""Options that `main` reads from the arguments."""
 WorkloadArgument = Annotated[
     str, typer.Argument(metavar="WORKLOAD", help="A registered name, keras:NAME, or path/to/file.py:factory.")
 ]
@@ -37,6 +43,7 @@ PlanOption = Annotated[
 Workers = Annotated[int, typer.Option("--workers", metavar="N", min=1, help="Worker processes.")]
 Replicas = Annotated[int, typer.Option("--replicas", metavar="R", min=1, help="Replicas in each worker.")]
 _MOST_SHARE = 0.5
+T = TypeVar("T")
 
 
 class Hardware(StrEnum):
@@ -132,6 +139,37 @@ def parsed_target(
     )
 
 
+def with_parameters(
+    command: Callable[..., T],
+    parameters: Sequence[Parameter],
+    take: Callable[[typer.Context, Mapping[str, Any]], None] | None = None,
+    *,
+    place: int | None = None,
+) -> Callable[..., T]:
+    """The same command with further options.
+
+    Args:
+        take: called with the context and the values of these options, before the command.
+        place: of the first among the command's own; None for the end.
+    """
+    own = signature(command, eval_str=True)
+    merged = list(own.parameters.values())
+    added = [parameter for parameter in parameters if parameter.name not in own.parameters]
+    at = len(merged) if place is None else place
+    merged[at:at] = added
+
+    def called(**arguments: Any) -> T:  # noqa: ANN401 - of any command
+        values = {parameter.name: arguments.pop(parameter.name) for parameter in added}
+        if take is not None:
+            take(arguments["context"], values)
+        return command(**arguments)
+
+    called.__signature__ = own.replace(parameters=merged)  # type: ignore[attr-defined]
+    called.__annotations__ = {}
+    called.__doc__ = command.__doc__
+    return called
+
+
 def given(context: typer.Context) -> list[str]:
     """Names of the options that stand on the command line, in the order in which its help lists them."""
     return [
@@ -145,11 +183,6 @@ def is_given(context: typer.Context, name: str) -> bool:
     """Whether an option was given, rather than left to its default."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
-
-
-def is_watched(*, json: bool) -> bool:
-    """Whether a person at a terminal waits for the command, and may be told what it does."""
-    return not json and sys.stderr.isatty()
 
 
 def plan_reference(path: str, *, field: str = "plan") -> str:

@@ -13,13 +13,15 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from harness.errors import MissingError, UsageError
+from harness.measure.timeouts import timeouts
 from harness.provision import network_namespace
 from harness.records.safe_text import redacted_command
+from harness.requests import RunOptions
 
 _UNHEARD_S = 2.0
 _LOOK_S = 0.05
@@ -179,11 +181,47 @@ class Caller:
         owns_process: whether the process is the command's alone, so that it may move to another network.
         settled: told once the process is where it stays, and may start threads.
         arguments: of the command line, without the program's name.
+        as_json: whether a program reads the answer.
     """
 
     owns_process: bool
     settled: Callable[[], None]
     arguments: tuple[str, ...] = ()
+    as_json: bool = False
+
+
+def is_watched(context: typer.Context) -> bool:
+    """Whether a person at a terminal waits for the command, and may see how it goes on."""
+    return not _is_json(context) and sys.stderr.isatty()
+
+
+def run_options(
+    context: typer.Context,
+    *,
+    timeout_factor: float,
+    exposure: str | None,
+    **own: Any,  # noqa: ANN401 - fields of the options
+) -> RunOptions:
+    """Options of a run by its command line.
+
+    Args:
+        own: further fields of `RunOptions`.
+    """
+    from harness.host_facts import allowed
+
+    return RunOptions(
+        timeouts=timeouts(timeout_factor),
+        quiet=_is_json(context),
+        live=is_watched(context),
+        exposure=exposure,
+        environ=allowed(os.environ),
+        command=command_of(context),
+        **own,
+    )
+
+
+def _is_json(context: typer.Context) -> bool:
+    return isinstance(context.obj, Caller) and context.obj.as_json
 
 
 def command_of(context: typer.Context) -> str | None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli import output
-from harness.cli.options import Debug, Json
 from harness.cli.output import Answer
 from harness.errors import EXIT_OK
 
@@ -33,8 +32,6 @@ def clean(
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be removed.")] = False,
-    json: Json = False,  # noqa: ARG001 - read by main
-    debug: Debug = False,  # noqa: ARG001 - read by main
 ) -> Answer:
     """Remove what dead runs have left: temporary folders, processes, containers and networks."""
     from harness.provision.registry import clean as remove_leftovers

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli import output
-from harness.cli.options import Debug, Json, share
+from harness.cli.options import share
 from harness.cli.output import Answer
 from harness.errors import EXIT_CASE, EXIT_OK, EXIT_REGRESSION
 
@@ -49,8 +49,6 @@ def compare(
         ),
     ] = False,
     format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TEXT,  # noqa: A002 - the option's name
-    json: Json = False,  # noqa: ARG001 - read by main
-    debug: Debug = False,  # noqa: ARG001 - read by main
 ) -> Answer:
     """Say what has changed between two runs, case by case; status 4 where something is slower, sends
     more, or is broken.

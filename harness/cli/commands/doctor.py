@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from harness.cli import output
-from harness.cli.options import Debug, Json
 from harness.cli.output import Answer
 from harness.errors import EXIT_MISSING, EXIT_OK
 
@@ -17,11 +16,7 @@ if TYPE_CHECKING:
 EXAMPLE = "stratbench doctor"
 
 
-def doctor(
-    *,
-    json: Json = False,  # noqa: ARG001 - read by main
-    debug: Debug = False,  # noqa: ARG001 - read by main
-) -> Answer:
+def doctor() -> Answer:
     """Check this machine: what is there, what is missing, and how to get it."""
     from harness.provision.doctor import checks
 

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from harness.cli import output
-from harness.cli.options import Debug, Json
 from harness.cli.output import Answer
 
 EXAMPLE = "stratbench list strategies"
@@ -30,9 +29,6 @@ class ListedKind(StrEnum):
 
 def listing(
     kind: Annotated[ListedKind, typer.Argument(help="What to list.")],
-    *,
-    json: Json = False,  # noqa: ARG001 - read by main
-    debug: Debug = False,  # noqa: ARG001 - read by main
 ) -> Answer:
     """List strategies, workloads, providers, compressors, rules, faults or experiments, with parameters."""
     rows = _SOURCES[kind]()

@@ -13,7 +13,7 @@ import typer
 from harness.cli import options
 from harness.cli.options import Debug, Json, duration_s
 from harness.cli.output import Answer
-from harness.cli.process import NoIsolation, RequireIsolation, command_of, isolate_workers
+from harness.cli.process import NoIsolation, RequireIsolation, command_of, is_watched, isolate_workers
 from harness.errors import UsageError
 from harness.measure.timeouts import timeouts
 from harness.requests import RunOptions
@@ -140,7 +140,7 @@ def nightly(
         timeouts=timeouts(timeout_factor),
         records_mistakes=True,
         quiet=json,
-        live=options.is_watched(json=json),
+        live=is_watched(context),
         exposure=exposure,
         environ=allowed(os.environ),
         command=command_of(context),

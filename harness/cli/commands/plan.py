@@ -11,6 +11,7 @@ import typer
 from harness.cli import options, output
 from harness.cli.documents import plan_document
 from harness.cli.output import Answer
+from harness.cli.process import is_watched
 from harness.errors import UsageError
 from harness.measure.timeouts import timeouts
 from harness.requests import PlanRequest
@@ -34,6 +35,7 @@ EXAMPLE = "stratbench plan wide-mlp --strategy ps-load-balancing --workers 3"
 
 
 def plan(
+    context: typer.Context,
     workload: options.WorkloadArgument,
     *,
     strategy: options.StrategyOption = None,
@@ -44,14 +46,12 @@ def plan(
     share_gpus: options.ShareGpus = False,
     on_slice: SliceOption = None,
     timeout_factor: options.TimeoutFactor = 1.0,
-    json: options.Json = False,
-    debug: options.Debug = False,  # noqa: ARG001 - read by main
 ) -> Answer:
     """Show a strategy's plan: partition, synchroniser and place of each variable, predicted bytes."""
     request = PlanRequest(
         target=options.target(workload, strategy, edited, workers, replicas, device, share_gpus=share_gpus),
         slice=None if on_slice is None else _slice(on_slice, n_replicas=workers * replicas),
-        live=options.is_watched(json=json),
+        live=is_watched(context),
         timeouts=timeouts(timeout_factor),
     )
     from harness import pipeline

@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from harness.cli import output
-from harness.cli.options import Debug, Json
 from harness.cli.output import Answer
 from harness.errors import EXIT_CASE, EXIT_OK, UsageError
 from harness.records.run_documents import REPORT
@@ -52,8 +51,6 @@ def report(
             help="Also give each strategy's newest usable repeat to a Prometheus Pushgateway.",
         ),
     ] = None,
-    json: Json = False,  # noqa: ARG001 - read by main
-    debug: Debug = False,  # noqa: ARG001 - read by main
 ) -> Answer:
     """Make the report of one run, or of several together, from their stored records.
 

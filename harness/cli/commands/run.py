@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli import options, output
-from harness.cli.options import Debug, Json, duration_s, plan_reference
+from harness.cli.options import duration_s, plan_reference
 from harness.cli.output import Answer
-from harness.cli.process import NoIsolation, RequireIsolation, command_of, isolate_workers
+from harness.cli.process import NoIsolation, RequireIsolation, isolate_workers, run_options
 from harness.errors import UsageError
-from harness.measure.timeouts import timeouts
-from harness.requests import RunOptions, RunOutcome
+from harness.requests import RunOutcome
 
 if TYPE_CHECKING:
     from harness.experiment.cases import Case
@@ -136,8 +135,6 @@ def run(
     ] = 0,
     require_isolation: RequireIsolation = False,
     no_isolation: NoIsolation = False,
-    json: Json = False,
-    debug: Debug = False,  # noqa: ARG001 - read by main
 ) -> Answer:
     """Run an experiment: every case on fresh workers, checked, timed, recorded and reported.
 
@@ -148,7 +145,6 @@ def run(
         raise UsageError("must be used with --out, which names the run to go on with", field="resume")
     from harness.cli.file_options import given_values
     from harness.experiment.load import load_experiment
-    from harness.host_facts import allowed
     from harness.measure.prometheus import listen
     from harness.preflight import check_experiment
 
@@ -174,23 +170,20 @@ def run(
             require_isolation=require_isolation,
         )
     check_experiment(spec)
-    run_options = RunOptions(
+    options_of_run = run_options(
+        context,
+        timeout_factor=timeout_factor,
+        exposure=exposure,
         out=out,
         resume=resume,
         dry_run=dry_run,
         fail_fast=fail_fast,
         time_budget_s=None if time_budget is None else duration_s(time_budget, field="time-budget"),
-        timeouts=timeouts(timeout_factor),
-        quiet=json,
-        live=options.is_watched(json=json),
         metrics=metrics,
-        exposure=exposure,
-        environ=allowed(os.environ),
-        command=command_of(context),
     )
     from harness import pipeline
 
-    outcome = pipeline.run(spec, run_options)
+    outcome = pipeline.run(spec, options_of_run)
     # Not before: a mistake of the user's costs one line.
     for note in spec.notes:
         output.warn(note)

@@ -12,6 +12,7 @@ import typer
 from harness.cli import options, output
 from harness.cli.documents import transform_document
 from harness.cli.output import Answer
+from harness.cli.process import is_watched
 from harness.errors import UsageError
 from harness.measure.timeouts import timeouts
 from harness.requests import TransformRequest
@@ -23,6 +24,7 @@ EXAMPLE = "stratbench transform digits-cnn --strategy ps --rank 1 --graphdef wor
 
 
 def transform(
+    context: typer.Context,
     workload: options.WorkloadArgument,
     *,
     strategy: options.StrategyOption = None,
@@ -44,8 +46,6 @@ def transform(
         ),
     ] = None,
     timeout_factor: options.TimeoutFactor = 1.0,
-    json: options.Json = False,
-    debug: options.Debug = False,  # noqa: ARG001 - read by main
 ) -> Answer:
     """Apply a strategy's passes for one worker; show nodes and seconds of each pass.
 
@@ -68,7 +68,7 @@ def transform(
         graphdef=graphdef,
         text=text,
         stages=stages,
-        live=options.is_watched(json=json),
+        live=is_watched(context),
         timeouts=timeouts(timeout_factor),
     )
     from harness import pipeline

@@ -12,10 +12,9 @@ import typer
 from harness.canonical import slug
 from harness.cli import options, output
 from harness.cli.output import Answer
-from harness.cli.process import NoIsolation, RequireIsolation, command_of, isolate_workers
+from harness.cli.process import NoIsolation, RequireIsolation, isolate_workers, run_options
 from harness.errors import UsageError
-from harness.measure.timeouts import timeouts
-from harness.requests import RunOptions, TuneRequest
+from harness.requests import TuneRequest
 from harness.written_values import parse_rate_mbit
 
 if TYPE_CHECKING:
@@ -68,8 +67,6 @@ def tune(
     timeout_factor: options.TimeoutFactor = 1.0,
     require_isolation: RequireIsolation = False,
     no_isolation: NoIsolation = False,
-    json: options.Json = False,
-    debug: options.Debug = False,  # noqa: ARG001 - read by main
 ) -> Answer:
     """Measure other values of a strategy's knobs beside the default's, and write the plan that is fastest.
 
@@ -80,7 +77,6 @@ def tune(
     if out is not None:
         options.plan_reference(str(out), field="out")
     from harness.experiment.load import laid_over
-    from harness.host_facts import allowed
     from harness.preflight import check_experiment, check_target
 
     own: dict[str, tuple[str, object]] = {
@@ -113,14 +109,7 @@ def tune(
         spec=spec,
         seconds=seconds,
         out=out,
-        options=RunOptions(
-            timeouts=timeouts(timeout_factor),
-            quiet=json,
-            live=options.is_watched(json=json),
-            exposure=exposure,
-            environ=allowed(os.environ),
-            command=command_of(context),
-        ),
+        options=run_options(context, timeout_factor=timeout_factor, exposure=exposure),
     )
     from harness import pipeline
 

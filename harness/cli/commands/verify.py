@@ -14,7 +14,7 @@ import typer
 from harness.cli import options, output
 from harness.cli.documents import verify_document
 from harness.cli.output import Answer
-from harness.cli.process import NoIsolation, RequireIsolation, isolate
+from harness.cli.process import NoIsolation, RequireIsolation, is_watched, isolate
 from harness.errors import EXIT_CASE, EXIT_OK
 from harness.measure.timeouts import timeouts
 from harness.provision.network_namespace import exposed_line
@@ -80,8 +80,6 @@ def verify(
     require_isolation: RequireIsolation = False,
     no_isolation: NoIsolation = False,
     timeout_factor: options.TimeoutFactor = 1.0,
-    json: options.Json = False,
-    debug: options.Debug = False,  # noqa: ARG001 - read by main
 ) -> Answer:
     """Compare a strategy's variables and slots with a single-device reference, made on the spot.
 
@@ -104,7 +102,7 @@ def verify(
         dtype=None if dtype is None else dtype.value,
         restore=restore,
         shrink=shrink,
-        live=options.is_watched(json=json),
+        live=is_watched(context),
         timeouts=timeouts(timeout_factor),
     )
     from harness import pipeline
