@@ -9,8 +9,13 @@ from typing import NoReturn, TypeAlias
 import keras
 import tensorflow as tf
 
-from strategies.capture.hooks import line_of_operation, overriding_classes, replaced
-from strategies.capture.layers import StatisticsRecorder, requiring_batch
+from strategies.capture.hooks import (
+    StatisticsRecorder,
+    line_of_operation,
+    overriding_classes,
+    replaced,
+    requiring_batch,
+)
 from strategies.errors import CaptureError
 from strategies.ir.assembly.traced import TracedGradient
 from strategies.ir.graph import node_slug

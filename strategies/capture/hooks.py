@@ -1,10 +1,17 @@
-"""Replaced attributes of TensorFlow and Keras, and source lines of the nodes of a trace."""
+"""Hooks into TensorFlow and Keras while a step is traced, and source lines of traced nodes."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 
+import keras
 import tensorflow as tf
 
+from strategies.errors import CaptureError
+from strategies.ir.graph import Shape, node_slug
+from strategies.ir.train_graph import Statistic
+from strategies.tf_bridge.attrs import dtype_of
 from strategies.user_errors import users_line
 
 
@@ -61,3 +68,171 @@ def lines_of(graph: tf.Graph) -> dict[str, str]:
 def line_of_operation(op: tf.Operation) -> str:
     """`file.py:12` of the innermost frame in the user's code, or an empty string."""
     return users_line((frame.filename, frame.lineno) for frame in reversed(op.traceback or ()))
+
+
+PREFIX = "batch_statistics"
+_MASKED = "has a mask, so that examples do not count alike; normalise without one"
+Moments = tuple[tf.Tensor, tf.Tensor]
+
+
+@dataclass(slots=True)
+class StatisticsRecorder:
+    """Collects the means that Keras's BatchNormalization takes over examples.
+
+    Attributes:
+        own: path of a layer whose means cannot be marked → why.
+        synchronized: paths of layers whose author asks for means over all replicas' examples.
+    """
+
+    marks: list[Statistic] = field(default_factory=list)
+    own: dict[str, str] = field(default_factory=dict)
+    synchronized: dict[str, None] = field(default_factory=dict)
+    _layer: keras.layers.BatchNormalization | None = None
+    _graph: tf.Graph | None = None
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        with ExitStack() as hooks:
+            hooks.enter_context(replaced(keras.layers.BatchNormalization, "call", self._call_hook))
+            hooks.enter_context(replaced(tf.nn, "moments", self._moments_hook))
+            yield
+
+    def begin(self, graph: tf.Graph) -> None:
+        self._graph = graph
+        self.marks.clear()
+        self.own.clear()
+        self.synchronized.clear()
+
+    def _call_hook(self, call: Callable[..., object]) -> Callable[..., object]:
+        @functools.wraps(call)
+        def hooked_call(
+            layer: keras.layers.BatchNormalization,
+            inputs: tf.Tensor,
+            training: object = None,
+            mask: tf.Tensor | None = None,
+        ) -> object:
+            if not (training and layer.trainable):
+                return call(layer, inputs, training=training, mask=mask)
+            if mask is not None:
+                self.own[layer.path] = _MASKED
+            asked = layer.synchronized
+            if asked:
+                self.synchronized[layer.path] = None
+            before, self._layer = self._layer, None if mask is not None else layer
+            # One device has all examples; TensorFlow's way to find that out leads past `tf.nn.moments`.
+            layer.synchronized = False
+            try:
+                return call(layer, inputs, training=training, mask=mask)
+            finally:
+                self._layer, layer.synchronized = before, asked
+
+        return hooked_call
+
+    def _moments_hook(self, moments: Callable[..., object]) -> Callable[..., object]:
+        def hooked_moments(x: tf.Tensor, axes: Sequence[int], *args: object, **kw: object) -> object:
+            layer = self._layer
+            if layer is None or 0 not in axes:
+                return moments(x, axes, *args, **kw)
+            return self._marked_moments(layer.path, x, axes, keepdims=bool(kw.get("keepdims")))
+
+        return hooked_moments
+
+    def _marked_moments(self, layer: str, x: tf.Tensor, axes: Sequence[int], *, keepdims: bool) -> Moments:
+        """`tf.nn.moments` with both means marked; the variance is about the marked mean."""
+        mean = self._marked(layer, "mean", tf.reduce_mean(x, axes, keepdims=True))
+        deviations = tf.math.squared_difference(x, tf.stop_gradient(mean))
+        variance = self._marked(layer, "variance", tf.reduce_mean(deviations, axes, keepdims=True))
+        if keepdims:
+            return mean, variance
+        return tf.squeeze(mean, axes), tf.squeeze(variance, axes)
+
+    def _marked(self, layer: str, name: str, value: tf.Tensor) -> tf.Tensor:
+        def identity(
+            inner: tf.Tensor,
+        ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+            def gradient(upstream: tf.Tensor) -> tf.Tensor:
+                return self._mark(layer, f"{name}_gradient", upstream, backward=True)
+
+            return self._mark(layer, name, inner, backward=False), gradient
+
+        return tf.custom_gradient(identity)(value)
+
+    def _mark(self, layer: str, name: str, value: tf.Tensor, *, backward: bool) -> tf.Tensor:
+        graph = tf.compat.v1.get_default_graph()
+        if graph is not self._graph:
+            self.own[layer] = f"is called inside the function {graph.name!r}; call it outside"
+            return value
+        if not value.shape.is_fully_defined():
+            self.own[layer] = f"has statistics of unknown shape {value.shape}; give its input a static one"
+            return value
+        with tf.name_scope(""):
+            marked = tf.identity(value, name=f"{PREFIX}/{node_slug(layer)}/{name}")
+        shape = Shape(tuple(value.shape.as_list()))
+        dtype = dtype_of(value.dtype.as_datatype_enum)
+        assert dtype is not None
+        self.marks.append(
+            Statistic(layer=layer, node=marked.op.name, dtype=dtype, shape=shape, backward=backward)
+        )
+        return marked
+
+
+class FixedBatchError(CaptureError):
+    """A layer takes batches of `n_examples` only, and a trace gave it others."""
+
+    def __init__(self, layer: str, n_examples: int) -> None:
+        super().__init__(f"layer {layer!r} takes batches of {n_examples} examples only")
+        self.layer = layer
+        self.n_examples = n_examples
+
+    def of_shards(self, shard: int | None) -> CaptureError:
+        got = shard or "different sizes"
+        return CaptureError(
+            f"train step: layer {self.layer!r} takes batches of {self.n_examples} examples only, got shards "
+            f"of {got}; choose a batch_size of {self.n_examples} for each replica, as "
+            "measure.batch: per-replica does for all cases of a run, or build the model for any number, "
+            "without batch_shape and stateful"
+        )
+
+
+def requiring_batch(
+    call: Callable[..., object],
+    *,
+    n_examples: int | None,
+    refuse: Callable[[CaptureError], object],
+    carries: Callable[[Sequence[keras.Variable]], object],
+) -> Callable[..., object]:
+    """Wrap `Layer.__call__` to refuse a batch size that the layer does not take.
+
+    Args:
+        n_examples: in the trace's batch, None for a free axis; unknown sizes are then refused as well.
+        refuse: raises.
+        carries: receives variables that keep something of each example for the next step.
+    """
+
+    @functools.wraps(call)
+    def hooked(layer: keras.layers.Layer, *args: object, **kw: object) -> object:
+        for tensor, size in _required(layer, args[0] if args else kw.get("inputs")):
+            given = tensor.shape[0] if tensor.shape.rank else size
+            if given != size and (given is not None or n_examples is None):
+                refuse(FixedBatchError(layer.path, size))
+        result = call(layer, *args, **kw)
+        if isinstance(layer, keras.layers.RNN) and layer.stateful:
+            carries(keras.tree.flatten(layer.states))
+        return result
+
+    return hooked
+
+
+def _required(layer: keras.layers.Layer, inputs: object) -> list[tuple[tf.Tensor, int]]:
+    tensors = [each for each in keras.tree.flatten(inputs) if isinstance(each, tf.Tensor)]
+    if isinstance(layer, keras.layers.RNN):
+        states = keras.tree.flatten(layer.states) if layer.stateful else []
+        return [(tensors[0], int(states[0].shape[0]))] if states and tensors else []
+    expected = keras.tree.flatten(getattr(layer, "inputs", None)) if isinstance(layer, keras.Model) else []
+    if len(expected) != len(tensors):
+        return []
+    return [
+        (tensor, int(symbolic.shape[0]))
+        for tensor, symbolic in zip(tensors, expected, strict=True)
+        if symbolic is not None and len(symbolic.shape) and symbolic.shape[0] is not None
+    ]

@@ -11,8 +11,7 @@ import tensorflow as tf
 from tensorflow.types.experimental import ConcreteFunction
 
 from strategies.capture.boundary import BoundaryRecorder, raw_variable
-from strategies.capture.hooks import line_of_operation
-from strategies.capture.layers import FixedBatchError
+from strategies.capture.hooks import FixedBatchError, line_of_operation
 from strategies.errors import CaptureError
 from strategies.ir.train_graph import Reduction
 from strategies.user_errors import described
