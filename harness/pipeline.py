@@ -2,9 +2,12 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from socket import socket
+from typing import TYPE_CHECKING
 
+from harness.canonical import JsonValue
 from harness.errors import EXIT_CASE, EXIT_OK, EXIT_USAGE, HarnessError, Interrupted, UsageError
 from harness.experiment.cases import Case, expand
 from harness.experiment.model import Experiment
@@ -19,11 +22,9 @@ from harness.requests import (
     Dtype,
     PlanRequest,
     RunOptions,
-    RunOutcome,
     TransformRequest,
     TuneRequest,
     VerifyRequest,
-    Written,
 )
 from harness.run.checkpoints import require
 from harness.run.further_repeats import FurtherRepeats, NarrowRatios
@@ -51,6 +52,62 @@ from harness.verification.worker.jobs import verify as verify_plan
 from harness.worker.jobs.transform import Transformation, Wanted
 from harness.worker.jobs.transform import transform as transform_plan
 from strategies.tpu_slices import slice_cost
+
+if TYPE_CHECKING:
+    from reports.pages.terminal import TerminalTable
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Written:
+    """A report on disk, and the same comparison for a terminal."""
+
+    path: Path
+    tables: "tuple[TerminalTable, ...]" = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunOutcome:
+    """Where a run's results lie and how its cases ended.
+
+    Args:
+        run_dir: None for a dry run, which makes no folder.
+        report: None where nothing has been recorded.
+        cases: those that a dry run would have run, in matrix order; else empty.
+        skipped: names of those among them that will not run.
+        n_repeats: of each of these cases. until_ci: see `harness.records.record.Method`.
+        notes: one line each, for the person.
+    """
+
+    run_dir: Path | None
+    report: Written | None = None
+    n_ok: int = 0
+    n_failed: int = 0
+    n_skipped: int = 0
+    n_implausible: int = 0
+    exit_status: int = EXIT_OK
+    cases: tuple[Case, ...] = ()
+    skipped: frozenset[str] = frozenset()
+    n_repeats: int = 0
+    until_ci: float | None = None
+    notes: tuple[str, ...] = ()
+
+    def to_document(self) -> dict[str, JsonValue]:
+        document: dict[str, JsonValue] = {
+            "run_dir": str(self.run_dir) if self.run_dir else None,
+            "report": str(self.report.path) if self.report else None,
+            "cases": {
+                "ok": self.n_ok,
+                "failed": self.n_failed,
+                "skipped": self.n_skipped,
+                "implausible": self.n_implausible,
+            },
+            "exit_status": self.exit_status,
+        }
+        if self.cases:
+            document["planned"] = [case.id for case in self.cases if case.id not in self.skipped]
+        if self.notes:
+            document["notes"] = list(self.notes)
+        return document
 
 
 def outcome_of(folder: RunFolder, written: Written | None) -> RunOutcome:

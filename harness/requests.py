@@ -8,17 +8,13 @@ from pathlib import Path
 from socket import socket
 from typing import TYPE_CHECKING, Literal
 
-from harness.canonical import JsonValue
-from harness.errors import EXIT_OK
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.provision.network_namespace import NOT_ASKED
 
 if TYPE_CHECKING:
     from harness.cluster.providers import Hardware
-    from harness.experiment.cases import Case
     from harness.experiment.model import Experiment
-    from reports.pages.terminal import TerminalTable
     from strategies.tpu_slices import TpuSlice
 
 Dtype = Literal["model", "float64"]
@@ -55,59 +51,6 @@ class RunOptions:
     exposure: str | None = NOT_ASKED
     environ: Mapping[str, str] = field(default_factory=dict)
     command: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Written:
-    """A report on disk, and the same comparison for a terminal."""
-
-    path: Path
-    tables: tuple[TerminalTable, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunOutcome:
-    """Where a run's results lie and how its cases ended.
-
-    Args:
-        run_dir: None for a dry run, which makes no folder.
-        report: None where nothing has been recorded.
-        cases: those that a dry run would have run, in matrix order; else empty.
-        skipped: names of those among them that will not run.
-        n_repeats: of each of these cases. until_ci: see `harness.records.record.Method`.
-        notes: one line each, for the person.
-    """
-
-    run_dir: Path | None
-    report: Written | None = None
-    n_ok: int = 0
-    n_failed: int = 0
-    n_skipped: int = 0
-    n_implausible: int = 0
-    exit_status: int = EXIT_OK
-    cases: tuple[Case, ...] = ()
-    skipped: frozenset[str] = frozenset()
-    n_repeats: int = 0
-    until_ci: float | None = None
-    notes: tuple[str, ...] = ()
-
-    def to_document(self) -> dict[str, JsonValue]:
-        document: dict[str, JsonValue] = {
-            "run_dir": str(self.run_dir) if self.run_dir else None,
-            "report": str(self.report.path) if self.report else None,
-            "cases": {
-                "ok": self.n_ok,
-                "failed": self.n_failed,
-                "skipped": self.n_skipped,
-                "implausible": self.n_implausible,
-            },
-            "exit_status": self.exit_status,
-        }
-        if self.cases:
-            document["planned"] = [case.id for case in self.cases if case.id not in self.skipped]
-        if self.notes:
-            document["notes"] = list(self.notes)
-        return document
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -30,12 +30,13 @@ from harness import pipeline
 from harness.cli import main
 from harness.experiment.cases import expand
 from harness.experiment.load import load_experiment
+from harness.pipeline import RunOutcome
 from harness.provision import registry
 from harness.records.checksums import sealed, unsealed
 from harness.records.outcome import StepSeconds
 from harness.records.run_folder import open_run
 from harness.records.steps_file import Steps
-from harness.requests import RunOptions, RunOutcome
+from harness.requests import RunOptions
 from reports.history import database
 from reports.history.figures import Figure, Subject
 from reports.history.store import writing

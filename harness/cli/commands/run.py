@@ -16,10 +16,10 @@ from harness.cli.options import duration_s, plan_reference
 from harness.cli.output import Answer
 from harness.cli.process import NoIsolation, RequireIsolation, isolate_workers, run_options
 from harness.errors import UsageError
-from harness.requests import RunOutcome
 
 if TYPE_CHECKING:
     from harness.experiment.cases import Case
+    from harness.pipeline import RunOutcome
     from reports.pages.terminal import TerminalTable
 
 

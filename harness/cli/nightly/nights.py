@@ -18,10 +18,11 @@ from harness.cli.output import Answer
 from harness.contained_files import open_to_write, require_regular
 from harness.errors import EXIT_CASE, EXIT_OK, Interrupted, MissingError, StoreError, UsageError
 from harness.experiment.model import Experiment
+from harness.pipeline import RunOutcome
 from harness.preflight import check_experiment
 from harness.records.run_documents import default_name
 from harness.records.run_folder import remove_old_runs
-from harness.requests import RunOptions, RunOutcome
+from harness.requests import RunOptions
 from reports.history.benchmarks import NothingUsableError, benchmarks_night
 from reports.history.night import NewNight, added, run_night
 from reports.history.store import DATABASE, RUNS, History, Night, reading, writing

@@ -14,14 +14,13 @@ from harness.cluster.shape import ClusterShape
 from harness.experiment.cases import Case
 from harness.experiment.model import Experiment
 from harness.experiment.references import StrategyRef, WorkloadRef
+from harness.pipeline import RunOutcome, Written
 from harness.requests import (
     PlanRequest,
     RunOptions,
-    RunOutcome,
     TransformRequest,
     TuneRequest,
     VerifyRequest,
-    Written,
 )
 from harness.study import Planned, Verified
 from harness.tuning.tuned import Outcome, Tried, Tuned

@@ -14,7 +14,7 @@ from harness.experiment.cases import expand
 from harness.experiment.load import resolve
 from harness.experiment.references import WorkloadRef
 from harness.measure.timeouts import Timeouts
-from harness.requests import RunOutcome
+from harness.pipeline import RunOutcome
 
 
 def test_run_hands_over_the_spec_and_the_options(

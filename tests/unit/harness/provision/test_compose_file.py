@@ -15,8 +15,9 @@ from synthetic_run import Case, write_run
 from harness.cli import main
 from harness.cli.nightly.schedule import hour_of
 from harness.errors import CaseError
+from harness.pipeline import RunOutcome
 from harness.provision.ray.settings import NODE_VARIABLES
-from harness.requests import RunOptions, RunOutcome
+from harness.requests import RunOptions
 
 ROOT = Path(__file__).parents[4]
 DOCUMENT: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())

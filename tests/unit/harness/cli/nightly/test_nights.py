@@ -20,7 +20,8 @@ from harness.cli import main
 from harness.cli.nightly import publishing
 from harness.cli.nightly.publishing import PublishedNight, night_answer
 from harness.errors import CaseError, Interrupted, StoreError
-from harness.requests import RunOptions, RunOutcome
+from harness.pipeline import RunOutcome
+from harness.requests import RunOptions
 from reports.history.database import connected
 from reports.history.figures import Figure, Subject
 from reports.history.store import reading, writing
