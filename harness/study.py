@@ -59,19 +59,9 @@ class TargetStudy:
     _captures: Captures
 
     def call(self, job: Job[*Args, Result], args: tuple[*Args]) -> Result:
-        """Run a job in the target's process.
-
-        Raises:
-            CaseError: it failed.
-        """
         return self._process.call(job, args, timeout_s=self.timeouts.study_s, stage=job_name(job))
 
     def reference(self, n_steps: int) -> Reference:
-        """What the target must compute.
-
-        Raises:
-            CaseError: it could not be made.
-        """
         return self._captures.reference(
             self.case, self.capture, topology_of_case(self.case, self.capture), n_steps
         )

@@ -100,7 +100,6 @@ class Block:
         return BlockResults(runs=runs, errors=self._errors, postponed=postponed, wall_s=self._wall_s)
 
     def _open_all(self, repeats: Sequence[Repeat]) -> tuple[str, ...]:
-        """Open as many as memory holds; return the ids of the others."""
         left_bytes: dict[str, list[int]] = {}
         for index, repeat in enumerate(repeats):
             if len(self._open) >= _LEAST_OPEN and not all(map(_has_room, left_bytes.values())):
@@ -118,7 +117,6 @@ class Block:
         return ()
 
     def _leave_for_later(self, repeat: Repeat) -> None:
-        """Postpone a case that a GPU did not hold beside others which are recorded too."""
         name = _id(repeat)
         if isinstance(self._errors.get(name), GpuOutOfMemory) and self._recorded_beside(name):
             del self._errors[name]
@@ -126,7 +124,6 @@ class Block:
             self.tell(f"{_title(repeat)}: left for later, since a GPU did not hold it beside other cases")
 
     def _recorded_beside(self, name: str) -> set[str]:
-        """Open cases apart from one, and from a baseline that is timed for ratios alone."""
         return self._open.keys() - {name, None if self.beside is None else _id(self.beside)}
 
     def _opened(self, repeat: Repeat) -> None:
@@ -167,7 +164,6 @@ class Block:
         return None
 
     def _without_baseline_beside(self, name: str) -> str | None:
-        """Close the baseline if it alone is open beside a case that a GPU did not hold; None if it is not."""
         beside = None if self.beside is None else _id(self.beside)
         if beside not in self._open or beside == name or self._recorded_beside(name):
             return None
@@ -182,7 +178,6 @@ class Block:
             self._take_round([names[place] for place in next(orders)])
 
     def _n_taken(self) -> int:
-        """Rounds that all open cases have in common."""
         return min(len(self._step_s[name]) for name in self._open)
 
     def _take_round(self, names: Sequence[str]) -> None:
@@ -205,7 +200,6 @@ class Block:
             self._step_s[name].append(step_s)
 
     def _renew(self, name: str, case: OpenCase) -> None:
-        """Close a failed case, and open it once more where that is worth it: then all rounds begin anew."""
         error = self._errors[name]
         self._close(name)
         why = self._why_again(case.repeat, error)
@@ -256,7 +250,6 @@ class Block:
         return runs
 
     def _try(self, name: str, act: Callable[[], Value]) -> Value | None:
-        """Do something for a case; None where it failed, which is noted."""
         began_s = time.monotonic()
         try:
             return act()

@@ -39,13 +39,9 @@ class FurtherRepeats(Protocol):
     """Decides which repeats follow those that were asked for, by what these have shown."""
 
     @property
-    def at_most_s(self) -> float:
-        """Seconds after a run's start by which the last of them is to end."""
-        ...
+    def at_most_s(self) -> float: ...
 
-    def slots(self, site: SiteSoFar) -> Sequence[Slot]:
-        """The next repeats of a site, block by block; none where there are enough."""
-        ...
+    def slots(self, site: SiteSoFar) -> Sequence[Slot]: ...
 
 
 FIRST_LOOK = 4
@@ -62,18 +58,14 @@ class NarrowRatios:
 
     @property
     def at_most_s(self) -> float:
-        """As long as `measure.until` allows."""
         return self.until.at_most_s
 
     def slots(self, site: SiteSoFar) -> Sequence[Slot]:
-        """Repeats up to the next look."""
         return further_slots(self.spec, site.cases, site.records, first=site.first)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Due:
-    """A case that is to have more repeats after so many, up to a look, and how wide its interval is."""
-
     case: Case
     n_repeats: int
     look: int
@@ -134,7 +126,6 @@ def further_slots(
 
 
 def _due(case: Case, own: Sequence[Record], others: Sequence[Record], spec: Experiment) -> _Due | None:
-    """A case that needs more repeats; None where it does not, or where they would tell no more."""
     until = spec.measure.until
     assert until is not None
     latest = max(own, key=lambda record: record.repeat, default=None)
@@ -154,7 +145,6 @@ def _due(case: Case, own: Sequence[Record], others: Sequence[Record], spec: Expe
 def _turns(
     block: Sequence[Case], found: Mapping[str, _Due], spec: Experiment
 ) -> Iterator[tuple[tuple[int, float], int, list[Case]]]:
-    """Repeats of a block: what they are ordered by, their number, and the cases that have them."""
     due = [found[case.id] for case in block if case.id in found]
     if not due:
         return

@@ -56,7 +56,6 @@ def of_faults(error: CaseError, faults: Sequence[Fault]) -> CaseError:
 
 
 def _killed(error: WorkerDied, faults: Sequence[Fault]) -> CaseError | None:
-    """That a worker was killed whose fault asks for it; None where it died by something else."""
     asked = (fault for fault in faults if fault.kind == "dead" and fault.worker == error.worker)
     fault = next(asked, None)
     if fault is None or error.exit_code != -signal.SIGKILL or error.stage != "run":
@@ -70,7 +69,6 @@ def _killed(error: WorkerDied, faults: Sequence[Fault]) -> CaseError | None:
 
 
 def _with_notes(named: CaseError, error: CaseError) -> CaseError:
-    """A failure under another name, with what was noted of it."""
     for note in () if named is error else getattr(error, "__notes__", ()):
         named.add_note(note)
     return named

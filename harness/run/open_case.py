@@ -121,11 +121,6 @@ class OpenCase:
         self._stack = ExitStack()
 
     def open(self) -> None:
-        """Start processes, check what they compute, and let them warm up.
-
-        Raises:
-            CaseError: it failed.
-        """
         prepared, measure = self.repeat.prepared, self._measure
         begun_s = time.monotonic()
         if prepared.case.shape.hardware == "gpu" and self.repeat.reference is not None:
@@ -155,11 +150,6 @@ class OpenCase:
         self._warmup_s = time.monotonic() - warming_s
 
     def window(self) -> float:
-        """Make the steps of one window; return the median of those that are counted, in seconds.
-
-        Raises:
-            CaseError: it failed.
-        """
         # A short warm-up tells little of steps to come; the first window does.
         if self._n_windows == 0 or (self._n_windows == 1 and self._measure.warmup_steps != "auto"):
             self._n_steps = self._window_steps()
@@ -202,19 +192,9 @@ class OpenCase:
         )
 
     def memory_left_bytes(self) -> Mapping[str, int]:
-        """Memory that its workers can still give; see `harness.run.collected.memory_left_bytes`.
-
-        Raises:
-            CaseError: it failed.
-        """
         return memory_left_bytes(self._processes, self._limits)
 
     def finish(self) -> CaseRun:
-        """Look at all that can be seen after the last window.
-
-        Raises:
-            CaseError: it failed.
-        """
         prepared, processes, limits = self.repeat.prepared, self._processes, self._limits
         measurement = self._meter.measurement()
         held = variable_bytes(processes, limits)
@@ -253,24 +233,16 @@ class OpenCase:
 
     @property
     def window_shape(self) -> tuple[int, int]:
-        """Counted steps of a window, and those that lead into it."""
         return self._n_steps, self._n_lead
 
     def close(self) -> None:
-        """Kill its processes."""
         self._stack.close()
 
     def require_saved(self) -> None:
-        """Look whether the checkpoint that was asked for is there, once the case is closed.
-
-        Raises:
-            CaseError: it is not.
-        """
         if self.repeat.checkpoint is not None:
             checkpoints.require_saved(self.repeat.checkpoint)
 
     def _check(self, processes: ProcessSet) -> None:
-        """Compare what processes compute with the reference, if this repeat has one."""
         if self.repeat.reference is not None:
             begun_s = time.monotonic()
             self._equivalence = checked(
@@ -283,7 +255,6 @@ class OpenCase:
             self._check_s = time.monotonic() - begun_s
 
     def _open_pipelines(self) -> None:
-        """Have steps from now on take batches as workers' own pipelines make them."""
         prepared = self.repeat.prepared
         shares = [
             WorkerShare(

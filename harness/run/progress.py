@@ -76,14 +76,12 @@ class StatusLine:
 
     @contextmanager
     def doing(self, what: str) -> Iterator[None]:
-        """Say what is going on until the context ends; one at a time."""
         with self.changing() as say:
             say(what)
             yield
 
     @contextmanager
     def changing(self) -> Iterator[Callable[[str], None]]:
-        """Say what is going on, as the context says it."""
         if not self.live:
             yield lambda _: None
             return
@@ -116,12 +114,10 @@ class Progress:
         self._latest_end_s = self._started_s
 
     def doing(self, what: str) -> AbstractContextManager[None]:
-        """Say what is going on until the context ends."""
         return self._status.doing(what)
 
     @contextmanager
     def preparing(self, workload: str, limit_s: float) -> Iterator[None]:
-        """Say that a workload is captured and its references are made, and if it took long, how long."""
         limit = f"limit {_span(limit_s)}"
         started_s = time.monotonic()
         with self.doing(f"capturing {workload} and making its references ({limit})"):
@@ -131,16 +127,13 @@ class Progress:
             self.note(f"{self._clock()} {workload}: captured, references made in {_span(taken_s)} ({limit})")
 
     def changing(self) -> AbstractContextManager[Callable[[str], None]]:
-        """Let the context say what is going on as that changes."""
         return self._status.changing()
 
     def expect(self, n_more: int) -> None:
-        """More repeats are to come."""
         self._n_slots += n_more
         self._n_left += n_more
 
     def ended(self, slot: Slot, record: Record, ratio: RatioSoFar | None = None) -> None:
-        """Say how a repeat ended, and what is known of its case by now."""
         self._n_ended += 1
         self._latest_end_s = time.monotonic()
         self._n_left -= 1
@@ -151,7 +144,6 @@ class Progress:
         self.note(f"{place} {self._clock()} {slot.title}: {_outcome(record)}{known}")
 
     def left(self) -> Left:
-        """How many repeats are to come, and how long they take if they are like those before."""
         if not self._n_ended:
             return Left(n_repeats=self._n_left, seconds=None)
         # Those of a block end together: what has passed since is of those to come.
@@ -160,14 +152,12 @@ class Progress:
         return Left(n_repeats=self._n_left, seconds=max(0.0, each_s * self._n_left - since_s))
 
     def live(self, moment: Moment) -> str:
-        """What goes on, as the line says it that is redrawn in place."""
         text = f"round {moment.n_rounds} of {moment.n_all_rounds}: {moment.workload} {moment.strategy} "
         text += f"{_digits(moment.examples_per_s)} examples/s"
         left_s = self.left().seconds
         return text if left_s is None else f"{text}, about {_span(left_s)} left"
 
     def note(self, text: str) -> None:
-        """Say one line about the run, whether it is watched or not."""
         # The run goes on though its reader has left or the disk of its log is full.
         with suppress(OSError):
             if sys.stderr.isatty():
@@ -182,7 +172,6 @@ class Progress:
 
 
 def _span(seconds: float) -> str:
-    """Minutes and seconds."""
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
@@ -219,5 +208,4 @@ def _word(record: Record) -> str:
 
 
 def _digits(value: float) -> str:
-    """Three digits, or all before the point, as in reports."""
     return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}"

@@ -102,7 +102,6 @@ def _runner_of(prepared: PreparedCase) -> _Runner:
 
 @contextmanager
 def _stopped(processes: ProcessSet, runner: _Runner, timeouts: Timeouts) -> Iterator[None]:
-    """Have workers give back what they brought up, whatever became of the case."""
     try:
         yield
     finally:

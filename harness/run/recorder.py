@@ -146,7 +146,6 @@ def identity(
 
 @cache
 def _repository(file: Path) -> Repository | None:
-    """The repository of a user's file as it was when the run began."""
     return repository_of(file)
 
 
@@ -172,20 +171,17 @@ class RunRecorder:
     _origin: Origin = field(default_factory=Origin)
 
     def take_up(self, records: tuple[Record, ...]) -> None:
-        """Remember the records of the run that is being resumed."""
         for record in records:
             if record.equivalence is not None and record.equivalence.checked:
                 self._verdicts[record.case] = record.equivalence
             self._remember_control(record)
 
     def verdict(self, case: Case) -> Equivalence | None:
-        """The verdict of a case that was checked already."""
         return self._verdicts.get(case.id)
 
     def ended(
         self, slot: Slot, site: SiteFacts, capture: Capture, plan: Plan, run: CaseRun, wall_s: float
     ) -> Record:
-        """The record of a repeat that was measured."""
         case, measured = slot.case, run.measurement
         if run.equivalence is not None and run.equivalence.checked:
             self._verdicts[case.id] = run.equivalence
@@ -286,7 +282,6 @@ class RunRecorder:
     def failed(
         self, slot: Slot, site: SiteFacts, error: CaseError, wall_s: float | None, plan: Plan | None
     ) -> Record:
-        """The record of a repeat that has no result."""
         return replace(
             identity(self.spec, self.run, self._origin, slot, site, wall_s),
             status="failed",
@@ -298,7 +293,6 @@ class RunRecorder:
     def skipped(
         self, slot: Slot, kind: str, message: str, stage: str = "run", site: SiteFacts = NOWHERE
     ) -> Record:
-        """The record of a repeat that was not tried."""
         return replace(
             identity(self.spec, self.run, self._origin, slot, site, None),
             status="skipped",
@@ -315,7 +309,6 @@ class RunRecorder:
             self._controls[_alike(record)] = record
 
     def _exposed_s(self, record: Record) -> float | None:
-        """Step time above that of the same repeat's control, which computes the same and sends nothing."""
         control = self._controls.get(_alike(record))
         if record.control or record.workers * record.replicas == 1 or control is None:
             return None
@@ -330,13 +323,11 @@ class RunRecorder:
 
 
 def _wire_s(link: Link, plan: Plan) -> float | None:
-    """Seconds of a step's payload on its busiest link, phase after phase; None where no link was measured."""
     phases_s = [phase_s for phase in plan.payload_phases if (phase_s := link.wire_s(phase)) is not None]
     return sum(phases_s) if phases_s else None
 
 
 def _gradient_bytes(step: StepSummary) -> int | None:
-    """Bytes of one replica's gradients; None where some are sparse, whose rows differ from step to step."""
     trained = [v for v in step.variables if v.kind == "trainable" and v.readiness is not None]
     return None if any(v.sparse for v in trained) else sum(v.bytes for v in trained)
 
@@ -351,7 +342,6 @@ def _model_size(capture: Capture) -> ModelSize:
 
 
 def _input_placement(run: CaseRun, method: Method) -> Placement | None:
-    """Memory that batches lay in before a step of any worker; those of a pipeline come from the host."""
     known = {each.input_placement for each in run.opened} - {None}
     if not known:
         return None
@@ -361,7 +351,6 @@ def _input_placement(run: CaseRun, method: Method) -> Placement | None:
 
 
 def _largest(values: Iterable[Number | None]) -> Number | None:
-    """The largest value that is there."""
     return max((value for value in values if value is not None), default=None)
 
 
@@ -402,7 +391,6 @@ def _notes(measured: Measurement) -> Iterator[str]:
 
 
 def _alike(record: Record) -> tuple[object, ...]:
-    """What a case and its control have in common."""
     method, link = record.method, record.link
     return (
         record.workload,

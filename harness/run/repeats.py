@@ -134,13 +134,6 @@ class SlotRunner:
                 yield slot, self._measured(slot, ready[name], ran, wall_s)
 
     def _ready(self, slot: Slot, n_seats: int) -> tuple[Repeat, Equivalence | None]:
-        """What a repeat is to do, and the verdict on a compressed strategy.
-
-        Args:
-            n_seats: workers that cases of its block are on.
-        Raises:
-            CaseError: it cannot be run.
-        """
         case = slot.case
         with self.progress.doing(slot.title), own_mistakes():
             require_input(case, self.spec.measure)
@@ -176,12 +169,6 @@ class SlotRunner:
     def _taken_together(
         self, repeats: Sequence[Repeat], first: Slot, failed: Collection[str]
     ) -> BlockResults:
-        """Have cases take their windows in turn.
-
-        Args:
-            first: slot of the block, whose number orders the windows.
-            failed: cases of the block that have failed already.
-        """
         if not repeats:
             return BlockResults(runs={}, errors={}, postponed=(), wall_s={})
         cases = [repeat.prepared.case for repeat in repeats]
@@ -208,7 +195,6 @@ class SlotRunner:
         self.onlooker.window(moment)
 
     def _baseline_beside(self, largest: Case, first: Slot, failed: Collection[str]) -> Repeat | None:
-        """The baseline for a block that has none of its own, to be timed there for ratios alone."""
         baseline = baseline_of(largest, self.cases, self.spec.baseline)
         if baseline is None or baseline.id in failed or not self.spec.measure.interleave:
             return None
@@ -228,7 +214,6 @@ class SlotRunner:
             return None  # its own slot tells why
 
     def _decided(self, slot: Slot, repeat: Repeat, ran: CaseRun, bounded: Equivalence | None) -> CaseRun:
-        """What ran, with all that is known of what it computes."""
         found, prepared = bounded or ran.equivalence, repeat.prepared
         if found is None:
             return ran
@@ -239,7 +224,6 @@ class SlotRunner:
         return replace(ran, equivalence=decided, notes=(*ran.notes, *notes))
 
     def _evaluated(self, slot: Slot, repeat: Repeat, ran: CaseRun) -> CaseRun:
-        """What ran, with how good the model is that it came to, if anybody asked."""
         if ran.values is None:
             return ran
         measured, prepared = ran.measurement, repeat.prepared
@@ -276,7 +260,6 @@ class SlotRunner:
         return Ended(record=record, steps=ran.measurement.steps)
 
     def _site(self) -> SiteFacts:
-        """What is known of the workers by now."""
         cluster = self.cluster
         return SiteFacts(
             notes=tuple(cluster.notes),

@@ -130,7 +130,6 @@ class _Sites:
         return [case for case in self.cases if case.shape.site == site]
 
     def further(self, site: object, plan_of: PlanOf | None = None) -> Sequence[Slot]:
-        """The next repeats of a site beyond those that were asked for."""
         if self.then is None:
             return ()
         records = self.folder.records
@@ -142,15 +141,9 @@ class _Sites:
         return self.then.slots(so_far)
 
     def require(self, work: _SiteWork) -> None:
-        """Look whether workers for a site can be had, as far as that shows beforehand.
-
-        Raises:
-            ProvisionError: they cannot.
-        """
         self._provider(work.cases).require(_shape(work.cases))
 
     def run(self, work: _SiteWork) -> Iterator[Slot]:
-        """Run the repeats of one site until there is a reason to stop; give each slot that has ended."""
         with ExitStack() as stack:
             cluster = stack.enter_context(self._workers(work.cases))
             for note in cluster.notes:
@@ -181,8 +174,6 @@ class _Sites:
                 yield slot
 
     def _go_on(self, runner: SlotRunner, site: object) -> Iterator[Slot]:
-        """Make more repeats of cases, as long as there is reason to."""
-
         def plan_of(case: Case) -> Plan:
             return planned_to_run(runner.captures, case)[1]
 
@@ -201,12 +192,10 @@ class _Sites:
                     yield slot
 
     def _is_late(self, block: Sequence[Slot]) -> bool:
-        """Whether further repeats would end later than they may, by what earlier ones took."""
         assert self.then is not None
         return time.monotonic() + expected_s(block, self.folder.records) > self._ends_s(self.then)
 
     def _ends_s(self, then: FurtherRepeats) -> float:
-        """When the last of a site's further repeats is to end."""
         return self.started_s + self.share * then.at_most_s
 
     def reason_to_stop(self) -> tuple[str, str] | None:
@@ -255,8 +244,6 @@ class _Sites:
         )
 
     def _calls_in(self, cluster: Cluster, shape: ClusterShape) -> CallsJobs:
-        """Jobs in fresh processes of the first worker, on its devices."""
-
         def call(job: Job[*Args, Result], args: tuple[*Args], *, timeout_s: float, stage: str) -> Result:
             log = self.folder.path / "logs" / f"{job_name(job)}.log"
             with cluster.open_session([0], [log]) as processes:

@@ -90,7 +90,6 @@ def _with_names(explanation: str, not_compared: Sequence[str]) -> str:
 
 
 def _exact_decide(verdict: Verdict) -> Verdict:
-    """Decide on every variable that is the same bit for bit, whatever rounding could hide."""
     variables = tuple(
         replace(v, limits=Limits(floor=0.0, tolerance=0.0, eps=v.limits.eps)) if v.update_error == 0.0 else v
         for v in verdict.variables

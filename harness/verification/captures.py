@@ -50,7 +50,6 @@ class MadeOnce(Generic[Value]):
         self._has_failed: set[object] = set()
 
     def get(self, key: object, make: Callable[[], Value]) -> Value:
-        """The value of a key, made when it is first asked for."""
         if key in self._mistakes:
             raise self._mistakes[key]
         if key not in self._known:
@@ -83,7 +82,6 @@ class Restored:
 
     @property
     def note(self) -> str:
-        """What figures that come of it should say."""
         when = "" if self.step is None else f", made after {self.step} steps"
         return f"began with the checkpoint {self.path}{when}"
 
@@ -102,7 +100,6 @@ class Capture:
 
     @property
     def summary(self) -> StepSummary:
-        """What builders plan from."""
         return self.facts.summary
 
 
@@ -154,11 +151,6 @@ class Captures:
         self._bounds = MadeOnce[BoundVerdict]()
 
     def of(self, case: Case) -> Capture:
-        """The capture of a case's workload in the case's precision, for its devices.
-
-        Raises:
-            CaseError: it cannot be captured.
-        """
         if case.shape.hardware != "tpu":
             return self._for_sessions(case)
         free = self._for_sessions(case)
@@ -186,30 +178,15 @@ class Captures:
         return self._captures.get(own, lambda: self._capture(case))
 
     def batches(self, case: Case, capture: Capture) -> Path:
-        """Folder of the first global batches of a case.
-
-        Raises:
-            CaseError: the dataset cannot be used.
-        """
         size = global_batch(case, capture.facts.batch_size)
         return self._batches.get((_data_key(case), size), lambda: self._lay_batches(case))
 
     def reference(self, case: Case, capture: Capture, topology: Topology, n_steps: int) -> Reference:
-        """The reference of a case's step on its topology.
-
-        Raises:
-            CaseError: it cannot be made.
-        """
         separability = self.separability(case, capture, topology)
         reference = self._reference(case, capture, topology, n_steps, float64=False)
         return replace(reference, separability=separability)
 
     def verdict_in_float64(self, case: Case, capture: Capture, plan: Plan, n_steps: int) -> Verdict:
-        """The verdict on a plan whose workers step in one process, in float64.
-
-        Raises:
-            CaseError: that cannot be found out.
-        """
         batches = self.batches(case, capture)
 
         def make() -> Verdict:
@@ -222,11 +199,6 @@ class Captures:
         return self._verdicts.get((capture.folder, batches, plan.model_dump_json(), n_steps), make)
 
     def separability(self, case: Case, capture: Capture, topology: Topology) -> Separability:
-        """Whether the shards of a case's batch mean what its step means on the whole of it.
-
-        Raises:
-            CaseError: that cannot be found out, or the loss is a sum and not said to be one.
-        """
         batches = self.batches(case, capture)
         # One for devices takes the examples of a replica alone.
         free = self._for_sessions(case)
@@ -241,11 +213,6 @@ class Captures:
     def bounds(
         self, case: Case, capture: Capture, plan: Plan, n_steps: int, *, float64: bool
     ) -> BoundVerdict:
-        """Whether a compressed strategy stays within its bounds, in float64 or the model's own types.
-
-        Raises:
-            CaseError: that cannot be found out.
-        """
         batches = self.batches(case, capture)
 
         def make() -> BoundVerdict:
@@ -257,11 +224,6 @@ class Captures:
         return self._bounds.get((capture.folder, batches, plan.model_dump_json(), n_steps, float64), make)
 
     def evaluated(self, case: Case, capture: Capture, values: Mapping[str, Array]) -> Mapping[str, float]:
-        """Metrics of a case's workload with these values of its variables.
-
-        Raises:
-            CaseError: it has none, or they cannot be found out.
-        """
         limits = self._timeouts.for_model(capture.summary, 1)
         args = (case, self._seed, str(capture.folder), values)
         return self._call(evaluate, args, timeout_s=limits.study_s, stage="evaluate")

@@ -144,7 +144,6 @@ class CaseChecks:
     keep: Callable[[CaseError], None]
 
     def reference(self, case: Case, capture: Capture) -> Reference | None:
-        """What to check workers against; None where the case has been checked before, or never is."""
         # With faults it must not be the reference's.
         is_held = case.chosen.strategy.strategy_class in HELD_TO_THE_REFERENCE and not case.scenario.faults
         if self.known(case) is not None or not is_held:

@@ -71,7 +71,6 @@ class GradientNorm:
     limits: Limits
 
     def error(self, norms: Sequence[float]) -> float:
-        """How far the farthest of some norms is from it."""
         apart = largest_difference(np.asarray(norms, np.float64), np.full(len(norms), self.value))
         if apart == 0.0:
             return 0.0
@@ -160,7 +159,6 @@ class Yardstick:
 
     @property
     def n_steps(self) -> int:
-        """Steps on the way to its state."""
         return len(self.losses)
 
     def judge(
@@ -202,7 +200,6 @@ class Yardstick:
         )
 
     def errors(self, actual: Mapping[Copy, Array]) -> dict[str, float]:
-        """The update error of every variable, of its worst copy; what a strategy added is not compared."""
         names = {v.name: None for v in self.variables}
         worst: dict[str, float] = {}
         for (name, rank), value in actual.items():
@@ -212,7 +209,6 @@ class Yardstick:
         return {name: worst.get(name, inf) for name in names}
 
     def loss_error(self, losses: Sequence[float]) -> float:
-        """The largest difference of a step's loss, relative to the reference's largest."""
         ours, reference = np.asarray(losses, np.float64), np.asarray(self.losses, np.float64)
         if ours.shape != reference.shape:
             return inf
@@ -326,7 +322,6 @@ def _scales(
 
 
 def _unlike(value: Array, other: Array) -> float:
-    """The largest difference, where equal infinities, as of masks, are none."""
     difference = largest_difference(value, other)
     if difference < inf:
         return difference

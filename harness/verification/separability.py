@@ -46,7 +46,6 @@ class Totals:
     tallies: tuple[Crossing, ...] = ()
 
     def is_finite(self) -> bool:
-        """Whether all its numbers are."""
         return isfinite(self.loss) and all(isfinite(_largest(c.values)) for c in self._all())
 
     @classmethod
@@ -86,7 +85,6 @@ class Differences:
 
     @classmethod
     def of(cls, whole: Totals, other: Totals) -> "Differences":
-        """The differences of two totals of the same step."""
         pairs = [_dense(*pair) for pair in zip(whole.gradients, other.gradients, strict=True)]
         largest = [_largest(wanted) for wanted, _ in pairs]
         least = GROUP_SHARE * max(largest, default=0.0)
@@ -103,7 +101,6 @@ class Differences:
 
     @classmethod
     def largest_of(cls, several: Sequence["Differences"]) -> "Differences":
-        """The largest of each."""
         first = several[0]
         return cls(
             loss=max(each.loss for each in several),
@@ -112,19 +109,15 @@ class Differences:
         )
 
     def worst_gradient(self) -> tuple[str | None, float]:
-        """The trainable with the largest difference."""
         return max(self.gradients.items(), key=lambda item: item[1], default=(None, 0.0))
 
     def worst_state(self) -> tuple[str | None, float]:
-        """The forward state with the largest difference."""
         return max(self.state.items(), key=lambda item: item[1], default=(None, 0.0))
 
     def worst_tally(self) -> tuple[str | None, float]:
-        """What is added to the forward state with the largest difference of those that nobody reads."""
         return max(self.tallies.items(), key=lambda item: item[1], default=(None, 0.0))
 
     def by_name(self) -> dict[tuple[str, str], float]:
-        """All that change what is trained, by kind and variable."""
         return {
             ("loss", ""): self.loss,
             **{("gradient", name): value for name, value in self.gradients.items()},
@@ -133,7 +126,6 @@ class Differences:
 
 
 def _of_own_size(whole: Sequence[Crossing], other: Sequence[Crossing]) -> dict[str, float]:
-    """Variable → largest difference, relative to the largest number of its own."""
     differences: dict[str, float] = {}
     for mine, theirs in zip(whole, other, strict=True):
         difference = _relative(mine.values, theirs.values, _largest(mine.values))

@@ -104,7 +104,6 @@ def _scalar(value: Array | None) -> object:
 
 
 def _error(value: Array, expected: Array) -> float:
-    """The largest difference, as a share of the largest value; infinite for unequal integers or words."""
     if value.shape == expected.shape and np.array_equal(value, expected, equal_nan=is_inexact(expected)):
         return 0.0
     if value.shape != expected.shape or not is_inexact(expected):

@@ -25,7 +25,6 @@ class Limits:
 
     @property
     def decide(self) -> bool:
-        """Whether an error beyond them would mean something."""
         return self.tolerance <= DECIDABLE_TOLERANCE
 
 
@@ -52,7 +51,6 @@ class VariableVerdict:
 
     @property
     def decidable(self) -> bool:
-        """Whether comparing it shows anything."""
         return self.limits.decide and not self.unmoved
 
     @property
@@ -68,7 +66,6 @@ class VariableVerdict:
 
     @property
     def use_of_tolerance(self) -> float:
-        """Its error as a share of its tolerance."""
         if self.update_error == 0.0:
             return 0.0
         return self.update_error / self.limits.tolerance if self.limits.tolerance else inf
@@ -83,7 +80,6 @@ class LossVerdict:
 
     @property
     def wrong(self) -> bool:
-        """Whether rounding does not explain the difference."""
         return not self.error <= self.limits.tolerance
 
 
@@ -97,7 +93,6 @@ class GradientVerdict:
 
     @property
     def wrong(self) -> bool:
-        """Whether rounding does not explain the difference."""
         return not self.error <= self.limits.tolerance
 
 
@@ -125,35 +120,29 @@ class Verdict:
 
     @property
     def wrong(self) -> tuple[str, ...]:
-        """Names of variables that are wrong, and of those whose gradients are."""
         variables = (v.name for v in self.variables if v.wrong)
         return tuple(dict.fromkeys((*variables, *(g.name for g in self.gradients if g.wrong))))
 
     @property
     def undecidable(self) -> tuple[str, ...]:
-        """Names of the variables that show nothing, beside any answer."""
         return tuple(v.name for v in self.variables if not v.decidable)
 
     @property
     def nearest(self) -> VariableVerdict | None:
-        """The decidable variable nearest to its limit, or farthest beyond it; None without any."""
         decidable = [v for v in self.variables if v.decidable]
         # Where nothing differs, one that could have differed.
         return max(decidable, key=lambda v: (v.use_of_tolerance, v.limits.tolerance), default=None)
 
     @property
     def nearest_gradient(self) -> GradientVerdict | None:
-        """The gradient whose norm is nearest to its limit, or farthest beyond it; None without any."""
         return max(self.gradients, key=lambda g: g.error / g.limits.tolerance, default=None)
 
     @property
     def tolerance(self) -> float:
-        """The widest among those that decide; 0 without any."""
         return max((v.limits.tolerance for v in self.variables if v.decidable), default=0.0)
 
     @property
     def reason(self) -> str | None:
-        """Why the answer is not True, in a sentence; None where it is."""
         wrong = [v for v in self.variables if v.wrong]
         if wrong:
             worst = max(wrong, key=lambda v: (v.use_of_tolerance, v.update_error))
@@ -175,7 +164,6 @@ class Verdict:
 
     @property
     def why_undecidable(self) -> str | None:
-        """What keeps variables from being judged, their names and the way out; None where all can be."""
         unmoved = [v for v in self.variables if v.unmoved]
         infinite = [v for v in self.variables if not v.finite]
         noisy = [v for v in self.variables if not v.decidable and not v.unmoved and v.finite]

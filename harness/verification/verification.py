@@ -67,7 +67,6 @@ class Verification:
 
     @property
     def is_held_to_the_reference(self) -> bool:
-        """True if its variables must equal the reference's."""
         return self.strategy_class in HELD_TO_THE_REFERENCE
 
     @property
@@ -82,12 +81,10 @@ class Verification:
 
     @property
     def is_captured_wrong(self) -> bool:
-        """True if reference and strategy share a step that is not the user's."""
         return self.capture is not None and self.capture.equal is False
 
     @property
     def reason(self) -> str | None:
-        """Why a strategy is not, or not known to be, what its class promises."""
         if self.capture is not None and self.is_captured_wrong:
             return self.capture.explanation
         if self.bound is not None:
@@ -96,12 +93,10 @@ class Verification:
 
     @property
     def undecidable(self) -> tuple[str, ...]:
-        """Names of the variables of which nothing can be told, beside any answer."""
         return self.verdict.undecidable if self.bound is None else self.bound.undecidable
 
     @property
     def passes(self) -> bool:
-        """True if a strategy keeps the promise of its class in the steps that were made."""
         if self.is_captured_wrong:
             return False
         if self.bound is not None:

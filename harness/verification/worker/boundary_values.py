@@ -30,7 +30,6 @@ class GradientCrossing:
 
     @property
     def tensors(self) -> list[str]:
-        """Its values, and the ids of its rows if it is sparse."""
         return [ref for ref in (self.boundary.values, self.boundary.indices) if ref is not None]
 
 
@@ -132,7 +131,6 @@ def _each_norm(
 
 
 def _norm(values: Array, ids: Array | None = None) -> float:
-    """The ℓ2 norm; rows of the same id add up."""
     wide = widened(values)
     if ids is not None:
         unique, place = np.unique(ids, return_inverse=True)

@@ -88,7 +88,6 @@ def _owed(values: Mapping[Copy, Array]) -> dict[Copy, Array]:
 def _gathered(
     crossings: Sequence[Sequence[GradientCrossing]], values: Sequence[Sequence[Array]]
 ) -> dict[Gradient, Pieces]:
-    """What boundaries pass on, of the first copy of each gradient, whose parts may be with several tasks."""
     pieces: dict[tuple[Gradient, int | None], dict[int, tuple[Part | None, Array]]] = {}
     for of_task, own in zip(crossings, values, strict=True):
         for each, value in zip(of_task, own, strict=True):
@@ -102,8 +101,6 @@ def _gathered(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loss:
-    """What a step lost of a gradient beside what it may lose, as ℓ2 norms; `scale` is that of all of it."""
-
     step: int
     what: str
     error: float
@@ -146,11 +143,6 @@ class BoundMeter:
         return taken
 
     def verdict(self, given_sums: Verdict) -> BoundVerdict:
-        """Whether all losses are within their bounds, and all else is as the reference has it.
-
-        Args:
-            given_sums: on the strategy's state, of references that updated with its sums.
-        """
         hidden: dict[tuple[Gradient, int], None] = {}
         beyond: list[_Loss] = []
         for gradient, losses in self._losses.items():
@@ -201,11 +193,6 @@ class BoundMeter:
         )
 
     def _measure(self, gradient: Gradient, n: int, node: PlanNode, brought: Mapping[int, Array]) -> None:
-        """Note what step n lost of a gradient.
-
-        Args:
-            brought: by rank of the member, what it was to send.
-        """
         assert node.compressor is not None
         name, place = gradient
         self._totals[gradient, n] = np.asarray(sum(brought.values()))

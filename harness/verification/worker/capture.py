@@ -150,11 +150,6 @@ class _Built:
 
 
 def _build(case: Case, workload: "Workload", structure: object, seed: int) -> _Built:
-    """Build a workload's step in its case's precision.
-
-    Args:
-        structure: of `tf.TensorSpec` of one example.
-    """
     import keras
 
     from workloads.steps.keras_step import step_of
@@ -170,7 +165,6 @@ def _build(case: Case, workload: "Workload", structure: object, seed: int) -> _B
 def _verdict(
     case: Case, users: "UsersStep", step: "TrainGraph", folder: Path, batches: "Sequence[Batch]"
 ) -> CaptureVerdict:
-    """The verdict on a stored capture, in its case's precision."""
     from harness.verification.worker.users_step import check_capture
     from harness.worker.session.capture_store import InitialValues
     from workloads.steps.precision import policy_of

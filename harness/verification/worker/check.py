@@ -142,7 +142,6 @@ def _measured(
     batches: Sequence[Sequence[Array]],
     combine: Combine | None = None,
 ) -> tuple[Yardstick, tuple[Returned, ...]]:
-    """A reference with its noise, and what its last step returned."""
     eps = coarsest_eps(computed_types(step))
     plain, *others = run_references(
         step, initial, topology, batches, [PLAIN, *VARIATIONS], eps=eps, combine=combine

@@ -101,11 +101,6 @@ def _first_wrong_layer(
     batch: Sequence[Array],
     tolerance: float,
 ) -> str | None:
-    """The first layer for which a replica has other statistics than all shards have together.
-
-    Args:
-        joint: the statistics that all shards take together, each after those that it needs.
-    """
     if not joint:
         return None
     expected = first_statistics(step, initial, topology, batch)
@@ -177,8 +172,6 @@ def _brought(
 def _passed_on(
     steps: Sequence[TrainGraph], initial: InitialValues, topology: Topology, batch: Sequence[Array]
 ) -> list[Crossing]:
-    """What every copy of every boundary passes on, one mapping for each copy, all tasks stepping together."""
-
     def one(session: WorkerSession) -> list[Crossing]:
         step = steps[session.program.task]
         values, _ = passed_on(session, step, batch, step.boundaries)
@@ -190,7 +183,6 @@ def _passed_on(
 def _together(
     steps: Sequence[TrainGraph], initial: InitialValues, topology: Topology, job: Callable[[WorkerSession], T]
 ) -> list[T]:
-    """What a job gives on all workers at a time, by task."""
     programs = [build_program(s, topology, task, nodes_before=0) for task, s in enumerate(steps)]
     with InProcessCluster(programs, initial) as cluster:
         return cluster.each(job)

@@ -43,7 +43,6 @@ class ServerPool:
     )
 
     def take(self, programs: Sequence[Program]) -> list[tf.distribute.Server]:
-        """A server for each program's task, started where none is idle."""
         try:
             return self._idle[_shape(programs)].pop()
         except IndexError:
@@ -162,12 +161,6 @@ class InProcessCluster:
         self._of_size[examples_of(programs)] = self._opened(programs)
 
     def step(self, batch: Sequence[Array]) -> float:
-        """Run one step of all workers on a global batch of a size that there are programs for.
-
-        Returns:
-            the example-weighted mean loss.
-        """
-
         def one(session: WorkerSession) -> float:
             program = session.program
             losses = session.step([part[program.start : program.stop] for part in batch])
@@ -177,11 +170,6 @@ class InProcessCluster:
         return sum(self.each(one, self._stepped))
 
     def steps(self, batches: Sequence[Sequence[Array]]) -> tuple[float, ...]:
-        """Run a step on each of some global batches, as many of one size in a run as programs make.
-
-        Returns:
-            the example-weighted mean loss of each.
-        """
         return tuple(loss for run in self._runs(batches) for loss in self._looped(run))
 
     def _runs(self, batches: Sequence[Sequence[Array]]) -> Iterator[list[Sequence[Array]]]:
@@ -206,11 +194,9 @@ class InProcessCluster:
         return losses
 
     def further(self) -> list[tuple[Program, Sequence[Array]]]:
-        """Programs that made the last step, and the values of its further tensors, by task."""
         return [(session.program, session.further) for session in self._stepped]
 
     def read(self) -> Mapping[Copy, Array]:
-        """Every copy of every variable."""
         return values_of(self.each(WorkerSession.read))
 
     def each(

@@ -31,11 +31,9 @@ class PythonDraws:
 
     @classmethod
     def now(cls) -> "PythonDraws":
-        """Return the current states."""
         return cls(of_python=random.getstate(), of_numpy=np.random.get_state(legacy=False))
 
     def resume(self) -> None:
-        """Set the generators to these states."""
         random.setstate(self.of_python)
         np.random.set_state(self.of_numpy)
 
@@ -55,7 +53,6 @@ class PlainStep:
     _function: Callable[..., object]
 
     def __call__(self, batch: Sequence[Array]) -> float | None:
-        """Make a step on a batch and return its loss, None where it returns none."""
         parts = [tf.convert_to_tensor(part) for part in batch]
         args, kwargs = arguments_of(self._function, tf.nest.pack_sequence_as(self._element_spec, parts))
         with _as_written():
@@ -117,7 +114,6 @@ def _trained_as_by_fit(model: keras.Model) -> Callable[[object], None]:
 
 
 def _composed(step: CapturableStep) -> Callable[[object], tf.Tensor]:
-    """A TrainStep, written out as in a training loop."""
     optimizer, variables = step.optimizer, list(step.variables)
 
     def train(batch: object) -> tf.Tensor:
@@ -137,7 +133,6 @@ def _composed(step: CapturableStep) -> Callable[[object], tf.Tensor]:
 
 
 def _loss_among(returned: object) -> tf.Tensor | None:
-    """The loss in the result of a whole step: under the key `loss`, or the first of several."""
     if isinstance(returned, Mapping):
         return returned.get("loss")
     if isinstance(returned, tuple | list):
@@ -177,7 +172,6 @@ def _parts(graph: Graph) -> Iterator[object]:
 
 
 def _placed(ref: str, places: Mapping[str, int]) -> tuple[int, str]:
-    """Place of the node or argument that a reference names, and the rest of the reference."""
     name = producer(ref)
     return places[name], ref.replace(name, "", 1)
 
@@ -207,19 +201,15 @@ _Path: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Drawing:
-    """A node that draws from a state of its own, and the function that it is in; None in the graph itself."""
-
     function: str | None
     node: Node
 
     @property
     def place(self) -> tuple[str | None, str]:
-        """Function and node."""
         return self.function, self.node.name
 
     @property
     def seeds(self) -> _Seeds:
-        """Both; zero where it has none."""
         return self.node.attrs.get("seed", 0), self.node.attrs.get("seed2", 0)
 
 
@@ -285,7 +275,6 @@ def drawn_by(step: TrainGraph, drawing: Collection[str]) -> Drawn:
 
 
 def _drawing(graph: Graph) -> Iterator[tuple[_Path, _Drawing]]:
-    """Path of callers and node → each node that draws, also within functions."""
     waiting: list[tuple[_Path, str | None, Sequence[Node]]] = [((), None, graph.nodes)]
     while waiting:
         path, function, nodes = waiting.pop()

@@ -97,15 +97,9 @@ class RoundedSums:
         return [RoundedSums(self.rounding, random) for random in self._random.spawn(n)]
 
     def order(self, n_shards: int) -> Sequence[int]:
-        """Positions of shards, as they are taken and added."""
         return self.rounding.order(n_shards)
 
     def of_boundary(self, b: Boundary, crossed: Sequence[Crossed], shards: Sequence[Shard]) -> Crossed:
-        """What all shards together send across a boundary, in the type of what each sends.
-
-        Args:
-            crossed: what each shard sends, in the order of `shards`.
-        """
         if b.rule == "first-replica":
             return crossed[0]
         order = self.order(len(shards))
@@ -122,12 +116,10 @@ class RoundedSums:
         return self._total(values, weights), None
 
     def of_losses(self, losses: Sequence[float], shards: Sequence[Shard], rule: Reduction) -> float:
-        """The loss of all shards together."""
         weights = weights_of(shards, rule)
         return sum(losses[i] * weights[i] for i in self.order(len(shards)))
 
     def of_all(self, values: Sequence[Array], shards: Sequence[Shard], rule: Reduction) -> Array:
-        """What all shards have together, as the sum or the mean weighted by examples, in their type."""
         order, weight = self.order(len(shards)), weights_of(shards, rule)
         return self._total([values[i] for i in order], [weight[i] for i in order])
 
@@ -176,11 +168,9 @@ class RoundedReads:
         self._eps = eps
 
     def of(self, value: Array) -> Array:
-        """The value × (1 + eps·u) in its type, fresh u for each element; what is not floating as it is."""
         return self._of(value, self._random)
 
     def of_each(self, values: Sequence[Array]) -> list[Array]:
-        """Round several values as `of` does, on all cores."""
         return in_threads(self._of, values, self._random.spawn(len(values)))
 
     def _of(self, value: Array, random: np.random.Generator) -> Array:

@@ -72,42 +72,35 @@ class ShardSessions:
             session.load()
 
     def close(self) -> None:
-        """End all sessions."""
         self._threads.shutdown(cancel_futures=True)
         for session in self._sessions:
             session.close()
 
     def shared(self) -> dict[Copy, Array]:
-        """The variables that shards share, as they are."""
         read = values_of([self._sessions[0].read()])
         return {(name, None): v for (name, _), v in read.items() if name not in self._own}
 
     def snapshot(self) -> dict[Copy, Array]:
-        """The shared variables as they are, and every shard's random state."""
         return self.shared() | self._random_state
 
     def assign(self, values: Mapping[Copy, Array], rank: int | None = None) -> None:
-        """Give variables values, in the session of one shard or in all of them alike."""
         for session in self._sessions if rank is None else [self._session_of[rank]]:
             session.assign(values)
 
     def fetch(
         self, rank: int, fetches: Sequence[str], feed: Mapping[str, Array], targets: Sequence[str] = ()
     ) -> list[Array]:
-        """Tensors of a shard, from the state as it is and the shard's own random state."""
         session = self._session_of[rank]
         session.assign({(name, None): self._random_state[name, rank] for name in self._own})
         return session.run(fetches, feed, targets)
 
     def keep_random_state(self, rank: int) -> None:
-        """Let a shard's random state be what its last pass has left."""
         if not self._own:
             return
         moved_on = self._session_of[rank].run([v.read for v in self._own.values()], {})
         self._random_state |= {(name, rank): value for name, value in zip(self._own, moved_on, strict=True)}
 
     def run_all(self, targets: Sequence[str], feed: Mapping[str, Array]) -> None:
-        """Run nodes in every session alike."""
         for session in self._sessions:
             session.run([], feed, targets)
 

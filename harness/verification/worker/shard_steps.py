@@ -49,13 +49,6 @@ class JointStatistics:
         self._summed = {s.node for s in statistics if s.backward and is_sum}
 
     def of_batch(self, shards: Sequence[Shard], fetch: Fetch, sums: RoundedSums) -> dict[str, Array]:
-        """Statistics of a global batch by node.
-
-        What comes back to one is that with respect to the batch's statistic, in the scale of its loss.
-
-        Args:
-            shards: of the batch.
-        """
         weights = shares(shards)
         by_name = self._step.graph.by_name
         joint: dict[str, Array] = {}
@@ -104,11 +97,6 @@ class StepTurns:
 
     @classmethod
     def of(cls, step: TrainGraph, beside: Sequence[str]) -> "StepTurns":
-        """The turns of a captured step.
-
-        Args:
-            beside: tensors to fetch with all that crosses.
-        """
         by_name = step.graph.by_name
         sources = {
             b.values: (
@@ -135,16 +123,13 @@ class StepTurns:
         )
 
     def brought(self, b: Boundary, fetched: Mapping[str, Array]) -> Crossed:
-        """What a shard sends across a boundary."""
         values, indices = self.sources[b.values]
         return fetched[values], None if indices is None else fetched[indices]
 
     def crossed(self, fetched: Mapping[str, Array]) -> dict[str, Crossed]:
-        """Boundary → what a shard sends across it."""
         return {b.values: self.brought(b, fetched) for b in self.boundaries}
 
     def fed(self, combined: Mapping[str, Crossed]) -> dict[str, Array]:
-        """Node of a boundary → what crosses it, for the boundaries that were crossed."""
         fed: dict[str, Array] = {}
         for b in self.boundaries:
             if b.values in combined:
@@ -156,7 +141,6 @@ class StepTurns:
 
 
 def _draws(step: TrainGraph) -> frozenset[str]:
-    """Tensors that ops of a step draw from states of their own."""
     drawing = {n.name for n in step.graph.nodes if draws_from_op(n)}
     if not drawing:
         return frozenset()
@@ -192,8 +176,6 @@ class StateShapeError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pass:
-    """One shard's pass: its examples, and what it is fed with beside them."""
-
     shard: Shard
     examples: Sequence[Array]
     fed: Mapping[str, Array]
@@ -264,11 +246,9 @@ class ShardSteps:
         self._sessions.close()
 
     def snapshot(self) -> dict[Copy, Array]:
-        """The shared variables as they are, and every shard's random state."""
         return self._sessions.snapshot()
 
     def step(self, n: int, batch: Sequence[Array], combine: Combine | None) -> float:
-        """Step n, on a global batch; returns its loss."""
         loss, combined = self.rounded_crossing(batch)
         if combine is not None:
             combined |= combine(self._sums.rounding, n, self._shards_of(batch), self.crossed)
@@ -284,7 +264,6 @@ class ShardSteps:
         return loss
 
     def rounded_crossing(self, batch: Sequence[Array]) -> tuple[float, dict[str, Crossed]]:
-        """As `crossing`, from variables and examples that are off by rounding."""
         with self._rounded_trainables():
             return self.crossing([self._reads.of_examples(part) for part in batch])
 
@@ -353,16 +332,10 @@ class ShardSteps:
     def _crossed(
         self, shards: Sequence[Shard], sums: RoundedSums, b: Boundary, brought: Sequence[Crossed]
     ) -> Crossed:
-        """Sum of what all shards send across a boundary, as the update takes it."""
         crossed = sums.of_boundary(b, brought, shards)
         return merged_rows(*crossed) if self._topology.merges_rows else crossed
 
     def _require_shapes(self, turn: int, own: Mapping[str, Array]) -> None:
-        """Refuse state of a shard that is not of its variable's shape.
-
-        Raises:
-            StateShapeError: for the first.
-        """
         for b in self._step.boundaries:
             if b.role == "state" and b.level == turn and b.shape.dims is not None:
                 tensor, got = self._turns.sources[b.values][0], self._turns.brought(b, own)[0].shape
@@ -371,17 +344,12 @@ class ShardSteps:
                     raise StateShapeError(b, producer(tensor), got)
 
     def values(self, batch: Sequence[Array], tensors: Sequence[str]) -> list[dict[str, Array]]:
-        """Tensors → what each shard of a batch makes of them, from the state before the step."""
         return [
             dict(zip(tensors, self._fetch(shard, _examples(shard, batch), tensors, {}), strict=True))
             for shard in self._shards_of(batch)
         ]
 
     def joint_statistics(self, batch: Sequence[Array]) -> dict[str, Array]:
-        """Statistics of a global batch by node, where shards share them; each level needs those before it.
-
-        What comes back to one is that with respect to the batch's statistic, in the scale of its loss.
-        """
         return self._joint.of_batch(
             self._shards_of(batch),
             lambda shard, refs, fed: self._fetch(shard, _examples(shard, batch), refs, fed),
@@ -389,7 +357,6 @@ class ShardSteps:
         )
 
     def _shards_of(self, batch: Sequence[Array]) -> Sequence[Shard]:
-        """The shards of a batch, which may have other examples than the topology's."""
         return replace(self._topology, batch_size=len(batch[0])).shards()
 
     def _fetch(
@@ -400,11 +367,6 @@ class ShardSteps:
         joint: Mapping[str, Array],
         targets: Sequence[str] = (),
     ) -> list[Array]:
-        """Tensors of a shard's forward and backward pass, from the state before the step.
-
-        Args:
-            joint: statistics that it shares with the others.
-        """
         feed = {b.node: value for b, value in zip(self._step.batch, examples, strict=True)}
         given = self._fed.get(shard.rank, {})
         return self._sessions.fetch(shard.rank, fetches, {**feed, **joint, **given}, targets)
@@ -426,7 +388,6 @@ class ShardSteps:
         return dict(zip(fetches, values, strict=True))
 
     def _update(self, combined: Mapping[str, Crossed], batch: Sequence[Array]) -> None:
-        """All updates from the combined values, in every session alike."""
         # Updates wait for reads of forward, which may need a batch; what comes of it goes nowhere.
         first = self._shards_of(batch)[0]
         feed = (

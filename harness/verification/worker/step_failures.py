@@ -72,20 +72,12 @@ def _failure(
 
 
 class _Wording:
-    """Words for a failure.
-
-    Args:
-        lines: node → line of the user's file.
-        n_examples: in a batch.
-    """
-
     def __init__(self, step: TrainGraph, lines: Mapping[str, str], n_examples: int) -> None:
         self._step = step
         self._lines = lines
         self._n_examples = n_examples
 
     def of(self, failure: Exception) -> str:
-        """Reason, operation, variable and line."""
         if isinstance(failure, StateShapeError):
             return f"{failure}{self._place(failure.node)}"
         message = getattr(failure, "message", str(failure))

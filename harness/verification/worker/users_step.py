@@ -77,8 +77,6 @@ class _Both:
 
 
 class _EndedError(Exception):
-    """The check ends early, with a verdict."""
-
     def __init__(self, verdict: CaptureVerdict) -> None:
         super().__init__(verdict.explanation)
         self.verdict = verdict
@@ -114,13 +112,6 @@ def check_capture(
 def _verdict(
     users: UsersStep, step: TrainGraph, initial: InitialValues, batches: Batches, n_fixed: int | None
 ) -> CaptureVerdict:
-    """Make the steps of both and judge them.
-
-    Args:
-        n_fixed: examples that a step takes, None for any number.
-    Raises:
-        _EndedError: the outcomes cannot be compared, or need not be.
-    """
     both = _both(users, step, initial, batches, n_fixed)
     drawn = drawn_by(both.step, both.unlike)
     compared = [v for v in compared_variables(step) if v.name in users.variables.keys() - drawn.variables]
@@ -169,13 +160,6 @@ def is_traced_alike(users: UsersStep, n_fixed: int | None) -> bool:
 def _both(
     users: UsersStep, step: TrainGraph, initial: InitialValues, batches: Batches, n_fixed: int | None
 ) -> _Both:
-    """Make the steps of both.
-
-    Args:
-        n_fixed: examples that a step takes, None for any number.
-    Raises:
-        _EndedError: the outcomes cannot be compared, or need not be.
-    """
     unlike: tuple[str, ...] = ()
     with ThreadPoolExecutor(1, "captured") as beside:
         captured: Future[Outcome] | None = None
@@ -204,7 +188,6 @@ def _both(
 
 @contextmanager
 def _ending(verdict_on: Callable[[Exception], CaptureVerdict]) -> Iterator[None]:
-    """End the check with a verdict on the first error of the block."""
     try:
         yield
     except Exception as error:
@@ -254,7 +237,6 @@ def _restore(variables: Mapping[str, tf.Variable], initial: InitialValues) -> No
 
 
 def _captured_outcome(step: TrainGraph, initial: InitialValues, batches: Batches) -> Outcome:
-    """State and losses after a step of the captured graph on each batch, without any pass."""
     alone = Topology(replicas_per_task=(1,), batch_size=len(batches[0][0]))
     program = build_program(step, alone, 0, nodes_before=len(step.graph.nodes))
     session = WorkerSession(program, OWN_DEVICES, initial, use=Use.AS_WRITTEN)
@@ -268,7 +250,6 @@ def _captured_outcome(step: TrainGraph, initial: InitialValues, batches: Batches
 
 
 def _own_outcome(own: PlainStep, variables: Mapping[str, tf.Variable], batches: Batches) -> Outcome:
-    """State and losses after a step of the user's on each batch."""
     losses = [own(batch) for batch in batches]
     # An array shares its variable's memory until the next assignment.
     values: dict[Copy, Array] = {(name, None): np.asarray(v.read_value()) for name, v in variables.items()}

@@ -61,16 +61,13 @@ class Passes:
 
     @property
     def whole(self) -> Topology:
-        """All examples in one shard."""
         return self.of(1)
 
     @property
     def reduction(self) -> Reduction:
-        """How the loss is said to come of the examples' losses."""
         return self.step.losses[0].reduction
 
     def of(self, n_shards: int) -> Topology:
-        """So many shards of one worker."""
         return replace(self.topology, replicas_per_task=(n_shards,), micro_batches=1)
 
     def totals(
@@ -111,7 +108,6 @@ class Passes:
         )
 
     def values(self, topology: Topology, tensors: Sequence[str]) -> list[dict[str, Array]]:
-        """What each shard makes of some tensors by itself."""
         if not tensors:
             return [{} for _ in topology.shards()]
         self.steps.begin(PLAIN, topology=topology)
@@ -141,7 +137,6 @@ class Passes:
 
 
 def _with_reduction(step: TrainGraph, reduction: Reduction) -> TrainGraph:
-    """The step as if its loss came of examples in this way."""
     return replace(
         step,
         boundaries=tuple(replace(b, rule=reduction) if b.role == "gradient" else b for b in step.boundaries),
@@ -227,11 +222,6 @@ def _measured(
     random: Sequence[str],
     tallies: Collection[str],
 ) -> Separability:
-    """Run the whole batch and its shards, and compare them.
-
-    Args:
-        random: tensors that carry random numbers. tallies: forward state that makes no difference.
-    """
     # Shards are fed with statistics, rather than made to combine their own, level by level.
     joint = step.joint_statistics(every_layer=topology.global_statistics)
     step, topology = replace(step, synchronized=()), replace(topology, global_statistics=False)
@@ -286,13 +276,6 @@ def _widest(topology: Topology) -> Topology:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Comparison:
-    """What to compare a whole batch with.
-
-    Attributes:
-        drawn: tensor → random numbers of the whole batch. parts: rank of a shard → its part of them.
-        statistics: of the whole batch, by node. shared: those that shards take.
-    """
-
     passes: Passes
     drawn: Mapping[str, Array]
     parts: Mapping[int, Mapping[str, Array]]
@@ -301,7 +284,6 @@ class _Comparison:
     whole: Totals
 
     def separability(self) -> Separability:
-        """What all of it comes to."""
         reduction, topology = self.passes.reduction, self.passes.topology
         declared = self._of_shards(reduction, self.shared)
         ways_out: dict[str, Callable[[], Differences]] = {}
@@ -321,7 +303,6 @@ class _Comparison:
         )
 
     def _noise(self) -> Iterator[Differences]:
-        """What one rounding of the whole batch after the other makes of it."""
         eps = coarsest_eps(computed_types(self.passes.step))
         for each in VARIATIONS:
             totals = self.passes.totals(self.passes.whole, {0: self.drawn}, None, each, eps)
@@ -370,12 +351,10 @@ def _doubtful(drawn: Mapping[str, Array], part: Mapping[str, Array], n_examples:
 
 
 def _of_examples(drawn: Mapping[str, Array], part: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
-    """Nodes whose draws for a shard are fewer than for the whole batch, and the shape of the latter."""
     return {producer(name): value.shape for name, value in drawn.items() if part[name].shape != value.shape}
 
 
 def _forward_alone(step: TrainGraph) -> TrainGraph:
-    """The step without its updates, and without the variables that only these need."""
     needed = ancestors(step.graph, made_by_forward(step))
     return replace(
         step,
@@ -390,6 +369,5 @@ def _forward_alone(step: TrainGraph) -> TrainGraph:
 
 
 def _named(names: Sequence[str]) -> str:
-    """The first of them, and how many more there are."""
     more = len(names) - 1
     return repr(names[0]) + (f" (and {more} more)" if more else "")
