@@ -48,6 +48,7 @@ from harness.tuning.tuned import Tuned, require_writable
 from harness.tuning.tuner import require_measured, tuner_of
 from harness.verification.captures import certain_refusal, rule_refusal
 from harness.verification.verification import Verification
+from harness.verification.worker.jobs import StoredSteps
 from harness.verification.worker.jobs import verify as verify_plan
 from harness.worker.jobs.transform import Transformation, Wanted
 from harness.worker.jobs.transform import transform as transform_plan
@@ -254,9 +255,14 @@ def verify(request: VerifyRequest) -> Verified:
 def _verify_graph(opened: TargetStudy, request: VerifyRequest, dtype: Dtype) -> Verification:
     if request.last_batch is not None:
         require_last_batch(request.last_batch, opened.plan, opened.capture.facts)
-    folders = (str(opened.capture.folder), str(opened.batches))
-    asked = (request.steps, dtype == "float64", request.shrink, request.last_batch)
-    return opened.call(verify_plan, (*folders, opened.plan, *asked))
+    steps = StoredSteps(
+        capture=opened.capture.folder,
+        batches=opened.batches,
+        n_steps=request.steps,
+        float64=dtype == "float64",
+        last_batch=request.last_batch,
+    )
+    return opened.call(verify_plan, (steps, opened.plan, request.shrink))
 
 
 def plan(request: PlanRequest) -> Planned:

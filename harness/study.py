@@ -25,10 +25,10 @@ from harness.verification.captures import (
     Captures,
     Restored,
     planned,
-    topology_of_case,
 )
-from harness.verification.checks import check
-from harness.verification.verification import Reference, Verification, comparable
+from harness.verification.checks import first_steps, reference_of
+from harness.verification.reference import Reference
+from harness.verification.verification import Verification
 from harness.verification.worker.capture import CapturedWorkload
 from harness.worker.process.job import Args, Job, Result, job_name
 from strategies.builders.tpu import on_cores, uneven_shares
@@ -62,9 +62,7 @@ class TargetStudy:
         return self._process.call(job, args, timeout_s=self.timeouts.study_s, stage=job_name(job))
 
     def reference(self, n_steps: int) -> Reference:
-        return self._captures.reference(
-            self.case, self.capture, topology_of_case(self.case, self.capture), n_steps
-        )
+        return reference_of(self._captures, self.case, self.capture, n_steps)
 
 
 def shape_of(target: Target) -> ClusterShape:
@@ -188,7 +186,8 @@ def verify_on_workers(opened: TargetStudy, n_steps: int) -> Verification:
     """
     shape = opened.case.shape
     workers = SoloWorkers(folder=opened.folder, gpus=gpus_of_workers(shape))
-    reference = comparable(opened.reference(n_steps))
+    reference = opened.reference(n_steps)
+    reference.require_finite()
     prepared = PreparedCase(
         case=opened.case,
         seed=SEED,
@@ -198,17 +197,13 @@ def verify_on_workers(opened: TargetStudy, n_steps: int) -> Verification:
         logs=[opened.folder / f"worker-{k}.log" for k in range(shape.workers)],
     )
     with ready_processes(workers, prepared, opened.timeouts, are_checked=True) as (processes, programs):
-        checked = check(
-            processes,
-            reference,
-            opened.timeouts,
-            steps_per_loop=opened.plan.execution.steps_per_loop,
-        )
+        steps_per_loop = opened.plan.execution.steps_per_loop
+        outcome = first_steps(processes, n_steps, opened.timeouts, steps_per_loop=steps_per_loop)
     return Verification(
         strategy_class=opened.plan.strategy_class,
-        verdict=checked.verdict,
-        losses=checked.losses,
-        reference_losses=reference.yardstick.losses,
+        verdict=reference.judge(outcome),
+        losses=tuple(outcome.losses or ()),
+        reference_losses=tuple(reference.losses),
         separability=reference.separability,
         warnings=opened.plan.warnings,
         notes=(*opened.plan.notes, *programs[0].notes),

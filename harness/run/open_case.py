@@ -30,7 +30,7 @@ from harness.run.collected import (
 )
 from harness.run.ready import PreparedCase, ready_processes
 from harness.verification.checks import checked
-from harness.verification.verification import Reference
+from harness.verification.reference import Reference
 from harness.worker.jobs.batches import open_pipeline
 from harness.worker.jobs.training import Opened
 from harness.worker.variable_parts import Array

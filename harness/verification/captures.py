@@ -1,26 +1,28 @@
 """Captures of a run: each workload is captured once, however many cases, strategies and repeats use it."""
 
+import itertools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar, cast
 
 from harness.errors import UNSUPPORTED, CaseError, UsageError
 from harness.experiment.cases import Case, global_batch
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.provision.accelerators import replicas_on_gpus
 from harness.provision.failures import USER_ERROR
+from harness.verification.reference import Reference
 from harness.verification.separability import Separability
 from harness.verification.verdict import BoundVerdict, Verdict
-from harness.verification.verification import Reference
 from harness.verification.worker import jobs
 from harness.verification.worker.capture import CapturedWorkload, restore
 from harness.verification.worker.capture import capture as capture_workload
 from harness.worker.jobs.after_repeats import evaluate
 from harness.worker.jobs.batches import lay_batches
-from harness.worker.process.job import Args, CallsJobs, Job, Result
+from harness.worker.process.job import CallsJobs, Job, Result, job_name
 from harness.worker.variable_parts import Array
 from harness.written_values import normalised
 from strategies.errors import StrategyError, UnsupportedError
@@ -29,41 +31,11 @@ from strategies.plan.aggregation import Aggregation
 from strategies.plan.execution import Execution, asked_of
 from strategies.plan.faults import Fault, check_faults, refusal, sending_wrong
 from strategies.plan.schema import Plan, StepSummary
+from strategies.planner import topology_of
 from strategies.topology import Topology
 
 Value = TypeVar("Value")
-
-
-class MadeOnce(Generic[Value]):
-    """Makes each value once and remembers mistakes as well.
-
-    A user's mistake stays one; anything else may go better next time, and is remembered when it does not.
-
-    Attributes:
-        n_made: how often making was tried.
-    """
-
-    def __init__(self) -> None:
-        self.n_made = 0
-        self._known: dict[object, Value] = {}
-        self._mistakes: dict[object, CaseError] = {}
-        self._has_failed: set[object] = set()
-
-    def get(self, key: object, make: Callable[[], Value]) -> Value:
-        if key in self._mistakes:
-            raise self._mistakes[key]
-        if key not in self._known:
-            try:
-                self._known[key] = make()
-            except CaseError as error:
-                if error.kind in (USER_ERROR, UNSUPPORTED) or key in self._has_failed:
-                    self._mistakes[key] = error
-                self._has_failed.add(key)
-                raise
-            finally:
-                self.n_made += 1
-        return self._known[key]
-
+Subject = TypeVar("Subject", Topology, Plan)
 
 CAPTURE_CHECK_STEPS = 2
 """The first fills slots, the second reads them."""
@@ -103,11 +75,37 @@ class Capture:
         return self.facts.summary
 
 
-class Captures:
-    """Captures, batches and references under one folder, each made when it is first asked for.
+class Memo:
+    """Values by key, each made once; mistakes are remembered as well.
 
-    What cannot be made because of a user's mistake, or was tried twice, is not tried again with the same
-    batch: the same error is raised.
+    A user's mistake stays one; anything else may go better next time, and is remembered when it does not.
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[object, object] = {}
+        self._mistakes: dict[object, CaseError] = {}
+        self._has_failed: set[object] = set()
+
+    def get(self, key: object, make: Callable[[], Value]) -> Value:
+        """Return the value of a key, made when it is first asked for."""
+        if key in self._mistakes:
+            raise self._mistakes[key]
+        if key not in self._values:
+            try:
+                self._values[key] = make()
+            except CaseError as error:
+                if error.kind in (USER_ERROR, UNSUPPORTED) or key in self._has_failed:
+                    self._mistakes[key] = error
+                self._has_failed.add(key)
+                raise
+        return cast("Value", self._values[key])
+
+
+class Captures:
+    """Captures, batches, references and verdicts under one folder, each made when it is first asked for.
+
+    A capture that fails because of a user's mistake, or failed twice, is not tried again with the same batch:
+    the same error is raised. All methods raise a CaseError for what cannot be made.
 
     Args:
         call: where they are made.
@@ -142,21 +140,18 @@ class Captures:
         self.n_batches, self._n_least = n_batches, n_least
         self._capture_s: dict[Path, float] = {}
         self._check_s: dict[tuple[Path, Topology | str, bool], float] = defaultdict(float)
-        self._captures = MadeOnce[Capture]()
         self._tried_with: dict[object, object] = {}
-        self._batches = MadeOnce[Path]()
-        self._references = MadeOnce[Reference]()
-        self._verdicts = MadeOnce[Verdict]()
-        self._separabilities = MadeOnce[Separability]()
-        self._bounds = MadeOnce[BoundVerdict]()
+        self._memo = Memo()
+        self._numbers = itertools.count()
 
     def of(self, case: Case) -> Capture:
-        if case.shape.hardware != "tpu":
-            return self._for_sessions(case)
+        """Return the capture of a case's workload in the case's precision, for its devices."""
         free = self._for_sessions(case)
+        if case.shape.hardware != "tpu":
+            return free
         rules = {v.name: v.rule for v in free.summary.variables if v.rule is not None}
         key = (*_capture_key(case), *_batch_key(case), "compiled")
-        return self._captures.get(key, lambda: self._capture(case, compiled_rules=rules))
+        return self._memo.get(key, lambda: self._capture(case, compiled_rules=rules))
 
     def _for_sessions(self, case: Case) -> Capture:
         key = _capture_key(case)
@@ -167,7 +162,7 @@ class Captures:
             return self._capture(case)
 
         try:
-            capture = self._captures.get(key, make)
+            capture = self._memo.get(key, make)
         except CaseError as error:
             # The batch may be the reason, and this case has another.
             if error.kind not in (USER_ERROR, UNSUPPORTED) or self._tried_with[key] == own:
@@ -175,92 +170,47 @@ class Captures:
         else:
             if _fits(capture, case):
                 return capture
-        return self._captures.get(own, lambda: self._capture(case))
+        return self._memo.get(own, lambda: self._capture(case))
 
     def batches(self, case: Case, capture: Capture) -> Path:
+        """Return the folder of the first global batches of a case."""
         size = global_batch(case, capture.facts.batch_size)
-        return self._batches.get((_data_key(case), size), lambda: self._lay_batches(case))
+        return self._memo.get(("batches", _data_key(case), size), lambda: self._lay_batches(case))
 
-    def reference(self, case: Case, capture: Capture, topology: Topology, n_steps: int) -> Reference:
-        separability = self.separability(case, capture, topology)
-        reference = self._reference(case, capture, topology, n_steps, float64=False)
-        return replace(reference, separability=separability)
-
-    def verdict_in_float64(self, case: Case, capture: Capture, plan: Plan, n_steps: int) -> Verdict:
-        batches = self.batches(case, capture)
-
-        def make() -> Verdict:
-            topology = replace(topology_of_case(case, capture), device=plan.device)
-            reference = self._reference(case, capture, topology, n_steps, float64=True)
-            args = (str(capture.folder), str(batches), plan, reference)
-            of = (capture.folder, case.id, True)
-            return self._checked(jobs.verdict_in_float64, args, of, capture, case.shape.n_replicas)
-
-        return self._verdicts.get((capture.folder, batches, plan.model_dump_json(), n_steps), make)
-
-    def separability(self, case: Case, capture: Capture, topology: Topology) -> Separability:
-        batches = self.batches(case, capture)
+    def separability(self, case: Case, topology: Topology) -> Separability:
+        """Compare the shards of a case's batch with what its step means on the whole of it."""
         # One for devices takes the examples of a replica alone.
         free = self._for_sessions(case)
+        steps = self._steps(case, free, 1)
+        return self._checked(jobs.separability, steps, topology, capture=free, of=topology)
 
-        def make() -> Separability:
-            args = (str(free.folder), str(batches), topology)
-            of = (free.folder, topology, False)
-            return self._checked(jobs.separability, args, of, free, topology.n_replicas)
+    def reference(
+        self, case: Case, capture: Capture, topology: Topology, n_steps: int, *, float64: bool = False
+    ) -> Reference:
+        """Return the reference of a case's step on its topology, in float64 or the step's own types."""
+        steps = self._steps(case, capture, n_steps, float64=float64)
+        return self._checked(jobs.reference, steps, topology, capture=capture, of=topology, is_late=float64)
 
-        return self._separabilities.get((free.folder, batches, topology), make)
+    def verdict_in_float64(self, case: Case, capture: Capture, plan: Plan, n_steps: int) -> Verdict:
+        """Return the verdict on a plan whose workers step in one process, in float64."""
+        topology = replace(topology_of_case(case, capture), device=plan.device)
+        reference = self.reference(case, capture, topology, n_steps, float64=True)
+        job = partial(jobs.verdict, reference=reference)
+        steps = self._steps(case, capture, n_steps, float64=True)
+        return self._checked(job, steps, plan, capture=capture, of=case.id, is_late=True)
 
     def bounds(
         self, case: Case, capture: Capture, plan: Plan, n_steps: int, *, float64: bool
     ) -> BoundVerdict:
-        batches = self.batches(case, capture)
-
-        def make() -> BoundVerdict:
-            args = (str(capture.folder), str(batches), plan, n_steps, float64)
-            # All workers share the process.
-            of = (capture.folder, case.id, False)
-            return self._checked(jobs.bounds, args, of, capture, case.shape.n_replicas)
-
-        return self._bounds.get((capture.folder, batches, plan.model_dump_json(), n_steps, float64), make)
+        """Hold a compressed strategy to its bounds, in float64 or the step's own types."""
+        steps = self._steps(case, capture, n_steps, float64=float64)
+        return self._checked(jobs.bounds, steps, plan, capture=capture, of=case.id)
 
     def evaluated(self, case: Case, capture: Capture, values: Mapping[str, Array]) -> Mapping[str, float]:
+        """Return metrics of a case's workload with these values of its variables."""
         limits = self._timeouts.for_model(capture.summary, 1)
         args = (case, self._seed, str(capture.folder), values)
         return self._call(evaluate, args, timeout_s=limits.study_s, stage="evaluate")
-
-    def _reference(
-        self, case: Case, capture: Capture, topology: Topology, n_steps: int, *, float64: bool
-    ) -> Reference:
-        batches = self.batches(case, capture)
-
-        def make() -> Reference:
-            args = (str(capture.folder), str(batches), topology, n_steps, float64)
-            of = (capture.folder, topology, float64)
-            return self._checked(jobs.reference, args, of, capture, topology.n_replicas)
-
-        return self._references.get((capture.folder, batches, topology, n_steps, float64), make)
-
-    def _checked(
-        self,
-        job: Job[*Args, Result],
-        args: tuple[*Args],
-        of: tuple[Path, Topology | str, bool],
-        capture: Capture,
-        n_replicas: int,
-    ) -> Result:
-        """Run a job that checks something of a capture, within the limit of its preparation.
-
-        Args:
-            of: checks that share the limit: folder of the capture, topology or case, and whether they are
-                made once workers have ended.
-        """
-        limits = self._timeouts.for_model(capture.summary, n_replicas)
-        left_s = limits.prepare_s - self._capture_s[capture.folder] - self._check_s[of]
-        started_s = time.monotonic()
-        try:
-            return self._call(job, args, timeout_s=max(1.0, min(limits.study_s, left_s)), stage="check")
-        finally:
-            self._check_s[of] += time.monotonic() - started_s
 
     def seconds(self, case: Case, capture: Capture) -> tuple[float, float]:
         """Seconds that the capture of a case, and its checks before workers begin, took."""
@@ -269,8 +219,46 @@ class Captures:
         check_s = sum(self._check_s[folder, of, False] for folder in folders for of in checks)
         return sum(self._capture_s[folder] for folder in folders), check_s
 
+    def _steps(
+        self, case: Case, capture: Capture, n_steps: int, *, float64: bool = False
+    ) -> jobs.StoredSteps:
+        batches = self.batches(case, capture)
+        return jobs.StoredSteps(capture=capture.folder, batches=batches, n_steps=n_steps, float64=float64)
+
+    def _checked(
+        self,
+        job: Job[jobs.StoredSteps, Subject, Result],
+        steps: jobs.StoredSteps,
+        subject: Subject,
+        *,
+        capture: Capture,
+        of: Topology | str,
+        is_late: bool = False,
+    ) -> Result:
+        """Run a job that checks something of a capture, within the limit of its preparation.
+
+        Args:
+            of: topology or case whose checks share the limit.
+            is_late: workers have ended, and other checks share the limit.
+        """
+        topology = topology_of(subject) if isinstance(subject, Plan) else subject
+        budget = (capture.folder, of, is_late)
+
+        def make() -> Result:
+            limits = self._timeouts.for_model(capture.summary, topology.n_replicas)
+            left_s = limits.prepare_s - self._capture_s[capture.folder] - self._check_s[budget]
+            started_s = time.monotonic()
+            limit_s = max(1.0, min(limits.study_s, left_s))
+            try:
+                return self._call(job, (steps, subject), timeout_s=limit_s, stage="check")
+            finally:
+                self._check_s[budget] += time.monotonic() - started_s
+
+        key = subject.model_dump_json() if isinstance(subject, Plan) else subject
+        return self._memo.get((job_name(job), steps, key), make)
+
     def _capture(self, case: Case, *, compiled_rules: Mapping[str, Rule] | None = None) -> Capture:
-        folder = self._folder / f"capture-{self._captures.n_made}"
+        folder = self._folder / f"capture-{next(self._numbers)}"
         check_s = self._timeouts.study_s if self._n_check_steps else 0.0
         started_s = time.monotonic()
         facts = self._call(
@@ -279,19 +267,16 @@ class Captures:
             timeout_s=self._timeouts.capture_s + check_s,
             stage="capture",
         )
-        restored = self._restored(folder)
+        restored = None
+        if self._restore is not None:
+            args = (str(folder), str(self._seen(self._restore)))
+            step = self._call(restore, args, timeout_s=self._timeouts.capture_s, stage="restore")
+            restored = Restored(path=self._restore, step=step)
         self._capture_s[folder] = time.monotonic() - started_s
         return Capture(folder=folder, facts=facts, restored=restored)
 
-    def _restored(self, folder: Path) -> Restored | None:
-        if self._restore is None:
-            return None
-        args = (str(folder), str(self._seen(self._restore)))
-        step = self._call(restore, args, timeout_s=self._timeouts.capture_s, stage="restore")
-        return Restored(path=self._restore, step=step)
-
     def _lay_batches(self, case: Case) -> Path:
-        folder = self._folder / f"batches-{self._batches.n_made}"
+        folder = self._folder / f"batches-{next(self._numbers)}"
         args = (case, self._seed, str(folder), self.n_batches, self._n_least)
         self._call(lay_batches, args, timeout_s=self._timeouts.capture_s, stage="capture")
         return folder

@@ -1,4 +1,4 @@
-"""Check of a case's real workers against the single-device reference, before they are timed."""
+"""Checks of the cases of a run: on their workers before they are timed, and beside them."""
 
 import time
 from collections.abc import Callable
@@ -14,10 +14,10 @@ from harness.measure.windows import MAX_WARMUP_STEPS
 from harness.provision.failures import JobOutOfMemory, WorkerDied, WorkerUnresponsive
 from harness.provision.protocols import ProcessSet
 from harness.records.outcome import CheckedType, Equivalence
-from harness.verification.capture_verdict import CaptureVerdict
 from harness.verification.captures import Capture, Captures, topology_of_case
+from harness.verification.reference import Outcome, Reference
 from harness.verification.verdict import Verdict
-from harness.verification.verification import Reference
+from harness.verification.verification import CaptureVerdict
 from harness.worker.jobs import training
 from harness.worker.variable_parts import values_of
 from strategies.plan.schema import HELD_TO_THE_REFERENCE, Plan
@@ -41,14 +41,25 @@ def checked(
     steps_per_loop: int = 1,
 ) -> Equivalence:
     """Compare the real workers' state with the reference's, and have them begin again."""
-    verdict = check(processes, reference, timeouts, steps_per_loop=steps_per_loop).verdict
+    outcome = first_steps(processes, len(reference.losses), timeouts, steps_per_loop=steps_per_loop)
     processes.call(training.load, [()] * len(processes.pids), timeout_s=timeouts.setup_s, stage="load")
     return replace(
-        equivalence_of(verdict),
+        equivalence_of(reference.judge(outcome)),
         separable=None if reference.separability is None else reference.separability.separable,
         separability=None if reference.separability is None else reference.separability.explanation,
         checked_in_repeat=repeat,
     )
+
+
+def reference_of(captures: Captures, case: Case, capture: Capture, n_steps: int) -> Reference:
+    """Make the reference of a case, after a look whether its shards mean what the whole batch means.
+
+    Raises:
+        CaseError: it cannot be made.
+    """
+    topology = topology_of_case(case, capture)
+    separability = captures.separability(case, topology)
+    return replace(captures.reference(case, capture, topology, n_steps), separability=separability)
 
 
 def equivalence_of(verdict: Verdict, dtype: CheckedType = "model") -> Equivalence:
@@ -81,42 +92,33 @@ def with_capture(found: Equivalence, capture: CaptureVerdict | None, *, is_contr
     return replace(beside, checked=True, equivalent=False, reason=capture.explanation)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckedSteps:
-    """Result of the workers' first steps: the verdict, and the global mean loss of each step."""
-
-    verdict: Verdict
-    losses: tuple[float, ...]
-
-
-def check(
-    processes: ProcessSet, reference: Reference, timeouts: Timeouts = USUAL, *, steps_per_loop: int = 1
-) -> CheckedSteps:
-    """Make the reference's steps on ready processes and compare all copies of all variables.
+def first_steps(
+    processes: ProcessSet, n_steps: int, timeouts: Timeouts = USUAL, *, steps_per_loop: int = 1
+) -> Outcome:
+    """Make the first steps on ready processes and read all copies of all variables.
 
     Args:
         steps_per_loop: most steps of a run; there are two runs at least.
     """
-    yardstick = reference.yardstick
     n_workers = len(processes.pids)
     known_s: list[float] = []
     losses: list[float] = []
-    most = min(steps_per_loop, -(-yardstick.n_steps // 2))
-    for first in range(0, yardstick.n_steps, most):
-        n_steps = min(most, yardstick.n_steps - first)
+    most = min(steps_per_loop, -(-n_steps // 2))
+    for first in range(0, n_steps, most):
+        n_run = min(most, n_steps - first)
         started_s = time.monotonic()
         ran = processes.call(
             training.run_steps,
-            [(n_steps, first)] * n_workers,
-            timeout_s=timeouts.steps_s(n_steps, known_s),
+            [(n_run, first)] * n_workers,
+            timeout_s=timeouts.steps_s(n_run, known_s),
             stage="check",
         )
-        known_s.append((time.monotonic() - started_s) / n_steps)
-        losses += (sum(float(steps.times.losses[k] @ steps.weights) for steps in ran) for k in range(n_steps))
+        known_s.append((time.monotonic() - started_s) / n_run)
+        losses += (sum(float(steps.times.losses[k] @ steps.weights) for steps in ran) for k in range(n_run))
     held = processes.call(
         training.read_variables, [()] * n_workers, timeout_s=timeouts.setup_s, stage="check"
     )
-    return CheckedSteps(verdict=yardstick.judge(values_of(held), losses), losses=tuple(losses))
+    return Outcome(values=values_of(held), losses=tuple(losses))
 
 
 IN_FLOAT64 = (
@@ -148,7 +150,7 @@ class CaseChecks:
         is_held = case.chosen.strategy.strategy_class in HELD_TO_THE_REFERENCE and not case.scenario.faults
         if self.known(case) is not None or not is_held:
             return None
-        return self.captures.reference(case, capture, topology_of_case(case, capture), CHECK_STEPS)
+        return reference_of(self.captures, case, capture, CHECK_STEPS)
 
     def bounded(self, case: Case, capture: Capture, plan: Plan, *, repeat: int) -> Equivalence | None:
         """Whether a compressed strategy keeps within its bounds, found out beside its workers.
@@ -158,7 +160,7 @@ class CaseChecks:
         """
         if self.known(case) is not None or plan.strategy_class != "bounded" or plan.faults:
             return None
-        separability = self.captures.separability(case, capture, topology_of_case(case, capture))
+        separability = self.captures.separability(case, topology_of_case(case, capture))
         dtype: CheckedType = "model"
         try:
             verdict = self.captures.bounds(case, capture, _on_cpus(plan), CHECK_STEPS, float64=False)

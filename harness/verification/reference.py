@@ -1,12 +1,24 @@
-"""A reference to compare states with: its errors, noise floors and tolerances as numbers; no TensorFlow."""
+"""References: what a strategy must compute, what it has computed, and the verdict on the difference."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from typing import TypeAlias
 
 import numpy as np
 
+from harness.errors import NON_FINITE_LOSS, CaseError
+from harness.verification.differences import (
+    GROUP_SHARE,
+    NOISE_FACTOR,
+    difference_of_unequal,
+    is_inexact,
+    largest_difference,
+    largest_size,
+    relative_error,
+    widened,
+)
+from harness.verification.separability import Separability
 from harness.verification.verdict import (
     FLOAT64_EPS,
     GradientVerdict,
@@ -16,15 +28,61 @@ from harness.verification.verdict import (
     Verdict,
 )
 from harness.worker.variable_parts import Array, Copy
+from strategies.ir.train_graph import Result, ResultRule
 
 Gradient: TypeAlias = tuple[str, int]
 """A captured gradient: its variable, and its place among the gradients of that variable."""
 
-NOISE_FACTOR = 10.0
 STEP_FACTOR = 64.0
 # A step may store a variable twice: decayed, then updated.
 STORES_PER_STEP = 2
-GROUP_SHARE = 1e-3
+_EXACT = Limits(floor=0.0, tolerance=0.0, eps=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returned:
+    """One result of a step.
+
+    Attributes:
+        per_shard: value of each shard, by rank. weights: their shares of the global batch.
+    """
+
+    name: str
+    rule: ResultRule
+    per_shard: tuple[Array, ...]
+    weights: tuple[float, ...]
+
+    def reduced(self) -> Array | None:
+        """The global batch's, by the rule; None where each shard's stays its own, or they do not join."""
+        if self.rule == "mean":
+            return np.asarray(np.dot(self.weights, widened(np.asarray(self.per_shard))))
+        if self.rule == "sum":
+            # In Python's integers: a count of the batch may be too large for the type of a shard's.
+            return np.asarray(sum(value.item() for value in self.per_shard))
+        # Rows that are padded to a shard's longest differ between shards.
+        joins = len({value.shape[1:] for value in self.per_shard}) == 1
+        return np.concatenate(self.per_shard) if self.rule == "concatenate" and joins else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """State and losses after some steps, of a reference or of a strategy.
+
+    Attributes:
+        values: every copy of every variable after the last step.
+        losses: global, of every step; None where states alone are compared.
+        gradient_norms: those of all copies of each gradient in the first step, as updates take them.
+        results: values that the last step returned beside its loss.
+        initial: values before the first step; with_gradient: variables that met a gradient other than zero.
+            Both are known of references alone.
+    """
+
+    values: Mapping[Copy, Array]
+    losses: Sequence[float] | None = None
+    gradient_norms: Mapping[Gradient, Sequence[float]] = field(default_factory=dict)
+    results: tuple[Returned, ...] = ()
+    initial: Mapping[Copy, Array] = field(default_factory=dict)
+    with_gradient: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +90,7 @@ class Checked:
     """A variable to compare.
 
     Attributes:
-        group: what its error is scaled by if it hardly moved itself.
+        group: variables that scale its error if it hardly moved itself.
         eps: of its type; 0 where its numbers are not rounded.
     """
 
@@ -43,108 +101,73 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What a reference comes to.
-
-    Attributes:
-        values: its state after the last step.
-        losses: of every step.
-        gradient_norms: of the first step, as updates take them.
-    """
-
-    values: Mapping[Copy, Array]
-    losses: Sequence[float]
-    gradient_norms: Mapping[Gradient, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GradientNorm:
-    """The norm of a gradient in the first step.
-
-    Attributes:
-        scale: what an error is relative to: itself, at least a thousandth of the largest.
-        limits: what rounding explains of an error.
-    """
+    """Norm of a gradient in the first step, the scale of errors of it, and what rounding explains of one."""
 
     value: float
     scale: float
     limits: Limits
 
     def error(self, norms: Sequence[float]) -> float:
-        apart = largest_difference(np.asarray(norms, np.float64), np.full(len(norms), self.value))
-        if apart == 0.0:
-            return 0.0
-        return apart / self.scale if self.scale else inf
+        return relative_error(np.asarray(norms, np.float64), np.full(len(norms), self.value), self.scale)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Yardstick:
-    """A reference to compare states with.
+class Reference:
+    """The outcome that a strategy must have, with the tolerance of every number of it.
 
     Attributes:
-        values: the reference's state after the last step.
-        losses: the reference's, of every step.
-        scales: variable → how far it moved there, at least a thousandth of the farthest of its group, or, of
+        scales: variable → how far it moved, at least a thousandth of the farthest of its group, or, of
             forward state, of its own largest number.
         limits: variable → what rounding explains of its error; of no variable before it is measured.
-        loss_limits: the same of the losses.
         unmoved: trainables that met a gradient and stayed where they were.
         gradient_norms: gradient → its norm in the first step, and what rounding explains of another one.
+        separability: None where nobody asked whether its shards mean what the step means on the whole batch.
     """
 
     variables: tuple[Checked, ...]
-    values: Mapping[Copy, Array]
-    losses: tuple[float, ...]
+    outcome: Outcome
     scales: Mapping[str, float]
     limits: Mapping[str, Limits]
     loss_limits: Limits
     unmoved: frozenset[str]
     gradient_norms: Mapping[Gradient, GradientNorm]
+    separability: Separability | None = None
 
     @classmethod
     def of(
         cls,
         variables: Sequence[Checked],
-        initial: Mapping[Copy, Array],
-        reference: Outcome,
+        outcome: Outcome,
         others: Sequence[Outcome],
         *,
-        with_gradient: Collection[str] = (),
         loss_eps: float,
         gradient_eps: float = FLOAT64_EPS,
-    ) -> "Yardstick":
-        """Take the measure of a reference.
+    ) -> "Reference":
+        """Measure the tolerances of a reference.
 
         Args:
-            initial: its state before the first step.
             others: outcomes that differ from it in rounding only; at least three.
-            with_gradient: variables that met a gradient other than zero.
             loss_eps: of the type that losses are computed in.
             gradient_eps: of the coarsest type on the way to gradients.
         """
-        n_steps = len(reference.losses)
-        moved = _moved(variables, initial, reference.values)
-        exact = Limits(floor=0.0, tolerance=0.0, eps=0.0)
-        scales = _scales(variables, moved, reference.values)
-        stored = _stored(variables, initial, reference.values)
-        silent = cls(
+        moved, stored = _moved(variables, outcome), _stored(variables, outcome)
+        scales = _scales(variables, moved, outcome.values)
+        still = {v.name for v in variables if v.kind == "trainable" and moved[v.name] == 0.0}
+        reference = cls(
             variables=tuple(variables),
-            values=reference.values,
-            losses=tuple(reference.losses),
+            outcome=outcome,
             scales=scales,
             limits={},
-            loss_limits=exact,
-            unmoved=frozenset(
-                v.name
-                for v in variables
-                if v.kind == "trainable" and v.name in with_gradient and moved[v.name] == 0.0
-            ),
-            gradient_norms=_gradient_norms(reference, others, gradient_eps),
+            loss_limits=_EXACT,
+            unmoved=outcome.with_gradient & still,
+            gradient_norms=_gradient_norms(outcome, others, gradient_eps),
         )
-        errors = [silent.errors(other.values) for other in others]
-        loss_floor = max(silent.loss_error(other.losses) for other in others)
+        n_steps = len(reference.losses)
+        errors = [reference.errors(other.values) for other in others]
+        loss_floor = max(reference.loss_error(other.losses or ()) for other in others)
         return replace(
-            silent,
+            reference,
             limits={
                 v.name: _limits(
                     max(by_name[v.name] for by_name in errors),
@@ -154,26 +177,20 @@ class Yardstick:
                 )
                 for v in variables
             },
-            loss_limits=_limits(loss_floor, loss_eps, n_steps, per_store=0.0),
+            loss_limits=_limits(loss_floor, loss_eps, n_steps),
         )
 
     @property
-    def n_steps(self) -> int:
-        return len(self.losses)
+    def values(self) -> Mapping[Copy, Array]:
+        return self.outcome.values
 
-    def judge(
-        self,
-        actual: Mapping[Copy, Array],
-        losses: Sequence[float] | None = None,
-        gradient_norms: Mapping[Gradient, Sequence[float]] | None = None,
-    ) -> Verdict:
-        """Compare all copies of all variables with the reference.
+    @property
+    def losses(self) -> Sequence[float]:
+        return self.outcome.losses or ()
 
-        Args:
-            losses: global losses of the steps on the way there; None compares states only.
-            gradient_norms: of the first step, those of all copies; None where nobody looked.
-        """
-        errors = self.errors(actual)
+    def judge(self, actual: Outcome) -> Verdict:
+        """Compare all copies of all variables, and the losses and gradient norms that are known."""
+        errors = self.errors(actual.values)
         n_elements = {name: value.size for (name, _), value in self.values.items()}
         return Verdict(
             variables=tuple(
@@ -190,33 +207,45 @@ class Yardstick:
                 for v in self.variables
             ),
             loss=None
-            if losses is None
-            else LossVerdict(error=self.loss_error(losses), limits=self.loss_limits),
+            if actual.losses is None
+            else LossVerdict(error=self.loss_error(actual.losses), limits=self.loss_limits),
             gradients=tuple(
                 GradientVerdict(name=gradient[0], error=expected.error(norms), limits=expected.limits)
-                for gradient, norms in (gradient_norms or {}).items()
+                for gradient, norms in actual.gradient_norms.items()
                 if (expected := self.gradient_norms.get(gradient)) is not None and expected.limits.decide
             ),
         )
 
+    def require_finite(self) -> None:
+        """Refuse a reference that can prove nothing.
+
+        Raises:
+            CaseError: `non-finite-loss`, when it has one.
+        """
+        for step, loss in enumerate(self.losses):
+            if not np.isfinite(loss):
+                raise CaseError(
+                    NON_FINITE_LOSS,
+                    f"step {step} (the first is 0): the loss must be finite, got {loss}; lower the learning "
+                    "rate or check the data",
+                    stage="verify",
+                )
+
     def errors(self, actual: Mapping[Copy, Array]) -> dict[str, float]:
-        names = {v.name: None for v in self.variables}
-        worst: dict[str, float] = {}
+        """Update error of every variable, of its worst copy; what a strategy added is not compared."""
+        errors = {v.name: -1.0 for v in self.variables}
         for (name, rank), value in actual.items():
-            if name in names:
-                error = self._error(name, value, self._expected(name, rank))
-                worst[name] = max(worst.get(name, 0.0), error)
-        return {name: worst.get(name, inf) for name in names}
+            if name in errors:
+                expected = self._expected(name, rank)
+                # Where the reference goes out of the numbers, what is wrong in the same way is no better.
+                error = relative_error(value, expected, self.scales[name], difference_of_unequal)
+                errors[name] = max(errors[name], error)
+        return {name: inf if error < 0.0 else error for name, error in errors.items()}
 
     def loss_error(self, losses: Sequence[float]) -> float:
+        """Largest difference of a step's loss, relative to the reference's largest."""
         ours, reference = np.asarray(losses, np.float64), np.asarray(self.losses, np.float64)
-        if ours.shape != reference.shape:
-            return inf
-        difference = largest_difference(ours, reference)
-        if difference == 0.0:
-            return 0.0
-        scale = largest_difference(reference, np.zeros_like(reference))
-        return difference / scale if isfinite(difference) and 0.0 < scale < inf else inf
+        return relative_error(ours, reference, largest_size(reference))
 
     def _expected(self, name: str, rank: int | None) -> Array:
         """The reference has a value for all replicas, or one for each; a lone replica's copy is rank 0's."""
@@ -225,58 +254,36 @@ class Yardstick:
                 return self.values[copy]
         raise KeyError(name)
 
-    def _error(self, name: str, value: Array, expected: Array) -> float:
-        if value.shape != expected.shape:
-            return inf
-        if not is_inexact(expected):
-            return 0.0 if np.array_equal(value, expected) else inf
-        difference = _unlike(value, expected)
-        # Where the reference goes out of the numbers, what is wrong in the same way is no better.
-        if difference == inf or self.scales[name] == inf:
-            return inf
-        if difference == 0.0:
-            return 0.0
-        return difference / self.scales[name] if self.scales[name] else inf
 
-
-def _limits(floor: float, eps: float, n_steps: int, *, per_store: float) -> Limits:
-    """Limits after some steps.
-
-    Args:
-        per_store: the error of a number that was stored as the next one to what the reference has.
-    """
+def _limits(floor: float, eps: float, n_steps: int, *, per_store: float = 0.0) -> Limits:
+    """Limits after some steps; `per_store` is the error of a number that was stored as the next one."""
     of_steps = n_steps * (STEP_FACTOR * eps + STORES_PER_STEP * per_store)
     return Limits(floor=floor, tolerance=NOISE_FACTOR * floor + of_steps, eps=eps)
 
 
-def _gradient_norms(
-    reference: Outcome, others: Sequence[Outcome], eps: float
-) -> dict[Gradient, GradientNorm]:
-    norms = reference.gradient_norms
+def _gradient_norms(outcome: Outcome, others: Sequence[Outcome], eps: float) -> dict[Gradient, GradientNorm]:
+    norms = {gradient: norm for gradient, (norm,) in outcome.gradient_norms.items()}
     # What is small beside all others may be nothing but rounding.
     least = GROUP_SHARE * max((norm for norm in norms.values() if isfinite(norm)), default=0.0)
     measured = {}
     for gradient, norm in norms.items():
-        exact = Limits(floor=0.0, tolerance=0.0, eps=eps)
-        silent = GradientNorm(value=norm, scale=max(norm, least), limits=exact)
-        floor = silent.error([other.gradient_norms[gradient] for other in others])
-        measured[gradient] = replace(silent, limits=_limits(floor, eps, 1, per_store=0.0))
+        exact = GradientNorm(value=norm, scale=max(norm, least), limits=_EXACT)
+        floor = exact.error([other.gradient_norms[gradient][0] for other in others])
+        measured[gradient] = replace(exact, limits=_limits(floor, eps, 1))
     return measured
 
 
-def _moved(
-    variables: Sequence[Checked], initial: Mapping[Copy, Array], values: Mapping[Copy, Array]
-) -> dict[str, float]:
+def _moved(variables: Sequence[Checked], outcome: Outcome) -> dict[str, float]:
     """Variable → how far it went, the farthest of its copies; infinite where it went out of the numbers.
 
     Forward state may: a running minimum begins with an infinity. Of that, what is finite counts.
     """
     kinds = {v.name: v.kind for v in variables}
     moved = dict.fromkeys(kinds, 0.0)
-    for copy, end in values.items():
+    for copy, end in outcome.values.items():
         if is_inexact(end):
-            start = initial[copy]
-            distance = _unlike(end, start)
+            start = outcome.initial[copy]
+            distance = difference_of_unequal(end, start)
             if distance == inf and kinds[copy[0]] == "state":
                 is_finite = np.isfinite(end)
                 distance = largest_difference(
@@ -286,15 +293,13 @@ def _moved(
     return moved
 
 
-def _stored(
-    variables: Sequence[Checked], initial: Mapping[Copy, Array], values: Mapping[Copy, Array]
-) -> dict[str, float]:
+def _stored(variables: Sequence[Checked], outcome: Outcome) -> dict[str, float]:
     """Variable → the largest number that was stored anew, of all its copies; 0 where one is not finite."""
     stored = dict.fromkeys((v.name for v in variables), 0.0)
-    for copy, value in values.items():
+    for copy, value in outcome.values.items():
         if is_inexact(value):
-            anew = value[value != initial[copy]]
-            stored[copy[0]] = max(stored[copy[0]], largest_difference(anew, np.zeros_like(anew)))
+            anew = value[value != outcome.initial[copy]]
+            stored[copy[0]] = max(stored[copy[0]], largest_size(anew))
     return {name: largest if isfinite(largest) else 0.0 for name, largest in stored.items()}
 
 
@@ -314,36 +319,82 @@ def _scales(
     for (name, _), value in values.items():
         if kinds[name] == "state" and is_inexact(value):
             finite = value[np.isfinite(value)]
-            largest[name] = max(largest.get(name, 0.0), largest_difference(finite, np.zeros_like(finite)))
+            largest[name] = max(largest.get(name, 0.0), largest_size(finite))
     return {
         v.name: max(moved[v.name], GROUP_SHARE * largest.get(v.name if v.kind == "state" else v.group, 0.0))
         for v in variables
     }
 
 
-def _unlike(value: Array, other: Array) -> float:
-    difference = largest_difference(value, other)
-    if difference < inf:
-        return difference
-    differs = value != other
-    return largest_difference(value[differs], other[differs])
+def returned(pairs: Iterable[tuple[Result, Array]]) -> tuple[Returned, ...]:
+    """Results of all shards, in the order of their names' first."""
+    by_name: dict[str, list[tuple[Result, Array]]] = {}
+    for result, value in pairs:
+        by_name.setdefault(result.name, []).append((result, np.asarray(value)))
+    results = []
+    for name, given in by_name.items():
+        in_order = sorted(given, key=lambda pair: pair[0].rank)
+        results.append(
+            Returned(
+                name=name,
+                rule=in_order[0][0].rule,
+                per_shard=tuple(value for _, value in in_order),
+                weights=tuple(result.weight for result, _ in in_order),
+            )
+        )
+    return tuple(results)
 
 
-def largest_difference(value: Array, other: Array) -> float:
-    """The largest absolute difference; infinite when anything is not finite."""
-    if value.size == 0:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedResult:
+    """One result of the last step beside the reference's.
+
+    Only numbers and words are kept as they are; of arrays and complex numbers shape and error.
+
+    Attributes:
+        shape: of all shards' together where they join, else of the first one's.
+        value, reference_value: the global batch's, None where there is none or it is not kept.
+        error: the largest among the shards, as a share of the largest value; infinite for unequal integers
+            or words.
+    """
+
+    name: str
+    rule: ResultRule
+    shape: tuple[int, ...]
+    value: object
+    reference_value: object
+    per_shard: tuple[object, ...]
+    error: float
+
+
+def compared(own: Sequence[Returned], expected: Sequence[Returned]) -> tuple[ComparedResult, ...]:
+    """Results of the last step beside the reference's, in their order."""
+    of_name = {each.name: each for each in expected}
+    return tuple(_compared(each, of_name[each.name]) for each in own)
+
+
+def _compared(own: Returned, expected: Returned) -> ComparedResult:
+    value = own.reduced()
+    pairs = zip(own.per_shard, expected.per_shard, strict=True)
+    return ComparedResult(
+        name=own.name,
+        rule=own.rule,
+        shape=(own.per_shard[0] if value is None else value).shape,
+        value=_scalar(value),
+        reference_value=_scalar(expected.reduced()),
+        per_shard=tuple(_scalar(each) for each in own.per_shard),
+        error=max(_result_error(shard, other) for shard, other in pairs),
+    )
+
+
+def _scalar(value: Array | None) -> object:
+    if value is None or value.shape != () or np.iscomplexobj(value):
+        return None
+    scalar = value.item()
+    return scalar.decode(errors="replace") if isinstance(scalar, bytes) else scalar
+
+
+def _result_error(value: Array, expected: Array) -> float:
+    if value.shape == expected.shape and np.array_equal(value, expected, equal_nan=is_inexact(expected)):
         return 0.0
-    with np.errstate(invalid="ignore"):
-        difference = float(np.max(np.abs(widened(value) - widened(other))))
-    return difference if np.isfinite(difference) else inf
-
-
-def widened(value: Array) -> Array:
-    """The value in float64, or complex128 if it is complex; itself where it is that already."""
-    return value.astype(np.complex128 if np.iscomplexobj(value) else np.float64, copy=False)
-
-
-def is_inexact(value: Array) -> bool:
-    """Whether its numbers are rounded: floating or complex."""
-    # bfloat16 is a type of ml_dtypes, which NumPy does not count among its own floating types.
-    return bool(np.issubdtype(value.dtype, np.inexact)) or value.dtype.name == "bfloat16"
+    return relative_error(value, expected, largest_size(expected))

@@ -7,12 +7,12 @@ their sum), is what the step computes on all examples at once. Else the examples
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf, isfinite
+from math import isfinite
 
 import numpy as np
 
 from harness.errors import UsageError
-from harness.verification.reference import GROUP_SHARE, NOISE_FACTOR, is_inexact, largest_difference, widened
+from harness.verification.differences import GROUP_SHARE, NOISE_FACTOR, largest_size, relative_error, widened
 from harness.worker.variable_parts import Array
 from strategies.ir.train_graph import Reduction
 from strategies.topology import Shard
@@ -46,7 +46,7 @@ class Totals:
     tallies: tuple[Crossing, ...] = ()
 
     def is_finite(self) -> bool:
-        return isfinite(self.loss) and all(isfinite(_largest(c.values)) for c in self._all())
+        return isfinite(self.loss) and all(isfinite(largest_size(c.values)) for c in self._all())
 
     @classmethod
     def of_one_shard(cls, few: "Totals", n_few: int, many: "Totals", n_many: int) -> "Totals":
@@ -86,14 +86,14 @@ class Differences:
     @classmethod
     def of(cls, whole: Totals, other: Totals) -> "Differences":
         pairs = [_dense(*pair) for pair in zip(whole.gradients, other.gradients, strict=True)]
-        largest = [_largest(wanted) for wanted, _ in pairs]
+        largest = [largest_size(wanted) for wanted, _ in pairs]
         least = GROUP_SHARE * max(largest, default=0.0)
         gradients: dict[str, float] = {}
         for crossing, (wanted, got), own in zip(whole.gradients, pairs, largest, strict=True):
-            difference = _relative(wanted, got, max(own, least))
+            difference = relative_error(got, wanted, max(own, least))
             gradients[crossing.variable] = max(difference, gradients.get(crossing.variable, 0.0))
         return cls(
-            loss=_relative(np.asarray(whole.loss), np.asarray(other.loss), abs(whole.loss)),
+            loss=relative_error(np.asarray(other.loss), np.asarray(whole.loss), abs(whole.loss)),
             gradients=gradients,
             state=_of_own_size(whole.state, other.state),
             tallies=_of_own_size(whole.tallies, other.tallies),
@@ -128,7 +128,7 @@ class Differences:
 def _of_own_size(whole: Sequence[Crossing], other: Sequence[Crossing]) -> dict[str, float]:
     differences: dict[str, float] = {}
     for mine, theirs in zip(whole, other, strict=True):
-        difference = _relative(mine.values, theirs.values, _largest(mine.values))
+        difference = relative_error(theirs.values, mine.values, largest_size(mine.values))
         differences[mine.variable] = max(difference, differences.get(mine.variable, 0.0))
     return differences
 
@@ -154,21 +154,6 @@ def _dense(whole: Crossing, other: Crossing) -> tuple[Array, Array]:
         np.add.at(dense, own, crossing.values)
         gradients.append(dense)
     return gradients[0], gradients[1]
-
-
-def _relative(wanted: Array, got: Array, scale: float) -> float:
-    if wanted.shape != got.shape:
-        return inf
-    if not is_inexact(wanted):
-        return 0.0 if np.array_equal(wanted, got) else inf
-    difference = largest_difference(got, wanted)
-    if difference == 0.0:
-        return 0.0
-    return difference / scale if 0.0 < scale < inf else inf
-
-
-def _largest(values: Array) -> float:
-    return largest_difference(values, np.zeros_like(values))
 
 
 LEAST_TOLERANCE = 1e-9

@@ -1,31 +1,116 @@
 """Verification of a strategy: its verdict, and all that belongs beside it."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-import numpy as np
-
-from harness.errors import NON_FINITE_LOSS, CaseError
-from harness.verification.capture_verdict import CaptureVerdict
-from harness.verification.reference import Yardstick
+from harness.verification.reference import ComparedResult, Outcome, Reference
 from harness.verification.separability import Separability
-from harness.verification.step_results import ComparedResult, Returned
-from harness.verification.verdict import BoundVerdict, Verdict
+from harness.verification.verdict import BoundVerdict, Limits, Verdict, named
 from strategies.plan.schema import HELD_TO_THE_REFERENCE, StrategyClass
+
+_FAULT = (
+    "capture has changed the step, which is a fault of stratbench and not of the workload: report it with "
+    "the workload's file, and trust no figure of it"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
-    """A reference's outcome.
+class CaptureVerdict:
+    """Verdict on a capture.
 
     Attributes:
-        yardstick: its state and losses, to compare others with.
-        results: what the last step returned beside its loss.
-        separability: whether its shards mean what the step means on the whole batch; None where nobody asked.
+        equal: None where it is not known.
+        explanation: a sentence with the reason and the remedy; it ends with what was not compared.
+        worst: the variable nearest to its tolerance, None without any.
+        max_error, tolerance: of that variable.
+        not_compared: names of variables that were not compared.
     """
 
-    yardstick: Yardstick
-    results: tuple[Returned, ...]
-    separability: Separability | None = None
+    equal: bool | None
+    explanation: str
+    steps: int = 0
+    worst: str | None = None
+    max_error: float | None = None
+    tolerance: float | None = None
+    not_compared: tuple[str, ...] = ()
+
+
+def judge_capture(
+    captured: Reference, users: Outcome, rounded: Callable[[], Reference], not_compared: Sequence[str] = ()
+) -> CaptureVerdict:
+    """Compare what a user's own step leaves behind with what the captured one does.
+
+    Args:
+        captured: the captured step's state and losses, without noise floors.
+        users: the user's; its losses are None where they cannot be compared.
+        rounded: measures the effect of rounding on the captured step; called only if it matters.
+        not_compared: names of variables that were left out.
+    """
+    verdict = _exact_decide(captured.judge(users))
+    if verdict.equivalent is not True:
+        measured = rounded()
+        limited = replace(captured, limits=measured.limits, loss_limits=measured.loss_limits)
+        verdict = _exact_decide(limited.judge(users))
+    nearest, left_out = verdict.nearest, (*not_compared, *verdict.undecidable)
+    return CaptureVerdict(
+        equal=verdict.equivalent,
+        explanation=_with_names(_explanation(verdict, len(captured.losses)), left_out),
+        steps=len(captured.losses),
+        worst=None if nearest is None else nearest.name,
+        max_error=None if nearest is None else nearest.update_error,
+        tolerance=None if nearest is None else nearest.limits.tolerance,
+        not_compared=left_out,
+    )
+
+
+def not_comparable(reason: str, not_compared: Sequence[str] = ()) -> CaptureVerdict:
+    """Return the verdict "not known".
+
+    Args:
+        reason: the obstacle, and what to do about it.
+    """
+    explanation = f"the captured step was not compared with the workload's own: {reason}"
+    return CaptureVerdict(
+        equal=None,
+        explanation=_with_names(explanation, not_compared),
+        not_compared=tuple(not_compared),
+    )
+
+
+def fault(reason: str, not_compared: Sequence[str] = ()) -> CaptureVerdict:
+    """Return the verdict "changed by capture", for a difference that no number shows."""
+    return CaptureVerdict(
+        equal=False,
+        explanation=_with_names(f"{reason}; {_FAULT}", not_compared),
+        not_compared=tuple(not_compared),
+    )
+
+
+def _with_names(explanation: str, not_compared: Sequence[str]) -> str:
+    return f"{explanation}; not compared: {named(not_compared)}" if not_compared else explanation
+
+
+def _exact_decide(verdict: Verdict) -> Verdict:
+    variables = tuple(
+        replace(v, limits=Limits(floor=0.0, tolerance=0.0, eps=v.limits.eps)) if v.update_error == 0.0 else v
+        for v in verdict.variables
+    )
+    return replace(verdict, variables=variables)
+
+
+def _explanation(verdict: Verdict, n_steps: int) -> str:
+    compared = f"{n_steps} steps of the captured step and of the workload's own as plain TensorFlow"
+    if verdict.equivalent:
+        largest = max((v.update_error for v in verdict.variables if v.decidable), default=0.0)
+        agree = "agree bit for bit" if largest == 0.0 else f"differ by {largest:.1e} of an update at most"
+        return f"{compared} {agree}"
+    if verdict.equivalent is False:
+        return f"{verdict.reason}, between {compared}; {_FAULT}"
+    hidden = named(verdict.undecidable)
+    return (
+        f"rounding alone may make the difference of {hidden} between {compared}; to know, build the model "
+        "with keras.config.set_floatx('float64')"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,20 +187,3 @@ class Verification:
         if self.bound is not None:
             return self.bound.within is True
         return self.strategy_class == "statistical" or self.equivalent is True
-
-
-def comparable(reference: Reference) -> Reference:
-    """The reference, if it can prove anything.
-
-    Raises:
-        CaseError: `non-finite-loss`, when it has one.
-    """
-    for step, loss in enumerate(reference.yardstick.losses):
-        if not np.isfinite(loss):
-            raise CaseError(
-                NON_FINITE_LOSS,
-                f"step {step} (the first is 0): the loss must be finite, got {loss}; lower the learning rate "
-                "or check the data",
-                stage="verify",
-            )
-    return reference

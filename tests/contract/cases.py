@@ -12,9 +12,10 @@ from matrix import CORE_ROWS
 from model import Model
 from models import MODELS
 
-from harness.verification.capture_verdict import CaptureVerdict
 from harness.verification.captures import CAPTURE_CHECK_STEPS
+from harness.verification.reference import Outcome
 from harness.verification.verdict import Verdict
+from harness.verification.verification import CaptureVerdict
 from harness.verification.worker.check import Reference, check, make_reference
 from harness.verification.worker.in_process import InProcessCluster
 from harness.verification.worker.plain_step import PythonDraws
@@ -108,7 +109,7 @@ class Case:
     def judge(self, cluster: InProcessCluster, plan: Plan) -> Verdict:
         """The verdict on a cluster that steps from this case's initial values."""
         losses = cluster.steps(self.batches)
-        return self.reference_of(plan).yardstick.judge(cluster.read(), losses)
+        return self.reference_of(plan).judge(Outcome(values=cluster.read(), losses=losses))
 
     def reference_of(self, plan: Plan) -> Reference:
         asked = topology_of(plan)

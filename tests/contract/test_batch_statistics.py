@@ -17,6 +17,7 @@ from matrix import EXACT, PARTITIONED, TOPOLOGIES
 from models import NORMALISED, NORMALISED_SUM, PARTLY, SYNCHRONIZED
 from test_mutations import after, broken, noticed, without
 
+from harness.verification.reference import Outcome
 from harness.verification.verification import Divergence
 from harness.verification.worker.check import make_reference
 from harness.verification.worker.divergence import first_divergence
@@ -55,7 +56,7 @@ def judged_by_the_whole_batch(case, plan, programs):
     with InProcessCluster(programs, case.initial) as cluster:
         for batch in case.batches:
             cluster.step(batch)
-        return case.reference((1,)).yardstick.judge(cluster.read())
+        return case.reference((1,)).judge(Outcome(values=cluster.read()))
 
 
 def test_the_step_is_that_of_one_device_on_the_whole_batch(cases, combination):
@@ -154,10 +155,10 @@ def test_with_statistics_of_shards_it_is_not(cases):
 
 def test_so_is_the_reference(cases):
     case = cases.model(NORMALISED)
-    joint = case.reference((2, 1), global_statistics=True).yardstick
-    whole = case.reference((1,)).yardstick
-    assert whole.judge(joint.values).equivalent
-    assert not whole.judge(case.reference((2, 1)).yardstick.values).equivalent
+    joint = case.reference((2, 1), global_statistics=True)
+    whole = case.reference((1,))
+    assert whole.judge(Outcome(values=joint.values)).equivalent
+    assert not whole.judge(Outcome(values=case.reference((2, 1)).values)).equivalent
 
 
 @pytest.mark.parametrize(("strategy", "replicas"), [("all-reduce", (2, 1)), ("ps", (1, 1))])
@@ -179,7 +180,7 @@ def test_a_smaller_last_batch(cases):
         cluster.take_up(last)
         for batch in case.batches:
             cluster.step(batch)
-        assert whole.yardstick.judge(cluster.read()).equivalent
+        assert whole.judge(Outcome(values=cluster.read())).equivalent
 
 
 def test_replicas_have_equal_moving_averages(cases):

@@ -19,6 +19,7 @@ import tensorflow as tf
 from cases import Case, case_of
 from checkpointing import restored, save, steps
 
+from harness.verification.reference import Outcome
 from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.session.capture_store import InitialValues
 from strategies.capture.capture import capture
@@ -118,7 +119,7 @@ def test_training_goes_on_under_another_strategy_as_if_nothing_had_been(cases, t
     *first, last = case.batches
     steps(case, before.plan(case), first, tmp_path / "checkpoint")
     state = steps(restored(case, tmp_path / "checkpoint"), after.plan(case), [last])
-    verdict = case.reference(before.replicas).yardstick.judge(state)
+    verdict = case.reference(before.replicas).judge(Outcome(values=state))
     worst = max(verdict.variables, key=lambda v: v.update_error)
     assert verdict.equivalent, f"{worst.name} is off by {worst.update_error:.1e}"
     assert verdict.tolerance < 1e-9

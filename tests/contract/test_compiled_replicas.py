@@ -22,6 +22,7 @@ from model import on_rows
 from models import MODELS
 from state_models import descent, kernel
 
+from harness.verification.reference import Outcome
 from strategies.capture.capture import capture
 from strategies.compile import compile_replica
 from strategies.errors import UnsupportedError
@@ -149,7 +150,7 @@ def verdict_on(case, plan, folder, apart):
     training = apart.submit(replica_process.trained, case.step, folder, plan, case.batches, 2)
     values, losses = training.result()
     reference = case.reference((n_replicas,), merges_rows=topology_of(plan).merges_rows)
-    return reference.yardstick.judge(values, losses)
+    return reference.judge(Outcome(values=values, losses=losses))
 
 
 def test_replicas_train_what_one_device_does(name, n_replicas, tmp_path, apart):

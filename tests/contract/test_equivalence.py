@@ -14,6 +14,7 @@ pytest.importorskip("tensorflow")
 
 from models import FEW, MODELS
 
+from harness.verification.reference import Outcome
 from harness.verification.worker.in_process import programs_of
 from strategies.errors import UnsupportedError
 
@@ -99,7 +100,7 @@ def test_a_model_without_cross_example_operations_equals_the_whole_batch(cases):
 
     case = cases.of("digits-mlp", "adamw-clipped")
     whole = make_reference(case.step, case.initial, case.topology((1,)), case.batches)
-    assert whole.yardstick.judge(case.reference((2, 1)).yardstick.values).equivalent
+    assert whole.judge(Outcome(values=case.reference((2, 1)).values)).equivalent
 
 
 def test_cross_example_operations_see_their_shard_only(cases):
@@ -108,5 +109,5 @@ def test_cross_example_operations_see_their_shard_only(cases):
 
     case = cases.of("digits-cnn", "momentum")
     whole = make_reference(case.step, case.initial, case.topology((1,)), case.batches)
-    shared = {k: v for k, v in case.reference((2, 1)).yardstick.values.items() if k[1] is None}
-    assert not whole.yardstick.judge(shared).equivalent
+    shared = {k: v for k, v in case.reference((2, 1)).values.items() if k[1] is None}
+    assert not whole.judge(Outcome(values=shared)).equivalent

@@ -10,6 +10,7 @@ from dataclasses import replace
 import tensorflow as tf
 from cases import Case
 
+from harness.verification.reference import Outcome
 from harness.verification.worker.in_process import in_own_group, programs_of
 from harness.worker.session.session import WorkerSession
 from harness.worker.variable_parts import values_of
@@ -74,7 +75,7 @@ def test_it_computes_what_one_device_computes(cases, server, n_replicas, reshard
     session.close()
     for replica in topology.replicas():
         assert any(replica.device in device for device in devices), devices
-    assert case.reference((n_replicas,)).yardstick.judge(held, losses).equivalent
+    assert case.reference((n_replicas,)).judge(Outcome(values=held, losses=losses)).equivalent
     if reshard:
         assert [(each.n_loops, each.reshards, each.shards, each.unshards) for each in counted] == [
             (n_runs, n_steps, n_runs, n_runs)

@@ -54,18 +54,18 @@ def test_a_wrong_scale_is_seen(clipped, monkeypatch, strategy, factor):
 
 
 def test_what_each_copy_passes_on_counts(clipped):
-    norms = clipped.reference(TOPOLOGY).yardstick.gradient_norms
+    norms = clipped.reference(TOPOLOGY).gradient_norms
     (name, place), norm = next(iter(norms.items()))
-    yardstick = clipped.reference(TOPOLOGY).yardstick
+    reference = clipped.reference(TOPOLOGY)
     alike = {(name, place): [norm.value, norm.value]}
-    assert yardstick.judge(yardstick.values, yardstick.losses, alike).equivalent is True
+    assert reference.judge(replace(reference.outcome, gradient_norms=alike)).equivalent is True
     other = {(name, place): [norm.value, 2 * norm.value]}
-    assert yardstick.judge(yardstick.values, yardstick.losses, other).equivalent is False
+    assert reference.judge(replace(reference.outcome, gradient_norms=other)).equivalent is False
 
 
 def test_a_norm_that_is_nothing_but_rounding_shows_nothing(clipped):
-    yardstick = clipped.reference(TOPOLOGY).yardstick
-    (gradient, norm), *_ = yardstick.gradient_norms.items()
+    reference = clipped.reference(TOPOLOGY)
+    (gradient, norm), *_ = reference.gradient_norms.items()
     rounding = replace(norm, limits=replace(norm.limits, tolerance=0.5))
-    noisy = replace(yardstick, gradient_norms={**yardstick.gradient_norms, gradient: rounding})
-    assert noisy.judge(noisy.values, noisy.losses, {gradient: [2 * norm.value]}).equivalent is True
+    noisy = replace(reference, gradient_norms={**reference.gradient_norms, gradient: rounding})
+    assert noisy.judge(replace(noisy.outcome, gradient_norms={gradient: [2 * norm.value]})).equivalent is True

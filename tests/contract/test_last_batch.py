@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from matrix import CORE_ROWS, ROWS
 
+from harness.verification.reference import Outcome
 from harness.verification.worker.in_process import InProcessCluster, programs_of
 from strategies.errors import StrategyError
 
@@ -43,7 +44,7 @@ def verdict_of(case, plan, programs, last):
     with InProcessCluster(programs, case.initial) as cluster:
         cluster.take_up(last)
         losses = [cluster.step(batch) for batch in case.batches]
-        return losses, case.reference_of(plan).yardstick.judge(cluster.read())
+        return losses, case.reference_of(plan).judge(Outcome(values=cluster.read()))
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_a_smaller_batch_between_full_ones_is_equivalent(shortened, on, row):
     programs = programs_of(case.step, plan)
     losses, verdict = verdict_of(case, plan, programs, programs_of_last(case, plan, last))
     assert verdict.equivalent, max(verdict.variables, key=lambda v: v.update_error)
-    assert losses == pytest.approx(case.reference_of(plan).yardstick.losses, rel=1e-9)
+    assert losses == pytest.approx(case.reference_of(plan).losses, rel=1e-9)
 
 
 @pytest.mark.parametrize("strategy", ["ps", "all-reduce"])

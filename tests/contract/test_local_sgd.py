@@ -75,7 +75,7 @@ def test_steps_of_other_kinds(cases, model):
         for batch in case.batches:
             cluster.step(batch)
         values = cluster.read()
-    expected = case.reference(replicas).yardstick.values
+    expected = case.reference(replicas).values
     ours = {v.name for v in case.step.variables}
     for copy, value in values.items():
         if copy[0] in ours:

@@ -15,6 +15,7 @@ tf = pytest.importorskip("tensorflow")
 from cases import Case
 from model import N_STEPS
 
+from harness.verification.reference import Outcome
 from harness.verification.worker.check import make_reference
 from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.session.session import WorkerSession
@@ -303,7 +304,7 @@ def test_a_stale_read(cases):
             cluster.step(batch)
         # Without the copies, which are wrong by themselves: what matters is what they lead to.
         shared = {copy: value for copy, value in cluster.read().items() if copy[1] is None}
-    verdict = case.reference((1, 1)).yardstick.judge(shared)
+    verdict = case.reference((1, 1)).judge(Outcome(values=shared))
     assert case.check(plan).equivalent
     assert not verdict.equivalent
 
@@ -351,7 +352,7 @@ class TestOneWorkerAfterTheOther:
             early.result(timeout=DEADLINE_S)
             values = cluster.read()
         reference = make_reference(case.step, case.initial, case.topology((1, 1)), case.batches[:late_steps])
-        return ran_ahead, reference.yardstick.judge(values).equivalent
+        return ran_ahead, reference.judge(Outcome(values=values)).equivalent
 
     @pytest.mark.parametrize("first", [0, 1])
     def test_a_sound_worker_waits(self, case, plan, first):

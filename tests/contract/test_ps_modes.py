@@ -18,6 +18,7 @@ from cases import Case, case_of
 from models import STATE
 from test_mutations import After
 
+from harness.verification.reference import Outcome
 from harness.verification.worker.check import make_reference
 from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.session.update_loop import UpdateLoop
@@ -129,7 +130,7 @@ def case(cases):
 def plain_steps_equal(case: Case, batches, values) -> bool:
     """Whether variables are what one device makes of these batches."""
     topology = Topology(replicas_per_task=(1,), batch_size=len(batches[0][0]))
-    return make_reference(case.step, case.initial, topology, batches).yardstick.judge(values).equivalent
+    return make_reference(case.step, case.initial, topology, batches).judge(Outcome(values=values)).equivalent
 
 
 def part(batch, first, last):

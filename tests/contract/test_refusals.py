@@ -9,7 +9,7 @@ pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
 from harness.errors import UNSUPPORTED, CaseError, UsageError
-from harness.verification.worker.jobs import verify
+from harness.verification.worker.jobs import StoredSteps, verify
 from harness.worker.jobs.refusals import dtype_error, refusals_as, strategy_error, unsupported
 from harness.worker.jobs.training import open_program
 from harness.worker.jobs.transform import Wanted, transform
@@ -46,8 +46,9 @@ def test_verify_says_that_the_strategy_cannot_be_used(refused, tmp_path: Path):
     for number, parts in enumerate(zip(*case.batches, strict=True)):
         values = np.stack(parts)
         np.save(tmp_path / f"{number}.{values.dtype.name}.npy", values)
+    steps = StoredSteps(capture=Path(folder), batches=tmp_path, n_steps=1, float64=True)
     with pytest.raises(UsageError, match=REFUSAL):
-        verify(JobState(), folder, str(tmp_path), plan, 1, True, False, None)
+        verify(JobState(), steps, plan, False)
 
 
 @pytest.mark.parametrize("refusal", [StrategyError, UnsupportedError, Float64Error])

@@ -12,7 +12,7 @@ tf = pytest.importorskip("tensorflow")
 from cases import case_of_model
 from model import BATCH_SIZE, on_labelled, variable
 
-from harness.verification.step_results import compared, returned
+from harness.verification.reference import compared, returned
 from harness.verification.worker.check import check
 from harness.verification.worker.in_process import InProcessCluster, programs_of
 from strategies.ir.train_graph import Result
@@ -84,11 +84,11 @@ def test_results_are_those_of_the_whole_batch(case, strategy, params, replicas):
     plan = case.plan(strategy, replicas, **params)
     checkup = check(case.step, case.initial, plan, case.batches)
     assert checkup.verdict.equivalent
-    assert len(checkup.results) == len(case.step.results)
-    last = {each.name: each for each in checkup.results}
-    for made, expected in zip(checkup.results, checkup.reference.results, strict=True):
+    assert len(checkup.outcome.results) == len(case.step.results)
+    last = {each.name: each for each in checkup.outcome.results}
+    for made, expected in zip(checkup.outcome.results, checkup.reference.outcome.results, strict=True):
         assert (made.name, made.weights) == (expected.name, expected.weights)
-    told = compared(checkup.results, checkup.reference.results)
+    told = compared(checkup.outcome.results, checkup.reference.outcome.results)
     assert [row.error for row in told] == pytest.approx([0.0] * len(told), abs=1e-12)
     # The labels of the last batch tell what the reduced values must be, whatever shards there are.
     logits, labels = last["logits"].reduced(), case.batches[-1][1]
@@ -103,7 +103,7 @@ def test_results_are_those_of_the_whole_batch(case, strategy, params, replicas):
 def test_the_last_batch_tells_even_when_it_is_smaller(case):
     batches = [*case.batches[:-1], [part[:5] for part in case.batches[-1]]]
     checkup = check(case.step, case.initial, case.plan("all-reduce", (1, 1)), batches)
-    assert {r.name: r.reduced() for r in checkup.results}["logits"].shape == (5, N_CLASSES)
+    assert {r.name: r.reduced() for r in checkup.outcome.results}["logits"].shape == (5, N_CLASSES)
 
 
 def test_timed_steps_fetch_no_more_than_losses(case):

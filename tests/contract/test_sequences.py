@@ -14,6 +14,7 @@ tf = pytest.importorskip("tensorflow")
 
 from models import ASSIGNING, MODELS, SEQUENCES
 
+from harness.verification.reference import Outcome
 from harness.verification.worker import shard_steps
 from harness.verification.worker.check import make_reference
 from harness.verification.worker.in_process import InProcessCluster, programs_of
@@ -67,7 +68,7 @@ def test_draws_of_another_turn_are_noticed(cases, monkeypatch):
     wrong = make_reference(case.step, case.initial, case.topology((2, 1)), case.batches)
     with InProcessCluster(programs_of(case.step, plan), case.initial) as cluster:
         losses = cluster.steps(case.batches)
-        assert wrong.yardstick.judge(cluster.read(), losses).equivalent is False
+        assert wrong.judge(Outcome(values=cluster.read(), losses=losses)).equivalent is False
 
 
 @pytest.mark.parametrize("strategy", ["all-reduce", "ps"])
@@ -139,7 +140,7 @@ def test_the_reference_ends_where_the_users_function_does(name, tmp_path):
     save(tmp_path, captured.step, captured.initial)
     alone = Topology(replicas_per_task=(1,), batch_size=len(model.batches[0][0]))
     reference = make_reference(captured.step, InitialValues(tmp_path), alone, model.batches)
-    values = {name: value for (name, _), value in reference.yardstick.values.items()}
+    values = {name: value for (name, _), value in reference.values.items()}
     plain = run_as_it_is(model)
     assert values.keys() == plain.keys()
     for variable, value in plain.items():
@@ -154,4 +155,4 @@ def test_shards_together_are_the_whole_batch(cases, name, replicas):
     """None of these models lets examples meet, so that shards change nothing."""
     case = cases.model(name)
     whole = make_reference(case.step, case.initial, case.topology((1,)), case.batches)
-    assert whole.yardstick.judge(case.reference(replicas).yardstick.values).equivalent
+    assert whole.judge(Outcome(values=case.reference(replicas).values)).equivalent

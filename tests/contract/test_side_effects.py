@@ -82,7 +82,7 @@ def test_metrics_and_counters_stand_for_all_replicas(tmp_path):
         v.name: v.rule for v in shown.case.step.variables if v.kind == "state" and v.rule != "per-replica"
     }
     assert rules == {"seen/total": "sum", "seen/count": "sum", "steps": "first-replica"}
-    values = shown.case.reference((2, 2)).yardstick.values
+    values = shown.case.reference((2, 2)).values
     # A metric takes the mean of each example.
     examples = np.concatenate([batch[0] for batch in shown.model.batches]).mean(axis=1)
     assert values["seen/total", None] == pytest.approx(examples.sum())

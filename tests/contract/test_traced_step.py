@@ -2,6 +2,7 @@
 
 import pytest
 
+from harness.verification.reference import Outcome
 from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.jobs import profile_step
 from harness.worker.session.step_trace import summary, together
@@ -26,7 +27,7 @@ def tell(case, plan):
     with InProcessCluster(programs_of(case.step, plan), case.initial) as cluster:
         traces = traced(cluster, case)
         cluster.step(case.batches[2])
-        return traces, case.reference(plan.replicas_per_task).yardstick.judge(cluster.read())
+        return traces, case.reference(plan.replicas_per_task).judge(Outcome(values=cluster.read()))
 
 
 def told(traces, op):

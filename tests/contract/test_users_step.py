@@ -19,7 +19,7 @@ from cases import case_of_model
 from model import BATCH_SIZE, ROWS, Model, on_labelled, on_rows, variable
 from models import BY_TENSORFLOW, COMPILED, FEW, MODELS, NORMALISED, NORMALISED_SUM
 
-from harness.verification.capture_verdict import CaptureVerdict
+from harness.verification.verification import CaptureVerdict
 from harness.verification.worker.plain_step import PythonDraws
 from harness.verification.worker.users_step import UsersStep, check_capture, is_traced_alike
 from harness.worker.session.capture_store import InitialValues, save

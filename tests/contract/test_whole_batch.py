@@ -16,6 +16,7 @@ from models import MODELS
 from state_models import descent, kernel
 
 from harness.errors import UsageError
+from harness.verification.reference import Outcome
 from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.verification.worker.whole_batch import separability_of
 from harness.worker.session.capture_store import InitialValues, save
@@ -439,11 +440,11 @@ def test_one_shard_is_the_whole_batch(found):
 )
 def test_a_declared_sum_trains_as_one_device_does_on_the_whole_batch(cases, strategy, params):
     case = cases.model("summed")
-    whole = case.reference((1,)).yardstick
+    whole = case.reference((1,))
     plan = case.plan(strategy, (2, 1), **params)
     with InProcessCluster(programs_of(case.step, plan), case.initial) as cluster:
         losses = [cluster.step(fed) for fed in case.batches]
-        verdict = whole.judge(cluster.read())
+        verdict = whole.judge(Outcome(values=cluster.read()))
     assert verdict.equivalent
     np.testing.assert_allclose(losses, whole.losses, rtol=1e-12)
-    assert whole.judge(case.reference((2, 1)).yardstick.values).equivalent
+    assert whole.judge(Outcome(values=case.reference((2, 1)).values)).equivalent

@@ -88,14 +88,15 @@ def of_topology(device: Any) -> Topology:
     return Topology(replicas_per_task=(1,), batch_size=4, device=device)
 
 
+STEPS = jobs.StoredSteps(capture=Path("c"), batches=Path("b"), n_steps=1)
 JOBS: dict[str, Callable[[Any], object]] = {
-    "reference": lambda on: jobs.reference(JobState(), "c", "b", of_topology(on), 1, False),
-    "separability": lambda on: jobs.separability(JobState(), "c", "b", of_topology(on)),
-    "bounds": lambda on: jobs.bounds(JobState(), "c", "b", plan_for(on), 1, False),
-    "verdict_in_float64": lambda on: jobs.verdict_in_float64(
-        JobState(), "c", "b", plan_for(on), cast("Any", SimpleNamespace(yardstick=SimpleNamespace(n_steps=1)))
+    "reference": lambda on: jobs.reference(JobState(), STEPS, of_topology(on)),
+    "separability": lambda on: jobs.separability(JobState(), STEPS, of_topology(on)),
+    "bounds": lambda on: jobs.bounds(JobState(), STEPS, plan_for(on)),
+    "verdict": lambda on: jobs.verdict(
+        JobState(), STEPS, plan_for(on), reference=cast("Any", SimpleNamespace())
     ),
-    "verify": lambda on: jobs.verify(JobState(), "c", "b", plan_for(on), 1, False, False, None),
+    "verify": lambda on: jobs.verify(JobState(), STEPS, plan_for(on), False),
 }
 
 
@@ -116,9 +117,8 @@ def test_jobs_that_check_compute_exactly_on_gpus_alone(
         seen.append(arithmetic())
         raise LookedError
 
-    for module in (jobs, jobs):
-        monkeypatch.setattr(module, "captured_step", look)
-        monkeypatch.setattr(module, "read_batches", look)
+    monkeypatch.setattr(jobs.StoredSteps, "load", look)
+    monkeypatch.setattr(jobs.StoredSteps, "separability", look)
     with pytest.raises(LookedError):
         JOBS[job](device)
     assert seen == [expected]

@@ -1,5 +1,6 @@
 """Steps that cannot take a shard, or any batch: one line with the user's own and the way out."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from harness.errors import UsageError
 from harness.experiment.cases import Case
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.verification.worker.capture import capture
-from harness.verification.worker.jobs import reference, verify
+from harness.verification.worker.jobs import StoredSteps, reference, verify
 from harness.worker.jobs.batches import lay_batches
 from harness.worker.process.job import JobState
 from strategies.registry import make_plan
@@ -94,7 +95,7 @@ TWO = Topology(replicas_per_task=(1, 1), batch_size=6)
 
 
 def laid(folder: Path, name: str):
-    """A captured workload of the file above: its summary, and the folders of capture and batches."""
+    """A captured workload of the file above: its summary and its stored steps."""
     path = folder / "steps.py"
     path.write_text(FILE)
     case = Case(
@@ -105,7 +106,7 @@ def laid(folder: Path, name: str):
     )
     captured = capture(JobState(), case, 0, str(folder / "capture"), 2, 0, None)
     lay_batches(JobState(), case, 0, str(folder / "batches"), 2, 2)
-    return captured.summary, str(folder / "capture"), str(folder / "batches")
+    return captured.summary, StoredSteps(capture=folder / "capture", batches=folder / "batches", n_steps=2)
 
 
 def line_of(name: str) -> int:
@@ -117,9 +118,9 @@ def line_of(name: str) -> int:
 
 @pytest.mark.parametrize("name", TOLD)
 def test_a_reference_names_the_users_line(tmp_path: Path, name: str) -> None:
-    _, captured, batches = laid(tmp_path, name)
+    _, steps = laid(tmp_path, name)
     with pytest.raises(UsageError) as caught:
-        reference(JobState(), captured, batches, TWO, 2, False)
+        reference(JobState(), steps, TWO)
     begin, reason, operation, end = TOLD[name]
     told = str(caught.value)
     assert told.startswith(begin)
@@ -133,13 +134,13 @@ def test_a_reference_names_the_users_line(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("strategy", ["all-reduce", "ps"])
 @pytest.mark.parametrize("name", ["ReadsVariable", "Assigns"])
 def test_verify_names_it_though_a_strategy_fails_first(tmp_path: Path, name: str, strategy: str) -> None:
-    summary, captured, batches = laid(tmp_path, name)
+    summary, steps = laid(tmp_path, name)
     plan = make_plan(strategy, None, summary, TWO)
     with pytest.raises(UsageError, match=rf"^{OF_SHARD}.*steps\.py:{line_of(name)}\)"):
-        verify(JobState(), captured, batches, plan, 2, True, False, None)
+        verify(JobState(), replace(steps, float64=True), plan, False)
 
 
 def test_one_replica_takes_the_whole_batch(tmp_path: Path) -> None:
-    _, captured, batches = laid(tmp_path, "ReadsVariable")
+    _, steps = laid(tmp_path, "ReadsVariable")
     alone = Topology(replicas_per_task=(1,), batch_size=6)
-    assert len(reference(JobState(), captured, batches, alone, 2, False).yardstick.losses) == 2
+    assert len(reference(JobState(), steps, alone).losses) == 2

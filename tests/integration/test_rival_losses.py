@@ -13,8 +13,8 @@ from harness.experiment.references import WorkloadRef, parse_strategy
 from harness.provision.child_processes import child_process
 from harness.provision.protocols import ProcessSet
 from harness.study import SEED
-from harness.verification.captures import Captures, planned, topology_of_case
-from harness.verification.checks import check
+from harness.verification.captures import Captures, planned
+from harness.verification.checks import first_steps, reference_of
 from harness.verification.verdict import Verdict
 
 pytestmark = pytest.mark.tensorflow
@@ -92,8 +92,8 @@ def verdict_of(captures: Captures, case: Case, processes: ProcessSet) -> Verdict
     """The verdict on one way; losses are part of it."""
     capture, plan = planned(captures, case)
     make_ready(processes, case, capture, plan, captures.batches(case, capture))
-    reference = captures.reference(case, capture, topology_of_case(case, capture), N_STEPS)
-    return check(processes, reference).verdict
+    reference = reference_of(captures, case, capture, N_STEPS)
+    return reference.judge(first_steps(processes, N_STEPS))
 
 
 @pytest.mark.parametrize("strategy", RIVALS)

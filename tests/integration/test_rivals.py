@@ -17,7 +17,7 @@ from harness.measure.timeouts import USUAL
 from harness.provision.protocols import ProcessSet
 from harness.requests import Target
 from harness.study import TargetStudy, study
-from harness.verification.checks import check
+from harness.verification.checks import first_steps
 from harness.worker.process.job import Job
 
 pytestmark = pytest.mark.tensorflow
@@ -205,9 +205,10 @@ def test_the_check_finds_a_rival_that_computes_something_else(
         replicas=2,
     )
     with study(target, n_batches=2, timeouts=USUAL) as opened, processes_of(opened, break_it) as processes:
-        checked = check(processes, opened.reference(2))
-    assert checked.verdict.equivalent is (break_it is None)
-    assert all(loss > 0 for loss in checked.losses)
+        outcome = first_steps(processes, 2)
+        verdict = opened.reference(2).judge(outcome)
+    assert verdict.equivalent is (break_it is None)
+    assert all(loss > 0 for loss in outcome.losses)
 
 
 @pytest.mark.parametrize("break_it", [None, probe_jobs.halve_closures])
@@ -224,8 +225,9 @@ def test_a_lone_worker_with_a_server_computes_what_the_reference_does(
         replicas=1,
     )
     with study(target, n_batches=2, timeouts=USUAL) as opened, processes_of(opened, break_it) as processes:
-        checked = check(processes, opened.reference(2))
-    assert checked.verdict.equivalent is (break_it is None)
+        outcome = first_steps(processes, 2)
+        verdict = opened.reference(2).judge(outcome)
+    assert verdict.equivalent is (break_it is None)
 
 
 def test_every_worker_takes_its_own_share_of_each_batch_in_turn(

@@ -19,7 +19,7 @@ from harness.measure.timeouts import USUAL
 from harness.provision.protocols import ProcessSet
 from harness.requests import Target
 from harness.study import TargetStudy, study
-from harness.verification.checks import check
+from harness.verification.checks import first_steps
 from harness.worker.jobs.distributed import compiled_replicas
 from harness.worker.jobs.distributed.compiled_replicas import open_replicas
 from harness.worker.jobs.distributed.synchronous import open_baseline
@@ -76,8 +76,8 @@ def test_the_step_computes_what_the_reference_does_with_cpus_in_the_place_of_tpu
     breaking = probe_jobs.halve_shares if of_rival else tpu_jobs.drop_sums_of_replicas
     with on_cpus(opened, breaking if broken else None) as processes:
         make_ready(processes, opened.case, opened.capture, opened.plan, opened.batches)
-        checked = check(processes, opened.reference(4), steps_per_loop=opened.plan.execution.steps_per_loop)
-        assert checked.verdict.equivalent is not broken
+        outcome = first_steps(processes, 4, steps_per_loop=opened.plan.execution.steps_per_loop)
+        assert opened.reference(4).judge(outcome).equivalent is not broken
         assert shut_down(processes) == 0
         for _ in range(2):
             processes.call(stop_distribution, [()], timeout_s=60)

@@ -14,8 +14,8 @@ from harness.measure.timeouts import USUAL
 from harness.provision.child_processes import SoloWorkers, child_process
 from harness.run.ready import PreparedCase, ready_processes
 from harness.study import SEED
-from harness.verification.captures import Captures, planned, planned_to_run, topology_of_case
-from harness.verification.checks import check
+from harness.verification.captures import Captures, planned, planned_to_run
+from harness.verification.checks import first_steps, reference_of
 from harness.worker.jobs.xla import compiled_clusters
 
 pytestmark = pytest.mark.tensorflow
@@ -64,10 +64,9 @@ def test_clusters_are_compiled_and_steps_are_equivalent(
 ) -> None:
     case = case_of(workload, strategy)
     prepared = prepared_of(captures, case, tmp_path)
-    topology = topology_of_case(case, prepared.capture)
-    reference = captures.reference(case, prepared.capture, topology, N_STEPS)
+    reference = reference_of(captures, case, prepared.capture, N_STEPS)
     with ready_processes(SoloWorkers(folder=tmp_path), prepared, USUAL) as (processes, _):
-        verdict = check(processes, reference).verdict
+        verdict = reference.judge(first_steps(processes, N_STEPS))
         found = processes.call(compiled_clusters, [(1,)] * 2, timeout_s=120)
     assert verdict.equivalent, verdict.reason
     for of_worker in found:

@@ -23,7 +23,7 @@ from harness.verification.verdict import named
 
 if TYPE_CHECKING:
     from harness.study import Verified
-    from harness.verification.step_results import ComparedResult
+    from harness.verification.reference import ComparedResult
     from harness.verification.verdict import VariableVerdict
     from harness.verification.verification import Verification
 

@@ -6,7 +6,8 @@ from math import hypot
 
 import numpy as np
 
-from harness.verification.reference import Gradient, widened
+from harness.verification.differences import widened
+from harness.verification.reference import Gradient
 from harness.verification.worker.rounding import Crossed
 from harness.worker.session.session import WorkerSession
 from harness.worker.variable_parts import Array
@@ -90,9 +91,9 @@ def dense_rows(rows: Array, ids: Array, dims: Sequence[int]) -> Array:
     return dense
 
 
-def combined_norms(step: TrainGraph, combined: Mapping[str, Crossed]) -> dict[Gradient, float]:
+def combined_norms(step: TrainGraph, combined: Mapping[str, Crossed]) -> dict[Gradient, list[float]]:
     """Norms of what all shards of a batch send across the boundaries of a captured step."""
-    return {each.gradient: _norm(*combined[each.boundary.values]) for each in crossings_of(step)}
+    return {each.gradient: [_norm(*combined[each.boundary.values])] for each in crossings_of(step)}
 
 
 def passed_norms(

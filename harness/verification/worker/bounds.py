@@ -12,7 +12,8 @@ from math import isfinite
 
 import numpy as np
 
-from harness.verification.reference import NOISE_FACTOR, STEP_FACTOR, Gradient, widened
+from harness.verification.differences import NOISE_FACTOR, widened
+from harness.verification.reference import STEP_FACTOR, Gradient, Outcome
 from harness.verification.verdict import (
     BEYOND_ROUNDING,
     DECIDABLE_SHARE,
@@ -51,8 +52,7 @@ class CompressedSteps:
 
     passed: Sequence[Mapping[Gradient, Pieces]]
     owed: Sequence[Mapping[Copy, Array]]
-    losses: Sequence[float]
-    values: Mapping[Copy, Array]
+    outcome: Outcome
 
 
 def compressed_steps(
@@ -78,7 +78,7 @@ def compressed_steps(
             losses.append(sum(loss for _, loss in by_task))
             values = cluster.read()
             owed.append(_owed(values))
-    return CompressedSteps(passed=passed, owed=owed, losses=losses, values=values)
+    return CompressedSteps(passed=passed, owed=owed, outcome=Outcome(values=values, losses=losses))
 
 
 def _owed(values: Mapping[Copy, Array]) -> dict[Copy, Array]:

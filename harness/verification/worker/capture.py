@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.errors import HarnessError, UsageError
 from harness.experiment.cases import Case, global_batch
-from harness.verification.capture_verdict import CaptureVerdict, not_comparable
+from harness.verification.verification import CaptureVerdict, not_comparable
 from harness.worker.jobs.arithmetic import allows_tf32, compute_exactly, own_choice_notes, sum_alike
 from harness.worker.jobs.batches import Batch, first_batches
 from harness.worker.jobs.precision import precision_notes, step_in_precision

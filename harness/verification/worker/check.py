@@ -5,12 +5,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 from harness.errors import UsageError
-from harness.verification.reference import Checked, Outcome, Yardstick
-from harness.verification.step_results import Returned, returned
+from harness.verification.reference import Checked, Outcome, Reference, returned
 from harness.verification.verdict import BoundVerdict, Verdict
-from harness.verification.verification import Reference
 from harness.verification.worker.boundary_values import crossings_of, passed_norms
 from harness.verification.worker.bounds import BoundMeter, compressed_steps
 from harness.verification.worker.in_process import InProcessCluster, programs_of
@@ -18,7 +17,7 @@ from harness.verification.worker.rounding import EPS, PLAIN, VARIATIONS, Crossed
 from harness.verification.worker.shard_steps import Combine, ShardSteps
 from harness.worker.session.capture_store import InitialValues
 from harness.worker.session.checkpoint import left_out
-from harness.worker.variable_parts import Array, Copy
+from harness.worker.variable_parts import Array
 from strategies.compile import Compiled, compile_tasks
 from strategies.ir.graph import element_bytes, n_elements
 from strategies.ir.train_graph import TrainGraph
@@ -28,23 +27,26 @@ from strategies.program import Program
 from strategies.tf_bridge.op_types import computed_types
 from strategies.topology import Topology
 
+MOST_GRADIENT_BYTES = 512 * 2**20
+"""Of each worker: they are fetched in every step, and what is fetched is held twice."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReferenceResult:
-    """What the steps of a reference come to.
 
-    Attributes:
-        outcome: state after the last step and the loss of every step; a random state appears as
-            (variable, rank).
-        initial: the values before the first step.
-        results: what the last step returned beside its loss.
-        with_gradient: variables that met a gradient other than zero.
+def make_reference(
+    step: TrainGraph,
+    initial: InitialValues,
+    topology: Topology,
+    batches: Sequence[Sequence[Array]],
+    combine: Combine | None = None,
+) -> Reference:
+    """Run the reference, and those that differ from it in rounding, a step for each global batch.
+
+    Args:
+        combine: gives what updates take instead of exact sums.
     """
-
-    outcome: Outcome
-    initial: Mapping[Copy, Array]
-    results: tuple[Returned, ...]
-    with_gradient: frozenset[str]
+    eps = coarsest_eps(computed_types(step))
+    roundings = [PLAIN, *VARIATIONS]
+    plain, *others = run_references(step, initial, topology, batches, roundings, eps=eps, combine=combine)
+    return Reference.of(compared_variables(step), plain, others, loss_eps=loss_eps(step), gradient_eps=eps)
 
 
 def run_references(
@@ -56,33 +58,32 @@ def run_references(
     *,
     eps: float,
     combine: Combine | None = None,
-) -> list[ReferenceResult]:
+) -> list[Outcome]:
     """Run the reference on global batches, a step each, once for each rounding.
 
     Args:
         eps: of the coarsest type that forward and backward compute in.
-        combine: tells of boundaries what updates take instead of exact sums.
     """
-    results = []
+    outcomes = []
     with ExitStack() as opened:
-        reference = None
+        shards = None
         for rounding in roundings:
-            if reference is None or not reference.starts_over:
-                reference = opened.enter_context(ShardSteps(step, initial, topology))
-            reference.begin(rounding, eps)
-            before = reference.snapshot()
-            losses = tuple(reference.step(n, batch, combine) for n, batch in enumerate(batches))
-            results.append(
-                ReferenceResult(
-                    outcome=Outcome(
-                        values=reference.snapshot(), losses=losses, gradient_norms=reference.gradient_norms
-                    ),
+            if shards is None or not shards.starts_over:
+                shards = opened.enter_context(ShardSteps(step, initial, topology))
+            shards.begin(rounding, eps)
+            before = shards.snapshot()
+            losses = tuple(shards.step(n, batch, combine) for n, batch in enumerate(batches))
+            outcomes.append(
+                Outcome(
+                    values=shards.snapshot(),
+                    losses=losses,
+                    gradient_norms=shards.gradient_norms,
+                    results=shards.results,
                     initial=before,
-                    results=reference.results,
-                    with_gradient=frozenset(reference.with_gradient),
+                    with_gradient=frozenset(shards.with_gradient),
                 )
             )
-    return results
+    return outcomes
 
 
 def first_crossing(
@@ -107,57 +108,6 @@ def first_statistics(
         return reference.joint_statistics(batch)
 
 
-MOST_GRADIENT_BYTES = 512 * 2**20
-"""Of each worker: they are fetched in every step, and what is fetched is held twice."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkup:
-    """A strategy's verdict, what it was compared with, and what was left out of a checkpoint.
-
-    Attributes:
-        reference: what it was compared with.
-        results: what the last step returned beside its loss.
-    """
-
-    verdict: Verdict
-    losses: tuple[float, ...]
-    reference: Reference
-    results: tuple[Returned, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-def make_reference(
-    step: TrainGraph, initial: InitialValues, topology: Topology, batches: Sequence[Sequence[Array]]
-) -> Reference:
-    """Run the reference, and those that differ from it in rounding, a step for each global batch."""
-    yardstick, results = _measured(step, initial, topology, batches)
-    return Reference(yardstick=yardstick, results=results)
-
-
-def _measured(
-    step: TrainGraph,
-    initial: InitialValues,
-    topology: Topology,
-    batches: Sequence[Sequence[Array]],
-    combine: Combine | None = None,
-) -> tuple[Yardstick, tuple[Returned, ...]]:
-    eps = coarsest_eps(computed_types(step))
-    plain, *others = run_references(
-        step, initial, topology, batches, [PLAIN, *VARIATIONS], eps=eps, combine=combine
-    )
-    yardstick = Yardstick.of(
-        compared_variables(step),
-        plain.initial,
-        plain.outcome,
-        [other.outcome for other in others],
-        with_gradient=plain.with_gradient,
-        loss_eps=loss_eps(step),
-        gradient_eps=eps,
-    )
-    return yardstick, plain.results
-
-
 def compared_variables(step: TrainGraph) -> list[Checked]:
     """A step's variables, all to be compared."""
     return [
@@ -170,6 +120,16 @@ def loss_eps(step: TrainGraph) -> float:
     return EPS["double"] if coarsest_eps(computed_types(step)) == EPS["double"] else EPS["float"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkup:
+    """Verdict on a strategy, what it computed, the reference, and what was left out of a checkpoint."""
+
+    verdict: Verdict
+    outcome: Outcome
+    reference: Reference
+    notes: tuple[str, ...] = ()
+
+
 def check_bounds(
     step: TrainGraph, initial: InitialValues, plan: Plan, batches: Sequence[Sequence[Array]]
 ) -> BoundVerdict:
@@ -180,8 +140,8 @@ def check_bounds(
     """
     compressed = compressed_steps(step, initial, plan, batches)
     meter = BoundMeter(step=step, plan=plan, compressed=compressed, eps=coarsest_eps(computed_types(step)))
-    yardstick, _ = _measured(step, initial, topology_of(plan), batches, meter.combine)
-    return meter.verdict(yardstick.judge(compressed.values, compressed.losses))
+    reference = make_reference(step, initial, topology_of(plan), batches, meter.combine)
+    return meter.verdict(reference.judge(compressed.outcome))
 
 
 def check(
@@ -205,33 +165,46 @@ def check(
     refer = refer or partial(make_reference, step, initial, topology_of(plan), batches)
     compiled = compiled or compile_tasks(step, plan, range(topology_of(plan).n_tasks))
     programs = [each.program for each in compiled]
+    # Preparing a session takes one core for longer than the steps in it take two.
+    with ThreadPoolExecutor(1, "reference") as beside, _mistakes_first(beside.submit(refer)) as compared:
+        outcome = _outcome(step, initial, plan, batches, compiled)
+        reference = compared.result()
+    return Checkup(
+        verdict=reference.judge(outcome),
+        outcome=outcome,
+        reference=reference,
+        notes=left_out(programs[0].variables, initial, {v.name for v in step.variables}),
+    )
+
+
+def _outcome(
+    step: TrainGraph,
+    initial: InitialValues,
+    plan: Plan,
+    batches: Sequence[Sequence[Array]],
+    compiled: Sequence[Compiled],
+) -> Outcome:
+    programs = [each.program for each in compiled]
     crossings = [crossings_of(each.step) for each in compiled] if _passes_on(step, plan, programs) else []
     fetching = [[result.tensor for result in program.results] for program in programs]
     for refs, of_task in zip(fetching, crossings, strict=False):
         refs.extend(ref for each in of_task for ref in each.tensors)
-    # Preparing a session takes one core for longer than the steps in it take two.
-    with ThreadPoolExecutor(1, "reference") as beside, _mistakes_first(beside.submit(refer)) as compared:
-        with InProcessCluster(programs, initial, fetching=fetching) as cluster:
-            for size in sorted({len(batch[0]) for batch in batches} - {plan.batch_size}):
-                cluster.take_up(programs_of(step, plan.model_copy(update={"batch_size": size})))
-            # Only one at a time: steps in a loop are made several in a run.
-            first = 1 if crossings else 0
-            losses = cluster.steps(batches[:first])
-            passed = [values[len(program.results) :] for program, values in cluster.further()]
-            norms = passed_norms(step, crossings, passed) if crossings else None
-            losses += cluster.steps(batches[first:])
-            last = cluster.further()
-            actual = cluster.read()
-        expected = compared.result()
-    return Checkup(
-        verdict=expected.yardstick.judge(actual, losses, norms),
-        losses=losses,
-        reference=expected,
-        results=returned(
-            pair for program, values in last for pair in zip(program.results, values, strict=False)
-        ),
-        notes=left_out(programs[0].variables, initial, {v.name for v in step.variables}),
-    )
+    with InProcessCluster(programs, initial, fetching=fetching) as cluster:
+        for size in sorted({len(batch[0]) for batch in batches} - {plan.batch_size}):
+            cluster.take_up(programs_of(step, plan.model_copy(update={"batch_size": size})))
+        # Only one at a time: steps in a loop are made several in a run.
+        first = 1 if crossings else 0
+        losses = cluster.steps(batches[:first])
+        passed = [values[len(program.results) :] for program, values in cluster.further()]
+        norms = passed_norms(step, crossings, passed) if crossings else {}
+        losses += cluster.steps(batches[first:])
+        last = [zip(program.results, values, strict=False) for program, values in cluster.further()]
+        return Outcome(
+            values=cluster.read(),
+            losses=losses,
+            gradient_norms=norms,
+            results=returned(chain.from_iterable(last)),
+        )
 
 
 def _passes_on(step: TrainGraph, plan: Plan, programs: Sequence[Program]) -> bool:

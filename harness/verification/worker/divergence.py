@@ -11,7 +11,7 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from harness.verification.reference import GROUP_SHARE, widened
+from harness.verification.differences import GROUP_SHARE, widened
 from harness.verification.verdict import Verdict
 from harness.verification.verification import Divergence
 from harness.verification.worker.boundary_values import dense_rows, fed, fetched, passed_on

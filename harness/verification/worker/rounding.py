@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from harness.host_facts import n_usable_cores
-from harness.verification.reference import is_inexact, widened
+from harness.verification.differences import is_inexact, widened
 from harness.worker.variable_parts import Array
 from strategies.ir.graph import DType
 from strategies.ir.train_graph import Boundary, Reduction

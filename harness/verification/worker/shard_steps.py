@@ -12,8 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from harness.verification.reference import Gradient
-from harness.verification.step_results import Returned, returned
+from harness.verification.reference import Gradient, Returned, returned
 from harness.verification.worker.boundary_values import combined_norms
 from harness.verification.worker.rounding import (
     Crossed,
@@ -236,7 +235,7 @@ class ShardSteps:
         self._sums = RoundedSums(rounding)
         self._reads = RoundedReads(rounding, eps)
         self.with_gradient: set[str] = set()
-        self.gradient_norms: Mapping[Gradient, float] = {}
+        self.gradient_norms: Mapping[Gradient, Sequence[float]] = {}
         self._sessions.load()
 
     def __enter__(self) -> "ShardSteps":

@@ -23,7 +23,7 @@ _PASSING = frozenset({"Identity", "Cast", "ReadVariableOp", "ResourceGather"})
 
 @contextmanager
 def naming_users_line(
-    capture_folder: str, topology: Topology, read_batches: Callable[[], Sequence[Sequence[Array]]]
+    capture: Path, topology: Topology, read_batches: Callable[[], Sequence[Sequence[Array]]]
 ) -> Iterator[None]:
     """Turn what fails since the captured step fails into one line that names the user's.
 
@@ -37,8 +37,7 @@ def naming_users_line(
     try:
         yield
     except (tf.errors.InvalidArgumentError, StateShapeError) as error:
-        folder = Path(capture_folder)
-        step, initial, lines = load_step(folder), InitialValues(folder), load_lines(folder)
+        step, initial, lines = load_step(capture), InitialValues(capture), load_lines(capture)
         for batch in read_batches():
             failure = _failure(step, initial, topology, batch)
             if failure is None:

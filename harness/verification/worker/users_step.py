@@ -9,9 +9,9 @@ from itertools import chain
 import numpy as np
 import tensorflow as tf
 
-from harness.verification.capture_verdict import CaptureVerdict, fault, judge, not_comparable
-from harness.verification.reference import Outcome, Yardstick
+from harness.verification.reference import Outcome, Reference
 from harness.verification.verdict import named
+from harness.verification.verification import CaptureVerdict, fault, judge_capture, not_comparable
 from harness.verification.worker.check import compared_variables, loss_eps, make_reference
 from harness.verification.worker.plain_step import (
     AnyStep,
@@ -117,19 +117,14 @@ def _verdict(
     compared = [v for v in compared_variables(step) if v.name in users.variables.keys() - drawn.variables]
     names = {v.name for v in compared}
     values = {copy: value for copy, value in both.captured.values.items() if copy[0] in names}
-    expected = replace(both.captured, values=values)
-    yardstick = Yardstick.of(
-        compared,
-        {copy: initial.value(copy[0], rank=copy[1]) for copy in values},
-        expected,
-        [expected],
-        loss_eps=loss_eps(step),
-    )
+    before = {copy: initial.value(copy[0], rank=copy[1]) for copy in values}
+    expected = replace(both.captured, values=values, initial=before)
+    reference = Reference.of(compared, expected, [expected], loss_eps=loss_eps(step))
     alone = Topology(replicas_per_task=(1,), batch_size=len(batches[0][0]))
-    verdict = judge(
-        yardstick,
-        both.users if users.returns_loss and not drawn.loss else replace(both.users, losses=()),
-        lambda: make_reference(both.step, initial, alone, batches).yardstick,
+    verdict = judge_capture(
+        reference,
+        both.users if users.returns_loss and not drawn.loss else replace(both.users, losses=None),
+        lambda: make_reference(both.step, initial, alone, batches),
         [*both.unknown, *sorted(drawn.variables)],
     )
     if not both.unlike or not verdict.equal:
@@ -253,7 +248,7 @@ def _own_outcome(own: PlainStep, variables: Mapping[str, tf.Variable], batches: 
     losses = [own(batch) for batch in batches]
     # An array shares its variable's memory until the next assignment.
     values: dict[Copy, Array] = {(name, None): np.asarray(v.read_value()) for name, v in variables.items()}
-    return Outcome(values=values, losses=[loss for loss in losses if loss is not None])
+    return Outcome(values=values, losses=[loss for loss in losses if loss is not None] or None)
 
 
 def _unknown(users: UsersStep, own: PlainStep) -> dict[str, str]:

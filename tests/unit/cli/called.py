@@ -24,10 +24,9 @@ from harness.requests import (
 )
 from harness.study import Planned, Verified
 from harness.tuning.tuned import Outcome, Tried, Tuned
-from harness.verification.capture_verdict import CaptureVerdict
 from harness.verification.separability import Separability
 from harness.verification.verdict import FLOAT64_EPS, Limits, VariableVerdict, Verdict
-from harness.verification.verification import Verification
+from harness.verification.verification import CaptureVerdict, Verification
 from harness.worker.jobs.transform import Transformation
 from reports.pages.terminal import TerminalTable
 from strategies.passes.run import PassTiming

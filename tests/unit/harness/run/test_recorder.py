@@ -23,8 +23,8 @@ from harness.records.record import Record, from_json, to_json
 from harness.records.steps_file import Steps
 from harness.run.open_case import CaseRun
 from harness.run.recorder import RunRecorder, SiteFacts
-from harness.verification.capture_verdict import CaptureVerdict
 from harness.verification.captures import Capture, Restored
+from harness.verification.verification import CaptureVerdict
 from harness.verification.worker.capture import CapturedWorkload
 from harness.worker.counters.tcp import TcpTraffic
 from harness.worker.jobs.training import Opened

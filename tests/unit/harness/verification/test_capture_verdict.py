@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.verification.capture_verdict import fault, judge, not_comparable
-from harness.verification.reference import Checked, Outcome, Yardstick
+from harness.verification.reference import Checked, Outcome, Reference
+from harness.verification.verification import fault, judge_capture, not_comparable
 from harness.worker.variable_parts import Copy
 
 EPS = 2.0**-23
@@ -18,29 +18,29 @@ VARIABLES = [
 ]
 
 
-def outcome(w: float = 1.0, m: float = 0.5, losses: Sequence[float] = (2.0, 1.0)) -> Outcome:
+def outcome(w: float = 1.0, m: float = 0.5, losses: Sequence[float] | None = (2.0, 1.0)) -> Outcome:
     values: dict[Copy, np.ndarray] = {W: np.full(3, w, np.float64), SLOT: np.full(3, m, np.float64)}
     return Outcome(values=values, losses=losses)
 
 
-def captured(*others: Outcome) -> Yardstick:
+def captured(*others: Outcome) -> Reference:
     """The captured step's state, with the noise of other references if there are any."""
-    start = outcome(0.0, 0.0)
-    return Yardstick.of(VARIABLES, start.values, outcome(), others or [outcome()], loss_eps=EPS)
+    own = replace(outcome(), initial=outcome(0.0, 0.0).values)
+    return Reference.of(VARIABLES, own, others or [outcome()], loss_eps=EPS)
 
 
-def nobody() -> Yardstick:
+def nobody() -> Reference:
     raise AssertionError("rounding was measured though it could change nothing")
 
 
 def test_equal_numbers_need_no_measure_of_rounding() -> None:
-    verdict = judge(captured(), outcome(), nobody)
+    verdict = judge_capture(captured(), outcome(), nobody)
     assert (verdict.equal, verdict.max_error, verdict.steps) == (True, 0.0, 2)
     assert "agree bit for bit" in verdict.explanation
 
 
 def test_what_a_stored_number_rounds_to_needs_none_either() -> None:
-    verdict = judge(captured(), outcome(w=1.0 + 4 * EPS), nobody)
+    verdict = judge_capture(captured(), outcome(w=1.0 + 4 * EPS), nobody)
     assert verdict.equal is True
     assert verdict.worst == "w"
     assert "of an update at most" in verdict.explanation
@@ -48,14 +48,14 @@ def test_what_a_stored_number_rounds_to_needs_none_either() -> None:
 
 @pytest.mark.parametrize("wrong", [outcome(w=1.01), outcome(m=0.51), outcome(losses=(2.0, 1.1))])
 def test_a_difference_that_rounding_does_not_make_is_a_fault(wrong: Outcome) -> None:
-    verdict = judge(captured(), wrong, lambda: captured(outcome(w=1.0 + EPS)))
+    verdict = judge_capture(captured(), wrong, lambda: captured(outcome(w=1.0 + EPS)))
     assert verdict.equal is False
     assert "fault of stratbench" in verdict.explanation
     assert "\n" not in verdict.explanation
 
 
 def test_a_fault_names_its_variable_with_error_and_tolerance() -> None:
-    verdict = judge(captured(), outcome(m=0.6), captured)
+    verdict = judge_capture(captured(), outcome(m=0.6), captured)
     assert verdict.worst == "m"
     assert verdict.max_error == pytest.approx(0.2)
     assert verdict.tolerance is not None
@@ -63,12 +63,12 @@ def test_a_fault_names_its_variable_with_error_and_tolerance() -> None:
 
 
 def test_rounding_explains_what_it_makes() -> None:
-    verdict = judge(captured(), outcome(w=1.002), lambda: captured(outcome(w=1.001)))
+    verdict = judge_capture(captured(), outcome(w=1.002), lambda: captured(outcome(w=1.001)))
     assert verdict.equal is True
 
 
 def test_what_rounding_hides_is_named_with_a_way_out() -> None:
-    verdict = judge(captured(), outcome(w=1.2), lambda: captured(outcome(w=1.1)))
+    verdict = judge_capture(captured(), outcome(w=1.2), lambda: captured(outcome(w=1.1)))
     assert verdict.equal is None
     assert verdict.not_compared == ("w",)
     assert "set_floatx('float64')" in verdict.explanation
@@ -76,27 +76,28 @@ def test_what_rounding_hides_is_named_with_a_way_out() -> None:
 
 def test_rounding_hides_nothing_of_what_is_the_same() -> None:
     tiny = [replace(v, eps=0.1) for v in VARIABLES]
-    wide = Yardstick.of(tiny, outcome(0.0, 0.0).values, outcome(), [outcome()], loss_eps=EPS)
+    own = replace(outcome(), initial=outcome(0.0, 0.0).values)
+    wide = Reference.of(tiny, own, [outcome()], loss_eps=EPS)
     assert not any(limits.decide for limits in wide.limits.values())
-    assert judge(wide, outcome(), nobody).equal is True
+    assert judge_capture(wide, outcome(), nobody).equal is True
 
 
 def test_a_step_without_losses_is_held_to_its_variables() -> None:
-    assert judge(captured(), outcome(losses=()), nobody).equal is True
+    assert judge_capture(captured(), outcome(losses=None), nobody).equal is True
 
 
 def test_every_explanation_ends_with_what_was_left_out() -> None:
-    equal = judge(captured(), outcome(), nobody, ["noise"])
+    equal = judge_capture(captured(), outcome(), nobody, ["noise"])
     assert equal.not_compared == ("noise",)
     assert equal.explanation.endswith("agree bit for bit; not compared: noise")
-    assert judge(captured(), outcome(w=1.1), captured, ["noise"]).explanation.endswith(
+    assert judge_capture(captured(), outcome(w=1.1), captured, ["noise"]).explanation.endswith(
         "; not compared: noise"
     )
     unknown = not_comparable("it raised", ["w", "noise"])
     assert (unknown.equal, unknown.not_compared, unknown.max_error) == (None, ("w", "noise"), None)
     assert unknown.explanation.endswith("own: it raised; not compared: w, noise")
     assert fault("w is lost", ["noise"]).explanation.endswith("; not compared: noise")
-    assert "not compared:" not in judge(captured(), outcome(), nobody).explanation
+    assert "not compared:" not in judge_capture(captured(), outcome(), nobody).explanation
 
 
 def test_a_fault_that_no_number_shows_names_its_reason() -> None:

@@ -19,6 +19,7 @@ from harness.provision.failures import USER_ERROR
 from harness.verification.captures import Captures, planned, planned_to_run, topology_of_case
 from harness.verification.worker.capture import CapturedWorkload, capture
 from harness.verification.worker.jobs import separability
+from harness.worker.process.job import job_name
 from strategies.plan.schema import StepSummary
 
 
@@ -31,16 +32,16 @@ class Jobs:
         self.error = error
         self.replica_batch = replica_batch
         self.compilable: list[bool] = []
-        self.looked_at: list[str] = []
+        self.looked_at: list[Path] = []
 
     def __call__(self, job: Any, args: tuple[Any, ...], *, timeout_s: float, stage: str) -> Any:
         require_call(job, args)
-        self.asked.append(job.__name__)
+        self.asked.append(job_name(job))
         self.limits_s.append(timeout_s)
         if self.error is not None:
             raise self.error
         if job is separability:
-            self.looked_at.append(args[0])
+            self.looked_at.append(args[0].capture)
         if job is not capture:
             return None
         self.compilable.append(args[-1] is not None)
@@ -213,8 +214,8 @@ def test_devices_of_tpus_have_a_capture_of_their_own_whose_shapes_are_known(tmp_
     assert made.of(on_tpus("tf-tpu")) is made.of(one)
     assert jobs.compilable == [False, True]
     # Whether shards mean what the batch means is asked of one that takes them all.
-    made.separability(one, made.of(one), topology_of_case(one, made.of(one)))
-    assert jobs.looked_at == [str(on_processors.folder)]
+    made.separability(one, topology_of_case(one, made.of(one)))
+    assert jobs.looked_at == [on_processors.folder]
 
 
 def test_several_hosts_of_tpus_are_planned_and_not_run(tmp_path: Path) -> None:
@@ -248,8 +249,8 @@ def test_what_comes_before_workers_shares_one_limit_by_topology(monkeypatch: pyt
     for n_workers in (2, 4):
         one = case(workers=n_workers)
         topology = topology_of_case(one, made)
-        captures.separability(one, made, topology)
-        captures._reference(one, made, topology, 4, float64=False)
+        captures.separability(one, topology)
+        captures.reference(one, made, topology, 4)
         *_, first_s, second_s = jobs.limits_s
         assert first_s == pytest.approx(USUAL.study_s, abs=1)
         assert second_s == pytest.approx(limit_s - 1400.0, abs=1)

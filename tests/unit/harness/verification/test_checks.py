@@ -194,7 +194,7 @@ class Bounds:
             raise answer
         return answer
 
-    def separability(self, case: Case, capture: Any, topology: Topology) -> Separability:
+    def separability(self, case: Case, topology: Topology) -> Separability:
         return Separability(separable=True, explanation="")
 
 
