@@ -52,8 +52,8 @@ def check_target(target: Target) -> None:
 
 
 def _check_workload(ref: WorkloadRef, *, field: str) -> None:
-    from workloads.errors import WorkloadError
-    from workloads.lookup import registry
+    from workloads import registry
+    from workloads.protocol import WorkloadError
 
     try:
         registry.check(ref.reference, ref.params)

@@ -7,15 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workloads.errors import WorkloadError
-    from workloads.protocol import TrainStep, Workload
+    from workloads.protocol import TrainStep, Workload, WorkloadError
 
 __all__ = ["TrainStep", "Workload", "WorkloadError"]
 
 _HOMES = {
     "TrainStep": "workloads.protocol",
     "Workload": "workloads.protocol",
-    "WorkloadError": "workloads.errors",
+    "WorkloadError": "workloads.protocol",
 }
 
 

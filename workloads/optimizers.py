@@ -3,9 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from workloads.errors import WorkloadError
-from workloads.protocol import TrainStep
-from workloads.suggestion import did_you_mean
+from workloads.protocol import TrainStep, WorkloadError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

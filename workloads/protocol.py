@@ -1,17 +1,29 @@
-"""A workload: a single-device training step and the examples it learns from."""
+"""A workload: a single-device training step and the examples it learns from; its errors."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
-
-from workloads.errors import WorkloadError
-from workloads.python_file import quote
 
 if TYPE_CHECKING:
     import keras
     import tensorflow as tf
+
+
+class WorkloadError(Exception):
+    """A workload that cannot be found, built or read; one line: the thing, the rule, the way out.
+
+    Args:
+        message: the whole line.
+        field: what is wrong, so that a caller can put its own path before it: `name` for the reference to
+            the workload, a parameter, or an attribute of the workload; None when no single field is.
+    """
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,3 +105,26 @@ class EvaluatedWorkload(Workload, Protocol):
         Called after `train_step`, once its variables have the values that training came to.
         """
         ...
+
+
+def did_you_mean(received: str, known: Iterable[str]) -> str:
+    """Return the end of an error line: the likely name, and all names there are."""
+    names = sorted(known)
+    if not names:
+        return "; there are none"
+    close = get_close_matches(received, names, n=1, cutoff=0.6)
+    guess = f"; did you mean {close[0]!r}?" if close else ";"
+    return f"{guess} known: {', '.join(names)}"
+
+
+_LONGEST_QUOTE = 300
+
+
+def quote(value: object) -> str:
+    """A value and its type, in one line that is not too long."""
+    return f"{type(value).__name__} {_one_line(repr(value))}"
+
+
+def _one_line(text: str) -> str:
+    joined = " ".join(text.split())
+    return joined if len(joined) <= _LONGEST_QUOTE else f"{joined[:_LONGEST_QUOTE]}…"

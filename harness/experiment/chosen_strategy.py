@@ -53,7 +53,7 @@ def choose(ref: StrategyRef, *, field: str | None = None) -> Chosen:
     from strategies import registry
     from strategies.errors import StrategyError
     from strategies.planner import settled
-    from workloads.errors import WorkloadError
+    from workloads.protocol import WorkloadError
 
     try:
         if ref.is_plan:
@@ -117,7 +117,7 @@ def _hash(path: Path) -> str | None:
 def _built(path: Path, name: str, reference: str) -> Strategy:
     """A run keeps to the file that it began with, whatever becomes of it meanwhile."""
     from strategies.users_plans import strategy_of
-    from workloads.python_file import Kind, split
+    from workloads.user_file import Kind, split
 
     del name  # Path and name tell files apart that have the same reference in different folders.
     maker = split(reference, Kind(name="strategy", maker="Builder"))
@@ -156,7 +156,7 @@ def _guarded(layout: Layout) -> Layout:
 def _blaming() -> Iterator[None]:
     """Turn whatever a user's file raises, but for Ctrl-C, into one line that says where."""
     from strategies.errors import StrategyError
-    from workloads.python_file import describe_failure
+    from workloads.user_file import describe_failure
 
     try:
         yield

@@ -34,7 +34,7 @@ from harness.verification.reference import Reference
 from harness.worker.jobs.batches import open_pipeline
 from harness.worker.jobs.training import Opened
 from harness.worker.variable_parts import Array
-from workloads.data.worker_pipeline import WorkerShare
+from workloads.data.examples import WorkerShare
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

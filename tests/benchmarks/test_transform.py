@@ -182,7 +182,7 @@ def test_capture_to_program(benchmark: BenchmarkFixture, capsys: pytest.CaptureF
 
     from strategies.capture.capture import capture
     from strategies.tf_bridge.program import build_program
-    from workloads.lookup import registry
+    from workloads import registry
 
     workload = registry.resolve("digits-cnn", {})
     parts: dict[str, float] = {}

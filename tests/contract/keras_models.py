@@ -9,7 +9,7 @@ import tensorflow as tf
 from model import BATCH_SIZE, LABELLED, N_CLASSES, N_STEPS, Model
 
 from workloads import TrainStep
-from workloads.steps.keras_step import step_of_model
+from workloads.keras_step import step_of_model
 
 layers, losses, optimizers = keras.layers, keras.losses, keras.optimizers
 

@@ -14,8 +14,8 @@ import state_models
 import tensorflow as tf
 from model import BATCH_SIZE, N_STEPS, Model
 
+from workloads import registry
 from workloads.data.examples import examples_of
-from workloads.lookup import registry
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "digits-mlp": {"units": 12},

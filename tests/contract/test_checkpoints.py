@@ -25,9 +25,8 @@ from harness.worker.session.capture_store import InitialValues
 from strategies.capture.capture import capture
 from strategies.ir.variable import Fresh
 from strategies.plan.schema import Plan
-from workloads import TrainStep
+from workloads import TrainStep, registry
 from workloads.data.examples import examples_of
-from workloads.lookup import registry
 
 GUIDE = Path(__file__).parents[2] / "docs" / "checkpoints.md"
 RATE = 1e-4

@@ -27,8 +27,8 @@ from strategies.program import Program
 from strategies.registry import make_plan
 from strategies.summary import summarise
 from strategies.topology import Topology
+from workloads import registry
 from workloads.data.examples import examples_of
-from workloads.lookup import registry
 
 RATE = 1e-4
 N_STEPS = 3

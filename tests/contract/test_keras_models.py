@@ -23,7 +23,7 @@ from strategies.capture.capture import capture
 from strategies.registry import make_plan
 from strategies.summary import summarise
 from strategies.topology import Topology
-from workloads.steps.keras_step import step_of, step_of_model
+from workloads.keras_step import step_of, step_of_model
 
 STRATEGIES = ("all-reduce", "ps", "partitioned-ps", "sharded-update")
 TOPOLOGIES = ((2, 1), (1, 2))

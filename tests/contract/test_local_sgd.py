@@ -18,8 +18,8 @@ from test_mutations import after, broken, noticed, without
 
 from harness.verification.worker.in_process import InProcessCluster, programs_of
 from strategies.capture.capture import capture
+from workloads import registry
 from workloads.data.examples import examples_of
-from workloads.lookup import registry
 
 NAME = "local-sgd"
 # An average rounds relative to variables, and is held to updates, which must not be small beside them.

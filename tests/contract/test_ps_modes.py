@@ -306,8 +306,8 @@ def test_the_loss_falls_as_stated(cases, tmp_path):
     """Digits-mlp comes to a mean loss below 0.6 in the last ten of 120 steps of each worker."""
     import keras
 
+    from workloads import registry
     from workloads.data.examples import examples_of
-    from workloads.lookup import registry
 
     keras.backend.clear_session()
     keras.utils.set_random_seed(1)

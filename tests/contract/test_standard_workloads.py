@@ -17,9 +17,9 @@ from model import Model
 
 from harness.verification.worker.in_process import programs_of
 from strategies.ir.random_ops import require_seeds_of_variables
+from workloads import registry
 from workloads.data.examples import examples_of
-from workloads.lookup import registry
-from workloads.lookup.table import WORKLOADS
+from workloads.table import WORKLOADS
 
 STANDARD = tuple(name for name, entry in WORKLOADS.items() if entry.sizes)
 TOPOLOGIES = ((2, 1), (1, 2), (2, 2))

@@ -22,7 +22,7 @@ from harness.worker.jobs.training import Training
 from harness.worker.process.job import JobState
 from harness.worker.session.capture_store import load_step
 from strategies.topology import Topology
-from workloads.data.worker_pipeline import WorkerShare
+from workloads.data.examples import WorkerShare
 
 pytestmark = pytest.mark.tensorflow
 

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from workloads.lookup.registry import resolve
-from workloads.lookup.table import SIZES, WORKLOADS
+from workloads.registry import resolve
+from workloads.table import SIZES, WORKLOADS
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
 

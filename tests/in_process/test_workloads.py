@@ -13,10 +13,10 @@ import pytest
 from workloads import TrainStep, Workload, WorkloadError
 from workloads.data.arrays import digits
 from workloads.data.examples import examples_of
-from workloads.lookup.registry import resolve
-from workloads.lookup.table import WORKLOADS
-from workloads.models.lm1b import log_uniform_words
+from workloads.models.lstm import log_uniform_words
 from workloads.optimizers import OPTIMIZERS
+from workloads.registry import resolve
+from workloads.table import WORKLOADS
 
 pytestmark = pytest.mark.tensorflow
 

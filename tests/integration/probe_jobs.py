@@ -92,7 +92,7 @@ def capture_workload(
     from strategies.capture.capture import capture
     from strategies.summary import summarise
     from workloads.data.examples import examples_of
-    from workloads.lookup.registry import resolve
+    from workloads.registry import resolve
 
     workload = resolve(name, {})
     captured = capture(workload.train_step(), workload.dataset(0).element_spec)

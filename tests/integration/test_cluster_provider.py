@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.ray]
 NOTICED_S = 180.0
 ROOT = Path(__file__).parents[2]
 RUN = f"test-cluster-{os.getpid()}"
-SIBLING = "from workloads.lookup.registry import resolve\n"
+SIBLING = "from workloads.registry import resolve\n"
 WORKLOAD = """
 from sibling import resolve
 

@@ -1,9 +1,20 @@
-"""Files of real data, as a person gives them: by path, and with a checksum where it matters."""
+"""Files of real data, as a person gives them: found, checked, and read as text, ratings or images."""
 
 import hashlib
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from workloads.errors import WorkloadError
+import numpy as np
+import numpy.typing as npt
+
+from workloads.protocol import WorkloadError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
 
 DATA, CHECKSUM = "data", "data_sha256"
 
@@ -85,3 +96,132 @@ def _sha256(path: Path) -> str:
 def _listing(sums: dict[str, str]) -> str:
     lines = "".join(f"{digest}  {name}\n" for name, digest in sums.items())
     return hashlib.sha256(lines.encode()).hexdigest()
+
+
+Ids = npt.NDArray[np.int64]
+_FIELDS = ("user", "item", "rating", "time")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratings:
+    """Who rated what; users and items are numbered from 0, in the order of their ids.
+
+    Args:
+        users: [n].
+        items: [n].
+        n_users: different ones. n_items: different ones.
+    """
+
+    users: Ids
+    items: Ids
+    n_users: int
+    n_items: int
+
+
+def read_ratings(path: Path) -> Ratings:
+    """Read lines `user::item::rating::time`, as in `ratings.dat` of MovieLens-1M and -10M.
+
+    Raises:
+        WorkloadError: when a line is another one.
+    Source:
+        README of MovieLens-1M, https://files.grouplens.org/datasets/movielens/ml-1m-README.txt.
+    """
+    text = read_text(path).replace("::", ",")
+    try:
+        table = np.loadtxt(io.StringIO(text), delimiter=",", ndmin=2, usecols=range(len(_FIELDS)))
+    except ValueError as error:
+        message = f"data must have lines {'::'.join(_FIELDS)}, got in {path}: {error}; give a ratings.dat"
+        raise WorkloadError(message, field=DATA) from error
+    if not len(table):
+        raise WorkloadError(f"data must have ratings, got none in {path}; give a ratings.dat", field=DATA)
+    user_ids, users = np.unique(table[:, 0].astype(np.int64), return_inverse=True)
+    item_ids, items = np.unique(table[:, 1].astype(np.int64), return_inverse=True)
+    return Ratings(users=users, items=items, n_users=len(user_ids), n_items=len(item_ids))
+
+
+def not_rated(ratings: Ratings, users: Ids, rng: np.random.Generator) -> Ids:
+    """Draw for each of these users an item that they did not rate, all with the same probability.
+
+    Args:
+        users: [n], each with an item that is left.
+    Returns:
+        items [n].
+    Raises:
+        WorkloadError: when a user rated everything.
+    """
+    counts = np.bincount(ratings.users, minlength=ratings.n_users)
+    if (counts[users] >= ratings.n_items).any():
+        message = f"data must leave each user an item without rating, got one who rated all {ratings.n_items}"
+        raise WorkloadError(f"{message}; give a larger ratings.dat", field=DATA)
+    rated = np.unique(ratings.users * ratings.n_items + ratings.items)
+    items = np.zeros(len(users), np.int64)
+    left = np.arange(len(users))
+    while len(left):
+        items[left] = rng.integers(ratings.n_items, size=len(left))
+        keys = users[left] * ratings.n_items + items[left]
+        place = np.minimum(np.searchsorted(rated, keys), len(rated) - 1)
+        left = left[rated[place] == keys]
+    return items
+
+
+_IMAGE, _LABEL = "image/encoded", "image/class/label"
+# Means and deviations of ImageNet's colours, of 255: red, green, blue.
+_MEANS = (123.68, 116.78, 103.94)
+_DEVIATIONS = (58.39, 57.12, 57.38)
+_SHUFFLED = 1024
+# The shorter side before a square is cut out of the middle, of the side that is asked for.
+_MARGIN = 256 / 224
+
+
+def image_records(files: Sequence[Path], *, side: int, classes: int, seed: int) -> "tf.data.Dataset":
+    """Read examples (image [side, side, 3] float32, label [] int32) without end, in an order of the seed's.
+
+    A record has `image/encoded` (JPEG or PNG) and `image/class/label` (from 1). An image is scaled, cut out
+    of the middle and normalised by ImageNet's colours. A record that is none, or a label beyond the classes,
+    ends the reading with an error that says so.
+
+    Args:
+        classes: labels are 1 to this.
+    Raises:
+        WorkloadError: no file has a record, and reading would look for one for ever.
+    Source:
+        Format: TensorFlow's build_imagenet_data.py. Crop and colours: He et al. 2015, arXiv:1512.03385,
+        section 3.4 (testing).
+    """
+    import tensorflow as tf
+
+    if all(path.stat().st_size == 0 for path in files):
+        message = f"data must have a record, got empty files alone, as {files[0]}; fetch the data anew"
+        raise WorkloadError(message, field=DATA)
+    names = tf.constant([str(path) for path in files])
+    features = {
+        _IMAGE: tf.io.FixedLenFeature([], tf.string),
+        _LABEL: tf.io.FixedLenFeature([], tf.int64),
+    }
+    larger = round(side * _MARGIN)
+
+    def example(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        parsed = tf.io.parse_single_example(record, features)
+        label = parsed[_LABEL]
+        within = tf.debugging.Assert(
+            (label >= 1) & (label <= classes),
+            [f"data has labels beyond the {classes} classes; raise classes; got", label],
+        )
+        with tf.control_dependencies([within]):
+            image = tf.io.decode_image(parsed[_IMAGE], channels=3, expand_animations=False)
+        size = tf.cast(tf.shape(image)[:2], tf.float32)
+        scaled = tf.cast(tf.math.ceil(size * larger / tf.reduce_min(size)), tf.int32)
+        resized = tf.image.resize(image, scaled)
+        cut = tf.image.resize_with_crop_or_pad(resized, side, side)
+        normal = (cut - tf.constant(_MEANS)) / tf.constant(_DEVIATIONS)
+        return tf.ensure_shape(normal, [side, side, 3]), tf.cast(label - 1, tf.int32)
+
+    def epoch(number: tf.Tensor) -> tf.data.Dataset:
+        words = tf.stack([tf.constant(seed, tf.int64), number])
+        shuffled = tf.data.Dataset.from_tensor_slices(
+            tf.random.experimental.stateless_shuffle(names, seed=words)
+        )
+        records = shuffled.interleave(tf.data.TFRecordDataset, cycle_length=4)
+        return records.shuffle(_SHUFFLED, seed=seed)
+
+    return tf.data.Dataset.counter().flat_map(epoch).map(example, num_parallel_calls=2, deterministic=True)

@@ -1,4 +1,4 @@
-"""The shipped models, one short file each, and models of Keras by name.
+"""The shipped models, and models of Keras by name.
 
-In come checked parameters (`workloads.lookup`), out go a training step and the examples that it learns from.
+In come checked parameters (`workloads.table`), out go a training step and the examples that it learns from.
 """

@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from workloads.data.arrays import endless
+from workloads.data.arrays import endless, zipf_ids
 from workloads.data.files import data_files, one_file
-from workloads.data.masked_pairs import masked_pairs
-from workloads.data.text import WordPieces, sentences_of
-from workloads.data.zipf import zipf_ids
-from workloads.errors import WorkloadError
+from workloads.data.text import WordPieces, masked_pairs, sentences_of
 from workloads.flops import dense_flops
-from workloads.models.embedding import embedding_table, look_up
+from workloads.models.layers import embedding_table, look_up
 from workloads.models.transformer import TransformerLayer, initializer, require_sequence
 from workloads.optimizers import Training
-from workloads.protocol import TrainStep
+from workloads.protocol import TrainStep, WorkloadError
 
 if TYPE_CHECKING:
     import tensorflow as tf

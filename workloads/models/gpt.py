@@ -5,13 +5,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workloads.data.arrays import endless
+from workloads.data.arrays import endless, zipf_ids
 from workloads.data.files import data_files
 from workloads.data.text import byte_ids, rows_of
-from workloads.data.zipf import zipf_ids
 from workloads.flops import dense_flops
-from workloads.models.embedding import embedding_table, look_up
-from workloads.models.losses import cross_entropy
+from workloads.models.layers import cross_entropy, embedding_table, look_up
 from workloads.models.transformer import TransformerLayer, require_sequence
 from workloads.optimizers import Training
 from workloads.protocol import TrainStep

@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workloads.data.arrays import endless
-from workloads.data.files import data_files
-from workloads.data.image_records import image_records
-from workloads.errors import WorkloadError
+from workloads.data.files import data_files, image_records
 from workloads.flops import layer_flops
-from workloads.models.losses import cross_entropy
+from workloads.models.layers import cross_entropy
 from workloads.optimizers import Training
-from workloads.protocol import TrainStep
-from workloads.suggestion import did_you_mean
+from workloads.protocol import TrainStep, WorkloadError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable

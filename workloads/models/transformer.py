@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from workloads.errors import WorkloadError
 from workloads.flops import attention_flops, dense_flops
+from workloads.protocol import WorkloadError
 
 if TYPE_CHECKING:
     import keras

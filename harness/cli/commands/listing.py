@@ -42,7 +42,7 @@ def _strategies() -> Sequence[Mapping[str, object]]:
 
 
 def _workloads() -> Sequence[Mapping[str, object]]:
-    from workloads.lookup import registry
+    from workloads import registry
 
     return registry.describe()
 

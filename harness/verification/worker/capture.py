@@ -76,8 +76,8 @@ def capture(
     from strategies.ir.random_ops import draws_at_random, draws_from_ops
     from strategies.summary import summarise
     from workloads.data.examples import examples_of
+    from workloads.precision import forget_models, policy_of
     from workloads.protocol import EvaluatedWorkload
-    from workloads.steps.precision import forget_models, policy_of
 
     forget_models()
     # A model may run kernels while it is built.
@@ -152,7 +152,7 @@ class _Built:
 def _build(case: Case, workload: "Workload", structure: object, seed: int) -> _Built:
     import keras
 
-    from workloads.steps.keras_step import step_of
+    from workloads.keras_step import step_of
 
     keras.utils.set_random_seed(seed)
     with users_mistakes(workload, "train_step() must return a step"):
@@ -167,7 +167,7 @@ def _verdict(
 ) -> CaptureVerdict:
     from harness.verification.worker.users_step import check_capture
     from harness.worker.session.capture_store import InitialValues
-    from workloads.steps.precision import policy_of
+    from workloads.precision import policy_of
 
     compute_exactly(case.shape.hardware)
     with policy_of(case.computation.precision):

@@ -166,9 +166,9 @@ def evaluate(
     from harness.worker.session.capture_store import load_step
     from strategies.baselines.variables import matched, recorded
     from strategies.capture.capture import declared_variables
+    from workloads.keras_step import step_of
+    from workloads.precision import forget_models, policy_of
     from workloads.protocol import EvaluatedWorkload
-    from workloads.steps.keras_step import step_of
-    from workloads.steps.precision import forget_models, policy_of
 
     forget_models()
     workload = workload_of(case)

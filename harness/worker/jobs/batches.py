@@ -19,8 +19,7 @@ from harness.worker.process.job import JobState
 from harness.worker.session.capture_store import of_type
 
 if TYPE_CHECKING:
-    from workloads.data.examples import Examples
-    from workloads.data.worker_pipeline import WorkerShare
+    from workloads.data.examples import Examples, WorkerShare
     from workloads.protocol import Workload
 
 Batch: TypeAlias = list[np.ndarray[Any, Any]]
@@ -100,8 +99,7 @@ def open_pipeline(state: JobState, case: Case, seed: int, share: "WorkerShare") 
     Raises:
         UsageError: the dataset cannot be used; the message says why.
     """
-    from workloads.data.examples import examples_of
-    from workloads.data.worker_pipeline import worker_batches
+    from workloads.data.examples import examples_of, worker_batches
 
     training = state.get(Training)
     _leave_gpus_to_the_session()
@@ -116,7 +114,7 @@ def open_pipeline(state: JobState, case: Case, seed: int, share: "WorkerShare") 
 
 
 def _prepared(session: StepSession, batches: Iterator[FedBatch], worker: int) -> Iterator[FedBatch]:
-    from workloads.errors import WorkloadError
+    from workloads.protocol import WorkloadError
 
     try:
         for batch in batches:

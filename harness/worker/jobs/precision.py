@@ -20,13 +20,13 @@ _TYPES = {"bfloat16": DType("bfloat16"), "float16": DType("half")}
 
 
 def step_in_precision(step: "Step", precision: Precision, workload: str) -> "Step":
-    """Step made under the policy of a precision; see `workloads.steps.precision.in_precision`.
+    """Step made under the policy of a precision; see `workloads.precision.in_precision`.
 
     Raises:
         CaseError: `unsupported`, if the workload has set another policy.
     """
-    from workloads.errors import WorkloadError
-    from workloads.steps.precision import in_precision
+    from workloads.precision import in_precision
+    from workloads.protocol import WorkloadError
 
     try:
         return in_precision(step, precision)

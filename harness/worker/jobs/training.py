@@ -361,7 +361,7 @@ def _wait_for_prefetch(training: Training, step_s: float) -> None:
     While no step runs, it takes at most as long for a batch as from step to step before.
     """
     if training.pipeline is not None:
-        from workloads.data.worker_pipeline import PREFETCH_BATCHES
+        from workloads.data.examples import PREFETCH_BATCHES
 
         time.sleep(min(PREFETCH_BATCHES * step_s, _MAX_PREFETCH_S))
 

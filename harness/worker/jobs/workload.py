@@ -17,9 +17,9 @@ def workload_of(case: Case) -> "Workload":
     Raises:
         UsageError: unknown name, or it cannot be made.
     """
-    from workloads.errors import WorkloadError
-    from workloads.lookup import registry
-    from workloads.python_file import describe_failure
+    from workloads import registry
+    from workloads.protocol import WorkloadError
+    from workloads.user_file import describe_failure
 
     params: Mapping[str, object] = case.workload.params
     try:
@@ -37,8 +37,8 @@ def workload_of(case: Case) -> "Workload":
 @contextmanager
 def users_mistakes(workload: "Workload", rule: str) -> Iterator[None]:
     """Turn whatever a user's code raises, including exits and interrupts, into one line with its place."""
-    from workloads.errors import WorkloadError
-    from workloads.python_file import describe_failure
+    from workloads.protocol import WorkloadError
+    from workloads.user_file import describe_failure
 
     try:
         yield

@@ -7,11 +7,11 @@ import sys
 import pytest
 
 from workloads import Workload, WorkloadError
-from workloads.lookup.registry import check, describe, resolve
-from workloads.lookup.table import WORKLOADS
 from workloads.models.bert import Bert
-from workloads.models.wide_mlp import WideMlp
+from workloads.models.dense import WideMlp
 from workloads.optimizers import OPTIMIZERS, build_optimizer
+from workloads.registry import check, describe, resolve
+from workloads.table import WORKLOADS
 
 ONE_SIZE = ["digits-mlp", "digits-cnn", "word-lm", "wide-mlp"]
 IMAGES = ["resnet50", "resnet101", "vgg16", "densenet121", "inception-v3"]
@@ -43,8 +43,8 @@ def test_neither_listing_nor_resolving_imports_tensorflow() -> None:
     program = (
         "import sys\n"
         "from workloads import TrainStep, Workload\n"
-        "from workloads.lookup.registry import describe, resolve\n"
-        "from workloads.lookup.table import WORKLOADS\n"
+        "from workloads.registry import describe, resolve\n"
+        "from workloads.table import WORKLOADS\n"
         "describe()\n"
         "[resolve(name, {}) for name in WORKLOADS]\n"
         "print([m for m in ('tensorflow', 'keras', 'sklearn') if m in sys.modules])\n"

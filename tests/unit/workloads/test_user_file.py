@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from workloads import WorkloadError
-from workloads.lookup.registry import check, resolve
+from workloads.registry import check, resolve
 
 GOOD = """
 from dataclasses import dataclass

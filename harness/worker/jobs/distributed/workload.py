@@ -79,8 +79,8 @@ def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, capture
     from strategies.baselines.variables import lacking, made_when_traced, recorded
     from strategies.capture.capture import declared_variables
     from strategies.capture.tracing import body_of
-    from workloads.steps.keras_step import step_of
-    from workloads.steps.precision import forget_models, policy_of
+    from workloads.keras_step import step_of
+    from workloads.precision import forget_models, policy_of
 
     forget_models()
     workload = workload_of(case)
@@ -118,7 +118,7 @@ def _under_policy(policy: "keras.DTypePolicy", body: "Body") -> "Body":
 
     Keras has one for each thread, and TensorFlow traces each replica in a thread of its own.
     """
-    from workloads.steps.precision import under_policy
+    from workloads.precision import under_policy
 
     def traced(batch: object, recorder: "BoundaryRecorder") -> object:
         with under_policy(policy):

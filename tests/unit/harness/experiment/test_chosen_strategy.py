@@ -15,7 +15,7 @@ from harness.preflight import check_experiment
 from strategies.errors import StrategyError
 from strategies.plan.schema import Plan, StepSummary, VariableSummary
 from strategies.topology import Topology
-from workloads.lookup import registry
+from workloads import registry
 
 GOOD = """
 from beside import SUMMARY

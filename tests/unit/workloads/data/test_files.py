@@ -6,13 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workloads.data.files import data_files, one_file, read_text
-from workloads.data.masked_pairs import masked_pairs
-from workloads.data.ratings import not_rated, read_ratings
-from workloads.data.text import WordPieces, byte_ids, rows_of, sentences_of
-from workloads.errors import WorkloadError
-from workloads.lookup.registry import resolve
-from workloads.lookup.table import WORKLOADS
+from workloads.data.files import data_files, not_rated, one_file, read_ratings, read_text
+from workloads.data.text import WordPieces, byte_ids, masked_pairs, rows_of, sentences_of
+from workloads.protocol import WorkloadError
+from workloads.registry import resolve
+from workloads.table import WORKLOADS
 
 RATINGS = "1::10::5::978300760\n1::30::3::978302109\n7::10::4::978301968\n7::20::1::978300275\n"
 TEXT = "The cat sat on the mat.\n\nA dog saw the cat, and sat.\nDogs run.\n"

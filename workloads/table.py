@@ -1,11 +1,160 @@
-"""The table of shipped workloads: where each is, its parameters and its sizes."""
+"""Shipped workloads: a literal table of each one's factory, parameters and sizes."""
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 
-from workloads.lookup.parameters import SIZE, Value, WorkloadParam
 from workloads.optimizers import OPTIMIZERS
+from workloads.protocol import WorkloadError, did_you_mean
+
+Value = int | float | str | None
+SIZE = "size"
+"""The parameter that chooses the defaults of others."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkloadParam:
+    """One parameter of a workload.
+
+    Args:
+        name: snake_case.
+        type: `int` (at least 1), `float` (above 0, or within `within`), `str` (one of `choices`), `path`
+            (absolute, or below `~`) or `sha256`.
+        default: None is allowed as a value where it is the default.
+        choices: the values of a `str`.
+        within: lower limit (included) and upper limit (excluded) of a `float`.
+        at_most: upper limit (included) of a `float`.
+        needs: the parameter without which it means nothing.
+    """
+
+    name: str
+    type: str
+    default: Value
+    choices: tuple[str, ...] = ()
+    within: tuple[float, float] | None = None
+    at_most: float | None = None
+    needs: str | None = None
+
+    def describe(self) -> dict[str, object]:
+        """Return the row that `list workloads` shows."""
+        return {"name": self.name, "type": self.type, "default": self.default}
+
+    def read(self, value: object) -> Value:
+        """Return the value in its type.
+
+        Numbers may be text, because YAML reads `1e-3` as text.
+
+        Raises:
+            WorkloadError: when it is not of the type or outside the limits.
+        """
+        if value is None and self.default is None:
+            return None
+        if self.type == "str":
+            return self._read_choice(value)
+        if self.type in ("path", "sha256"):
+            return self._read_path(value) if self.type == "path" else self._read_digest(value)
+        number = _whole(value) if self.type == "int" else _real(value)
+        if number is None or not self._allows(number):
+            message = f"{self.name} must be {self._rule()}, got {value!r}; the default is {self.default}"
+            raise WorkloadError(message, field=self.name)
+        return number
+
+    def _read_choice(self, value: object) -> str:
+        if not isinstance(value, str) or value not in self.choices:
+            hint = did_you_mean(str(value), self.choices)
+            message = f"{self.name}={value!r} is not known{hint}"
+            raise WorkloadError(message, field=self.name)
+        return value
+
+    def _read_path(self, value: object) -> str:
+        path = Path(value).expanduser() if isinstance(value, str) else Path()
+        if not path.is_absolute():
+            # Workers have another working directory.
+            message = f"{self.name} must be an absolute path, got {value!r}; write it in full"
+            raise WorkloadError(message, field=self.name)
+        return str(path)
+
+    def _read_digest(self, value: object) -> str:
+        if not isinstance(value, str) or not re.fullmatch("[0-9a-fA-F]{64}", value):
+            message = f"{self.name} must be 64 hexadecimal digits, got {value!r}; sha256sum prints them"
+            raise WorkloadError(message, field=self.name)
+        return value.lower()
+
+    def _allows(self, number: float) -> bool:
+        if self.type == "int":
+            return number >= 1
+        if self.within is not None:
+            return self.within[0] <= number < self.within[1]
+        return 0 < number <= (math.inf if self.at_most is None else self.at_most)
+
+    def _rule(self) -> str:
+        if self.type == "int":
+            return "a positive whole number"
+        if self.within is not None:
+            return f"a number from {self.within[0]:g} up to but not {self.within[1]:g}"
+        if self.at_most is not None:
+            return f"a positive number up to {self.at_most:g}"
+        return "a positive number"
+
+
+def read_params(
+    workload: str,
+    table: tuple[WorkloadParam, ...],
+    given: Mapping[str, object],
+    *,
+    sizes: Mapping[str, Mapping[str, Value]],
+) -> dict[str, Value]:
+    """Fill in the defaults and check what was given, whose names may have `-` for `_`.
+
+    Args:
+        workload: its name, for errors.
+        table: its parameters.
+        given: values by name.
+        sizes: defaults of each value of the parameter `size`, which go before those of the table.
+
+    Raises:
+        WorkloadError: for an unknown name or a wrong value.
+    """
+    by_name = {param.name: param for param in table}
+    read: dict[str, Value] = {}
+    for key, value in given.items():
+        name = key.replace("-", "_")
+        if name not in by_name:
+            message = f"workload {workload} has no parameter {key!r}{did_you_mean(name, by_name)}"
+            raise WorkloadError(message, field=key)
+        read[name] = by_name[name].read(value)
+    for name, value in read.items():
+        needed = by_name[name].needs
+        if value is not None and needed is not None and read.get(needed) is None:
+            message = f"{name} must come with {needed}, got {name} alone; give {needed}, or leave {name} out"
+            raise WorkloadError(message, field=name)
+    defaults = {param.name: param.default for param in table}
+    if sizes:
+        defaults |= sizes[str(read.get(SIZE, defaults[SIZE]))]
+    return defaults | read
+
+
+def _whole(value: object) -> int | None:
+    if isinstance(value, str):
+        try:
+            return int(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _real(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
 
 SIZES = ("tiny", "small", "full")
 """For tests, for two processor cores, and as published."""
@@ -139,12 +288,12 @@ def _bert(summary: str, *, tiny: int, small: tuple[int, int], full: tuple[int, i
 WORKLOADS: Mapping[str, Entry] = {
     "digits-mlp": Entry(
         summary="Perceptron on scikit-learn's 1,797 handwritten digits",
-        factory="workloads.models.digits_mlp:DigitsMlp",
+        factory="workloads.models.digits:DigitsMlp",
         params=(_number("batch_size", 64), _number("units", 256), *_optimizer("momentum")),
     ),
     "digits-cnn": Entry(
         summary="Convolutions with batch normalisation and dropout on the same handwritten digits",
-        factory="workloads.models.digits_cnn:DigitsCnn",
+        factory="workloads.models.digits:DigitsCnn",
         params=(
             _number("batch_size", 64),
             _number("filters", 16),
@@ -155,7 +304,7 @@ WORKLOADS: Mapping[str, Entry] = {
     ),
     "word-lm": Entry(
         summary="Embedding and LSTM language model on Python's help texts, with sparse gradients",
-        factory="workloads.models.word_lm:WordLm",
+        factory="workloads.models.lstm:WordLm",
         params=(
             _number("batch_size", 32),
             _number("vocabulary", 2500),
@@ -167,7 +316,7 @@ WORKLOADS: Mapping[str, Entry] = {
     ),
     "wide-mlp": Entry(
         summary="Perceptron with 17.6 MB of parameters and little arithmetic, on synthetic clusters",
-        factory="workloads.models.wide_mlp:WideMlp",
+        factory="workloads.models.dense:WideMlp",
         params=(
             _number("batch_size", 16),
             _number("units", 1200),
@@ -180,7 +329,7 @@ WORKLOADS: Mapping[str, Entry] = {
     ),
     "linear-regression": _sized(
         "Least squares: what a step costs where hardly anything is computed",
-        "workloads.models.linear_regression:LinearRegression",
+        "workloads.models.dense:LinearRegression",
         optimizer="sgd",
         rows={
             "batch_size": (8, 64, 1024),
@@ -218,7 +367,7 @@ WORKLOADS: Mapping[str, Entry] = {
     ),
     "lm1b": _sized(
         "LSTM-2048-512 of the One Billion Word benchmark, sampled softmax over 793,471 words when full",
-        "workloads.models.lm1b:Lm1b",
+        "workloads.models.lstm:Lm1b",
         optimizer="adagrad",
         rows={
             "batch_size": (8, 32, 128),
@@ -234,7 +383,7 @@ WORKLOADS: Mapping[str, Entry] = {
     ),
     "ncf": _sized(
         "NeuMF over users and items, as many as MovieLens-1M has when full",
-        "workloads.models.ncf:Ncf",
+        "workloads.models.recommenders:Ncf",
         optimizer="adam",
         rows={
             "batch_size": (8, 256, 2_048),
@@ -247,7 +396,7 @@ WORKLOADS: Mapping[str, Entry] = {
     ),
     "dlrm": _sized(
         "Clicks from 13 numbers and ids in 26 tables, those of Criteo's Kaggle data when full",
-        "workloads.models.dlrm:Dlrm",
+        "workloads.models.recommenders:Dlrm",
         optimizer="sgd",
         rows={
             "batch_size": (8, 128, 2_048),

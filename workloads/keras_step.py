@@ -5,8 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from workloads.errors import WorkloadError
-from workloads.protocol import TrainStep, Workload
+from workloads.protocol import TrainStep, Workload, WorkloadError
 
 if TYPE_CHECKING:
     import keras

@@ -1,4 +1,4 @@
-"""A communication-bound perceptron: many parameters, few examples per step, synthetic data."""
+"""Two models of synthetic features: linear regression, and a classifier of wide dense layers."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -9,14 +9,67 @@ import numpy as np
 
 from workloads.data.arrays import endless
 from workloads.flops import dense_flops
-from workloads.models.losses import cross_entropy
+from workloads.models.layers import cross_entropy
 from workloads.optimizers import Training
 from workloads.protocol import TrainStep
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-_DATA_SEED = 20_240_229
+
+_DATA_SEED = 20_240_307
+_NOISE = 0.1
+
+
+@dataclass(kw_only=True, slots=True)
+class LinearRegression:
+    """Least squares with one weight per feature and an offset.
+
+    Args:
+        name: as references name it.
+        training: optimizer and clipping.
+        batch_size: global examples per step.
+        features: length of an example.
+        examples: size of the data set.
+    """
+
+    name: str
+    training: Training
+    batch_size: int
+    features: int
+    examples: int
+    flops_per_example: float | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        # No gradient of the input is needed.
+        self.flops_per_example = 2 * dense_flops(self.features, 1) / 3
+
+    def train_step(self) -> TrainStep:
+        """Create the weights and their optimizer."""
+        import keras
+        import tensorflow as tf
+
+        weights = keras.Variable(np.zeros((self.features, 1), np.float32), name="weights")
+        offset = keras.Variable(np.zeros((), np.float32), name="offset")
+
+        def loss(batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+            features, wanted = batch
+            estimated = tf.matmul(features, weights.value)[:, 0] + offset.value
+            return tf.reduce_mean(tf.square(estimated - wanted))
+
+        return self.training.step(loss, [weights, offset])
+
+    def dataset(self, seed: int) -> "tf.data.Dataset":
+        """Return (features [features] float32, value [] float32), endless, in a new order each epoch."""
+        rng = np.random.default_rng(_DATA_SEED)
+        # Together of variance 1, however many they are: one learning rate serves all.
+        features = rng.normal(size=(self.examples, self.features)) / np.sqrt(self.features)
+        values = features @ rng.normal(size=self.features) + 2.0
+        values += _NOISE * rng.normal(size=self.examples)
+        return endless(features.astype(np.float32), values.astype(np.float32), seed=seed)
+
+
+_CENTRES_SEED = 20_240_229
 # Clusters overlap a little, so that the loss stays above zero.
 _SPREAD = 0.5
 
@@ -70,7 +123,7 @@ class WideMlp:
 
     def dataset(self, seed: int) -> "tf.data.Dataset":
         """Return (features [features] float32, label [] int32), endless, in a new order each epoch."""
-        rng = np.random.default_rng(_DATA_SEED)
+        rng = np.random.default_rng(_CENTRES_SEED)
         centres = _SPREAD * rng.normal(size=(self.classes, self.features))
         labels = rng.integers(self.classes, size=self.examples)
         noise = rng.normal(size=(self.examples, self.features))

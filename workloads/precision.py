@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from workloads.errors import WorkloadError
-from workloads.protocol import TrainStep
+from workloads.protocol import TrainStep, WorkloadError
 
 if TYPE_CHECKING:
     import keras
     import tensorflow as tf
+
 
 POLICIES: Mapping[str, str] = {"bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 """Precision → Keras's policy: layers compute in the smaller type, variables stay float32."""

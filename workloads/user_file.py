@@ -11,12 +11,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING, cast
 
 from strategies.user_errors import line_of_error, reason_of
-from workloads.errors import WorkloadError
-from workloads.suggestion import did_you_mean
+from workloads.precision import forget_models
+from workloads.protocol import Workload, WorkloadError, did_you_mean, quote
 
-_LONGEST_QUOTE = 300
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
 _MODULE_PREFIX = "stratbench_"
 """Begins the names of users' files among modules."""
 
@@ -146,11 +150,6 @@ def describe_failure(error: BaseException) -> str:
     return f"{f'{line}: ' if line else ''}{reason_of(error)}; --debug shows the traceback"
 
 
-def quote(value: object) -> str:
-    """A value and its type, in one line that is not too long."""
-    return f"{type(value).__name__} {_one_line(repr(value))}"
-
-
 def _load(path: Path, kind: Kind) -> ModuleType:
     """Run the file under a name of its own, its folder importable as for `python file.py`."""
     whole = path.resolve()
@@ -201,6 +200,182 @@ def _folders(module: ModuleType) -> set[Path]:
     return {Path(part).parent for part in parts if isinstance(part, str)}
 
 
-def _one_line(text: str) -> str:
-    joined = " ".join(text.split())
-    return joined if len(joined) <= _LONGEST_QUOTE else f"{joined[:_LONGEST_QUOTE]}…"
+_KIND = Kind(name="workload", maker="factory")
+
+
+def is_path(reference: str) -> bool:
+    """Tell a reference to a file from a registered name."""
+    return ":" in reference or "/" in reference or reference.endswith(".py")
+
+
+def find(reference: str) -> Maker:
+    """The file, which exists, and the factory's name.
+
+    Raises:
+        WorkloadError: when either is missing.
+    """
+    return split(reference, _KIND)
+
+
+def make(reference: str, params: Mapping[str, object]) -> Workload:
+    """Import the file, call the factory with `params` and check what it returns.
+
+    Raises:
+        WorkloadError: when any of it fails.
+    """
+    factory = find(reference)
+    check_batch_size(params)
+    call = factory.loaded(params)
+    returned = call()
+    if holds_model(returned):
+        returned = ModelAndData.of(returned, call=call, factory=factory)
+    return check_workload(returned, where=str(factory))
+
+
+def check_workload(made: object, *, where: str) -> Workload:
+    """Return the object as a workload.
+
+    Args:
+        made: what a factory returned.
+        where: begins the error line.
+
+    Raises:
+        WorkloadError: that names the attribute which is missing or of the wrong type.
+    """
+    rules: dict[str, tuple[Callable[[object], bool], str]] = {
+        "name": (_is_name, "a text that is not empty"),
+        "batch_size": (_is_count, "a positive whole number"),
+        "flops_per_example": (_is_flops, "a positive number, or None if unknown"),
+        "train_step": (callable, "a method that returns a TrainStep or a compiled keras.Model"),
+        "dataset": (callable, "a method that takes a seed and returns a tf.data.Dataset"),
+    }
+    if inspect.isclass(made) or not any(hasattr(made, attribute) for attribute in rules):
+        kind = "None" if made is None else f"a value of type {type(made).__name__}"
+        received = f"the class {made.__name__}" if inspect.isclass(made) else kind
+        message = (
+            f"{where} must return a workload object, got {received}; end the factory with return <workload>"
+        )
+        raise WorkloadError(message, field="name")
+    for attribute, (holds, rule) in rules.items():
+        try:
+            value = getattr(made, attribute)
+        except AttributeError:
+            message = (
+                f"{where} returned a {type(made).__name__} without {attribute}; give it {attribute}, {rule}"
+            )
+            raise WorkloadError(message, field=attribute) from None
+        if not holds(value):
+            kind = type(made).__name__
+            message = f"{where} returned a {kind} whose {attribute} must be {rule}, got {quote(value)}"
+            raise WorkloadError(message, field=attribute)
+    # From Python 3.12 on isinstance does not see attributes that a class computes by name.
+    return cast("Workload", made)
+
+
+def check_batch_size(params: Mapping[str, object]) -> None:
+    """Check the one parameter that every workload has.
+
+    Raises:
+        WorkloadError: when it is given and not a positive whole number.
+    """
+    for key in ("batch_size", "batch-size"):
+        if key in params and not _is_count(params[key]):
+            message = f"batch_size must be a positive whole number, got {params[key]!r}"
+            raise WorkloadError(message, field="batch_size")
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_flops(value: object) -> bool:
+    if value is None:
+        return True
+    # Whole numbers can be larger than any float, and so can infinity.
+    return isinstance(value, int | float) and value is not True and 0 < value <= sys.float_info.max
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelAndData:
+    """A model and its data, made by a function of a user's file.
+
+    Attributes:
+        name: the function's. path: its file.
+        batch_size: of the dataset's batches; a run may take another, for examples are batched anew.
+        call: the function, which is called for each model and each seed of the data.
+    """
+
+    name: str
+    path: Path
+    batch_size: int
+    call: Callable[[], object]
+    flops_per_example: float | None = None
+
+    @classmethod
+    def of(cls, made: object, *, call: Callable[[], object], factory: Maker) -> "ModelAndData":
+        """The workload of a function that made a model, and of what it made beside it.
+
+        Raises:
+            WorkloadError: that is not a dataset of batches.
+        """
+        _, data = _pair(made, factory)
+        batch_size = _batch_size(data, factory)
+        forget_models()
+        return cls(name=factory.name, path=factory.path, batch_size=batch_size, call=call)
+
+    def train_step(self) -> "keras.Model":
+        """A new model, which the function compiles."""
+        return cast("tuple[keras.Model, tf.data.Dataset]", self.call())[0]
+
+    def dataset(self, seed: int) -> "tf.data.Dataset":
+        """The examples of the function's batches, its random numbers drawn from the seed."""
+        import keras
+
+        keras.utils.set_random_seed(seed)
+        _, data = cast("tuple[keras.Model, tf.data.Dataset]", self.call())
+        forget_models()
+        return data.unbatch()
+
+
+def holds_model(made: object) -> bool:
+    """Whether a function made a Keras model, alone or first of several; imports nothing to tell."""
+    keras = sys.modules.get("keras")
+    first = made[0] if isinstance(made, tuple) and made else made
+    return keras is not None and isinstance(first, keras.Model)
+
+
+def _pair(returned: object, factory: Maker) -> "tuple[keras.Model, tf.data.Dataset]":
+    import tensorflow as tf
+
+    match returned:
+        case (model, tf.data.Dataset() as data):
+            return model, data
+        case (_, *others):
+            received = f"a model with {', '.join(type(other).__name__ for other in others) or 'nothing'}"
+        case _:
+            received = "a model alone"
+    message = (
+        f"{factory} must return its model with data, got {received}; return (model, dataset) as "
+        "model.fit(dataset) takes them, arrays as tf.data.Dataset.from_tensor_slices((x, y)).batch(32)"
+    )
+    raise WorkloadError(message, field="name")
+
+
+def _batch_size(data: "tf.data.Dataset", factory: Maker) -> int:
+    """Examples in the first batch."""
+    import tensorflow as tf
+
+    parts = tf.nest.flatten(next(iter(data.take(1)), ()))
+    sizes = {int(part.shape[0]) if part.shape.rank else 0 for part in parts}
+    if len(sizes) == 1 and 0 not in sizes:
+        return sizes.pop()
+    received = "no batch" if not parts else f"parts of shapes {', '.join(str(p.shape) for p in parts)}"
+    message = (
+        f"{factory}: the dataset beside a model must be of batches, as model.fit(dataset) takes it, got "
+        f"{received}; end it with .batch(32)"
+    )
+    raise WorkloadError(message, field="dataset")

@@ -1,15 +1,12 @@
-"""Every workload there is: the shipped ones by name, a user's by path."""
+"""Workloads by reference: shipped ones by name with checked parameters, a user's by the path of a file."""
 
 from collections.abc import Mapping
 from importlib import import_module
 
-from workloads.errors import WorkloadError
-from workloads.lookup import user_file
-from workloads.lookup.parameters import SIZE, read_params
-from workloads.lookup.table import KERAS, WORKLOADS, Entry
+from workloads import user_file
 from workloads.optimizers import Training
-from workloads.protocol import Workload
-from workloads.suggestion import did_you_mean
+from workloads.protocol import Workload, WorkloadError, did_you_mean
+from workloads.table import KERAS, SIZE, WORKLOADS, Entry, read_params
 
 _KERAS_PREFIX = "keras:"
 _TRAINING = ("optimizer", "learning_rate", "clip_global_norm")

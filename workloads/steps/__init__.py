@@ -1,1 +1,0 @@
-"""Steps of what people give to `model.fit`: compiled Keras models and their datasets."""
