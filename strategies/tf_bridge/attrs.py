@@ -6,6 +6,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
+
+# Generated from public .proto files; tf.compat.v1 does not export them by name.
 from tensorflow.core.framework import attr_value_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
 
 from strategies.errors import GraphError
@@ -19,10 +21,6 @@ from strategies.ir.graph import (
     Shape,
     TensorValue,
 )
-
-# The protos below are what GraphDef is made of, but tf.compat.v1 exports only some of them by name. They are
-# generated from public .proto files; no code of TensorFlow's Python internals is used.
-
 
 _DTYPES: Mapping[int, DType] = {
     number: DType(name.removeprefix("DT_").lower()) for name, number in types_pb2.DataType.items()

@@ -12,6 +12,8 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
+
+# Generated from public .proto files; tf.compat.v1 does not export them by name.
 from tensorflow.core.framework import full_type_pb2, function_pb2, node_def_pb2, op_def_pb2, tensor_pb2
 
 from strategies.errors import StrategyError
@@ -20,9 +22,6 @@ from strategies.ir.ops import op_set
 from strategies.ir.train_graph import TrainGraph
 from strategies.tf_bridge.attrs import dtype_number, dtype_of
 from strategies.tf_bridge.op_types import OpTensor, op_definition, takes, tensors, with_type_defaults
-
-# Generated from public .proto files; tf.compat.v1 does not export them by name.
-
 
 _WIDE = {
     "half": DType("double"),
@@ -138,9 +137,6 @@ def _widen_types(message: Message, described: FieldDescriptor, value: Any) -> bo
     return bool(places)
 
 
-# Generated from a public .proto file; tf.compat.v1 does not export it by name.
-
-
 _FLOAT = DType("float")
 
 
@@ -165,9 +161,6 @@ def _widest(op: str, attr: str, dtype: DType) -> DType:
     if wide == dtype or takes(op, attr, wide):
         return wide
     return _FLOAT if wide == "double" and takes(op, attr, _FLOAT) else dtype
-
-
-# Generated from public .proto files; tf.compat.v1 does not export them by name.
 
 
 # Ops that could work in double but would mean something else: other random draws, other bits, other files, or

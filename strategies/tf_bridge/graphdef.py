@@ -8,15 +8,13 @@ from collections.abc import Iterable, Mapping
 
 import tensorflow as tf
 from google.protobuf.message import Message
+
+# Generated from public .proto files; tf.compat.v1 does not export them by name.
 from tensorflow.core.framework import function_pb2, node_def_pb2, op_def_pb2
 
 from strategies.errors import GraphError
 from strategies.ir.graph import Arg, Attr, Function, Graph, Node
 from strategies.tf_bridge.attrs import attrs_from_proto, dtype_number, dtype_of, fill_attrs
-
-# The protos below are what GraphDef is made of, but tf.compat.v1 exports only some of them by name. They are
-# generated from public .proto files; no code of TensorFlow's Python internals is used.
-
 
 # Field numbers as tags of the wire format: (number << 3) | 2, all length-delimited.
 _GRAPH_NODE = b"\x0a"

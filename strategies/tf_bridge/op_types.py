@@ -4,17 +4,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
+# Generated from a public .proto file; tf.compat.v1 does not export it by name.
 from tensorflow.core.framework import op_def_pb2
+
+# Types of ops and kernels of this build are public nowhere.
 from tensorflow.python.framework import kernels, op_def_registry
 
 from strategies.ir.graph import Attr, DType, Function, Graph, Node, output_index, producer
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import reachable_functions
 from strategies.tf_bridge.attrs import attr_from_proto, dtype_number, dtype_of
-
-# Generated from a public .proto file; tf.compat.v1 does not export it by name.
-
-# What types an op may have, and which of them this build has kernels for, is public nowhere.
 
 
 class OpTensor(NamedTuple):

@@ -12,6 +12,8 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import tensorflow as tf
+
+# Functions of an imported GraphDef must be in the process's library; nothing public puts them there.
 from tensorflow.python.eager import context as eager
 
 from strategies.errors import StrategyError, UnsupportedError
@@ -130,10 +132,6 @@ def _described(topology: TpuTopology, n_replicas: int, matmul: str) -> str:
         f"{', '.join(str(place).replace(' ', '') for place in places)}, {n_replicas} of them with a replica; "
         f"matrices of float32 are multiplied in {matmul}"
     )
-
-
-# Functions that a traced one imports, TensorFlow looks for in the process's own library only, and nothing
-# public puts those of a GraphDef there.
 
 
 Array: TypeAlias = np.ndarray[Any, Any]

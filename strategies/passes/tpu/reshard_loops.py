@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from strategies.errors import GraphError
 from strategies.ir.control_flow import Frame
-from strategies.ir.graph import FunctionRef, Node, producer
+from strategies.ir.graph import Function, FunctionRef, Node, producer
 from strategies.ir.ops import ENTERS, EXITS, LOOPS, NEXT_ITERATIONS, SWITCHES
 from strategies.ir.traversal import ancestors, descendants, reachable_functions
 from strategies.passes.tpu.computations import COMPILES, EXECUTES, Computation
@@ -273,16 +273,19 @@ class FunctionLoop:
     condition: Scope
     compiles: tuple[Node, ...]
 
+    @property
+    def function(self) -> Function:
+        assert self.body.function is not None
+        return self.body.function
+
     def handles(self, scopes: Scopes) -> LoopHandles:
-        function = self.body.function
-        assert function is not None
         entering = {
             arg.name: LoopHandle(
                 source=arg.name,
                 origin=origin(scopes, self.caller, self.node.data_inputs[position]),
                 uses=self._uses(position),
             )
-            for position, arg in enumerate(function.inputs)
+            for position, arg in enumerate(self.function.inputs)
             if arg.dtype == "resource"
         }
         nodes = (*self.body.graph.nodes, *self.condition.graph.nodes)
@@ -290,12 +293,10 @@ class FunctionLoop:
 
     def source(self, ref: str) -> str | None:
         name = self._argument(ref)
-        function = self.body.function
-        assert function is not None
         position = self.body.places.get(name) if name is not None else None
         if position is None:
             return None
-        handed_on = function.results[function.outputs[position].name]
+        handed_on = self.function.results[self.function.outputs[position].name]
         return name if self._argument(handed_on) == name else None
 
     def handle(self, source: str) -> str:
@@ -307,9 +308,7 @@ class FunctionLoop:
         Raises:
             GraphError: the last iteration's could run on after the loop.
         """
-        function = self.body.function
-        assert function is not None
-        ends = (*map(producer, function.results.values()), *function.control_results.values())
+        ends = (*map(producer, self.function.results.values()), *self.function.control_results.values())
         awaited = ancestors(self.body.graph, ends, stop=self.body.places)
         for execute in computation.executes:
             if execute.name not in awaited:
@@ -326,17 +325,16 @@ class FunctionLoop:
         return producer(ref)
 
     def _uses(self, position: int) -> frozenset[Use] | None:
-        function, tested = self.body.function, self.condition.function
-        assert function is not None
+        tested = self.condition.function
         assert tested is not None
         uses: set[Use] = set()
-        waiting = [function.inputs[position].name]
+        waiting = [self.function.inputs[position].name]
         seen = set(waiting)
         for name in waiting:
             place = self.body.places.get(name)
             if place is not None and self.condition.readers(tested.inputs[place].name):
                 return None
-            handed_on = [function.inputs[each].name for each in self._results_of.get(name, ())]
+            handed_on = [self.function.inputs[each].name for each in self._results_of.get(name, ())]
             for reader, at in self.body.readers(name):
                 if reader.op in EXECUTES:
                     uses.add((reader.name, at))
@@ -350,11 +348,9 @@ class FunctionLoop:
 
     @cached_property
     def _results_of(self) -> Mapping[str, Sequence[int]]:
-        function = self.body.function
-        assert function is not None
         places: dict[str, list[int]] = {}
-        for place, output in enumerate(function.outputs):
-            places.setdefault(producer(function.results[output.name]), []).append(place)
+        for place, output in enumerate(self.function.outputs):
+            places.setdefault(producer(self.function.results[output.name]), []).append(place)
         return places
 
 
