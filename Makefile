@@ -34,7 +34,7 @@ $(VENV)/.installed: $(LOCK) pyproject.toml
 bench: setup  ## run the quickstart comparison, print it and the path of its report
 	$(BIN)/stratbench run quickstart
 
-benchmarks: setup  ## short benchmarks of pytest, timed, as build/benchmarks.json for `stratbench nightly --import`
+benchmarks: setup  ## short benchmarks of pytest, timed, as build/benchmarks.json for `stratbench nightly import`
 	@mkdir -p build
 	$(BIN)/python -m pytest tests/benchmarks/timed --benchmark-json build/benchmarks.json
 

@@ -38,7 +38,7 @@ from harness.records.run_folder import open_run
 from harness.records.steps_file import Steps
 from harness.requests import RunOptions
 from reports.history import database
-from reports.history.figures import Figure, Subject
+from reports.history.figures import Figure, NewNight, Subject
 from reports.history.store import writing
 
 EXPERIMENT = {
@@ -143,7 +143,7 @@ def write_place(place: Place) -> None:
     _write_run(place.run, place.experiment, slower=1.0)
     _write_run(place.other, place.experiment, slower=1.01)
     _write_nights(place.store)
-    status = _called(["nightly", "m", "--store", str(place.store), "--replay", _name(N_NIGHTS - 1)])[0]
+    status = _called(["nightly", "replay", "m", "--store", str(place.store), _name(N_NIGHTS - 1)])[0]
     assert status in (0, 4), status
     (place.store / "last-night").touch()
 
@@ -203,13 +203,15 @@ def _write_nights(store: Path) -> None:
                 for k in range(12)
             ]
             history.add(
-                figures,
-                (),
-                started_utc=(FIRST_NIGHT + timedelta(days=number)).isoformat(),
-                experiment="m",
-                run=f"run-{number}",
-                run_dir="",
-                git_sha="0" * 40,
+                NewNight(
+                    figures=figures,
+                    lost=(),
+                    started_utc=(FIRST_NIGHT + timedelta(days=number)).isoformat(),
+                    experiment="m",
+                    run=f"run-{number}",
+                    run_dir="",
+                    git_sha="0" * 40,
+                )
             )
 
 
@@ -258,18 +260,19 @@ RUN_COMMANDS = (
         arguments=lambda p: ("run", str(p.experiment), "--out", str(p.run), "--resume", "--no-isolation"),
     ),
     Command(
-        name="nightly --import of it",
-        arguments=lambda p: ("nightly", str(p.experiment), "--store", str(p.store), "--import", str(p.run)),
+        name="nightly import of it",
+        arguments=lambda p: ("nightly", "import", str(p.experiment), "--store", str(p.store), str(p.run)),
     ),
     Command(name="clean --keep", arguments=lambda _p: ("clean", "--keep", "0")),
 )
 
 
-def _nightly(name: str, *arguments: str, page: str | None = "trend.html") -> Command:
+def _nightly(way: str, *arguments: str, name: str = "", page: str | None = "trend.html") -> Command:
     return Command(
-        name=f"nightly {name}",
+        name=f"nightly {name or way}",
         arguments=lambda p: (
             "nightly",
+            way,
             str(p.experiment),
             "--store",
             str(p.store),
@@ -281,12 +284,14 @@ def _nightly(name: str, *arguments: str, page: str | None = "trend.html") -> Com
 
 STORE_COMMANDS = (
     _nightly("run", "--no-isolation"),
-    _nightly("--import", "--import", "{root}/other"),
-    _nightly("--replay", "--replay", _name(N_NIGHTS - 1)),
-    _nightly("--replay of before", "--replay", _name(N_NIGHTS - 3), page=f"night-{_name(N_NIGHTS - 3)}.html"),
-    _nightly("--prometheus", "--replay", _name(N_NIGHTS - 1), "--prometheus", "{root}/m.prom"),
-    _nightly("--ack", "--ack", "s1", "--reason", "known"),
-    _nightly("--bisect", "--bisect", "s1", "--no-isolation", page=None),
+    _nightly("import", "{root}/other"),
+    _nightly("replay", _name(N_NIGHTS - 1)),
+    _nightly(
+        "replay", _name(N_NIGHTS - 3), name="replay of before", page=f"night-{_name(N_NIGHTS - 3)}.html"
+    ),
+    _nightly("replay", _name(N_NIGHTS - 1), "--prometheus", "{root}/m.prom", name="replay --prometheus"),
+    _nightly("ack", "s1", "--reason", "known"),
+    _nightly("bisect", "s1", "--no-isolation", page=None),
 )
 
 

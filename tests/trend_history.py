@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from synthetic_run import FORMULA, MARKDOWN, SCRIPT
 
-from reports.history.figures import Figure, Lost, Subject
+from reports.history.figures import Figure, Lost, NewNight, Subject
 from reports.history.store import reading, writing
 from reports.history.trend_page import trend_page
 from reports.history.verdicts import SeriesVerdict, verdict_of
@@ -55,13 +55,15 @@ def write_history(
                 Lost(case="c", workload=SCRIPT, shape="2", strategy=FORMULA, status="failed", message=SCRIPT)
             ]
             history.add(
-                figures,
-                lost if ago == 0 else [],
-                started_utc=(LAST - timedelta(days=ago)).isoformat(),
-                experiment=SCRIPT,
-                run=f"run-{night}",
-                run_dir="",
-                git_sha=f"{night:040x}",
+                NewNight(
+                    figures=figures,
+                    lost=lost if ago == 0 else [],
+                    started_utc=(LAST - timedelta(days=ago)).isoformat(),
+                    experiment=SCRIPT,
+                    run=f"run-{night}",
+                    run_dir="",
+                    git_sha=f"{night:040x}",
+                )
             )
         history.acknowledge("digits-cnn all-reduce", until=history.nights()[-1], reason=SCRIPT)
     return store

@@ -75,7 +75,6 @@ _COMMANDS: tuple[tuple[str, Callable[..., Answer], str], ...] = (
     ("run", run.run, run.EXAMPLE),
     ("report", report.report, report.EXAMPLE),
     ("compare", compare.compare, compare.EXAMPLE),
-    ("nightly", nightly.nightly, nightly.EXAMPLE),
     ("verify", verify.verify, verify.EXAMPLE),
     ("plan", plan.plan, plan.EXAMPLE),
     ("tune", tune.tune, tune.EXAMPLE),
@@ -210,7 +209,18 @@ def _app(given: Sequence[str]) -> typer.Typer:
         own = _with_file_options(command) if name == given[0] == "run" else command
         whole = with_parameters(own, OF_ALL_COMMANDS)
         app.command(name, cls=OnceEach, epilog=f"Example: {example}")(whole)
+    app.add_typer(_nights(), name="nightly", help="Run an experiment every night; report what has changed.")
     return app
+
+
+def _nights() -> typer.Typer:
+    nights = typer.Typer(cls=nightly.Nightly, rich_markup_mode=None, no_args_is_help=True)
+    for name, command, example in nightly.COMMANDS:
+        # `serve` has no answer that could be a document.
+        common = [each for each in OF_ALL_COMMANDS if name != "serve" or each.name != "json"]
+        whole = with_parameters(command, common)
+        nights.command(name, cls=OnceEach, epilog=f"Example: {example}")(whole)
+    return nights
 
 
 def _with_file_options(command: Callable[..., Answer]) -> Callable[..., Answer]:
@@ -290,6 +300,9 @@ def _parser_message(error: typer.BadParameter, given: Sequence[str]) -> str:
 
 def _command(given: Sequence[str]) -> str:
     # Not every error of the parser knows its command.
+    if given[0] == "nightly":
+        names = {name for name, *_ in nightly.COMMANDS}
+        return " ".join(("stratbench", "nightly", *(name for name in given[1:2] if name in names)))
     return f"stratbench {given[0]}" if given[0] in {name for name, *_ in _COMMANDS} else "stratbench"
 
 

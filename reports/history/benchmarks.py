@@ -21,8 +21,17 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from reports.history.database import HistoryError
-from reports.history.figures import BENCHMARKS, MEMORY, METRICS, SECONDS, Figure, Lost, Subject
-from reports.history.night import NewNight, full_commit
+from reports.history.figures import (
+    BENCHMARKS,
+    MEMORY,
+    METRICS,
+    SECONDS,
+    Figure,
+    Lost,
+    NewNight,
+    Subject,
+    full_commit,
+)
 
 _MACHINE = ("machine", "processor", "system", "python_implementation", "python_version")
 _CPU = ("brand_raw", "count", "arch")

@@ -126,7 +126,7 @@ _BESIDE = ("", "-wal", "-shm", "-journal")
 """Ends of names of the files that SQLite opens for a database."""
 _SIGNS = ("trend*.html", "night-*.html", "last-night")
 """Files of a store that are written once its history has a night."""
-_WAY_OUT = "put back a copy, or add the run folders to another store by `nightly --import`"
+_WAY_OUT = "put back a copy, or add the run folders to another store by `nightly import`"
 _A_MONDAY = date(1970, 1, 5).toordinal()
 SUBJECT_COLUMNS = "case_id, workload, shape, strategy, comparison_key, lock_hash, metric, against"
 
@@ -162,7 +162,7 @@ def needing_room(folder: Path) -> Iterator[None]:
         free = f"{_free_bytes(folder) >> 10} KiB free"
         raise DiskFullError(
             f"the disk of {folder} must have room for the history, got {free}; it is as it was: make room, "
-            "and add a run that is there by `nightly --import RUN_DIR`"
+            "and add a run that is there by `nightly import EXPERIMENT RUN_DIR`"
         ) from None
 
 

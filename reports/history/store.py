@@ -11,11 +11,12 @@ import dataclasses
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +35,7 @@ from reports.history.database import (
     needing_room,
     require_begun,
 )
-from reports.history.figures import Figure, Lost, Subject
+from reports.history.figures import Lost, NewNight, Subject
 from reports.history.soundness import require_sound, seal
 from reports.history.step_test import FloatArray, IntArray
 
@@ -85,36 +86,22 @@ class Series:
 
 def nights_where(connection: sqlite3.Connection, condition: str, *values: object) -> list[Night]:
     """Nights of which an SQL condition holds, or in an order that it asks for."""
-    found = connection.execute(
-        "SELECT id, name, started_utc, day, experiment, run, run_dir, git_sha, git_dirty, workload_commits "  # noqa: S608 - a condition of our own
-        f"FROM night {condition}",
-        values,
-    )
-    return [
-        Night(
-            id=row[0],
-            name=row[1],
-            started_utc=row[2],
-            day=row[3],
-            experiment=row[4],
-            run=row[5],
-            run_dir=row[6],
-            git_sha=row[7],
-            git_dirty=None if row[8] is None else bool(row[8]),
-            workload_commits=_read_commits(row[9]),
-        )
-        for row in found
-    ]
+    names = [field.name for field in dataclasses.fields(Night)]
+    rows = connection.execute(f"SELECT {', '.join(names)} FROM night {condition}", values)  # noqa: S608 - a condition of our own
+    return [_night_of(dict(zip(names, row, strict=True))) for row in rows]
+
+
+def _night_of(columns: dict[str, Any]) -> Night:
+    dirty, commits = columns["git_dirty"], json.loads(columns["workload_commits"] or "{}")
+    repositories = {workload: Repository(**fields) for workload, fields in commits.items()}
+    is_dirty = None if dirty is None else bool(dirty)
+    return Night(**{**columns, "git_dirty": is_dirty, "workload_commits": repositories})
 
 
 def written_commits(commits: Mapping[str, Repository]) -> str | None:
     """Commits of workloads as a night's row has them; None for none."""
     documents = {workload: dataclasses.asdict(repository) for workload, repository in commits.items()}
     return json.dumps(documents, sort_keys=True) if documents else None
-
-
-def _read_commits(text: str | None) -> Mapping[str, Repository]:
-    return {workload: Repository(**found) for workload, found in json.loads(text or "{}").items()}
 
 
 def name_of(connection: sqlite3.Connection, day: int) -> str:
@@ -124,48 +111,59 @@ def name_of(connection: sqlite3.Connection, day: int) -> str:
     return f"{text}.{n_same + 1}" if n_same else text
 
 
+def insert_night(connection: sqlite3.Connection, new: NewNight, *, started_utc: str) -> int:
+    """Write a night's own row; returns its id."""
+    day = day_of(started_utc)
+    row = {
+        "name": name_of(connection, day),
+        "started_utc": started_utc,
+        "day": day,
+        "experiment": new.experiment,
+        "run": new.run,
+        "run_dir": new.run_dir,
+        "git_sha": new.git_sha,
+        "git_dirty": new.git_dirty,
+        "workload_commits": written_commits(new.workload_commits),
+    }
+    names, places = ", ".join(row), ", ".join("?" * len(row))
+    cursor = connection.execute(f"INSERT INTO night ({names}) VALUES ({places})", tuple(row.values()))  # noqa: S608 - names of our own
+    return int(cursor.lastrowid or 0)
+
+
+def insert_figures(connection: sqlite3.Connection, night: int, new: NewNight) -> None:
+    """Write the figures of a night, and the cases without one."""
+    connection.executemany(
+        "INSERT INTO figure (series, night, value, error, n) VALUES (?, ?, ?, ?, ?)",
+        [(series_id(connection, f.subject), night, f.value, f.error, f.n) for f in new.figures],
+    )
+    connection.executemany(
+        "INSERT INTO lost (night, case_id, workload, shape, strategy, status, message) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [(night, x.case, x.workload, x.shape, x.strategy, x.status, x.message) for x in new.lost],
+    )
+
+
 def series_id(connection: sqlite3.Connection, subject: Subject) -> int:
     """The number of a series, which is written if need be."""
-    values = (
-        subject.case,
-        subject.workload,
-        subject.shape,
-        subject.strategy,
-        subject.comparison_key,
-        subject.lock_hash,
-        subject.metric,
-        subject.against,
-    )
+    values = dataclasses.astuple(subject)
+    places = ", ".join("?" * len(values))
     connection.execute(
-        f"INSERT INTO series ({SUBJECT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",  # noqa: S608 - names of our own
+        f"INSERT INTO series ({SUBJECT_COLUMNS}) VALUES ({places}) ON CONFLICT DO NOTHING",  # noqa: S608 - names of our own
         values,
     )
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT id FROM series WHERE case_id = ? AND comparison_key = ? AND lock_hash = ? AND metric = ? "
         "AND against = ?",
-        (values[0], *values[4:]),
+        (subject.case, subject.comparison_key, subject.lock_hash, subject.metric, subject.against),
     )
-    return int(found.fetchone()[0])
+    return int(rows.fetchone()[0])
 
 
 def subjects_of(connection: sqlite3.Connection) -> dict[int, Subject]:
-    """What all series are of, by their numbers."""
+    """Subjects of all series, by their numbers."""
+    names = [field.name for field in dataclasses.fields(Subject)]
     rows = connection.execute(f"SELECT id, {SUBJECT_COLUMNS} FROM series")  # noqa: S608 - names of our own
-    return {series: _subject_of(values) for series, *values in rows}
-
-
-def _subject_of(values: Sequence[str]) -> Subject:
-    case, workload, shape, strategy, comparison_key, lock_hash, metric, against = values
-    return Subject(
-        case=case,
-        workload=workload,
-        shape=shape,
-        strategy=strategy,
-        comparison_key=comparison_key,
-        lock_hash=lock_hash,
-        metric=metric,
-        against=against,
-    )
+    return {series: Subject(**dict(zip(names, values, strict=True))) for series, *values in rows}
 
 
 def series_of(subject: Subject, figures: npt.NDArray[np.void]) -> Series:
@@ -228,7 +226,7 @@ def reading(folder: Path) -> Iterator[History]:
     path = folder / DATABASE
     if not path.exists():
         require_begun(path)
-        raise HistoryError(f"{folder} must hold a history, got none; `stratbench nightly` begins one")
+        raise HistoryError(f"{folder} must hold a history, got none; `stratbench nightly run` begins one")
     with named_errors(path), contextlib.ExitStack() as stack:
         connection = stack.enter_context(contextlib.closing(connected(path, is_read=True)))
         version = database.version_of(connection)
@@ -254,61 +252,31 @@ class History:
     connection: sqlite3.Connection
     clock: Clock | None = None
 
-    def add(
-        self,
-        figures: Sequence[Figure],
-        lost: Sequence[Lost],
-        *,
-        started_utc: str,
-        experiment: str,
-        run: str,
-        run_dir: str,
-        git_sha: str | None = None,
-        git_dirty: bool | None = None,
-        workload_commits: Mapping[str, Repository] = MappingProxyType({}),
-    ) -> Night:
+    def add(self, new: NewNight) -> Night:
         """Write a night, all of it or nothing.
 
-        Args:
-            run: its id; a run that is there already is not written again.
+        Figures of a run that is there already are replaced: it may have been resumed since.
+
         Raises:
             HistoryError: it is later than the clock says. DiskFullError: there is no room for it.
         """
-        started_utc = self.require_begun(started_utc).isoformat()
-        day = day_of(started_utc)
+        started_utc = self.require_begun(new.started_utc).isoformat()
         with needing_room(self.folder), self.connection:
-            known = nights_where(self.connection, "WHERE run = ?", run)
+            known = nights_where(self.connection, "WHERE run = ?", new.run)
             if known:
-                return known[0]
-            values = (
-                name_of(self.connection, day),
-                started_utc,
-                day,
-                experiment,
-                run,
-                run_dir,
-                git_sha,
-                git_dirty,
-                written_commits(workload_commits),
-            )
-            cursor = self.connection.execute(
-                "INSERT INTO night (name, started_utc, day, experiment, run, run_dir, git_sha, git_dirty, "
-                "workload_commits) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                values,
-            )
-            night = int(cursor.lastrowid or 0)
-            self.connection.executemany(
-                "INSERT INTO figure (series, night, value, error, n) VALUES (?, ?, ?, ?, ?)",
-                [(series_id(self.connection, f.subject), night, f.value, f.error, f.n) for f in figures],
-            )
-            self.connection.executemany(
-                "INSERT INTO lost (night, case_id, workload, shape, strategy, status, message) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                [(night, x.case, x.workload, x.shape, x.strategy, x.status, x.message) for x in lost],
-            )
-            seal(self.connection, night)
-        (added,) = nights_where(self.connection, "WHERE id = ?", night)
-        return added
+                night_id = known[0].id
+                self.connection.execute("DELETE FROM figure WHERE night = ?", (night_id,))
+                self.connection.execute("DELETE FROM lost WHERE night = ?", (night_id,))
+            else:
+                night_id = insert_night(self.connection, new, started_utc=started_utc)
+            insert_figures(self.connection, night_id, new)
+            seal(self.connection, night_id)
+        (night,) = nights_where(self.connection, "WHERE id = ?", night_id)
+        return night
+
+    def checksums(self) -> Mapping[int, str | None]:
+        """Checksums of all nights, by their ids; nights older than checksums have none."""
+        return dict(self.connection.execute("SELECT id, checksum FROM night"))
 
     def require_begun(self, started_utc: str) -> datetime:
         """When a night began; one that is later than now would have all later ones judged before it.
@@ -329,6 +297,16 @@ class History:
                 f"{now:%Y-%m-%d %H:%M} UTC; set the clock, or correct the date in what is imported"
             )
         return started
+
+    def newest(self, experiment: str) -> Night | None:
+        """The newest night of an experiment; None if there is none."""
+        return next((night for night in reversed(self.nights()) if night.experiment == experiment), None)
+
+    def holdings(self) -> str:
+        """How many nights there are of which experiments, in words."""
+        counts = Counter(night.experiment for night in self.nights())
+        texts = (f"{n} night{'' if n == 1 else 's'} of {name}" for name, n in sorted(counts.items()))
+        return " and ".join(texts) or "no night"
 
     def nights(self) -> list[Night]:
         """All nights, the oldest first."""

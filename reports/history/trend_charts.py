@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -224,6 +224,15 @@ class Section:
     quiet: tuple[Panel, ...]
     n_quiet: int
     n_odd: int
+
+    def undrawn(self, drawn: Collection[tuple[str, str]]) -> list[str]:
+        """Titles of quiet panels without a chart.
+
+        Args:
+            drawn: keys of panels, each with the period of a chart.
+        """
+        with_chart = {key for key, _ in drawn}
+        return [panel.title for panel in self.quiet if panel.key not in with_chart]
 
 
 def shown_series(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from harness.records.safe_text import spelt_out
 from reports.charts.in_page import PageChart, PageCharts, packed
@@ -13,7 +13,6 @@ from reports.history.store import History, Series
 from reports.history.trend_charts import (
     NIGHTLY_DAYS,
     WEEKLY_DAYS,
-    Panel,
     PanelChart,
     Section,
     ShownSeries,
@@ -42,15 +41,6 @@ from reports.quantities import MISSING, Cell, Table, limits, table_of, times
 MOST_ROWS, _MOST_ENDED = 2000, 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Numbers:
-    """Values behind a chart: a heading for each column, and rows of text that begin with their period."""
-
-    caption: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
 def series_table(shown: Sequence[ShownSeries]) -> Table:
     """Every series with what the night says of it."""
     left = f"; {len(shown) - MOST_ROWS} more are in the history" if len(shown) > MOST_ROWS else ""
@@ -69,19 +59,20 @@ def series_table(shown: Sequence[ShownSeries]) -> Table:
     )
 
 
-def numbers(drawn: PanelChart) -> Numbers:
-    """What a chart shows, the newest first."""
+def number_table(drawn: PanelChart) -> Table:
+    """The values in a chart, the newest first."""
     by_period = [
         dict(zip(zip(each.days.tolist(), each.names, strict=True), each.values.tolist(), strict=True))
         for each in drawn.values
     ]
-    return Numbers(
-        caption=drawn.chart.label,
-        columns=(drawn.period, *drawn.names),
-        rows=tuple(
-            (period[1], *(_percent(values.get(period)) for values in by_period))
-            for period in sorted({period for values in by_period for period in values}, reverse=True)
-        ),
+    periods = sorted({period for values in by_period for period in values}, reverse=True)
+    return table_of(
+        drawn.chart.label,
+        (drawn.period, *drawn.names),
+        [
+            (Cell(text=period[1]), *(Cell(text=_percent(values.get(period))) for values in by_period))
+            for period in periods
+        ],
     )
 
 
@@ -147,25 +138,18 @@ _MOST_ITEMS, _MOST_COMMITS, _MOST_LETTERS = 12, 20, 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
-    """A series or case, and what is said of it."""
-
-    name: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
     """What belongs together of a night.
 
     Attributes:
-        state: of all its series. n_more: items that are not shown. n_odd: series with one odd night so far.
+        state: of all its series. items: names of series or cases, and what is said of each.
+        n_more: items that are not shown. n_odd: series with one odd night so far.
         commits: between the nights before and after, where they are known; `n_more_commits` are not shown.
     """
 
     state: str
     headline: str
-    items: tuple[Item, ...]
+    items: tuple[tuple[str, str], ...]
     n_more: int = 0
     n_odd: int = 0
     commits: tuple[str, ...] = ()
@@ -231,7 +215,7 @@ def _young(verdict: NightVerdict) -> Iterator[Card]:
         yield Card(
             state="new",
             headline=f"{why[0].upper()}{why[1:]}",
-            items=(Item(name=f"{len(young)}{of_all} series", text=when),),
+            items=((f"{len(young)}{of_all} series", when),),
         )
 
 
@@ -241,14 +225,14 @@ def _without_figure(headline: str, cases: Sequence[Lost]) -> Iterator[Card]:
             state="lost",
             headline=headline,
             items=tuple(
-                Item(name=spelt_out(place_name(each)), text=_clipped(f"{each.status}: {each.message}"))
+                (spelt_out(place_name(each)), _clipped(f"{each.status}: {each.message}"))
                 for each in cases[:_MOST_ITEMS]
             ),
             n_more=len(cases[_MOST_ITEMS:]),
         )
 
 
-def _item(verdict: SeriesVerdict) -> Item:
+def _item(verdict: SeriesVerdict) -> tuple[str, str]:
     why = f": {verdict.why}" if verdict.why else ""
     name = series_name(verdict)
     if verdict.change is not None:
@@ -258,7 +242,7 @@ def _item(verdict: SeriesVerdict) -> Item:
         text = drifting_by(verdict)
     else:
         text = f"last measured on {date_of(int(verdict.series.days[-1]))}"
-    return Item(name=spelt_out(name), text=_clipped(text))
+    return spelt_out(name), _clipped(text)
 
 
 def _clipped(text: str) -> str:
@@ -272,58 +256,10 @@ MOST_CHARTS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnChart:
-    """A picture and the numbers behind it."""
+    """A chart and the numbers in it."""
 
-    picture: PageChart
-    numbers: Numbers
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrawnPanel:
-    """A panel with its charts; `newest` is None where there was no room for it."""
-
-    panel: Panel
-    newest: DrawnChart | None
-    all: DrawnChart | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrawnSection:
-    """A section with its panels."""
-
-    section: Section
-    changed: tuple[DrawnPanel, ...]
-    quiet: tuple[DrawnPanel, ...]
-
-
-@dataclass(slots=True)
-class _Room:
-    """Charts for which there is room, drawn in the order in which they matter."""
-
-    until: int
-    charts: PageCharts = field(default_factory=PageCharts)
-    drawn: dict[tuple[str, str], DrawnChart] = field(default_factory=dict)
-
-    def draw(self, panels: Sequence[Panel], which: str, made_by: Callable[..., PanelChart | None]) -> None:
-        for panel in panels:
-            if len(self.drawn) >= MOST_CHARTS:
-                return
-            chart = made_by(panel, until=self.until)
-            if chart is None:
-                continue
-            picture = self.charts.add(f"trend-{len(self.drawn)}", chart.chart)
-            if picture is not None:
-                self.drawn[panel.key, which] = DrawnChart(picture=picture, numbers=numbers(chart))
-
-    def panels(self, panels: Sequence[Panel]) -> tuple[DrawnPanel, ...]:
-        return tuple(
-            DrawnPanel(
-                panel=panel,
-                newest=self.drawn.get((panel.key, "newest")),
-                all=self.drawn.get((panel.key, "all")),
-            )
-            for panel in panels
-        )
+    picture: PageChart | None
+    numbers: Table
 
 
 def trend_page(history: History, verdict: NightVerdict, commits: Commits) -> str:
@@ -338,13 +274,7 @@ def trend_page(history: History, verdict: NightVerdict, commits: Commits) -> str
         verdict, all_series, [night for night in history.nights() if night.id in with_figures]
     )
     sections = sections_of(shown)
-    room = _Room(until=verdict.night.day)
-    changed = [panel for section in sections for panel in section.changed]
-    quiet = [panel for section in sections for panel in section.quiet]
-    room.draw(changed, "newest", newest_nights)
-    room.draw(changed, "all", all_nights)
-    room.draw(quiet, "newest", newest_nights)
-    room.draw(quiet, "all", all_nights)
+    charts = PageCharts()
     script = page_script()
     return template("trend.html.j2").render(
         night=verdict.night,
@@ -352,14 +282,8 @@ def trend_page(history: History, verdict: NightVerdict, commits: Commits) -> str
         code=code_of(verdict.night),
         line=verdict_line(verdict),
         cards=cards(verdict, shown, commits),
-        sections=[
-            DrawnSection(
-                section=section,
-                changed=room.panels(section.changed),
-                quiet=room.panels(section.quiet),
-            )
-            for section in sections
-        ],
+        sections=sections,
+        drawn=_drawn(sections, charts, until=verdict.night.day),
         n_nights=len(with_figures),
         series=series_table(shown) if shown else None,
         ended=ended_table(all_series, {each.subject for each in shown}),
@@ -369,7 +293,7 @@ def trend_page(history: History, verdict: NightVerdict, commits: Commits) -> str
         data=document_of(verdict, commits),
         charts=packed(
             {
-                "charts": room.charts.data,
+                "charts": charts.data,
                 "noun": "series",
                 "kinds": {"": {each.key: [each.verdict.state] for each in shown}},
                 "ratios": {},
@@ -378,3 +302,20 @@ def trend_page(history: History, verdict: NightVerdict, commits: Commits) -> str
         script=script,
         script_hash=script_hash(script),
     )
+
+
+def _drawn(
+    sections: Sequence[Section], charts: PageCharts, *, until: int
+) -> dict[tuple[str, str], DrawnChart]:
+    """Charts by panel and period, those of changed panels first, while there is room."""
+    changed = [panel for section in sections for panel in section.changed]
+    quiet = [panel for section in sections for panel in section.quiet]
+    drawn: dict[tuple[str, str], DrawnChart] = {}
+    for panels in (changed, quiet):
+        for period, draw in (("newest", newest_nights), ("all", all_nights)):
+            for panel in panels:
+                chart = draw(panel, until=until) if len(drawn) < MOST_CHARTS else None
+                if chart is not None:
+                    picture = charts.add(f"trend-{len(drawn)}", chart.chart)
+                    drawn[panel.key, period] = DrawnChart(picture=picture, numbers=number_table(chart))
+    return drawn

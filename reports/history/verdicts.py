@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from scipy.special import stdtrit
@@ -146,17 +146,7 @@ class NightVerdict:
     def counts(self) -> Mapping[str, int]:
         """State → how many series are in it."""
         found = Counter(each.state for each in self.series)
-        states: tuple[State, ...] = (
-            "ok",
-            "pending",
-            "regressed",
-            "improved",
-            "drifting",
-            "new",
-            "missed",
-            "known",
-        )
-        return {state: found[state] for state in states}
+        return {state: found[state] for state in get_args(State)}
 
 
 def verdict_of(history: History, night: Night, *, confirm: int = CONFIRM) -> NightVerdict:

@@ -8,8 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from reports.history.figures import Subject
-from reports.history.night import run_night
+from reports.history.figures import Subject, run_night
 
 
 def recorded(folders: Sequence[Path]) -> tuple[list[str], list[dict[str, object]]]:

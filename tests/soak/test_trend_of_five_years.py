@@ -10,7 +10,7 @@ import pytest
 from nightly_series import Kind, drawn
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from reports.history.figures import METRICS, Figure, Subject
+from reports.history.figures import METRICS, Figure, NewNight, Subject
 from reports.history.store import writing
 
 N_NIGHTS, N_SERIES = 1825, 480
@@ -34,12 +34,14 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 if night in values
             ]
             history.add(
-                figures,
-                (),
-                started_utc=(LAST - timedelta(days=N_NIGHTS - 1 - night)).isoformat(),
-                experiment="five years",
-                run=f"run-{night}",
-                run_dir="",
+                NewNight(
+                    figures=figures,
+                    lost=(),
+                    started_utc=(LAST - timedelta(days=N_NIGHTS - 1 - night)).isoformat(),
+                    experiment="five years",
+                    run=f"run-{night}",
+                    run_dir="",
+                )
             )
     return folder
 

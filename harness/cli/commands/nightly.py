@@ -3,215 +3,273 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
-from harness.cli import options
-from harness.cli.options import Debug, Json, duration_s
+from harness.cli import options, output
+from harness.cli.options import duration_s
 from harness.cli.output import Answer
-from harness.cli.process import NoIsolation, RequireIsolation, command_of, is_watched, isolate_workers
+from harness.cli.process import NoIsolation, RequireIsolation, isolate_workers, run_options
 from harness.errors import UsageError
-from harness.measure.timeouts import timeouts
-from harness.requests import RunOptions
 
-EXAMPLE = "stratbench nightly quickstart --store nightly --time-budget 30m"
+if TYPE_CHECKING:
+    from typer import Context
+
+Store = Annotated[
+    Path, typer.Option("--store", metavar="DIR", help="The history, made if need be.", show_default=False)
+]
+Confirm = Annotated[
+    int, typer.Option("--confirm", metavar="K", min=3, max=30, help="Nights that a change must last.")
+]
+Keep = Annotated[
+    int, typer.Option("--keep", metavar="N", min=1, help="Run folders that stay; figures all do.")
+]
+Prometheus = Annotated[
+    Path | None,
+    typer.Option(
+        "--prometheus",
+        metavar="FILE",
+        help="Also write the night for the textfile collector of Prometheus' node_exporter.",
+    ),
+]
+CaseArgument = Annotated[
+    str, typer.Argument(metavar="CASE", help="A case's id, a strategy, or workload and strategy.")
+]
 
 
-def nightly(
+def run(
     context: typer.Context,
     experiment: options.ExperimentArgument,
     *,
-    store: Annotated[
-        Path, typer.Option("--store", metavar="DIR", help="The history, made if need be.", show_default=False)
-    ],
+    store: Store,
     time_budget: options.TimeBudget = None,
-    confirm: Annotated[
-        int,
-        typer.Option("--confirm", metavar="K", min=3, max=30, help="Nights that a change must last."),
-    ] = 3,
-    ack: Annotated[
-        str | None,
-        typer.Option(
-            "--ack",
-            metavar="CASE",
-            help="Run nothing; note that what has changed of a case is known, replays of earlier nights "
-            "included, and write the page anew.",
-        ),
-    ] = None,
-    reason: Annotated[
-        str | None, typer.Option("--reason", metavar="TEXT", help="Why it is known, with --ack.")
-    ] = None,
-    replay: Annotated[
-        str | None,
-        typer.Option(
-            "--replay",
-            metavar="DATE",
-            help="Run nothing; say again what that night said, an earlier one on a page of its own.",
-        ),
-    ] = None,
-    import_: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--import",
-            metavar="PATH",
-            help="Run nothing; add run folders and files of pytest-benchmark, each as the night of its date.",
-        ),
-    ] = None,
-    bisect: Annotated[
-        str | None,
-        typer.Option(
-            "--bisect",
-            metavar="CASE",
-            help="Add no night; run a case that has regressed at commits, and say which it came with.",
-        ),
-    ] = None,
-    at: Annotated[
-        str | None,
-        typer.Option(
-            "--at", metavar="HH:MM", help="Stay, and add a night every day at this time, until interrupted."
-        ),
-    ] = None,
-    keep: Annotated[
-        int, typer.Option("--keep", metavar="N", min=1, help="Run folders that stay; figures all do.")
-    ] = 60,
-    prometheus: Annotated[
-        Path | None,
-        typer.Option(
-            "--prometheus",
-            metavar="FILE",
-            help="Also write what the night says for the textfile collector of Prometheus' node_exporter.",
-        ),
-    ] = None,
+    confirm: Confirm = 3,
+    keep: Keep = 60,
+    prometheus: Prometheus = None,
     settings: options.Settings = None,
     timeout_factor: options.TimeoutFactor = 1.0,
     require_isolation: RequireIsolation = False,
     no_isolation: NoIsolation = False,
-    json: Json = False,
-    debug: Debug = False,  # noqa: ARG001 - read by main
 ) -> Answer:
-    """Run an experiment, add it to a history, and say what has changed; status 4 where something got worse.
+    """Run an experiment, add it to a history, and report changes; status 4 if something got worse."""
+    _require_writable(prometheus)
+    from harness.experiment.load import load_experiment
 
-    \f
-    Each option is a parameter, as Typer reads them.
+    spec = load_experiment(experiment, settings=settings or (), surroundings=os.environ)
+    budget_s = _budget_s(time_budget)
+    exposure = isolate_workers(
+        context, spec.cluster.provider, no_isolation=no_isolation, require_isolation=require_isolation
+    )
+    from harness.cli.nightly import nights
+
+    how = run_options(
+        context,
+        timeout_factor=timeout_factor,
+        exposure=exposure,
+        time_budget_s=budget_s,
+        records_mistakes=True,
+    )
+    return nights.run(store, spec, how, confirm=confirm, keep=keep, prometheus=prometheus)
+
+
+def import_(
+    experiment: options.ExperimentArgument,
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH...", help="Run folders, and files of pytest-benchmark.")
+    ],
+    *,
+    store: Store,
+    confirm: Confirm = 3,
+    prometheus: Prometheus = None,
+    settings: options.Settings = None,
+) -> Answer:
+    """Add runs that are there to a history, each as the night of its date."""
+    from harness.cli.nightly import nights
+
+    name = _stored_name(experiment, settings, prometheus)
+    return nights.import_runs(store, name, paths, confirm=confirm, prometheus=prometheus)
+
+
+def ack(
+    experiment: options.ExperimentArgument,
+    case: CaseArgument,
+    *,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Why it is known.", show_default=False)
+    ],
+    store: Store,
+    confirm: Confirm = 3,
+    prometheus: Prometheus = None,
+    settings: options.Settings = None,
+) -> Answer:
+    """Note that what has changed of a case is known, in replays of earlier nights too."""
+    from harness.cli.nightly import nights
+
+    name = _stored_name(experiment, settings, prometheus)
+    return nights.acknowledge(store, name, case, reason, confirm=confirm, prometheus=prometheus)
+
+
+def replay(
+    experiment: options.ExperimentArgument,
+    night: Annotated[str, typer.Argument(metavar="DATE", help="A night, named by its date.")],
+    *,
+    store: Store,
+    confirm: Confirm = 3,
+    prometheus: Prometheus = None,
+    settings: options.Settings = None,
+) -> Answer:
+    """Report again what changed by a night; an earlier one gets a page of its own."""
+    from harness.cli.nightly import nights
+
+    name = _stored_name(experiment, settings, prometheus)
+    return nights.replay(store, name, night, confirm=confirm, prometheus=prometheus)
+
+
+def bisect(
+    experiment: options.ExperimentArgument,
+    case: CaseArgument,
+    *,
+    store: Store,
+    time_budget: options.TimeBudget = None,
+    confirm: Confirm = 3,
+    settings: options.Settings = None,
+    timeout_factor: options.TimeoutFactor = 1.0,
+    require_isolation: RequireIsolation = False,
+    no_isolation: NoIsolation = False,
+) -> Answer:
+    """Run a case that has regressed at commits, and report the one that it came with; adds no night."""
+    from harness.cli.nightly import bisection
+    from harness.experiment.load import load_experiment
+
+    return bisection.bisect(
+        store,
+        load_experiment(experiment, settings=settings or (), surroundings=os.environ),
+        case,
+        confirm=confirm,
+        budget_s=_budget_s(time_budget),
+        run_options=(
+            *(("--timeout-factor", str(timeout_factor)) if timeout_factor != 1 else ()),
+            *(("--no-isolation",) if no_isolation else ()),
+            *(("--require-isolation",) if require_isolation else ()),
+        ),
+        environ=os.environ,
+    )
+
+
+def trend(
+    experiment: options.ExperimentArgument,
+    *,
+    store: Store,
+    confirm: Confirm = 3,
+    settings: options.Settings = None,
+) -> Answer:
+    """Write the trend page of an experiment's newest night."""
+    from harness.cli.nightly import nights
+
+    return nights.write_page(store, _stored_name(experiment, settings, None), confirm=confirm)
+
+
+def serve(
+    context: typer.Context,
+    experiment: options.ExperimentArgument,  # noqa: ARG001 - as the rest, but for `at`: passed on to `run`
+    *,
+    at: Annotated[
+        str, typer.Option("--at", metavar="HH:MM", help="When each night begins.", show_default=False)
+    ],
+    store: Store,  # noqa: ARG001
+    time_budget: options.TimeBudget = None,  # noqa: ARG001
+    confirm: Confirm = 3,  # noqa: ARG001
+    keep: Keep = 60,  # noqa: ARG001
+    prometheus: Prometheus = None,
+    settings: options.Settings = None,  # noqa: ARG001
+    timeout_factor: options.TimeoutFactor = 1.0,  # noqa: ARG001
+    require_isolation: RequireIsolation = False,  # noqa: ARG001
+    no_isolation: NoIsolation = False,  # noqa: ARG001
+) -> NoReturn:
+    """Stay, and run a night every day, until interrupted."""
+    _require_writable(prometheus)
+    from harness.cli.nightly.schedule import arguments_of, every_day, hour_of, sleep_until
+    from harness.processes import run_stratbench
+
+    arguments = ["nightly", "run", *arguments_of(context, without="at")]
+    every_day(hour_of(at), partial(run_stratbench, arguments), wait_until=sleep_until)
+
+
+COMMANDS: tuple[tuple[str, Callable[..., Answer], str], ...] = (
+    ("run", run, "stratbench nightly run quickstart --store nightly --time-budget 30m"),
+    ("import", import_, "stratbench nightly import quickstart runs/quickstart-1 --store nightly"),
+    ("ack", ack, 'stratbench nightly ack quickstart ps --reason "a slower lock" --store nightly'),
+    ("replay", replay, "stratbench nightly replay quickstart 2026-11-20 --store nightly"),
+    ("bisect", bisect, 'stratbench nightly bisect quickstart "digits-cnn ps" --store nightly'),
+    ("trend", trend, "stratbench nightly trend quickstart --store nightly"),
+    ("serve", serve, "stratbench nightly serve quickstart --store nightly --at 02:30"),
+)
+_FORMER = {"--ack": "ack", "--replay": "replay", "--import": "import", "--bisect": "bisect", "--at": "serve"}
+"""Option of the release before → the sub-command that it has become."""
+_OF_RUNS = ("--no-isolation", "--require-isolation")
+
+
+class Nightly(TyperGroup):
+    """The group of sub-commands; it also takes the command line of the release before, without any."""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Read the name of the sub-command."""
+        is_named = not args or args[0] in (*self.commands, "-h", "--help")
+        # Two words without an option between them are a sub-command with a mistake in its name.
+        if not is_named and (args[0].startswith("-") or args[1:2] == [] or args[1].startswith("-")):
+            args = current_arguments(args)
+            output.warn(f"the next release has `stratbench nightly {args[0]}` alone for this")
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
+
+
+def current_arguments(former: Sequence[str]) -> list[str]:
+    """Translate arguments of `nightly` from before it had sub-commands.
+
+    Raises:
+        UsageError: they ask for several sub-commands at once.
     """
-    _refuse_contradictions(options.given(context))
+    rest = list(former)
+    values: list[str] = []
+    ways: list[str] = []
+    for index in range(len(former) - 1, -1, -1):
+        name, is_joined, value = former[index].partition("=")
+        if name not in _FORMER or (not is_joined and index + 1 == len(rest)):
+            continue
+        ways.insert(0, name)
+        values.insert(0, value if is_joined else rest[index + 1])
+        del rest[index : index + (1 if is_joined else 2)]
+    if len(set(ways)) > 1:
+        first, second = dict.fromkeys(ways)
+        raise UsageError(f"must not be given with {second}; drop one", field=first.removeprefix("--"))
+    if not ways:
+        return ["run", *rest]
+    if ways[0] == "--at":
+        return ["serve", *rest, *(text for value in values for text in ("--at", value))]
+    if ways[0] != "--bisect":
+        rest = [argument for argument in rest if argument not in _OF_RUNS]
+    return [_FORMER[ways[0]], *rest, "--", *values]
+
+
+def _stored_name(experiment: str, settings: Sequence[str] | None, prometheus: Path | None) -> str:
+    """Name of an experiment in a history, once what is to be written can be."""
+    _require_writable(prometheus)
+    from harness.cli.nightly.nights import name_in_history
+
+    return name_in_history(experiment, settings or ())
+
+
+def _require_writable(prometheus: Path | None) -> None:
     if prometheus is not None:
         from harness.cli.nightly.publishing import require_writable
 
         require_writable(prometheus)
-    if ack is not None or replay is not None or import_:
-        from harness.cli.nightly.nights import name_in_history
-
-        name = name_in_history(experiment, settings or ())
-        return _stored(
-            store, name, ack, reason, replay, import_ or (), confirm=confirm, prometheus=prometheus
-        )
-    from harness.experiment.load import load_experiment
-
-    spec = load_experiment(experiment, settings=settings or (), surroundings=os.environ)
-    budget_s = None if time_budget is None else duration_s(time_budget, field="time-budget")
-    if bisect is not None:
-        from harness.cli.nightly.bisection import bisect as bisected
-
-        return bisected(
-            store,
-            spec,
-            bisect,
-            confirm=confirm,
-            budget_s=budget_s,
-            run_options=_run_options(timeout_factor, no_isolation=no_isolation, require=require_isolation),
-            environ=os.environ,
-        )
-    if at is not None:
-        _stay(context, at)
-    exposure = isolate_workers(
-        context, spec.cluster.provider, no_isolation=no_isolation, require_isolation=require_isolation
-    )
-    from harness.cli.nightly.nights import judged_night
-    from harness.cli.nightly.publishing import night_answer, publish
-    from harness.host_facts import allowed
-
-    run_options = RunOptions(
-        time_budget_s=budget_s,
-        timeouts=timeouts(timeout_factor),
-        records_mistakes=True,
-        quiet=json,
-        live=is_watched(context),
-        exposure=exposure,
-        environ=allowed(os.environ),
-        command=command_of(context),
-    )
-    verdict, outcome = judged_night(store, spec, run_options, confirm=confirm, keep=keep)
-    night = publish(store, verdict, prometheus=prometheus)
-    return night_answer(store, night, otherwise=outcome.exit_status)
 
 
-def _stored(
-    store: Path,
-    experiment: str,
-    ack: str | None,
-    reason: str | None,
-    replay: str | None,
-    imports: Sequence[Path],
-    *,
-    confirm: int,
-    prometheus: Path | None,
-) -> Answer:
-    """What needs no run."""
-    from harness.cli.nightly.nights import acknowledged, imported, replayed
-
-    if ack is not None:
-        return acknowledged(store, experiment, ack, reason or "", confirm=confirm, prometheus=prometheus)
-    if replay is not None:
-        return replayed(store, experiment, replay, confirm=confirm, prometheus=prometheus)
-    return imported(store, experiment, imports, confirm=confirm, prometheus=prometheus)
-
-
-def _stay(context: typer.Context, at: str) -> NoReturn:
-    """Run this command without `--at` at an hour of every day, in a process of its own each time."""
-    from harness.cli.nightly.schedule import arguments_of, every_day, hour_of, sleep_until
-    from harness.processes import run_stratbench
-
-    arguments = arguments_of(context, without="at")
-    every_day(hour_of(at), partial(run_stratbench, arguments), wait_until=sleep_until)
-
-
-def _run_options(timeout_factor: float, *, no_isolation: bool, require: bool) -> tuple[str, ...]:
-    """Options of `stratbench run` that mean what those of this command do; no more than were given."""
-    return (
-        *(("--timeout-factor", str(timeout_factor)) if timeout_factor != 1 else ()),
-        *(("--no-isolation",) if no_isolation else ()),
-        *(("--require-isolation",) if require else ()),
-    )
-
-
-_ALWAYS = frozenset(("store", "set", "debug", "require-isolation", "no-isolation"))
-_READS: dict[str, frozenset[str]] = {
-    "ack": frozenset(("reason", "confirm", "prometheus", "json")),
-    "replay": frozenset(("confirm", "prometheus", "json")),
-    "import": frozenset(("confirm", "prometheus", "json")),
-    "bisect": frozenset(("time-budget", "timeout-factor", "confirm", "json")),
-    "at": frozenset(("time-budget", "timeout-factor", "confirm", "keep", "prometheus")),
-}
-"""Options that ask for something else than a night → those that go with them beside what always does."""
-
-
-def _refuse_contradictions(given: Sequence[str]) -> None:
-    """Refuse options that say nothing to each other.
-
-    Args:
-        given: names of options.
-    """
-    ways = [name for name in given if name in _READS]
-    if ("ack" in ways) != ("reason" in given):
-        raise UsageError("must be given with --ack, and --ack with it", field="reason")
-    if len(ways) > 1:
-        raise UsageError(f"must not be given with --{ways[1]}; drop one", field=ways[0])
-    for way in ways:
-        for name in given:
-            if name not in (way, *_READS[way], *_ALWAYS):
-                raise UsageError(f"must not be given with --{way}; drop one", field=name)
+def _budget_s(time_budget: str | None) -> float | None:
+    return None if time_budget is None else duration_s(time_budget, field="time-budget")

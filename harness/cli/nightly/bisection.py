@@ -1,4 +1,4 @@
-"""Search for the commit that a regression came with."""
+"""Search for the commit that a regression came with: `git bisect run`, by runs that are compared."""
 
 from __future__ import annotations
 
@@ -10,18 +10,8 @@ from pathlib import Path
 
 from harness.atomic_files import write_json
 from harness.cli import output
-from harness.cli.nightly.commit_runs import (
-    Checkout,
-    Commit,
-    CommitRuns,
-    Finding,
-    Narrowed,
-    OutOfTimeError,
-    narrowed,
-    placed_in,
-    single_case,
-)
-from harness.cli.nightly.nights import holdings
+from harness.cli.nightly.checkout import BAD, GOOD, SKIP, STOP, Checkout, Commit
+from harness.cli.nightly.commit_runs import CommitRuns, OutOfTimeError, placed_in, single_case
 from harness.cli.nightly.publishing import answer_in_lines
 from harness.cli.output import Answer
 from harness.errors import EXIT_CASE, EXIT_OK, CaseError, StoreError, UsageError
@@ -38,106 +28,6 @@ from reports.load import Run, load
 from reports.quantities import limits, times
 from strategies.errors import suggestion
 
-RunAt = Callable[[Commit], Path]
-"""Runs the experiment by the code of a commit, and says in which folder; as `CommitRuns.run`."""
-_NO_ROUNDS = "the case has no rounds beside the baseline, and so no ratio to it"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Skipped:
-    """A commit that says nothing, and why."""
-
-    commit: Commit
-    why: str
-
-
-@dataclass(kw_only=True, slots=True)
-class Trials:
-    """What runs at commits have shown so far.
-
-    Attributes:
-        strategy: of the case. by_rates: whether it is judged by its rate, not by its ratio to the baseline.
-        of_workload: commits are of the workload's repository, not of stratbench's.
-        runs: index of a commit → its run.
-    """
-
-    commits: Sequence[Commit]
-    run_at: RunAt
-    strategy: str
-    by_rates: bool
-    of_workload: bool = False
-    runs: dict[int, Run] = field(default_factory=dict)
-    skipped: list[Skipped] = field(default_factory=list)
-
-    def measure(self, index: int) -> bool:
-        """Run a commit; False where that gives nothing to compare, and the reason is among the skipped."""
-        commit = self.commits[index]
-        output.warn(f"running {commit}")
-        try:
-            run = load(self.run_at(commit))
-        except (CaseError, StoreError, UsageError) as error:
-            return self._skip(commit, error.message)
-        codes = [
-            each.provenance.workload if self.of_workload else each.provenance
-            for each in run.records
-            if each.provenance
-        ]
-        of = {code.git_sha for code in codes if code is not None} - {None}
-        if of - {commit.sha}:
-            return self._skip(commit, f"the code that ran was that of {', '.join(map(str, of))}")
-        self.runs[index] = run
-        return True
-
-    def between(self, earlier: int, later: int) -> tuple[Factor | None, str]:
-        """By what the case's figure was multiplied between two runs, and why that is not known."""
-        changes = changes_between(
-            self.runs[earlier], self.runs[later], threshold=0.0, by_rates=self.by_rates, anyway=True
-        )
-        change = next((each for each in changes.cases if each.strategy == self.strategy), None)
-        if change is None:
-            return None, "the case is in neither run"
-        # A rate in place of a ratio would show how fast the machine was that minute.
-        if change.factor is not None and isinstance(change.judged_by, ByRate) and not self.by_rates:
-            return None, _NO_ROUNDS
-        return change.factor, change.why
-
-    def why_no_result(self, index: int) -> str:
-        """Why a commit's run gives no figure of the case; nothing where it does."""
-        factor, why = self.between(index, index)
-        return why if factor is None else ""
-
-    def look(self, index: int, halfway: float) -> Finding:
-        """What a commit is.
-
-        Args:
-            halfway: logarithm of the factor, against the first commit, that is as far from either end.
-        """
-        if not self.measure(index):
-            return "untold"
-        factor, why = self.between(0, index)
-        if factor is None or factor.interval is None:
-            self._skip(self.commits[index], why)
-            return "untold"
-        if math.log(factor.interval.low) > halfway:
-            return "good"
-        if math.log(factor.interval.high) < halfway:
-            return "bad"
-        self._skip(self.commits[index], f"{factor_text(factor)} against the first may be either")
-        return "untold"
-
-    def _skip(self, commit: Commit, why: str) -> bool:
-        output.warn(f"skipped {commit}: {why}")
-        self.skipped.append(Skipped(commit=commit, why=why))
-        return False
-
-
-def factor_text(factor: Factor | None) -> str:
-    """A factor with its interval, as a person is told of it."""
-    if factor is None:
-        return "not known"
-    return f"{times(factor.value)} [{limits(factor.interval)}]" if factor.interval else times(factor.value)
-
-
 _METRICS = (RATIO.name, RATE.name)
 
 
@@ -151,41 +41,93 @@ def bisect(
     run_options: Sequence[str],
     environ: Mapping[str, str],
 ) -> Answer:
-    """Run a case that has regressed by the code of commits, and say which one it came with.
+    """Run a case that has regressed by the code of commits, and report the one that it came with.
 
     The commits are those of the repository that holds the workload's file; of a shipped workload, or one
     whose repository has not changed, stratbench's own.
 
     Args:
-        case: as for `regression_of`.
+        case: its id, a strategy, or workload and strategy.
         budget_s: for all runs together; None for as long as it takes.
         run_options: of `stratbench run`, for each of them. environ: of this process.
     Raises:
-        UsageError: there is no such regression, or its commits are not here. CaseError: as `bisected`.
+        UsageError: there is no such regression, or its commits are not here.
+        CaseError: the ends do not run, or do not differ here and now.
     """
     regression = regression_of(store, spec.name, case, confirm=confirm)
     cases = {each.id: each for each in expand(spec)}
-    case_id = regression.series.subject.case
-    if case_id not in cases:
-        raise UsageError(f"must be a case of the experiment, got {case_id}, which it has not", field="bisect")
-    code = code_of(regression, cases[case_id])
-    commits = commits_of(code, Checkout(root=code.root, environ=environ))
+    subject = regression.series.subject
+    if subject.case not in cases:
+        raise UsageError(
+            f"must be a case of the experiment, got {subject.case}, which it has not", field="bisect"
+        )
+    code = code_of(regression, cases[subject.case])
+    checkout = Checkout(root=code.root, environ=environ)
+    commits = code.commits(checkout)
     output.warn(f"bisecting {code.name} in {code.root}: {len(commits)} commits")
     until_s = None if budget_s is None else time.monotonic() + budget_s
-    with run_folder() as folder:
-        placed = placed_in(code.root, single_case(spec, cases[case_id]), working_directory=Path.cwd())
-        document = placed.spec.to_document()
+    with run_folder() as folder, checkout.worktree(commits[0], folder) as worktree:
+        placed = placed_in(code.root, single_case(spec, cases[subject.case]), working_directory=Path.cwd())
         runs = CommitRuns(
             root=code.root,
+            worktree=worktree,
             is_own=code.is_own,
             start=placed.start,
             folder=folder,
-            experiment=write_json(folder / "experiment.yaml", document),
+            experiment=write_json(folder / "experiment.yaml", placed.spec.to_document()),
             options=tuple(run_options),
             environ=environ,
             until_s=until_s,
         )
-        return bisected(regression, code, commits, runs.run)
+        search = Search(
+            commits=commits,
+            run_at=runs.run,
+            name=series_name(regression),
+            strategy=subject.strategy,
+            by_rates=subject.metric == RATE.name,
+            of_workload=not code.is_own,
+        )
+        search.measure_ends()
+        if len(commits) > 2:
+            worktree.bisect(commits[0], commits[-1], search.judge)
+    return search.answer(code.name, case=subject.case, metric=subject.metric)
+
+
+def regression_of(store: Path, experiment: str, case: str, *, confirm: int) -> SeriesVerdict:
+    """The confirmed regression of a case in the last night of an experiment.
+
+    Raises:
+        UsageError: it has not regressed in its ratio or rate, or several cases have the name.
+    """
+    with reading(store) as history:
+        newest = history.newest(experiment)
+        if newest is None:
+            raise UsageError(
+                f"needs nights of {experiment} in {store}, got {history.holdings()}; name an experiment "
+                f"that it holds, or add nights by `stratbench nightly run {experiment} --store {store}`",
+                field="bisect",
+            )
+        verdict = verdict_of(history, newest, confirm=confirm)
+    worse = [each for each in verdict.series if each.state in ("regressed", "known")]
+    of_case = [each for each in worse if case in names_of(each.series.subject)]
+    if not of_case:
+        names = sorted({name for each in worse for name in names_of(each.series.subject)})
+        hint = suggestion(case, names) if names else "nothing has"
+        raise UsageError(
+            f"must be a case that has regressed by {newest.name}, got {case!r}; {hint}", field="bisect"
+        )
+    ids = sorted({each.series.subject.case for each in of_case})
+    if len(ids) > 1:
+        raise UsageError(f"must be one case, got {len(ids)} of {case!r}: {', '.join(ids)}", field="bisect")
+    by_metric = {each.series.subject.metric: each for each in of_case}
+    metric = next((name for name in _METRICS if name in by_metric), None)
+    if metric is None:
+        raise UsageError(
+            f"must be slower, for runs to be compared, got what regressed in {', '.join(by_metric)}; "
+            "`stratbench run` at one commit shows it",
+            field="bisect",
+        )
+    return by_metric[metric]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -202,6 +144,24 @@ class BisectedCode:
     is_own: bool
     earlier: str | None
     later: str | None
+
+    def commits(self, checkout: Checkout) -> tuple[Commit, ...]:
+        """Commits from the night before a regression to the first one with it.
+
+        Raises:
+            UsageError: these are not known, or one and the same. And as `Checkout.commits_in_a_row`.
+        """
+        if not self.earlier or not self.later:
+            raise UsageError(
+                f"needs nights whose commit of {self.name} is known, got one without", field="bisect"
+            )
+        if self.earlier == self.later:
+            raise UsageError(
+                f"needs nights of different commits, got {self.earlier[:10]} of {self.name} for both: it is "
+                "not the code, or what was not committed",
+                field="bisect",
+            )
+        return checkout.commits_in_a_row(self.earlier, self.later)
 
 
 def code_of(regression: SeriesVerdict, case: Case) -> BisectedCode:
@@ -226,153 +186,175 @@ def code_of(regression: SeriesVerdict, case: Case) -> BisectedCode:
         earlier=earlier[1].git_sha if earlier else None,
         later=later[1].git_sha if later else None,
     )
-    # Where the user's code is the same, or nobody knows, stratbench's may have changed.
+    # Where the user's code is the same, or unknown, stratbench's may have changed.
     is_unchanged = code.earlier == code.later or None in (code.earlier, code.later)
     return own if is_unchanged and own.earlier != own.later else code
 
 
-def regression_of(store: Path, experiment: str, case: str, *, confirm: int) -> SeriesVerdict:
-    """The confirmed regression of a case in the last night of an experiment.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Skipped:
+    """A commit whose run decides nothing, and why."""
 
-    Args:
-        case: its id, a strategy, or workload and strategy.
-    Raises:
-        UsageError: it has not regressed, in nothing that a run shows again, or several cases are meant.
+    commit: Commit
+    why: str
+
+
+@dataclass(kw_only=True, slots=True)
+class Search:
+    """Runs at commits so far, and what each has decided.
+
+    Attributes:
+        commits: from the last night before the regression to its first, the oldest first.
+        run_at: runs the experiment by the code of a commit, and returns the run folder.
+        name: of the series. strategy: of the case.
+        by_rates: judged by the case's rate, not by its ratio to the baseline.
+        of_workload: commits are of the workload's repository, not of stratbench's.
+        runs: index of a commit → its run.
+        last_good, first_bad: indices of the nearest two that are known.
+        halfway: logarithm of the factor against the first commit that is as far from either end.
     """
-    with reading(store) as history:
-        nights = [night for night in history.nights() if night.experiment == experiment]
-        if not nights:
-            raise UsageError(
-                f"needs nights of {experiment} in {store}, got {holdings(history)}; name an experiment "
-                f"that it holds, or add nights by `stratbench nightly {experiment} --store {store}`",
-                field="bisect",
+
+    commits: Sequence[Commit]
+    run_at: Callable[[Commit], Path]
+    name: str
+    strategy: str
+    by_rates: bool
+    of_workload: bool = False
+    runs: dict[int, Run] = field(default_factory=dict)
+    skipped: list[Skipped] = field(default_factory=list)
+    last_good: int = 0
+    first_bad: int = field(init=False)
+    halfway: float = 0.0
+    is_cut_short: bool = False
+
+    def __post_init__(self) -> None:
+        self.first_bad = len(self.commits) - 1
+
+    def measure_ends(self) -> None:
+        """Run the first and the last commit.
+
+        Raises:
+            CaseError: one does not run, or they do not differ.
+        """
+        last = len(self.commits) - 1
+        try:
+            for index in (0, last):
+                self._require_result(index)
+        except OutOfTimeError:
+            raise CaseError(
+                "out-of-time", "time was up before both ends had run; give --time-budget more", stage="run"
+            ) from None
+        factor, why = self._between(0, last)
+        if factor is None or factor.interval is None or factor.interval.high >= 1:
+            ends = f"{self.commits[0].sha[:10]} and {self.commits[last].sha[:10]}"
+            got = _factor_text(factor) if factor and factor.interval else why
+            raise CaseError(
+                "ends-alike",
+                f"{self.name} must be slower at the later of {ends} here and now, got {got}; it is not the "
+                "code, or `--set measure.repeats=N` with more repeats tells them apart",
+                stage="run",
             )
-        verdict = verdict_of(history, nights[-1], confirm=confirm)
-    worse = [each for each in verdict.series if each.state in ("regressed", "known")]
-    of_case = [each for each in worse if case in names_of(each.series.subject)]
-    if not of_case:
-        names = sorted({name for each in worse for name in names_of(each.series.subject)})
-        hint = suggestion(case, names) if names else "nothing has"
-        raise UsageError(
-            f"must be a case that has regressed by {nights[-1].name}, got {case!r}; {hint}", field="bisect"
+        self.halfway = math.log(factor.value) / 2
+
+    def judge(self, sha: str) -> int:
+        """Run a commit, and answer `git bisect run`."""
+        index = next(i for i, commit in enumerate(self.commits) if commit.sha == sha)
+        try:
+            why = self._measured(index)
+        except OutOfTimeError:
+            self.is_cut_short = True
+            return STOP
+        if not why:
+            factor, why = self._between(0, index)
+            if factor is not None and factor.interval is not None:
+                if math.log(factor.interval.low) > self.halfway:
+                    self.last_good = index
+                    return GOOD
+                if math.log(factor.interval.high) < self.halfway:
+                    self.first_bad = index
+                    return BAD
+                why = f"{_factor_text(factor)} against the first may be either"
+        output.warn(f"skipped {self.commits[index]}: {why}")
+        self.skipped.append(Skipped(commit=self.commits[index], why=why))
+        return SKIP
+
+    def answer(self, repository: str, *, case: str, metric: str) -> Answer:
+        """The first bad commit, or those that it is one of."""
+        suspects = self.commits[self.last_good + 1 : self.first_bad + 1]
+        factor, _ = self._between(self.last_good, self.first_bad)
+        interval = factor.interval if factor else None
+        first = suspects[0] if len(suspects) == 1 else None
+        found = f"{self.name} {_factor_text(factor)} against {self.commits[self.last_good]}"
+        why = "time was up" if self.is_cut_short else "those between tell nothing"
+        verdict = (
+            f"first bad commit of {repository}: {first}: {found}"
+            if first
+            else f"one of {len(suspects)} commits of {repository}, as {why}: {found}"
         )
-    ids = sorted({each.series.subject.case for each in of_case})
-    if len(ids) > 1:
-        raise UsageError(f"must be one case, got {len(ids)} of {case!r}: {', '.join(ids)}", field="bisect")
-    by_metric = {each.series.subject.metric: each for each in of_case}
-    metric = next((name for name in _METRICS if name in by_metric), None)
-    if metric is None:
-        raise UsageError(
-            f"must be slower, for runs to be compared, got what regressed in {', '.join(by_metric)}; "
-            "`stratbench run` at one commit shows it",
-            field="bisect",
-        )
-    return by_metric[metric]
+        lines = [
+            verdict,
+            *(f"  {commit}" for commit in suspects if first is None),
+            *(f"skipped: {each.commit}: {each.why}" for each in self.skipped),
+            f"runs at {len(self.runs)} of {len(self.commits)} commits",
+        ]
+        document = {
+            "case": case,
+            "metric": metric,
+            "verdict": verdict,
+            "repository": repository,
+            "first_bad": {"commit": first.sha, "subject": first.subject} if first else None,
+            "suspects": [commit.sha for commit in suspects],
+            "ratio": factor.value if factor else None,
+            "interval": {"low": interval.low, "high": interval.high} if interval else None,
+            "runs": len(self.runs),
+            "skipped": [{"commit": each.commit.sha, "why": each.why} for each in self.skipped],
+        }
+        return answer_in_lines(lines, document=document, exit_status=EXIT_OK if first else EXIT_CASE)
 
-
-def commits_of(code: BisectedCode, checkout: Checkout) -> tuple[Commit, ...]:
-    """Commits from the night before a regression to the first one with it.
-
-    Raises:
-        UsageError: these are not known, or one and the same. And as `Checkout.commits_in_a_row`.
-    """
-    if not code.earlier or not code.later:
-        raise UsageError(
-            f"needs nights whose commit of {code.name} is known, got one without", field="bisect"
-        )
-    if code.earlier == code.later:
-        raise UsageError(
-            f"needs nights of different commits, got {code.earlier[:10]} of {code.name} for both: it is not "
-            "the code, or what was not committed",
-            field="bisect",
-        )
-    return checkout.commits_in_a_row(code.earlier, code.later)
-
-
-def bisected(
-    regression: SeriesVerdict, code: BisectedCode, commits: Sequence[Commit], run_at: RunAt
-) -> Answer:
-    """Say which commit a regression came with, by runs at some of the commits.
-
-    Args:
-        code: whose commits these are.
-        commits: from the last night before it to its first, the oldest first.
-    Raises:
-        CaseError: the ends do not run, or cannot be told apart here and now.
-    """
-    subject = regression.series.subject
-    trials = Trials(
-        commits=commits,
-        run_at=run_at,
-        strategy=subject.strategy,
-        by_rates=subject.metric == RATE.name,
-        of_workload=not code.is_own,
-    )
-    name = series_name(regression)
-    try:
-        halfway = _halfway(trials, name)
-    except OutOfTimeError:
-        raise CaseError(
-            "out-of-time", "time was up before both ends had run; give --time-budget more", stage="run"
-        ) from None
-    result = narrowed(len(commits), lambda index: trials.look(index, halfway))
-    factor, _ = trials.between(result.last_good, result.first_known_bad)
-    first = commits[result.first_known_bad] if len(result.suspects) == 1 else None
-    lines = _lines(trials, result, name, factor, code.name)
-    interval = factor.interval if factor else None
-    document = {
-        "case": subject.case,
-        "metric": subject.metric,
-        "verdict": lines[0],
-        "repository": code.name,
-        "first_bad": None if first is None else {"commit": first.sha, "subject": first.subject},
-        "suspects": [commits[index].sha for index in result.suspects],
-        "ratio": factor.value if factor else None,
-        "interval": {"low": interval.low, "high": interval.high} if interval else None,
-        "runs": len(trials.runs),
-        "skipped": [{"commit": each.commit.sha, "why": each.why} for each in trials.skipped],
-    }
-    status = EXIT_OK if first is not None else EXIT_CASE
-    return answer_in_lines(lines, document=document, exit_status=status)
-
-
-def _halfway(trials: Trials, name: str) -> float:
-    """Logarithm of half the change between the ends, which are run first."""
-    last = len(trials.commits) - 1
-    for index in (0, last):
-        why = trials.why_no_result(index) if trials.measure(index) else trials.skipped[-1].why
+    def _require_result(self, index: int) -> None:
+        why = self._measured(index)
+        if not why:
+            factor, why_unknown = self._between(index, index)
+            why = why_unknown if factor is None else ""
         if why:
             raise CaseError(
                 "end-does-not-run",
-                f"{trials.commits[index]} must run, as an end of the search, got: {why}; make it run "
-                "here, as `stratbench run` at that commit shows",
+                f"{self.commits[index]} must run, as an end of the search, got: {why}; make it run here, as "
+                "`stratbench run` at that commit shows",
                 stage="run",
             )
-    factor, why = trials.between(0, last)
-    if factor is None or factor.interval is None or factor.interval.high >= 1:
-        ends = f"{trials.commits[0].sha[:10]} and {trials.commits[last].sha[:10]}"
-        got = factor_text(factor) if factor and factor.interval else why
-        raise CaseError(
-            "ends-alike",
-            f"{name} must be slower at the later of {ends} here and now, got {got}; it is not the code, or "
-            "`--set measure.repeats=N` with more repeats tells them apart",
-            stage="run",
+
+    def _measured(self, index: int) -> str:
+        """Run a commit; the reason why that gives nothing to compare, if it does not."""
+        commit = self.commits[index]
+        output.warn(f"running {commit}")
+        try:
+            run = load(self.run_at(commit))
+        except (CaseError, StoreError, UsageError) as error:
+            return error.message
+        provenances = [each.provenance for each in run.records if each.provenance]
+        codes = [each.workload if self.of_workload else each for each in provenances]
+        others = {code.git_sha for code in codes if code is not None} - {None, commit.sha}
+        if others:
+            return f"the code that ran was that of {', '.join(map(str, others))}"
+        self.runs[index] = run
+        return ""
+
+    def _between(self, earlier: int, later: int) -> tuple[Factor | None, str]:
+        """Factor of the case's figure between two runs; None with the reason why it is not known."""
+        changes = changes_between(
+            self.runs[earlier], self.runs[later], threshold=0.0, by_rates=self.by_rates, anyway=True
         )
-    return math.log(factor.value) / 2
+        change = next((each for each in changes.cases if each.strategy == self.strategy), None)
+        if change is None:
+            return None, "the case is in neither run"
+        # A rate in place of a ratio would show how fast the machine was that minute.
+        if change.factor is not None and isinstance(change.judged_by, ByRate) and not self.by_rates:
+            return None, "the case has no rounds beside the baseline, and so no ratio to it"
+        return change.factor, change.why
 
 
-def _lines(trials: Trials, result: Narrowed, name: str, factor: Factor | None, repository: str) -> list[str]:
-    commits = trials.commits
-    suspects = [commits[index] for index in result.suspects]
-    before = f"against {commits[result.last_good]}"
-    if len(suspects) == 1:
-        head = f"first bad commit of {repository}: {suspects[0]}: {name} {factor_text(factor)} {before}"
-    else:
-        why = "time was up" if result.is_cut_short else "those between tell nothing"
-        head = (
-            f"one of {len(suspects)} commits of {repository}, as {why}: {name} {factor_text(factor)} {before}"
-        )
-    lines = [head]
-    lines += [f"  {commit}" for commit in suspects] if len(suspects) > 1 else []
-    lines += [f"skipped: {each.commit}: {each.why}" for each in trials.skipped]
-    return [*lines, f"runs at {len(trials.runs)} of {len(commits)} commits"]
+def _factor_text(factor: Factor | None) -> str:
+    if factor is None:
+        return "not known"
+    return f"{times(factor.value)} [{limits(factor.interval)}]" if factor.interval else times(factor.value)

@@ -103,7 +103,7 @@ def require_writable(path: Path) -> None:
         )
 
 
-def file_for(path: Path | None, *, named: str, shown: str) -> Path | None:
+def prometheus_for(path: Path | None, *, named: str, shown: str) -> Path | None:
     """The file to write; None, with a line that says so, where the night is not of the experiment named.
 
     Args:
@@ -133,7 +133,7 @@ def write_page(path: Path, verdict: NightVerdict) -> None:
     except OSError as error:
         output.warn(
             f"{path} must be a file that can be written, got {error.strerror}; the night is in the history, "
-            f"and `--replay {verdict.night.name} --prometheus` with another file writes it"
+            f"and `nightly replay EXPERIMENT {verdict.night.name}` with another --prometheus writes it"
         )
 
 
@@ -160,12 +160,6 @@ _LOCK = "pages.lock"
 """Apart from the history's, which a night has for as long as it runs."""
 
 
-def newest_of(history: History, experiment: str) -> Night | None:
-    """The newest night of an experiment; None where there is none."""
-    nights = [night for night in history.nights() if night.experiment == experiment]
-    return nights[-1] if nights else None
-
-
 def live_page(history: History, experiment: str) -> Path:
     """The page of an experiment's newest night."""
     nights = history.nights()
@@ -178,7 +172,7 @@ def live_page(history: History, experiment: str) -> Path:
 
 def page_of(history: History, night: Night) -> Path:
     """The page of a night: the live one for the newest of its experiment, one of its own for others."""
-    newest = newest_of(history, night.experiment)
+    newest = history.newest(night.experiment)
     if newest is None or newest.id == night.id:
         return live_page(history, night.experiment)
     # No experiment's page begins like this, whatever it is called.
@@ -198,14 +192,14 @@ def write_trend(store: Path, verdict: NightVerdict, commits: Commits) -> Path | 
             page = trend_page(history, verdict, commits)
         # Which night is the newest is asked again: another may have been added while the page was made.
         with _pages_locked(store), reading(store) as history:
-            live, newest = live_page(history, night.experiment), newest_of(history, night.experiment)
+            live, newest = live_page(history, night.experiment), history.newest(night.experiment)
             path = page_of(history, night)
             write_text(path, page)
     except (OSError, sqlite3.Error, HistoryError, StoreError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         output.warn(
             f"{path} must be a file that can be written, got {why}; the night is in the history, and "
-            f"`--replay {night.name}` writes its page"
+            f"`nightly replay EXPERIMENT {night.name}` writes its page"
         )
         return None
     if path != live and newest is not None:
@@ -264,16 +258,17 @@ def night_answer(
     """
     verdict = night.verdict
     lines = [
-        *(_other_line(other.verdict) for other in others),
+        *(f"{of.night.experiment}: {wording.verdict_line(of)}" for of in (other.verdict for other in others)),
         *heading,
         wording.verdict_line(verdict),
         *wording.further_lines(verdict, commits_of),
         *([f"code: {', '.join(code)}"] if (code := wording.code_of(verdict.night)) else []),
         *([] if night.report is None else [f"report: {night.report}"]),
     ]
+    entries = [{"experiment": other.verdict.night.experiment, **_entry(other)} for other in others]
     document = {
         **(fields or {}),
-        **({"others": [_other_entry(other) for other in others]} if others else {}),
+        **({"others": entries} if entries else {}),
         "store": str(store),
         **_entry(night),
     }
@@ -293,11 +288,3 @@ def _entry(night: PublishedNight) -> Mapping[str, object]:
         **wording.document_of(night.verdict, commits_of),
         "report": None if night.report is None else str(night.report),
     }
-
-
-def _other_line(verdict: NightVerdict) -> str:
-    return f"{verdict.night.experiment}: {wording.verdict_line(verdict)}"
-
-
-def _other_entry(night: PublishedNight) -> Mapping[str, object]:
-    return {"experiment": night.verdict.night.experiment, **_entry(night)}

@@ -89,8 +89,8 @@ def sleep_until(begin: datetime) -> None:
 
 
 def arguments_of(context: typer.Context, *, without: str) -> list[str]:
-    """The command line that means the same as this one, but for one option."""
-    arguments = [str(context.command.name)]
+    """Arguments of a command without one of its options."""
+    arguments: list[str] = []
     for parameter in context.command.params:
         value = context.params.get(str(parameter.name))
         if parameter.param_type_name == "argument":

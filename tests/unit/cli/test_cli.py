@@ -8,6 +8,7 @@ from called import call, document
 
 import reports
 from harness.cli.app import _COMMANDS
+from harness.cli.commands.nightly import COMMANDS as NIGHTLY
 from harness.provision import doctor
 from harness.records.run_documents import default_name
 from harness.records.run_folder import open_run
@@ -22,11 +23,23 @@ def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[st
     assert "--debug" in captured.out
 
 
+@pytest.mark.parametrize("name", [name for name, _, _ in NIGHTLY])
+def test_every_sub_command_of_nightly_has_help_with_an_example(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    status, captured = call(capsys, "nightly", name, "--help")
+    assert status == 0
+    assert f"Example: stratbench nightly {name} quickstart" in " ".join(captured.out.split())
+
+
 def test_help_names_what_is_there_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
     status, captured = call(capsys)
     commands = captured.out.partition("Commands:")[2].partition("Example:")[0]
     assert status == 0
-    assert [line.split()[0] for line in commands.strip().splitlines()] == [name for name, _, _ in _COMMANDS]
+    assert [line.split()[0] for line in commands.strip().splitlines()] == [
+        *(name for name, _, _ in _COMMANDS),
+        "nightly",
+    ]
 
 
 @pytest.mark.parametrize("kind", ["strategies", "workloads", "providers", "compressors", "experiments"])

@@ -68,7 +68,7 @@ def test_an_interruption_of_the_wait_ends_the_command(
             return super().wait(timeout)
 
     monkeypatch.setattr(processes.subprocess, "Popen", Interrupting)
-    asked = ["nightly", "quickstart", "--store", str(tmp_path), "--at", "02:30"]
+    asked = ["nightly", "serve", "quickstart", "--store", str(tmp_path), "--at", "02:30"]
     with (tmp_path / "log").open("wb") as log, pytest.raises(KeyboardInterrupt):
         run_stratbench(asked, log=log)
     (process,) = started

@@ -87,13 +87,13 @@ def test_nights_go_on_after_a_restart_and_are_kept_on_the_host() -> None:
 def test_the_nightly_service_is_asked_for_with_options_that_exist() -> None:
     words = [re.sub(r"\$\{\w+:-(.*)\}", r"\1", word) for word in SERVICES["nightly"]["command"]]
     done = subprocess.run(
-        [sys.executable, "-m", "harness.cli", words[0], "--help"],
+        [sys.executable, "-m", "harness.cli", *words[:2], "--help"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    for word in words[2:]:
+    for word in words[3:]:
         assert word.partition("=")[0] in done.stdout
     assert hour_of(next(word for word in words if word.startswith("--at=")).partition("=")[2])
 
@@ -106,7 +106,7 @@ def test_the_nightly_service_is_healthy_while_its_last_night_is_young(
     assert kind == "CMD-SHELL"
     monkeypatch.chdir(tmp_path)
     store = tmp_path / "runs" / "nightly"
-    arguments = ["nightly", "quickstart", "--store", "runs/nightly", "--no-isolation"]
+    arguments = ["nightly", "run", "quickstart", "--store", "runs/nightly", "--no-isolation"]
     if age_minutes is not None:
         monkeypatch.setattr("harness.pipeline.run", run_of_a_case)
         assert main(arguments) == 0
@@ -117,7 +117,7 @@ def test_the_nightly_service_is_healthy_while_its_last_night_is_young(
     monkeypatch.setattr("harness.pipeline.run", run_that_fails)
     assert main(arguments) == 1
     run = write_run(tmp_path / "run", [Case(workload="w", strategy="ps")], experiment_name="quickstart")
-    assert main([*arguments, "--import", str(run)]) == 0
+    assert main(["nightly", "import", "quickstart", str(run), "--store", "runs/nightly"]) == 0
     done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == status
 

@@ -13,8 +13,7 @@ import pytest
 from harness.cli import main
 from reports.history.benchmarks import benchmarks_night
 from reports.history.database import HistoryError
-from reports.history.figures import BENCHMARKS
-from reports.history.night import NewNight
+from reports.history.figures import BENCHMARKS, NewNight
 from reports.history.store import writing
 from reports.history.verdicts import verdict_of
 
@@ -187,15 +186,15 @@ def test_a_file_of_which_nothing_can_be_used_is_refused_alone_and_left_out_besid
     empty = with_medians(written(tmp_path, 2, 0.01))
     good = written(tmp_path, 3, 0.01)
     store = tmp_path / "store"
-    command = ["nightly", BENCHMARKS, "--store", str(store), "--json"]
+    command = ["nightly", "import", BENCHMARKS, "--store", str(store), "--json"]
     why = (
         f"{unusable} holds no benchmark that can be used: tests/test_a.py::test_0: its median must be more "
         "than 0 s and finite, got nan, and so for all 2; run them again"
     )
-    assert main([*command, "--import", str(unusable), "--import", str(empty)]) == 2
+    assert main([*command, str(unusable), str(empty)]) == 2
     assert json.loads(capsys.readouterr().out)["error"]["message"] == why
     assert not store.exists()
-    assert main([*command, "--import", str(unusable), "--import", str(empty), "--import", str(good)]) == 0
+    assert main([*command, str(unusable), str(empty), str(good)]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["night"] == "2026-03-03"
     assert f"left out: {why}" in said.err

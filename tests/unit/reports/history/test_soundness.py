@@ -12,7 +12,7 @@ import pytest
 from harness.errors import StoreError
 from reports.history import database
 from reports.history.database import HistoryError, HistoryInUseError
-from reports.history.figures import Figure, Subject
+from reports.history.figures import Figure, NewNight, Subject
 from reports.history.store import DATABASE, LOCK, reading, writing
 
 BEGAN = datetime(2026, 3, 2, 2, tzinfo=UTC)
@@ -35,12 +35,16 @@ def store(tmp_path: Path) -> Path:
                 for k in range(20)
             ]
             history.add(
-                [Figure(subject=each, value=100.0 + number, error=0.01, n=3) for each in subjects],
-                (),
-                started_utc=(BEGAN + timedelta(days=number)).isoformat(),
-                experiment="x",
-                run=f"run-{number}",
-                run_dir="",
+                NewNight(
+                    figures=[
+                        Figure(subject=each, value=100.0 + number, error=0.01, n=3) for each in subjects
+                    ],
+                    lost=(),
+                    started_utc=(BEGAN + timedelta(days=number)).isoformat(),
+                    experiment="x",
+                    run=f"run-{number}",
+                    run_dir="",
+                )
             )
     return tmp_path
 

@@ -14,7 +14,7 @@ import pytest
 from harness.records.circumstances import Repository
 from reports.history import database
 from reports.history.database import HistoryError, HistoryInUseError
-from reports.history.figures import Figure, Lost, Subject
+from reports.history.figures import Figure, Lost, NewNight, Subject
 from reports.history.store import DATABASE, History, Night, reading, writing
 
 SUBJECT = Subject(
@@ -37,14 +37,16 @@ def figure(value: float = 100.0, error: float | None = 0.01, **of: str) -> Figur
 
 def add(history: History, day: int, *figures: Figure, run: str | None = None) -> Night:
     return history.add(
-        figures or (figure(100.0 + day),),
-        (LOST,),
-        started_utc=f"2026-03-{day:02d}T02:00:00+00:00",
-        experiment="x",
-        run=run or f"run-{day}",
-        run_dir=f"runs/{day}",
-        git_sha=f"sha{day}",
-        git_dirty=False,
+        NewNight(
+            figures=figures or (figure(100.0 + day),),
+            lost=(LOST,),
+            started_utc=f"2026-03-{day:02d}T02:00:00+00:00",
+            experiment="x",
+            run=run or f"run-{day}",
+            run_dir=f"runs/{day}",
+            git_sha=f"sha{day}",
+            git_dirty=False,
+        )
     )
 
 
@@ -77,7 +79,14 @@ def test_nights_are_in_the_order_in_which_they_began(tmp_path: Path) -> None:
         add(history, 5)
         early = add(history, 3)
         offset = history.add(
-            (figure(1.0),), (), started_utc="2026-03-05T03:30:00+02:00", experiment="x", run="o", run_dir=""
+            NewNight(
+                figures=(figure(1.0),),
+                lost=(),
+                started_utc="2026-03-05T03:30:00+02:00",
+                experiment="x",
+                run="o",
+                run_dir="",
+            )
         )
         assert [night.day for night in history.nights()] == [early.day, offset.day, offset.day]
         (series,) = history.series()
@@ -88,7 +97,14 @@ def test_series_of_another_experiment_are_not_those_of_a_night(tmp_path: Path) -
     with writing(tmp_path) as history:
         add(history, 2, figure(metric="ratio"))
         other = history.add(
-            (figure(),), (), started_utc="2026-03-03T02:00:00Z", experiment="y", run="y", run_dir=""
+            NewNight(
+                figures=(figure(),),
+                lost=(),
+                started_utc="2026-03-03T02:00:00Z",
+                experiment="y",
+                run="y",
+                run_dir="",
+            )
         )
         assert [series.subject.metric for series in history.series(until=other)] == ["rate"]
 
@@ -249,3 +265,16 @@ def test_killed_at_any_moment_it_keeps_every_night_that_was_told(tmp_path: Path)
             assert len(nights) >= n_told
             counts = history.connection.execute("SELECT count(*) FROM figure GROUP BY night").fetchall()
             assert counts == [(200,)] * len(nights)
+
+
+def test_figures_of_a_run_that_was_resumed_are_replaced_and_its_night_stays(tmp_path: Path) -> None:
+    began = "2026-03-02T02:00:00+00:00"
+    new = NewNight(figures=(figure(1.0),), lost=(), started_utc=began, experiment="x", run="r", run_dir="")
+    with writing(tmp_path) as history:
+        first = history.add(new)
+        written = history.checksums()
+        assert (history.add(new), history.checksums()) == (first, written)
+        assert history.add(replace(new, figures=(figure(2.0), figure(3.0, metric="ratio")))) == first
+        assert history.checksums() != written
+    with reading(tmp_path) as history:
+        assert sorted(value for series in history.series() for value in series.values) == [2.0, 3.0]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reports.history.figures import Figure, Lost, Subject
+from reports.history.figures import Figure, Lost, NewNight, Subject
 from reports.history.store import History, Night, writing
 from reports.history.verdicts import NightVerdict, verdict_of
 from reports.history.wording import change_text, document_of, further_lines, verdict_line
@@ -35,13 +35,15 @@ class Nights:
         """Some nights more, one after the other; returns the last."""
         for _ in range(count):
             night = self.history.add(
-                [f for f in self._figures(effects or {}) if f.subject.strategy != without],
-                (),
-                started_utc=(self.now or BEGAN + timedelta(hours=self.hours * self.number)).isoformat(),
-                experiment="x",
-                run=f"run-{self.number}",
-                run_dir="",
-                git_sha=f"sha{self.number}",
+                NewNight(
+                    figures=[f for f in self._figures(effects or {}) if f.subject.strategy != without],
+                    lost=(),
+                    started_utc=(self.now or BEGAN + timedelta(hours=self.hours * self.number)).isoformat(),
+                    experiment="x",
+                    run=f"run-{self.number}",
+                    run_dir="",
+                    git_sha=f"sha{self.number}",
+                )
             )
             self.number += 1
         return night
@@ -60,12 +62,14 @@ class Nights:
         for number, value in enumerate(values):
             noisy = value * float(np.exp(self.rng.normal(0, 1e-6)))
             last = self.history.add(
-                [Figure(subject=subject, value=noisy, error=None, n=3)],
-                (),
-                started_utc=(BEGAN + timedelta(hours=self.hours * number)).isoformat(),
-                experiment="x",
-                run=f"run-{number}",
-                run_dir="",
+                NewNight(
+                    figures=[Figure(subject=subject, value=noisy, error=None, n=3)],
+                    lost=(),
+                    started_utc=(BEGAN + timedelta(hours=self.hours * number)).isoformat(),
+                    experiment="x",
+                    run=f"run-{number}",
+                    run_dir="",
+                )
             )
         return last
 
@@ -409,7 +413,15 @@ def test_wrong_cases_are_named_before_all_else(nights: Nights) -> None:
     verdict = said(
         nights,
         nights.history.add(
-            (), lost, started_utc=BEGAN.isoformat(), experiment="x", run="r", run_dir="", git_sha=None
+            NewNight(
+                figures=(),
+                lost=lost,
+                started_utc=BEGAN.isoformat(),
+                experiment="x",
+                run="r",
+                run_dir="",
+                git_sha=None,
+            )
         ),
     )
     beyond = "; ".join(f"s{k} on w is BEYOND its bound" for k in (2, 3, 4))
@@ -424,29 +436,31 @@ def test_wrong_cases_are_named_before_all_else(nights: Nights) -> None:
 
 def test_names_are_spelt_out_on_a_terminal(nights: Nights) -> None:
     night = nights.history.add(
-        [
-            Figure(
-                subject=replace(
-                    Subject(
-                        case="x",
-                        workload="\x1b[2Jw",
-                        shape="s",
-                        strategy="a\nb",
-                        comparison_key="",
-                        lock_hash="",
-                        metric="rate",
-                    )
-                ),
-                value=1.0,
-                error=None,
-                n=1,
-            )
-        ],
-        (),
-        started_utc=BEGAN.isoformat(),
-        experiment="x",
-        run="r",
-        run_dir="",
+        NewNight(
+            figures=[
+                Figure(
+                    subject=replace(
+                        Subject(
+                            case="x",
+                            workload="\x1b[2Jw",
+                            shape="s",
+                            strategy="a\nb",
+                            comparison_key="",
+                            lock_hash="",
+                            metric="rate",
+                        )
+                    ),
+                    value=1.0,
+                    error=None,
+                    n=1,
+                )
+            ],
+            lost=(),
+            started_utc=BEGAN.isoformat(),
+            experiment="x",
+            run="r",
+            run_dir="",
+        )
     )
     verdict = said(nights, night)
     assert all(line.isprintable() for line in (verdict_line(verdict), *further_lines(verdict, lambda _: ())))

@@ -1,74 +1,29 @@
 """Commits of a checkout, and runs by the code of each in a folder that goes again."""
 
-import math
 import os
-import shutil
 import subprocess
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from git_repository import Repository
-from hypothesis import given
-from hypothesis import strategies as st
 from waiting import eventually
 
 import harness.cli.nightly.commit_runs
 import harness.processes
+from harness.cli.nightly.checkout import Checkout, Commit
 from harness.cli.nightly.commit_runs import (
-    Checkout,
-    Commit,
     CommitRuns,
-    Finding,
     OutOfTimeError,
-    narrowed,
     placed_in,
 )
-from harness.errors import CaseError, UsageError
+from harness.errors import CaseError
 from harness.experiment.load import resolve
 from harness.experiment.model import Experiment
-
-
-@given(st.data(), st.integers(2, 200))
-def test_the_first_bad_one_is_among_the_suspects_and_alone_where_all_can_be_told(data, n_commits) -> None:
-    first_bad = data.draw(st.integers(1, n_commits - 1))
-    untold = data.draw(st.sets(st.integers(1, n_commits - 1)))
-    looks: list[int] = []
-
-    def look(index: int) -> Finding:
-        looks.append(index)
-        return "untold" if index in untold else "bad" if index >= first_bad else "good"
-
-    result = narrowed(n_commits, look)
-    assert first_bad in result.suspects
-    assert not result.is_cut_short
-    # All that lies between is untold.
-    assert set(result.suspects) - {result.first_known_bad} <= untold
-    assert len(set(looks)) == len(looks)
-    if not untold:
-        assert list(result.suspects) == [first_bad]
-        assert len(looks) <= math.ceil(math.log2(n_commits - 1)) if n_commits > 2 else not looks
-
-
-@given(st.integers(3, 100), st.integers(0, 6), st.data())
-def test_what_is_known_when_time_is_up_is_still_said(n_commits, n_looks, data) -> None:
-    first_bad = data.draw(st.integers(1, n_commits - 1))
-    left = [n_looks]
-
-    def look(index: int) -> Finding:
-        if not left[0]:
-            raise OutOfTimeError
-        left[0] -= 1
-        return "bad" if index >= first_bad else "good"
-
-    result = narrowed(n_commits, look)
-    assert first_bad in result.suspects
-    assert result.is_cut_short == (len(result.suspects) > 1)
-
 
 BUILDER = """
 class Mine:
@@ -151,14 +106,6 @@ while True:
 OF_SUBPROCESS = ("DEVNULL", "TimeoutExpired")
 FAILS = "import sys; sys.exit('stratbench: no such option')"
 PRINTS = "import os, sys; sys.exit(f'its variables: {[name for name in os.environ if name[:4] == \"GIT_\"]}')"
-HANGS = """#!/bin/sh
-case "$*" in
-    *"worktree {hangs_at}"*)
-        test {hangs_at} = remove || {git} "$@"
-        exec sleep 600
-esac
-exec {git} "$@"
-"""
 
 
 def code(text: str) -> dict[str, str]:
@@ -179,143 +126,58 @@ def only_commit(repository: Repository, sha: str) -> Commit:
     return commit
 
 
-def runs(repository: Repository, tmp_path: Path, until_s: float | None = None) -> CommitRuns:
+@pytest.fixture
+def runs(repository: Repository, tmp_path: Path) -> Iterator[Callable[..., CommitRuns]]:
+    """Runs in a worktree that is gone afterwards."""
     folder = tmp_path / "private"
-    folder.mkdir(exist_ok=True)
-    return CommitRuns(
-        root=repository.root,
-        folder=folder,
-        experiment=tmp_path / "x.yaml",
-        options=("--no-isolation",),
-        environ=os.environ,
-        until_s=until_s,
-    )
+    folder.mkdir()
+    with ExitStack() as stack:
+
+        def opened(until_s: float | None = None) -> CommitRuns:
+            head = only_commit(repository, repository.git("rev-parse", "HEAD"))
+            return CommitRuns(
+                root=repository.root,
+                worktree=stack.enter_context(checkout(repository).worktree(head, folder)),
+                folder=folder,
+                experiment=tmp_path / "x.yaml",
+                options=("--no-isolation",),
+                environ=os.environ,
+                until_s=until_s,
+            )
+
+        yield opened
 
 
-def test_commits_come_oldest_first_and_of_a_merge_the_side_merged_into(repository: Repository) -> None:
-    first = repository.commit("first")
-    second = repository.commit("second")
-    repository.git("checkout", "--quiet", "-b", "aside", first)
-    aside = repository.commit("aside")
-    repository.git("checkout", "--quiet", "main")
-    repository.git("merge", "--quiet", "--no-ff", "--message", "merge", "aside")
-    last = repository.commit("last: with a colon")
-    row = checkout(repository).commits_in_a_row(first, last)
-    assert [commit.subject for commit in row] == ["first", "second", "merge", "last: with a colon"]
-    assert [row[0].sha, row[1].sha, row[-1].sha] == [first, second, last]
-    with pytest.raises(UsageError, match="does not come of"):
-        checkout(repository).commits_in_a_row(aside, second)
-    with pytest.raises(UsageError, match="needs commit 0123456789, which"):
-        checkout(repository).commits_in_a_row(first, "0123456789" * 4)
-
-
-def test_what_a_history_calls_a_commit_is_no_option_of_git(repository: Repository, tmp_path: Path) -> None:
-    first = repository.commit("first")
-    option = f"--output={tmp_path}/"
-    for earlier, later in ((option, first), (first, option)):
-        with pytest.raises(UsageError, match="git says: fatal: Not a valid object name --output="):
-            checkout(repository).commits_in_a_row(earlier, later)
-    assert list(tmp_path.iterdir()) == [repository.root]
-
-
-def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="in a git checkout, got"):
-        Checkout(root=tmp_path, environ=os.environ).commits_in_a_row("a", "b")
-
-
-def test_a_worktree_has_what_is_committed_and_goes_however_it_ends(
-    repository: Repository, tmp_path: Path
+def test_variables_of_git_do_not_lead_it_elsewhere(
+    runs: Callable[..., CommitRuns], repository: Repository, tmp_path: Path
 ) -> None:
-    commit = only_commit(repository, repository.commit("first", {"file": "committed"}))
-    hook = repository.root / ".git" / "hooks" / "post-checkout"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text("#!/bin/sh\ntouch hooked\n")
-    hook.chmod(0o755)
-    (repository.root / "file").write_text("not committed")
-    with suppress(KeyboardInterrupt), checkout(repository).checked_out(commit, tmp_path) as path:
-        assert (path / "file").read_text() == "committed"
-        assert not (path / "hooked").exists()
-        (path / "by-the-run").touch()
-        assert repository.worktrees == 2
-        raise KeyboardInterrupt
-    assert not path.exists()
-    assert repository.worktrees == 1
-    assert (repository.root / "file").read_text() == "not committed"
-
-
-def test_worktrees_of_others_whose_folder_is_away_stay(repository: Repository, tmp_path: Path) -> None:
-    commit = only_commit(repository, repository.commit("first"))
-    theirs, away = tmp_path / "theirs", tmp_path / "away"
-    repository.git("worktree", "add", "--quiet", "--detach", str(theirs))
-    theirs.rename(away)
-    with checkout(repository).checked_out(commit, tmp_path) as path:
-        pass
-    # Nor where git cannot remove ours, as it does not know the folder for a worktree any more.
-    with checkout(repository).checked_out(commit, tmp_path) as path:
-        (path / ".git").unlink()
-    away.rename(theirs)
-    assert repository.worktrees == 2
-    assert repository.git("-C", str(theirs), "rev-parse", "HEAD") == commit.sha
-    assert [each.name for each in (repository.root / ".git" / "worktrees").iterdir()] == ["theirs"]
-    assert [each for each in tmp_path.iterdir() if each.name.startswith(commit.sha[:12])] == []
-
-
-def test_variables_of_git_do_not_lead_it_elsewhere(repository: Repository, tmp_path: Path) -> None:
     sha = repository.commit("prints", code(PRINTS))
     other = Repository(tmp_path / "other")
     environ = {**os.environ, "GIT_DIR": str(other.root / ".git"), "GIT_INDEX_FILE": str(tmp_path / "index")}
     (commit,) = checkout(repository, environ).commits_in_a_row(sha, sha)
     with pytest.raises(CaseError, match=r"its variables: \[\]"):
-        replace(runs(repository, tmp_path), environ=environ).run(commit)
-    assert (other.worktrees, repository.worktrees) == (1, 1)
-
-
-def test_what_git_says_is_passed_on(repository: Repository) -> None:
-    sha = repository.commit("first")
-    (repository.root / ".git" / "config").write_text("[core\n")
-    with pytest.raises(UsageError, match="git says: fatal: bad config line 1"):
-        checkout(repository).commits_in_a_row(sha, sha)
-
-
-@pytest.mark.parametrize("hangs_at", ["add", "remove"])
-def test_a_git_that_hangs_is_an_error_in_one_line_and_leaves_nothing(
-    hangs_at: str, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commit = only_commit(repository, repository.commit("first"))
-    monkeypatch.setattr(harness.cli.nightly.commit_runs, "_GIT_TIMEOUT_S", 2.0)
-    fake = tmp_path / "bin" / "git"
-    fake.parent.mkdir()
-    # It hangs when all but the end of its work is done.
-    fake.write_text(HANGS.format(git=shutil.which("git"), hangs_at=hangs_at))
-    fake.chmod(0o755)
-    monkeypatch.setenv("PATH", str(fake.parent), prepend=os.pathsep)
-    with ExitStack() as stack:
-        if hangs_at == "add":
-            stack.enter_context(pytest.raises(CaseError, match=r"worktree add .* must end within 2 s"))
-        stack.enter_context(checkout(repository).checked_out(commit, tmp_path))
-    assert not list(tmp_path.glob(f"{commit.sha[:12]}*"))
-    assert repository.worktrees == 1
+        replace(runs(), environ=environ).run(commit)
+    assert other.worktrees == 1
 
 
 def test_a_run_is_by_the_code_of_its_commit_alone(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runs: Callable[..., CommitRuns], repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = repository.commit("old", code(COMMAND.format(version="old")))
     new = repository.commit("new", code(COMMAND.format(version="new")))
     # What lies in the working directory is the newest of all.
     monkeypatch.chdir(repository.root)
-    seen = {}
+    seen, at_commits = {}, runs()
     for commit in checkout(repository).commits_in_a_row(old, new):
-        out = runs(repository, tmp_path).run(commit)
+        out = at_commits.run(commit)
         seen[commit.sha] = (out / "run.json").read_text()
     assert '"old"' in seen[old]
     assert '"new"' in seen[new]
     assert "--no-isolation" in seen[old]
-    assert repository.worktrees == 1
 
 
 def test_a_users_files_are_run_by_the_stratbench_that_is_here_from_their_folder(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runs: Callable[..., CommitRuns], repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = only_commit(repository, repository.commit("first", {"bench/net.py": "1", "lib/own.py": "1"}))
     seen: list[tuple[list[str], Path | None, bool]] = []
@@ -328,7 +190,7 @@ def test_a_users_files_are_run_by_the_stratbench_that_is_here_from_their_folder(
     monkeypatch.setattr(harness.cli.nightly.commit_runs, "run_stratbench", run)
     theirs = os.pathsep.join((str(repository.root / "lib"), str(tmp_path)))
     users = replace(
-        runs(repository, tmp_path),
+        runs(),
         is_own=False,
         start=Path("bench"),
         environ={**os.environ, "PYTHONPATH": theirs},
@@ -341,28 +203,30 @@ def test_a_users_files_are_run_by_the_stratbench_that_is_here_from_their_folder(
     assert paths[1:] == [str(folder.parent / "lib") if folder else "", str(tmp_path)]
     with pytest.raises(CaseError, match="it has no folder gone"):
         replace(users, start=Path("gone")).run(commit)
-    assert repository.worktrees == 1
 
 
-def test_code_that_does_not_run_says_why(repository: Repository, tmp_path: Path) -> None:
+def test_code_that_does_not_run_says_why(
+    runs: Callable[..., CommitRuns], repository: Repository, tmp_path: Path
+) -> None:
     sha = repository.commit("broken", code(FAILS))
     commit = only_commit(repository, sha)
-    at_commit = runs(repository, tmp_path)
+    at_commit = runs()
     (at_commit.folder / f"{sha[:12]}.log").write_text("of a run before\n" * 9)
     with pytest.raises(CaseError, match="stratbench: no such option"):
         at_commit.run(commit)
-    assert repository.worktrees == 1
 
 
-def test_without_time_left_nothing_is_run(repository: Repository, tmp_path: Path) -> None:
+def test_without_time_left_nothing_is_run(
+    runs: Callable[..., CommitRuns], repository: Repository, tmp_path: Path
+) -> None:
     sha = repository.commit("fails", code(FAILS))
     with pytest.raises(OutOfTimeError):
-        runs(repository, tmp_path, until_s=time.monotonic()).run(only_commit(repository, sha))
-    assert not any((tmp_path / "private").iterdir())
+        runs(until_s=time.monotonic()).run(only_commit(repository, sha))
+    assert not list((tmp_path / "private").glob("*.log"))
 
 
 def test_a_run_that_takes_too_long_is_had_to_clean_up_and_leaves_no_worktree(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runs: Callable[..., CommitRuns], repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = only_commit(repository, repository.commit("waits", code(WAITS)))
     ready = tmp_path / "ready"
@@ -386,7 +250,7 @@ def test_a_run_that_takes_too_long_is_had_to_clean_up_and_leaves_no_worktree(
         SimpleNamespace(Popen=OutOfTime, **{name: getattr(subprocess, name) for name in OF_SUBPROCESS}),
     )
     timed = replace(
-        runs(repository, tmp_path, until_s=time.monotonic() + 3600),
+        runs(until_s=time.monotonic() + 3600),
         environ={**os.environ, "READY": str(ready)},
     )
     with pytest.raises(OutOfTimeError):
@@ -394,4 +258,3 @@ def test_a_run_that_takes_too_long_is_had_to_clean_up_and_leaves_no_worktree(
     (process,) = started
     assert process.returncode == 1
     assert not ready.exists()
-    assert repository.worktrees == 1

@@ -23,11 +23,12 @@ from harness.errors import CaseError, Interrupted, StoreError
 from harness.pipeline import RunOutcome
 from harness.requests import RunOptions
 from reports.history.database import connected
-from reports.history.figures import Figure, Subject
+from reports.history.figures import Figure, NewNight, Subject
 from reports.history.store import reading, writing
 from reports.history.trend_page import trend_page
 from reports.history.verdicts import verdict_of
 
+WAYS = ("run", "import", "ack", "replay", "bisect", "trend")
 USUAL_S = {"single": 0.05, "ps": 0.04, "all-reduce": 0.03, "sharded-update": 0.025}
 
 
@@ -35,6 +36,13 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]
     """Status, and what was printed."""
     status = main(arguments)
     return status, capsys.readouterr()
+
+
+def command(experiment: str, store: Path | str, *arguments: str) -> list[str]:
+    """A command line of `nightly`; it runs a night unless the first argument names a sub-command."""
+    way, *rest = arguments if arguments and arguments[0] in WAYS else ("run", *arguments)
+    isolation = ["--no-isolation"] if way == "run" else []
+    return ["nightly", way, experiment, "--store", str(store), *isolation, *rest]
 
 
 @pytest.fixture
@@ -71,9 +79,7 @@ def night(
 
         monkeypatch.setattr(pipeline, "run", run)
         store = str(tmp_path / "store")
-        status, captured = call(
-            capsys, "nightly", "quickstart", "--store", store, "--no-isolation", "--json", *arguments
-        )
+        status, captured = call(capsys, *command("quickstart", store, *arguments), "--json")
         return status, json.loads(captured.out)
 
     return make
@@ -99,18 +105,18 @@ def test_a_slowdown_is_pending_and_then_ends_with_4_until_it_is_known(
     assert found["ratio"]["interval"]["low"] < 1 / 1.5 < found["ratio"]["interval"]["high"]
     assert said["causes"][0]["what"] == "ps on w"
     assert "ps on w" in said["verdict"]
-    status, again = night("--replay", said["night"])
+    status, again = night("replay", said["night"])
     assert (status, again["verdict"]) == (4, said["verdict"])
-    status, refused = night("--ack", "pss", "--reason", "a slower lock")
+    status, refused = night("ack", "pss", "--reason", "a slower lock")
     assert (status, refused["error"]["field"]) == (2, "ack")
     assert "did you mean 'ps'" in refused["error"]["message"]
-    status, known = night("--ack", "ps", "--reason", "a slower lock")
+    status, known = night("ack", "ps", "--reason", "a slower lock")
     assert (status, known["until"]) == (0, said["night"])
     status, said = night(slower={"ps": 1.5})
     assert (status, said["series"]["regressed"]) == (0, 0)
     assert said["series"]["known"] >= 1
     store = str(tmp_path / "store")
-    status, captured = call(capsys, "nightly", "quickstart", "--store", store, "--replay", said["night"])
+    status, captured = call(capsys, "nightly", "replay", "quickstart", "--store", store, said["night"])
     assert status == 0
     assert captured.out.startswith(f"{said['night']}: ")
     assert "a slower lock" in captured.out
@@ -134,13 +140,13 @@ def test_a_case_that_computes_something_else_fails_its_night_whether_run_replaye
     metrics = prometheus.read_text()
     assert 'stratbench_nightly_cases_without_figure{experiment="quickstart"} 1.0' in metrics
     assert 'strategy="ps"' not in metrics
-    status, captured = call(capsys, "nightly", "quickstart", "--store", str(store), "--replay", said["night"])
+    status, captured = call(capsys, "nightly", "replay", "quickstart", "--store", str(store), said["night"])
     assert status == 1
     assert captured.out.splitlines()[0] == said["verdict"]
     assert captured.out.splitlines()[1].startswith("not-equivalent: ps on w · ")
     ps = Case(workload="w", strategy="ps", equivalent=False)
     run = write_run(tmp_path / "run", [ps], seed=99, experiment_name="quickstart")
-    status, imported = night("--import", str(run))
+    status, imported = night("import", str(run))
     assert (status, imported["lost"][0]["status"]) == (1, "not-equivalent")
 
 
@@ -155,12 +161,12 @@ def test_each_night_writes_the_trend_page_and_names_it(
     _, said = night()
     assert said["night"] in page.read_text()
     run = write_run(tmp_path / "r", [Case(workload="w", strategy="ps")], experiment_name="quickstart")
-    for arguments in (["--replay", said["night"]], ["--import", str(run)]):
+    for arguments in (["replay", said["night"]], ["import", str(run)]):
         page.unlink()
         _, again = night(*arguments)
         assert again["report"] == str(page)
         assert again["verdict"] in page.read_text()
-    _, captured = call(capsys, "nightly", "quickstart", "--store", str(store), "--replay", again["night"])
+    _, captured = call(capsys, "nightly", "replay", "quickstart", "--store", str(store), again["night"])
     assert captured.out.splitlines()[-1] == f"report: {page}"
     assert captured.err == ""
     assert not list(store.glob(".trend*"))
@@ -174,14 +180,14 @@ def test_a_page_that_cannot_be_written_costs_a_line_and_not_the_night(
     status, said = night()
     assert (status, said["report"]) == (0, None)
     status, captured = call(
-        capsys, "nightly", "quickstart", "--store", str(page.parent), "--replay", said["night"]
+        capsys, "nightly", "replay", "quickstart", "--store", str(page.parent), said["night"]
     )
     assert status == 0
     assert captured.out.startswith(f"{said['night']}: ")
     assert "report: " not in captured.out
     assert captured.err.count("\n") == 1
     assert f"{page} must be a file that can be written, got Is a directory" in captured.err
-    assert f"`--replay {said['night']}` writes its page" in captured.err
+    assert f"`nightly replay EXPERIMENT {said['night']}` writes its page" in captured.err
 
 
 def test_a_night_is_written_for_prometheus_as_it_was_judged(
@@ -219,14 +225,14 @@ def test_a_night_is_written_for_prometheus_as_it_was_judged(
     of_ps = "stratbench_nightly_figure", "ps", "rate"
     assert slower[of_ps] == pytest.approx(usual[of_ps] / 1.5, rel=0.1)
     first = said["night"].rpartition(".")[0] + ".13"
-    night("--replay", first, "--prometheus", str(page))
+    night("replay", first, "--prometheus", str(page))
     assert values() == usual
     assert [path.name for path in page.parent.iterdir()] == [page.name]
     night("--prometheus", str(page), without="ps")
     missed = values()
     assert missed["stratbench_nightly_series", "missed", ""] == len([k for k in usual if k[1] == "ps"])
     assert of_ps not in missed
-    status, refused = night("--replay", first, "--prometheus", str(tmp_path))
+    status, refused = night("replay", first, "--prometheus", str(tmp_path))
     assert (status, refused["error"]["field"]) == (2, "prometheus")
 
 
@@ -255,8 +261,8 @@ def test_a_file_for_prometheus_that_fails_after_a_night_leaves_its_verdict_and_s
 
     monkeypatch.setattr("harness.cli.nightly.publishing.write_bytes", full)
     path, store = tmp_path / "night.prom", str(tmp_path / "store")
-    arguments = ["--replay", said["night"], "--prometheus", str(path)]
-    status, captured = call(capsys, "nightly", "quickstart", "--store", store, *arguments)
+    arguments = ["replay", said["night"], "--prometheus", str(path)]
+    status, captured = call(capsys, *command("quickstart", store, *arguments))
     assert status == 4
     assert captured.out.startswith(f"{said['night']}: ")
     assert captured.err.count("\n") == 1
@@ -269,11 +275,11 @@ def test_runs_that_are_there_become_nights_and_only_once(
     runs = [
         str(write_run(tmp_path / f"run-{k}", [Case(workload="w", strategy="ps")], seed=k)) for k in range(3)
     ]
-    status, said = night(*(part for run in runs for part in ("--import", run)))
+    status, said = night("import", *runs)
     assert status == 0
     assert said["night"].endswith(".3")
     assert said["series"]["new"] >= 1
-    _, again = night("--import", runs[1])
+    _, again = night("import", runs[1])
     assert again["night"] == said["night"]
     with writing(tmp_path / "store") as history:
         assert len(history.nights()) == 3
@@ -298,7 +304,9 @@ def test_a_run_that_fails_leaves_the_history_as_it_was(
         raise CaseError("worker-died", "worker 1 is gone", stage="run")
 
     monkeypatch.setattr(pipeline, "run", run)
-    status, captured = call(capsys, "nightly", "quickstart", "--store", str(tmp_path), "--no-isolation")
+    status, captured = call(
+        capsys, "nightly", "run", "quickstart", "--store", str(tmp_path), "--no-isolation"
+    )
     assert (status, captured.err) == (1, "stratbench: worker 1 is gone\n")
     with writing(tmp_path) as history:
         assert history.nights() == []
@@ -311,10 +319,12 @@ def test_a_night_that_is_interrupted_says_how_it_becomes_one(
         raise Interrupted("interrupted; repeat the command with --out x --resume")
 
     monkeypatch.setattr(pipeline, "run", run)
-    status, captured = call(capsys, "nightly", "quickstart", "--store", str(tmp_path), "--no-isolation")
+    status, captured = call(
+        capsys, "nightly", "run", "quickstart", "--store", str(tmp_path), "--no-isolation"
+    )
     assert status == 130
     assert "the night is not in the history" in captured.err
-    assert "nightly --import" in captured.err
+    assert "nightly import quickstart" in captured.err
 
 
 def test_a_disk_that_is_full_during_a_night_says_how_it_becomes_one(
@@ -324,7 +334,9 @@ def test_a_disk_that_is_full_during_a_night_says_how_it_becomes_one(
         raise StoreError("x must take more files, got No space left on device; make room", field="out")
 
     monkeypatch.setattr(pipeline, "run", run)
-    status, captured = call(capsys, "nightly", "quickstart", "--store", str(tmp_path), "--no-isolation")
+    status, captured = call(
+        capsys, "nightly", "run", "quickstart", "--store", str(tmp_path), "--no-isolation"
+    )
     assert status == 2
     assert (
         "No space left on device; make room; the night is not in the history: `stratbench run" in captured.err
@@ -344,7 +356,7 @@ def test_a_history_whose_disk_is_full_stays_as_it_was(
     run = write_run(tmp_path / "run", [Case(workload="w", strategy=f"s{k}") for k in range(40)])
     with monkeypatch.context() as full:
         full.setattr("reports.history.store.connected", with_few_pages)
-        arguments = {"import": ["--import", str(run)], "ack": ["--ack", "ps", "--reason", "x" * 100_000]}
+        arguments = {"import": ["import", str(run)], "ack": ["ack", "ps", "--reason", "x" * 100_000]}
         status, said = night(*arguments.get(way, []), n_more=40)
     assert status == 3
     assert f"the disk of {tmp_path / 'store'} must have room for the history" in said["error"]["message"]
@@ -353,7 +365,7 @@ def test_a_history_whose_disk_is_full_stays_as_it_was(
         assert len(history.nights()) == 4
         assert not history.known()
         assert history.connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    status, said = night("--import", str(run))
+    status, said = night("import", str(run))
     assert (status, said["night"][-2:]) == (0, ".5")
 
 
@@ -374,7 +386,7 @@ def test_a_disk_without_room_for_a_history_is_named(
     monkeypatch.setattr(os, "pwrite", full)
     run = write_run(tmp_path / "run", [Case(workload="w", strategy="ps")])
     store = str(tmp_path / "store")
-    status, captured = call(capsys, "nightly", "quickstart", "--store", store, "--import", str(run))
+    status, captured = call(capsys, "nightly", "import", "quickstart", "--store", store, str(run))
     assert status == 3
     assert f"the disk of {store} must have room for the history, got" in captured.err
     assert captured.err.count("\n") == 1
@@ -390,7 +402,7 @@ def test_a_disk_without_room_for_the_folder_of_a_history_is_named(
     run = write_run(tmp_path / "run", [Case(workload="w", strategy="ps")])
     store = str(tmp_path / "not" / "there")
     monkeypatch.setattr(Path, "mkdir", full)
-    status, captured = call(capsys, "nightly", "quickstart", "--store", store, "--import", str(run))
+    status, captured = call(capsys, "nightly", "import", "quickstart", "--store", store, str(run))
     assert status == 3
     assert f"the disk of {store} must have room for the history, got" in captured.err
     assert captured.err.count("\n") == 1
@@ -406,7 +418,7 @@ def test_a_night_of_the_future_is_refused_with_its_date_and_the_clocks(
     for ahead, expected in ((timedelta(days=2), 2), (timedelta(minutes=2), 0)):
         document = {"datetime": (now + ahead).isoformat(), "benchmarks": [benchmark]}
         file.write_text(json.dumps(document))
-        status, captured = call(capsys, "nightly", "quickstart", "--store", store, "--import", str(file))
+        status, captured = call(capsys, "nightly", "import", "quickstart", "--store", store, str(file))
         assert status == expected
         if expected:
             assert f"got {now + ahead:%Y-%m-%d %H:%M} UTC while the clock says {now:%Y}-" in captured.err
@@ -419,7 +431,6 @@ def test_a_night_of_the_future_is_refused_with_its_date_and_the_clocks(
 def test_a_regression_after_four_nights_ends_imports_and_replays_with_4(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, hours: int
 ) -> None:
-    nightly = ("nightly", "quickstart", "--store", str(tmp_path / "store"), "--json")
     paths = []
     for k in range(12):
         factor = 1 if k < 4 else 20
@@ -432,13 +443,15 @@ def test_a_regression_after_four_nights_ends_imports_and_replays_with_4(
         moment = datetime(2026, 3, 2, tzinfo=UTC) + timedelta(hours=hours * k)
         paths.append(tmp_path / f"{k}.json")
         paths[-1].write_text(json.dumps({"datetime": moment.isoformat(), "benchmarks": [benchmark]}))
-    status, captured = call(capsys, *nightly, *(part for path in paths for part in ("--import", str(path))))
+    status, captured = call(
+        capsys, *command("quickstart", tmp_path / "store", "import", *map(str, paths)), "--json"
+    )
     said = json.loads(captured.out)
     assert (status, said["series"]["regressed"]) == (4, 2)
     with reading(tmp_path / "store") as history:
         names = [night.name for night in history.nights()]
     for name, expected in zip(names[5:], [0, *[4] * 6], strict=True):
-        status, captured = call(capsys, *nightly, "--replay", name)
+        status, captured = call(capsys, *command("quickstart", tmp_path / "store", "replay", name), "--json")
         assert status == expected
         for regression in json.loads(captured.out)["regressions"]:
             assert regression["since"] == names[4]
@@ -447,7 +460,6 @@ def test_a_regression_after_four_nights_ends_imports_and_replays_with_4(
 def test_a_drift_that_has_come_far_ends_one_replay_with_4(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    nightly = ("nightly", "quickstart", "--store", str(tmp_path / "store"), "--json")
     paths = []
     for k in range(45):
         stats = {"median": 0.1 * 1.005**k * (1 + 0.004 * (k * 7 % 5)), "stddev": 0.001, "rounds": 5}
@@ -456,18 +468,15 @@ def test_a_drift_that_has_come_far_ends_one_replay_with_4(
         paths.append(tmp_path / f"{k}.json")
         paths[-1].write_text(json.dumps({"datetime": moment.isoformat(), "benchmarks": [benchmark]}))
     prometheus = tmp_path / "night.prom"
-    imports = [part for path in paths for part in ("--import", str(path))]
-    status, captured = call(capsys, *nightly, *imports)
+    imports = ["import", *map(str, paths)]
+    status, captured = call(capsys, *command("quickstart", tmp_path / "store", *imports), "--json")
     assert (status, json.loads(captured.out)["series"]["drifting"]) == (0, 1)
     statuses = {}
     for night in ("2026-04-09", "2026-04-10", "2026-04-11"):
         status, captured = call(
             capsys,
-            *nightly[:1],
-            "pytest-benchmark",
-            *nightly[2:],
-            "--replay",
-            night,
+            *command("pytest-benchmark", tmp_path / "store", "replay", night),
+            "--json",
             "--prometheus",
             str(prometheus),
         )
@@ -488,7 +497,7 @@ def test_the_status_of_a_night_without_regressions_is_that_of_its_run(
         return replace(RunOutcome(run_dir=options.out), exit_status=1)
 
     monkeypatch.setattr(pipeline, "run", run)
-    assert call(capsys, "nightly", "quickstart", "--store", str(tmp_path), "--no-isolation")[0] == 1
+    assert call(capsys, *command("quickstart", tmp_path))[0] == 1
 
 
 def test_a_first_night_of_which_every_case_failed_is_told_replayed_and_has_nothing_to_acknowledge(
@@ -502,15 +511,15 @@ def test_a_first_night_of_which_every_case_failed_is_told_replayed_and_has_nothi
         return replace(RunOutcome(run_dir=options.out), exit_status=1)
 
     monkeypatch.setattr(pipeline, "run", run)
-    nightly = ("nightly", "quickstart", "--store", str(tmp_path), "--no-isolation")
+    nightly = ("nightly", "run", "quickstart", "--store", str(tmp_path), "--no-isolation")
     status, captured = call(capsys, *nightly, "--json")
     said = json.loads(captured.out)
     assert status == 1
     assert said["verdict"] == f"{said['night']}: no series, 4 without a figure"
     assert (tmp_path / "trend.html").is_file()
-    status, captured = call(capsys, *nightly, "--json", "--replay", said["night"])
+    status, captured = call(capsys, *command("quickstart", tmp_path, "replay", said["night"]), "--json")
     assert (status, json.loads(captured.out)["verdict"]) == (0, said["verdict"])
-    status, captured = call(capsys, *nightly, "--ack", "ps", "--reason", "x")
+    status, captured = call(capsys, *command("quickstart", tmp_path, "ack", "ps", "--reason", "x"))
     assert (status, captured.out) == (2, "")
     assert captured.err.endswith("got 'ps'; none are known\n")
 
@@ -518,30 +527,23 @@ def test_a_first_night_of_which_every_case_failed_is_told_replayed_and_has_nothi
 @pytest.mark.parametrize(
     ("arguments", "status", "expected"),
     [
-        (["--ack", "ps"], 2, "reason: must be given with --ack"),
-        (["--reason", "x"], 2, "reason: must be given with --ack"),
-        (
-            ["--ack", "ps", "--reason", "x", "--replay", "2026-01-01"],
-            2,
-            "ack: must not be given with --replay",
-        ),
-        (["--bisect", "ps", "--prometheus", "x.prom"], 2, "prometheus: must not be given with --bisect"),
-        (["--bisect", "ps", "--keep", "5"], 2, "keep: must not be given with --bisect"),
-        (["--replay", "2026-01-01", "--time-budget", "1m"], 2, "time-budget: must not be given with"),
-        (["--import", "run", "--keep", "5"], 2, "keep: must not be given with --import"),
-        (["--replay", "2026-01-01"], 2, "must hold a history, got none"),
-        (["--ack", "ps", "--reason", "x"], 2, "store: must name a history with a night, got none"),
+        (["ack", "ps"], 2, "Missing option '--reason'"),
+        (["--reason", "x"], 2, "No such option: --reason"),
+        (["bisect", "ps", "--prometheus", "x.prom"], 2, "No such option: --prometheus"),
+        (["replay", "2026-01-01", "--time-budget", "1m"], 2, "No such option: --time-budget"),
+        (["import", "run", "--keep", "5"], 2, "No such option: --keep"),
+        (["trend"], 2, "must hold a history, got none"),
+        (["replay", "2026-01-01"], 2, "must hold a history, got none"),
+        (["ack", "ps", "--reason", "x"], 2, "store: must name a history with a night, got none"),
         (["--time-budget", "soon"], 2, "time-budget: must be a time such as 90s"),
-        (["--import", "nowhere"], 2, "nowhere"),
+        (["import", "nowhere"], 2, "nowhere"),
         (["--confirm", "2"], 2, "confirm"),
     ],
 )
 def test_what_cannot_be_used_costs_one_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], status: int, expected: str
 ) -> None:
-    found, captured = call(
-        capsys, "nightly", "quickstart", "--store", str(tmp_path / "s"), "--no-isolation", *arguments
-    )
+    found, captured = call(capsys, *command("quickstart", tmp_path / "s", *arguments))
     assert (found, captured.out) == (status, "")
     assert expected in captured.err
     assert captured.err.count("\n") == 1
@@ -551,7 +553,9 @@ def test_a_second_night_at_once_ends_with_3_and_names_the_first(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     with writing(tmp_path):
-        status, captured = call(capsys, "nightly", "quickstart", "--store", str(tmp_path), "--no-isolation")
+        status, captured = call(
+            capsys, "nightly", "run", "quickstart", "--store", str(tmp_path), "--no-isolation"
+        )
     assert status == 3
     assert "is in use by process" in captured.err
 
@@ -576,15 +580,17 @@ class Store:
         with writing(self.path) as history:
             for number in range(N_NIGHTS):
                 history.add(
-                    [
-                        Figure(subject=subject(name), value=_rate(name, number, rng), error=None, n=3)
-                        for name in strategies
-                    ],
-                    (),
-                    started_utc=(BEGAN + timedelta(days=number + days)).isoformat(),
-                    experiment=experiment,
-                    run=f"{experiment}-{number}",
-                    run_dir="",
+                    NewNight(
+                        figures=[
+                            Figure(subject=subject(name), value=_rate(name, number, rng), error=None, n=3)
+                            for name in strategies
+                        ],
+                        lost=(),
+                        started_utc=(BEGAN + timedelta(days=number + days)).isoformat(),
+                        experiment=experiment,
+                        run=f"{experiment}-{number}",
+                        run_dir="",
+                    )
                 )
 
     def benchmarks(self, day: int, *, median: float = 0.1, test_file: str = "a.py", hour: int = 3) -> Path:
@@ -600,12 +606,12 @@ class Store:
 
     def called(self, *arguments: str, experiment: str = "quickstart") -> tuple[int, list[str], list[str]]:
         """Status, lines of the answer and lines beside it."""
-        status = main(["nightly", experiment, "--store", str(self.path), *arguments])
+        status = main(command(experiment, self.path, *arguments))
         captured = self.capsys.readouterr()
         return status, captured.out.splitlines(), captured.err.splitlines()
 
     def said(self, *arguments: str, experiment: str = "quickstart") -> tuple[int, dict[str, Any]]:
-        status, out, _ = self.called("--json", *arguments, experiment=experiment)
+        status, out, _ = self.called(*arguments, "--json", experiment=experiment)
         return status, json.loads("\n".join(out))
 
 
@@ -613,12 +619,14 @@ def older(store: Store, days: float, value: float) -> None:
     """A night of `ps` that is written after all that began later."""
     with writing(store.path) as history:
         history.add(
-            [Figure(subject=subject("ps"), value=value, error=None, n=3)],
-            (),
-            started_utc=(BEGAN + timedelta(days=days)).isoformat(),
-            experiment="quickstart",
-            run="older",
-            run_dir="",
+            NewNight(
+                figures=[Figure(subject=subject("ps"), value=value, error=None, n=3)],
+                lost=(),
+                started_utc=(BEGAN + timedelta(days=days)).isoformat(),
+                experiment="quickstart",
+                run="older",
+                run_dir="",
+            )
         )
 
 
@@ -646,9 +654,9 @@ def store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Store:
 
 def test_a_run_that_is_there_already_leaves_the_page_to_the_newest_night(store: Store) -> None:
     old, new = store.benchmarks(5), store.benchmarks(8)
-    _, out, err = store.called("--import", str(old), "--import", str(new), experiment="pytest-benchmark")
+    _, out, err = store.called("import", str(old), str(new), experiment="pytest-benchmark")
     assert err == [f"2026-01-05: {old}", f"2026-01-08: {new}"]
-    _, out, err = store.called("--import", str(old), experiment="pytest-benchmark")
+    _, out, err = store.called("import", str(old), experiment="pytest-benchmark")
     assert err == [f"2026-01-05: already in the history: {old}"]
     assert out[0].startswith("2026-01-08: ")
     assert out[-1] == f"report: {store.page}"
@@ -656,17 +664,17 @@ def test_a_run_that_is_there_already_leaves_the_page_to_the_newest_night(store: 
 
 
 def test_a_night_that_joins_between_others_does_not_put_the_page_back(store: Store) -> None:
-    store.called("--import", str(store.benchmarks(8)), experiment="pytest-benchmark")
-    _, said = store.said("--import", str(store.benchmarks(6)), experiment="pytest-benchmark")
+    store.called("import", str(store.benchmarks(8)), experiment="pytest-benchmark")
+    _, said = store.said("import", str(store.benchmarks(6)), experiment="pytest-benchmark")
     assert said["night"] == "2026-01-08"
     assert "2 nights so far" in store.page.read_text()
 
 
 def test_a_replayed_night_has_a_page_of_its_own(store: Store) -> None:
     store.nights("quickstart")
-    store.called("--replay", LAST)
+    store.called("replay", LAST)
     live = store.page.read_text()
-    status, out, err = store.called("--replay", SINCE)
+    status, out, err = store.called("replay", SINCE)
     page = store.path / f"night-{SINCE}.html"
     assert status == 0
     assert out[-1] == f"report: {page}"
@@ -678,10 +686,10 @@ def test_a_replayed_night_has_a_page_of_its_own(store: Store) -> None:
 def test_what_is_acknowledged_ends_its_alert_on_the_page_and_for_prometheus(store: Store) -> None:
     store.nights("quickstart")
     prom = store.folder / "night.prom"
-    status, _ = store.said("--replay", LAST, "--prometheus", str(prom))
+    status, _ = store.said("replay", LAST, "--prometheus", str(prom))
     assert (status, regressed(prom)) == (4, 1)
     assert "Has got worse, since" in store.page.read_text()
-    status, out, err = store.called("--ack", "ps", "--reason", "a slower lock", "--prometheus", str(prom))
+    status, out, err = store.called("ack", "ps", "--reason", "a slower lock", "--prometheus", str(prom))
     assert (status, err) == (0, [])
     assert out[0] == f"known from now on: what has changed of ps up to {LAST}: a slower lock"
     assert out[1] == f"{LAST}: 1 ok, 1 known"
@@ -690,14 +698,14 @@ def test_what_is_acknowledged_ends_its_alert_on_the_page_and_for_prometheus(stor
     text = store.page.read_text()
     assert "Has got worse, since" not in text
     assert "a slower lock" in text
-    _, said = store.said("--ack", "ps", "--reason", "again")
+    _, said = store.said("ack", "ps", "--reason", "again")
     assert {"case": "ps", "until": LAST, "reason": "again"}.items() <= said.items()
     assert said["report"] == str(store.page)
 
 
 def test_where_nothing_has_changed_there_is_nothing_to_acknowledge(store: Store) -> None:
     store.nights("quickstart")
-    status, out, (line,) = store.called("--ack", "all-reduce", "--reason", "x")
+    status, out, (line,) = store.called("ack", "all-reduce", "--reason", "x")
     assert (status, out) == (2, [])
     assert line == (
         "stratbench: ack: must be a case that has changed, got 'all-reduce': nothing to acknowledge; changed "
@@ -711,22 +719,24 @@ def test_a_change_of_a_case_that_is_missed_tonight_can_be_acknowledged(store: St
     store.nights("quickstart")
     with writing(store.path) as history:
         history.add(
-            [Figure(subject=subject("all-reduce"), value=1000.0, error=None, n=3)],
-            (),
-            started_utc=(BEGAN + timedelta(days=N_NIGHTS)).isoformat(),
-            experiment="quickstart",
-            run="without-ps",
-            run_dir="",
+            NewNight(
+                figures=[Figure(subject=subject("all-reduce"), value=1000.0, error=None, n=3)],
+                lost=(),
+                started_utc=(BEGAN + timedelta(days=N_NIGHTS)).isoformat(),
+                experiment="quickstart",
+                run="without-ps",
+                run_dir="",
+            )
         )
-    assert store.said("--ack", "ps", "--reason", "x")[0] == 0
+    assert store.said("ack", "ps", "--reason", "x")[0] == 0
 
 
 def test_each_experiment_of_a_store_has_a_page_and_others_than_the_named_are_told(store: Store) -> None:
     store.nights("quickstart")
-    store.called("--replay", LAST)
+    store.called("replay", LAST)
     live = store.page.read_text()
     file = store.benchmarks(5)
-    status, out, err = store.called("--import", str(file))
+    status, out, err = store.called("import", str(file))
     page = store.path / "trend-pytest-benchmark.html"
     assert status == 0
     assert out[-1] == f"report: {page}"
@@ -734,7 +744,7 @@ def test_each_experiment_of_a_store_has_a_page_and_others_than_the_named_are_tol
     assert err == [f"2026-01-05.2: {file}", f"{notice} and has a page of its own: {page}"]
     assert "pytest-benchmark, night 2026-01-05.2</title>" in page.read_text()
     assert store.page.read_text() == live
-    _, _, err = store.called("--replay", LAST, experiment="pytest-benchmark")
+    _, _, err = store.called("replay", LAST, experiment="pytest-benchmark")
     assert err[0].startswith("1 night is of quickstart, not of pytest-benchmark")
 
 
@@ -743,7 +753,7 @@ def test_experiments_whose_names_are_alike_as_files_have_pages_apart(store: Stor
     for number, name in enumerate(("first", "a b", "a-b", "a/b")):
         store.nights(name, strategies=("single",), days=40 * number)
         last = (BEGAN + timedelta(days=40 * number + N_NIGHTS - 1)).date().isoformat()
-        reports.add(store.said("--replay", last)[1]["report"])
+        reports.add(store.said("replay", last)[1]["report"])
     assert len(reports) == 4
     assert {Path(each).parent for each in reports} == {store.path}
 
@@ -752,8 +762,8 @@ def test_an_experiment_that_is_called_like_a_date_does_not_share_a_page_with_a_n
     store.nights("quickstart")
     store.nights(SINCE, days=40)
     last = (BEGAN + timedelta(days=40 + N_NIGHTS - 1)).date().isoformat()
-    live = store.said("--replay", last, experiment=SINCE)[1]["report"]
-    assert store.said("--replay", SINCE)[1]["report"] != live
+    live = store.said("replay", last, experiment=SINCE)[1]["report"]
+    assert store.said("replay", SINCE)[1]["report"] != live
     assert f"{SINCE}, night {last}</title>" in Path(live).read_text()
 
 
@@ -764,20 +774,20 @@ def test_a_page_that_is_overtaken_by_a_newer_night_leaves_the_live_one_to_it(
 
     def overtaken(*arguments: Any) -> str:
         monkeypatch.setattr(publishing, "trend_page", trend_page)
-        store.called("--import", str(newer), experiment="pytest-benchmark")
+        store.called("import", str(newer), experiment="pytest-benchmark")
         return trend_page(*arguments)
 
     monkeypatch.setattr(publishing, "trend_page", overtaken)
-    _, out, _ = store.called("--import", str(store.benchmarks(5)), experiment="pytest-benchmark")
+    _, out, _ = store.called("import", str(store.benchmarks(5)), experiment="pytest-benchmark")
     assert "night 2026-01-08</title>" in store.page.read_text()
     assert out[-1] == f"report: {store.path / 'night-2026-01-05.html'}"
 
 
 def test_an_older_night_that_is_added_later_does_not_undo_what_is_known(store: Store) -> None:
     store.nights("quickstart")
-    store.called("--ack", "ps", "--reason", "a slower lock")
+    store.called("ack", "ps", "--reason", "a slower lock")
     older(store, SLOWER_SINCE - 0.5, 700.0)
-    status, out, _ = store.called("--replay", LAST)
+    status, out, _ = store.called("replay", LAST)
     assert (status, out[0]) == (0, f"{LAST}: 1 ok, 1 known")
     assert "known: ps on w" in out[1]
     assert "since 2026-01-19.2," in out[1]
@@ -786,23 +796,23 @@ def test_an_older_night_that_is_added_later_does_not_undo_what_is_known(store: S
 def test_what_is_acknowledged_after_an_older_night_was_added_concerns_the_newest_one(store: Store) -> None:
     store.nights("quickstart")
     older(store, 3.5, 100.0)
-    _, out, _ = store.called("--ack", "ps", "--reason", "a slower lock")
+    _, out, _ = store.called("ack", "ps", "--reason", "a slower lock")
     assert out[0] == f"known from now on: what has changed of ps up to {LAST}: a slower lock"
     assert out[1] == f"{LAST}: 1 ok, 1 known"
 
 
 def test_what_is_known_is_so_to_a_replay_of_an_earlier_night(store: Store) -> None:
     store.nights("quickstart")
-    assert store.called("--replay", "2026-01-22")[0] == 4
-    store.called("--ack", "ps", "--reason", "a slower lock")
-    status, out, _ = store.called("--replay", "2026-01-22")
+    assert store.called("replay", "2026-01-22")[0] == 4
+    store.called("ack", "ps", "--reason", "a slower lock")
+    status, out, _ = store.called("replay", "2026-01-22")
     assert (status, out[0]) == (0, "2026-01-22: 1 ok, 1 known")
 
 
 def test_what_is_acknowledged_of_several_experiments_is_on_the_pages_of_all(store: Store) -> None:
     store.nights("quickstart")
     store.nights("rivals")
-    _, said = store.said("--ack", "ps", "--reason", "a slower lock", experiment="rivals")
+    _, said = store.said("ack", "ps", "--reason", "a slower lock", experiment="rivals")
     pages = [store.page, store.path / "trend-rivals.html"]
     assert said["report"] == str(pages[1])
     assert all("a slower lock" in page.read_text() for page in pages)
@@ -813,7 +823,7 @@ def test_an_import_of_several_experiments_tells_of_each_and_ends_with_4_if_any_r
 ) -> None:
     files = [store.benchmarks(k + 1, median=0.1 if k < SLOWER_SINCE else 0.15) for k in range(N_NIGHTS)]
     run = write_run(store.folder / "run", [Case(workload="w", strategy="ps")], experiment_name="quickstart")
-    paths = [part for path in (*files, run) for part in ("--import", str(path))]
+    paths = ["import", *map(str, (*files, run))]
     status, out, _ = store.called(*paths)
     assert status == 4
     assert out[0].startswith("pytest-benchmark: 2026-01-19: 1 regressed")
@@ -822,13 +832,13 @@ def test_an_import_of_several_experiments_tells_of_each_and_ends_with_4_if_any_r
     (other,) = said["others"]
     assert (status, other["experiment"], other["series"]["regressed"]) == (4, "pytest-benchmark", 1)
     assert other["report"] == str(store.page)
-    assert store.said("--import", str(run))[0] == 0
+    assert store.said("import", str(run))[0] == 0
 
 
 def test_each_test_file_is_judged_by_the_newest_night_that_has_it(store: Store) -> None:
     slower = [store.benchmarks(k + 1, median=0.1 if k < SLOWER_SINCE else 0.15) for k in range(N_NIGHTS)]
     unchanged = [store.benchmarks(k + 1, test_file="b.py", hour=4) for k in range(N_NIGHTS)]
-    paths = [part for path in (*slower, *unchanged) for part in ("--import", str(path))]
+    paths = ["import", *map(str, (*slower, *unchanged))]
     prometheus = store.folder / "night.prom"
     status, said = store.said(*paths, "--prometheus", str(prometheus), experiment="pytest-benchmark")
     assert (status, said["night"]) == (4, "2026-01-19.2")
@@ -851,7 +861,7 @@ def test_an_answer_in_words_writes_nothing(store: Store) -> None:
 def test_a_run_whose_commit_is_no_hash_becomes_a_night_without_one(store: Store) -> None:
     case = Case(workload="w", strategy="ps", git_sha="--output=/home/u/")
     run = write_run(store.folder / "run", [case], experiment_name="quickstart")
-    status, _, err = store.called("--import", str(run))
+    status, _, err = store.called("import", str(run))
     assert status == 0
     assert err[0] == (
         f"{run} must name its commit by 40 or 64 hex digits, got '--output=/home/u/'; the night has no commit"
@@ -865,9 +875,9 @@ def test_a_file_for_prometheus_is_of_the_named_experiment_alone(store: Store) ->
     prom = store.folder / "quickstart.prom"
     prom.write_text("what quickstart said\n")
     calls = [
-        ["--replay", LAST],
-        ["--ack", "ps", "--reason", "x"],
-        ["--import", str(store.benchmarks(5))],
+        ["replay", LAST],
+        ["ack", "ps", "--reason", "x"],
+        ["import", str(store.benchmarks(5))],
     ]
     for arguments in calls:
         _, _, err = store.called(*arguments, "--prometheus", str(prom))
@@ -879,9 +889,9 @@ def test_a_file_for_prometheus_is_of_the_named_experiment_alone(store: Store) ->
 
 def test_a_store_that_is_not_there_is_not_made_by_what_cannot_be_done(store: Store) -> None:
     for arguments in (
-        ["--ack", "ps", "--reason", "x"],
-        ["--import", str(store.folder / "gone")],
-        ["--import", str(store.benchmarks(5)), "--import", str(store.folder / "gone")],
+        ["ack", "ps", "--reason", "x"],
+        ["import", str(store.folder / "gone")],
+        ["import", str(store.benchmarks(5)), str(store.folder / "gone")],
     ):
         status, out, err = store.called(*arguments)
         assert (status, out, len(err)) == (2, [], 1)
@@ -901,7 +911,7 @@ def test_an_import_of_which_one_is_refused_adds_none(
     store.nights("quickstart")
     odd = store.folder / "odd.json"
     odd.write_text(change(store.benchmarks(6).read_text()))
-    status, _, (line,) = store.called("--import", str(store.benchmarks(5)), "--import", str(odd))
+    status, _, (line,) = store.called("import", str(store.benchmarks(5)), str(odd))
     assert (status, told in line) == (2, True)
     with writing(store.path) as history:
         assert {night.experiment for night in history.nights()} == {"quickstart"}
@@ -911,8 +921,8 @@ def test_an_experiment_is_named_by_what_its_file_says(store: Store) -> None:
     store.nights("quickstart")
     file = store.folder / "other.yaml"
     file.write_text("name: quickstart\nworkloads: [digits-cnn]\nstrategies: [single, ps]\n")
-    assert store.called("--replay", LAST, experiment=str(file))[2] == []
-    status, _, (line,) = store.called("--replay", LAST, experiment=str(store.folder / "gone.yaml"))
+    assert store.called("replay", LAST, experiment=str(file))[2] == []
+    status, _, (line,) = store.called("replay", LAST, experiment=str(store.folder / "gone.yaml"))
     assert status == 2
     assert "must be a file or a shipped experiment" in line
 
@@ -931,21 +941,21 @@ def test_an_unknown_date_is_answered_with_the_newest_night_before_it(
 ) -> None:
     days = (5, 5, 12, 19, 27)
     files = [str(store.benchmarks(day, median=0.1 + k / 100)) for k, day in enumerate(days)]
-    store.called(*(part for file in files for part in ("--import", file)))
-    status, _, (line,) = store.called("--replay", asked, experiment="pytest-benchmark")
+    store.called("import", *files)
+    status, _, (line,) = store.called("replay", asked, experiment="pytest-benchmark")
     assert status == 2
     assert f"replay: must be a night of the history, got '{asked}'; {offer}" in line
 
 
 def test_a_bisection_of_an_experiment_without_nights_says_what_the_store_holds(store: Store) -> None:
     store.nights("rivals")
-    store.called("--import", str(store.benchmarks(5)))
-    status, _, (line,) = store.called("--bisect", "ps")
+    store.called("import", str(store.benchmarks(5)))
+    status, _, (line,) = store.called("bisect", "ps")
     assert status == 2
     assert line == (
         f"stratbench: bisect: needs nights of quickstart in {store.path}, got 1 night of pytest-benchmark "
         f"and {N_NIGHTS} nights of rivals; name an experiment that it holds, or add nights by "
-        f"`stratbench nightly quickstart --store {store.path}`"
+        f"`stratbench nightly run quickstart --store {store.path}`"
     )
 
 
@@ -963,7 +973,17 @@ def regressed(page: Path) -> float:
 def test_a_file_without_a_benchmark_is_refused(store: Store) -> None:
     empty = store.benchmarks(5)
     empty.write_text(json.dumps({**json.loads(empty.read_text()), "benchmarks": []}))
-    status, said = store.said("--import", str(empty))
+    status, said = store.said("import", str(empty))
     assert (status, said["error"]["message"]) == (2, f"{empty} must hold benchmarks, got none; name another")
-    status, said = store.said("--import", str(store.benchmarks(6)))
+    status, said = store.said("import", str(store.benchmarks(6)))
     assert (status, said["series"]["new"]) == (0, 1)
+
+
+def test_the_page_of_the_newest_night_is_written_again(store: Store) -> None:
+    store.nights("quickstart")
+    status, document = store.said("trend")
+    assert (status, document["night"], document["report"]) == (0, LAST, str(store.path / "trend.html"))
+    assert (store.path / "trend.html").is_file()
+    status, _, (line,) = store.called("trend", experiment="rivals")
+    assert status == 2
+    assert "must be an experiment with nights in" in line

@@ -1,4 +1,4 @@
-"""`stratbench nightly --at`: when nights begin, that they go on whatever becomes of one, and how it ends."""
+"""`stratbench nightly serve`: when nights begin, that they go on whatever becomes of one, and how it ends."""
 
 import json
 import os
@@ -124,14 +124,15 @@ def test_nights_go_on_whatever_becomes_of_one_until_it_is_interrupted(
 def test_what_is_no_time_of_day_is_refused(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["nightly", "quickstart", "--store", str(tmp_path / "s"), "--at", text]) == 2
+    assert main(["nightly", "serve", "quickstart", "--store", str(tmp_path / "s"), "--at", text]) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith("stratbench: at: must be a time of day such as 02:30, got")
     assert not (tmp_path / "s").exists()
 
 
+@pytest.mark.parametrize("former", [["serve"], []])
 def test_a_night_is_asked_for_with_the_same_options(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    former: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[list[str]] = []
 
@@ -144,27 +145,17 @@ def test_a_night_is_asked_for_with_the_same_options(
     given = ["quickstart", "--store", "s p", "--time-budget", "30m", "--confirm", "4", "--keep", "7"]
     given += ["--prometheus", "x.prom", "--set", "measure.repeats=4", "--set", "cluster.workers=1"]
     given += ["--timeout-factor", "2.0", "--no-isolation"]
-    assert main(["nightly", *given, "--at", "02:30"]) == 130
+    assert main(["nightly", *former, *given, "--at", "02:30"]) == 130
     capsys.readouterr()
     (arguments,) = asked
-    assert arguments[0] == "nightly"
-    assert sorted(arguments[1:]) == sorted(given)
-    assert arguments[1] == "quickstart"
+    assert arguments[:3] == ["nightly", "run", "quickstart"]
+    assert sorted(arguments[2:]) == sorted(given)
 
 
-@pytest.mark.parametrize(
-    ("beside", "field"),
-    [(["--json"], "json"), (["--replay", "2026-01-01"], "replay"), (["--bisect", "ps"], "bisect")],
-)
-def test_it_has_no_answer_and_is_no_night(
-    beside: list[str], field: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = ["nightly", "quickstart", "--store", str(tmp_path), "--at", "02:30", *beside]
-    assert main(asked) == 2
+def test_it_has_no_answer_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nightly", "serve", "quickstart", "--store", str(tmp_path), "--at", "02:30", "--json"]) == 2
     captured = capsys.readouterr()
-    assert f"stratbench: {field}: must not be given with --at" in captured.err
-    if beside == ["--json"]:
-        assert json.loads(captured.out)["error"]["field"] == "json"
+    assert "No such option: --json" in json.loads(captured.out)["error"]["message"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -172,7 +163,18 @@ def test_while_it_waits_a_signal_ends_it(number: signal.Signals, tmp_path: Path)
     log = tmp_path / "log"
     with log.open("wb") as stream:
         process = subprocess.Popen(
-            [sys.executable, "-m", "harness.cli", "nightly", "quickstart", "--store", "s", "--at", "02:30"],
+            [
+                sys.executable,
+                "-m",
+                "harness.cli",
+                "nightly",
+                "serve",
+                "quickstart",
+                "--store",
+                "s",
+                "--at",
+                "02:30",
+            ],
             cwd=Path(nightly.__file__).parents[3],
             stdout=stream,
             stderr=stream,

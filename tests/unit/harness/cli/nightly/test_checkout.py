@@ -1,0 +1,200 @@
+"""Commits of a checkout, its worktrees, and git's search in one of them."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+from git_repository import Repository
+
+import harness.cli.nightly.checkout
+from harness.cli.nightly.checkout import BAD, GOOD, SKIP, STOP, Checkout, Commit
+from harness.errors import CaseError, UsageError
+
+HANGS = """#!/bin/sh
+case "$*" in
+    *"worktree {hangs_at}"*)
+        test {hangs_at} = remove || {git} "$@"
+        exec sleep 600
+esac
+exec {git} "$@"
+"""
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository(tmp_path / "checkout")
+
+
+def checkout(repository: Repository, environ: Mapping[str, str] = os.environ) -> Checkout:
+    return Checkout(root=repository.root, environ=environ)
+
+
+def only_commit(repository: Repository, sha: str) -> Commit:
+    (commit,) = checkout(repository).commits_in_a_row(sha, sha)
+    return commit
+
+
+def test_commits_come_oldest_first_and_of_a_merge_the_side_merged_into(repository: Repository) -> None:
+    first = repository.commit("first")
+    second = repository.commit("second")
+    repository.git("checkout", "--quiet", "-b", "aside", first)
+    aside = repository.commit("aside")
+    repository.git("checkout", "--quiet", "main")
+    repository.git("merge", "--quiet", "--no-ff", "--message", "merge", "aside")
+    last = repository.commit("last: with a colon")
+    row = checkout(repository).commits_in_a_row(first, last)
+    assert [commit.subject for commit in row] == ["first", "second", "merge", "last: with a colon"]
+    assert [row[0].sha, row[1].sha, row[-1].sha] == [first, second, last]
+    with pytest.raises(UsageError, match="does not come of"):
+        checkout(repository).commits_in_a_row(aside, second)
+    with pytest.raises(UsageError, match="needs commit 0123456789, which"):
+        checkout(repository).commits_in_a_row(first, "0123456789" * 4)
+
+
+def test_what_a_history_calls_a_commit_is_no_option_of_git(repository: Repository, tmp_path: Path) -> None:
+    first = repository.commit("first")
+    option = f"--output={tmp_path}/"
+    for earlier, later in ((option, first), (first, option)):
+        with pytest.raises(UsageError, match="git says: fatal: Not a valid object name --output="):
+            checkout(repository).commits_in_a_row(earlier, later)
+    assert list(tmp_path.iterdir()) == [repository.root]
+
+
+def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="in a git checkout, got"):
+        Checkout(root=tmp_path, environ=os.environ).commits_in_a_row("a", "b")
+
+
+def test_a_worktree_has_what_is_committed_and_goes_however_it_ends(
+    repository: Repository, tmp_path: Path
+) -> None:
+    commit = only_commit(repository, repository.commit("first", {"file": "committed"}))
+    hook = repository.root / ".git" / "hooks" / "post-checkout"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\ntouch hooked\n")
+    hook.chmod(0o755)
+    (repository.root / "file").write_text("not committed")
+    with suppress(KeyboardInterrupt), checkout(repository).worktree(commit, tmp_path) as worktree:
+        assert (worktree.root / "file").read_text() == "committed"
+        assert not (worktree.root / "hooked").exists()
+        (worktree.root / "by-the-run").touch()
+        assert repository.worktrees == 2
+        raise KeyboardInterrupt
+    assert not worktree.root.exists()
+    assert repository.worktrees == 1
+    assert (repository.root / "file").read_text() == "not committed"
+
+
+def test_worktrees_of_others_whose_folder_is_away_stay(repository: Repository, tmp_path: Path) -> None:
+    commit = only_commit(repository, repository.commit("first"))
+    theirs, away = tmp_path / "theirs", tmp_path / "away"
+    repository.git("worktree", "add", "--quiet", "--detach", str(theirs))
+    theirs.rename(away)
+    with checkout(repository).worktree(commit, tmp_path) as worktree:
+        pass
+    # Nor where git cannot remove ours, as it does not know the folder for a worktree any more.
+    with checkout(repository).worktree(commit, tmp_path) as worktree:
+        (worktree.root / ".git").unlink()
+    away.rename(theirs)
+    assert repository.worktrees == 2
+    assert repository.git("-C", str(theirs), "rev-parse", "HEAD") == commit.sha
+    assert [each.name for each in (repository.root / ".git" / "worktrees").iterdir()] == ["theirs"]
+    assert not list(tmp_path.glob("worktree-*"))
+
+
+def test_what_git_says_is_passed_on(repository: Repository) -> None:
+    sha = repository.commit("first")
+    (repository.root / ".git" / "config").write_text("[core\n")
+    with pytest.raises(UsageError, match="git says: fatal: bad config line 1"):
+        checkout(repository).commits_in_a_row(sha, sha)
+
+
+@pytest.mark.parametrize("hangs_at", ["add", "remove"])
+def test_a_git_that_hangs_is_an_error_in_one_line_and_leaves_nothing(
+    hangs_at: str, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = only_commit(repository, repository.commit("first"))
+    monkeypatch.setattr(harness.cli.nightly.checkout, "_GIT_TIMEOUT_S", 2.0)
+    fake = tmp_path / "bin" / "git"
+    fake.parent.mkdir()
+    # It hangs when all but the end of its work is done.
+    fake.write_text(HANGS.format(git=shutil.which("git"), hangs_at=hangs_at))
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(fake.parent), prepend=os.pathsep)
+    with ExitStack() as stack:
+        if hangs_at == "add":
+            stack.enter_context(pytest.raises(CaseError, match=r"worktree add .* must end within 2 s"))
+        stack.enter_context(checkout(repository).worktree(commit, tmp_path))
+    assert not list(tmp_path.glob("worktree-*"))
+    assert repository.worktrees == 1
+
+
+N_COMMITS = 12
+
+
+def searched(
+    repository: Repository, folder: Path, first_bad: int, skipped: frozenset[int], most: int = N_COMMITS
+) -> tuple[list[int], list[int], list[int]]:
+    """Numbers of commits that a search has found good, bad, and all that it asked about."""
+    shas = [repository.commit(f"{number}", {"file": f"{number}"}) for number in range(N_COMMITS)]
+    commits = checkout(repository).commits_in_a_row(shas[0], shas[-1])
+    good, bad, asked = [0], [N_COMMITS - 1], []
+
+    with checkout(repository).worktree(commits[0], folder) as worktree:
+
+        def judge(sha: str) -> int:
+            number = shas.index(sha)
+            assert (worktree.root / "file").read_text() == f"{number}"
+            if len(asked) == most:
+                return STOP
+            asked.append(number)
+            if number in skipped:
+                return SKIP
+            (bad if number >= first_bad else good).append(number)
+            return BAD if number >= first_bad else GOOD
+
+        worktree.bisect(commits[0], commits[-1], judge)
+    assert repository.worktrees == 1
+    assert not (repository.root / ".git" / "BISECT_LOG").exists()
+    return good, bad, asked
+
+
+@pytest.mark.parametrize("first_bad", [1, 4, 11])
+def test_git_finds_the_first_bad_commit_by_few_questions(
+    first_bad: int, repository: Repository, tmp_path: Path
+) -> None:
+    good, bad, asked = searched(repository, tmp_path, first_bad, frozenset())
+    assert (max(good), min(bad)) == (first_bad - 1, first_bad)
+    assert len(asked) <= 4
+
+
+def test_git_passes_over_commits_that_decide_nothing(repository: Repository, tmp_path: Path) -> None:
+    skipped = frozenset((6, 7))
+    good, bad, asked = searched(repository, tmp_path, 7, skipped)
+    assert (max(good), min(bad)) == (5, 8)
+    assert skipped <= set(asked)
+
+
+def test_a_search_that_is_stopped_ends_with_what_is_known(repository: Repository, tmp_path: Path) -> None:
+    good, bad, asked = searched(repository, tmp_path, 7, frozenset(), most=1)
+    assert len(asked) == 1
+    assert max(good) < 7 <= min(bad)
+
+
+def test_a_search_that_is_interrupted_leaves_nothing(repository: Repository, tmp_path: Path) -> None:
+    shas = [repository.commit(f"{number}") for number in range(4)]
+    commits = checkout(repository).commits_in_a_row(shas[0], shas[-1])
+
+    def judge(_sha: str) -> int:
+        raise KeyboardInterrupt
+
+    with (
+        pytest.raises(KeyboardInterrupt),
+        checkout(repository).worktree(commits[0], tmp_path) as worktree,
+    ):
+        worktree.bisect(commits[0], commits[-1], judge)
+    assert repository.worktrees == 1
+    assert not list(tmp_path.glob("worktree-*"))
