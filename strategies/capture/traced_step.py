@@ -94,7 +94,7 @@ class TraceContents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Captures:
-    """What the traced function takes from outside, by the placeholder that stands for it."""
+    """Outside values of a traced function, by placeholder."""
 
     variables: Mapping[int, str]
     constants: Mapping[str, Node]

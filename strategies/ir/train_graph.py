@@ -101,7 +101,7 @@ class Boundary:
 
 
 Reduction: TypeAlias = Literal["mean", "sum"]
-"""How a loss comes of the examples' losses, and so the global batch's of its shards'."""
+"""Reduction of examples' losses to a loss, and of shards' losses to the global batch's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

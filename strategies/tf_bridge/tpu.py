@@ -139,7 +139,7 @@ _REASON = 300
 Batch: TypeAlias = Sequence[tf.distribute.DistributedValues]
 """Components of a dataset, of each replica its own examples."""
 _REFUSALS = (tf.errors.InvalidArgumentError, tf.errors.NotFoundError, tf.errors.UnimplementedError)
-"""What TensorFlow says of an operation that XLA does not compile."""
+"""Errors for an operation that XLA does not compile."""
 
 
 class CompiledReplicas:

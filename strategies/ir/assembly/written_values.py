@@ -184,7 +184,7 @@ class MergedState:
 
 @dataclass(slots=True)
 class _Edits:
-    """What making boundaries changes in a graph."""
+    """Changes of a graph that boundaries need."""
 
     added: dict[str, tuple[Node, Node]]
     written: WrittenValues

@@ -38,7 +38,7 @@ from strategies.passes.tpu.scopes import Scope, Scopes, handle_node
 from strategies.topology import Topology
 
 FORMAT_KEY = Shape((3,))
-"""Of a program's key, and so of a format: three strings; the default format's are empty."""
+"""Shape of a program's key, which is also a format: three strings, empty for the default format."""
 _STRING = DType("string")
 
 

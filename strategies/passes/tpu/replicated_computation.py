@@ -29,7 +29,7 @@ PREFIX = "tpu/"
 PIVOT, METADATA, DONE = (f"{PREFIX}{name}" for name in ("pivot", "metadata", "done"))
 OF_CLUSTER: Mapping[str, Attr] = {BODY: CLUSTER.encode()}
 WAITED_FOR: Mapping[str, Attr] = {"_has_manual_control_dependencies": True}
-"""Of nodes for which others wait, as TensorFlow marks those of `tf.control_dependencies`."""
+"""Mark of nodes that others wait for, as TensorFlow writes it for `tf.control_dependencies`."""
 SUM = "CrossReplicaSum"
 ANY_CORE = "/device:TPU_REPLICATED_CORE:0"
 
