@@ -33,7 +33,7 @@ Events: TypeAlias = int
 Path: TypeAlias = tuple[str, ...]
 """A node of the graph, and then a function and a node of it for each body that leads to a node."""
 Branches: TypeAlias = Mapping[Path, int]
-"""Calls, and predicates of branches of the first kind (Switch, Merge), each with the number of a branch."""
+"""Calls, and predicates of branches of TensorFlow 1 (Switch, Merge), each with the number of a branch."""
 
 _LOOP_CONDITIONS = frozenset({"LoopCond"})
 

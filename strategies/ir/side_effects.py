@@ -18,7 +18,7 @@ from strategies.ir.traversal import (
 
 _CHECK_OPS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2"})
 _CALL_OPS = frozenset({"While", "If", "Case", "StatefulPartitionedCall", "For", "RemoteCall"})
-# What loops of the first kind keep from round to round for their gradients, and for nobody else.
+# State that loops of TensorFlow 1 keep for their gradients alone.
 _KEPT_BY_LOOPS = ("Stack", "TensorArray")
 _HARMLESS = READ_OPS | _CALL_OPS | {"Placeholder", "VarHandleOp", "HashTableV2", "SummaryWriter"}
 
