@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,20 @@ if TYPE_CHECKING:
     from harness.verification.verdict import Limits
     from harness.worker.jobs.transform import Transformation
     from strategies.tpu_slices import SliceCost
+
+FORMER_PASS_NAMES: Mapping[str, str] = {
+    "leader-reduce": "lead",
+    "leader-broadcast": "hand-on",
+    "worker-mean": "own-mean",
+    "local-reduce": "combine-local",
+    "separate-collectives": "collectives-apart",
+    "semi-sync-ps": "updates-in-turn",
+    "broadcast-update-values": "hand-over",
+    "placement": "place",
+    "tcp-all-reduce": "transport-all-reduce",
+    "compressed-tcp-all-reduce": "encoded-transport-all-reduce",
+}
+"""Pass → the name that it had until 0.1, which documents have beside it for one release."""
 
 
 def verify_document(answer: Verified) -> dict[str, object]:
@@ -83,10 +98,15 @@ def transform_document(transformation: Transformation) -> dict[str, object]:
     document: dict[str, object] = {
         "nodes_before": transformation.nodes_before,
         "nodes_after": transformation.nodes_after,
-        "passes": [asdict(each) for each in transformation.passes],
+        "passes": [{**asdict(each), **_former_name(each.name)} for each in transformation.passes],
         "seconds": transformation.seconds,
     }
     return document if transformation.text is None else {**document, "text": transformation.text}
+
+
+def _former_name(pass_name: str) -> dict[str, str]:
+    former = FORMER_PASS_NAMES.get(pass_name)
+    return {} if former is None else {"former_name": former}
 
 
 def _limits(limits: Limits | None) -> dict[str, float | None]:

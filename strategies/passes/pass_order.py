@@ -3,29 +3,29 @@
 from strategies.passes.collectives.all_reduce import DenseAllReduce, DenseReduceScatter, SparseAllGather
 from strategies.passes.collectives.batch_norm import SyncStatistics
 from strategies.passes.collectives.gather_variables import GatherVariables
-from strategies.passes.collectives.leader_reduce import HandOn, Lead
+from strategies.passes.collectives.leader_reduce import LeaderBroadcast, LeaderReduce
 from strategies.passes.collectives.local_sgd import AverageVariables
-from strategies.passes.collectives.ring import TransportAllReduce
-from strategies.passes.collectives.separate_runs import CollectivesApart
+from strategies.passes.collectives.ring import TcpAllReduce
+from strategies.passes.collectives.separate_collectives import SeparateCollectives
 from strategies.passes.collectives.shard_updates import ShardUpdates
 from strategies.passes.compression.compressed_all_reduce import (
     CompressedAllReduce,
-    EncodedTransportAllReduce,
+    CompressedTcpAllReduce,
     RoundedGradients,
 )
 from strategies.passes.compression.compressed_push import CompressedPush
 from strategies.passes.parameter_server.asynchronous import AsyncUpdates
 from strategies.passes.parameter_server.packed import PackPulls, PackPushes
-from strategies.passes.parameter_server.place import Place
+from strategies.passes.parameter_server.placement import Placement
 from strategies.passes.parameter_server.proxy import ProxyVariables
 from strategies.passes.parameter_server.replicated_servers import ReplicatedServers
-from strategies.passes.parameter_server.stale_and_backup import UpdatesInTurn
+from strategies.passes.parameter_server.semi_sync import SemiSyncUpdates
 from strategies.passes.parameter_server.synchronous import ParameterServerSync
 from strategies.passes.partition.partition import PartitionVariables
-from strategies.passes.replicate.contributions import Accumulate, CombineLocal, OwnMean
+from strategies.passes.replicate.broadcast_update_values import BroadcastUpdateValues
+from strategies.passes.replicate.contributions import Accumulate, LocalReduce, WorkerMean
 from strategies.passes.replicate.hoist_reads import HoistReads
 from strategies.passes.replicate.replicate import Replicate
-from strategies.passes.replicate.state_hand_over import HandOver
 from strategies.passes.robust.gathered import AggregateGathered
 from strategies.passes.robust.inject_faults import InjectFaults
 from strategies.passes.run import Pass
@@ -49,9 +49,9 @@ PASSES: tuple[type[Pass], ...] = (
     SyncStatistics,
     AverageVariables,
     ProxyVariables,
-    OwnMean,
-    Lead,
-    CombineLocal,
+    WorkerMean,
+    LeaderReduce,
+    LocalReduce,
     InjectFaults,
     GatherVariables,
     ShardUpdates,
@@ -61,18 +61,18 @@ PASSES: tuple[type[Pass], ...] = (
     SparseAllGather,
     CompressedAllReduce,
     RoundedGradients,
-    EncodedTransportAllReduce,
-    TransportAllReduce,
+    CompressedTcpAllReduce,
+    TcpAllReduce,
     DenseAllReduce,
-    HandOn,
-    CollectivesApart,
+    LeaderBroadcast,
+    SeparateCollectives,
     CompressedPush,
     PackPushes,
     AsyncUpdates,
-    UpdatesInTurn,
+    SemiSyncUpdates,
     ParameterServerSync,
-    HandOver,
-    Place,
+    BroadcastUpdateValues,
+    Placement,
     PackPulls,
 )
 """Every pass there is: copies for replicas, what a task combines, collectives, servers.

@@ -92,8 +92,8 @@ def only_the_leaders_own(step, _):
 
 
 MISTAKES = {
-    "nothing-handed-on": without("hand-on"),
-    "others-left-out": after("lead", only_the_leaders_own),
+    "nothing-handed-on": without("leader-broadcast"),
+    "others-left-out": after("leader-reduce", only_the_leaders_own),
     "workers-apart": without("dense-all-reduce"),
 }
 
@@ -106,7 +106,7 @@ def test_mistakes_are_noticed(cases, mistake):
 
 
 @pytest.mark.parametrize(
-    ("transport", "gathering"), [("ring", "sparse-all-gather"), ("tcp", "transport-all-reduce")]
+    ("transport", "gathering"), [("ring", "sparse-all-gather"), ("tcp", "tcp-all-reduce")]
 )
 def test_rows_that_stay_in_their_worker_are_noticed(cases, transport, gathering):
     case = cases.of("word-lm", "momentum")

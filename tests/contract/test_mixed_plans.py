@@ -169,7 +169,7 @@ def test_every_second_variable_on_a_server(cases, model):
 # Mistakes, each of which the check must notice.
 
 
-@pytest.mark.parametrize("dropped", ["hand-over", "dense-all-reduce"])
+@pytest.mark.parametrize("dropped", ["broadcast-update-values", "dense-all-reduce"])
 def test_a_dropped_pass(cases, dropped):
     case = cases.of("word-lm", "adamw-clipped")
     plan = case.plan("parallax", (1, 1))
@@ -197,7 +197,7 @@ def test_a_counter_that_is_moved_on_twice(cases):
         return replace(step, graph=graph, step_targets=(*step.step_targets, *(n.name for n in again)))
 
     def on_updater(sound):
-        return after("place", twice)(sound) if getattr(sound, "task", None) == UPDATER else [sound]
+        return after("placement", twice)(sound) if getattr(sound, "task", None) == UPDATER else [sound]
 
     assert noticed(case, plan, broken(case, plan, on_updater))
 
@@ -268,13 +268,15 @@ def test_no_run_has_both_collectives_and_other_tasks(cases, task):
             yield any(n.op.startswith("Collective") for n in nodes), devices > {task_device(task)}
 
     assert [*runs(sound)] == [(False, True), (True, False)]
-    assert (True, True) in [*runs([each for each in sound if each.name != "collectives-apart"])]
+    assert (True, True) in [*runs([each for each in sound if each.name != "separate-collectives"])]
 
 
 def test_without_servers_or_other_tasks_nothing_changes(cases):
     case = cases.of("word-lm", "adamw-clipped")
     plan = case.plan("parallax", (1, 1))
-    apart, hand_over = (e for e in passes_of(plan, 0) if e.name in ("collectives-apart", "hand-over"))
+    apart, hand_over = (
+        e for e in passes_of(plan, 0) if e.name in ("separate-collectives", "broadcast-update-values")
+    )
     topology = topology_of(plan)
     assert apart.apply(case.step, topology) is case.step
     assert hand_over.apply(case.step, topology) is case.step

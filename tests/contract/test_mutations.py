@@ -24,7 +24,7 @@ from strategies.ir.train_graph import TrainGraph
 from strategies.numerics.collectives import gather_rows
 from strategies.passes.collectives import all_reduce
 from strategies.passes.collectives.all_reduce import DenseAllReduce
-from strategies.passes.collectives.ring import TransportAllReduce
+from strategies.passes.collectives.ring import TcpAllReduce
 from strategies.passes.parameter_server import synchronous
 from strategies.passes.pass_order import passes_of
 from strategies.passes.replicate import replicate
@@ -133,7 +133,7 @@ def test_a_replica_that_the_local_sum_leaves_out(cases, workload, replicas):
         ("digits-mlp", "ring", "dense-all-reduce"),
         ("word-lm", "ring", "dense-all-reduce"),
         ("word-lm", "ring", "sparse-all-gather"),
-        ("word-lm", "tcp", "transport-all-reduce"),
+        ("word-lm", "tcp", "tcp-all-reduce"),
     ],
 )
 def test_a_dropped_collective(cases, workload, transport, dropped):
@@ -166,7 +166,7 @@ def test_a_skipped_bucket(cases, transport):
     plan = case.plan("all-reduce", (1, 1), chunk_size=2, transport=transport)
 
     def skip(sound: Pass) -> Sequence[Pass]:
-        if isinstance(sound, DenseAllReduce | TransportAllReduce):
+        if isinstance(sound, DenseAllReduce | TcpAllReduce):
             assert len(sound.buckets) == 3
             return [replace(sound, buckets=sound.buckets[1:])]
         return [sound]
@@ -298,7 +298,7 @@ def test_a_stale_read(cases):
         graph = step.graph.with_nodes([*nodes, *added.values()])
         return replace(step, graph=graph, variables=(*step.variables, *variables))
 
-    programs = broken(case, plan, after("place", stale))
+    programs = broken(case, plan, after("placement", stale))
     with InProcessCluster(programs, case.initial) as cluster:
         for batch in case.batches:
             cluster.step(batch)
@@ -364,7 +364,7 @@ class TestOneWorkerAfterTheOther:
             return replace(step, step_targets=tuple(t for t in step.step_targets if "await" not in t))
 
         # Its contributions of all steps are in the first update, and none is left for a second one.
-        programs = broken(case, plan, after("place", no_wait))
+        programs = broken(case, plan, after("placement", no_wait))
         assert self.run(case, programs, first=1, late_steps=1) == (True, False)
 
     def test_an_update_that_does_not_wait_for_pushes(self, case, plan, monkeypatch):

@@ -14,12 +14,12 @@ from strategies.ir.traversal import ancestors, prune
 from strategies.passes.collectives import buckets
 from strategies.passes.collectives.all_reduce import DenseAllReduce, SparseAllGather
 from strategies.passes.collectives.batch_norm import SyncStatistics
-from strategies.passes.collectives.leader_reduce import HandOn, Lead
+from strategies.passes.collectives.leader_reduce import LeaderBroadcast, LeaderReduce
 from strategies.passes.collectives.local_sgd import AverageVariables
-from strategies.passes.collectives.ring import TransportAllReduce
+from strategies.passes.collectives.ring import TcpAllReduce
 from strategies.passes.parameter_server.synchronous import ParameterServerSync
 from strategies.passes.pass_order import PASSES, passes_of
-from strategies.passes.replicate.contributions import CombineLocal
+from strategies.passes.replicate.contributions import LocalReduce
 from strategies.passes.update.merge_rows import MergeRows
 from strategies.plan.faults import fault_of
 from strategies.planner import topology_of
@@ -39,9 +39,9 @@ ASKED: dict[str, list[tuple[str, dict[str, object]]]] = {
     "sync-statistics": [("all-reduce", {"sync_batch_norm": True})],
     "average-variables": [("local-sgd", {})],
     "proxy-variables": [("ps-load-balancing", {"local_proxy_variable": True})],
-    "own-mean": [("ps", {"sync": False})],
-    "lead": [("hierarchical-all-reduce", {})],
-    "combine-local": [("all-reduce", {}), ("hierarchical-all-reduce", {}), ("local-sgd", {}), ("ps", {})],
+    "worker-mean": [("ps", {"sync": False})],
+    "leader-reduce": [("hierarchical-all-reduce", {})],
+    "local-reduce": [("all-reduce", {}), ("hierarchical-all-reduce", {}), ("local-sgd", {}), ("ps", {})],
     # Of both workers: each has a pass of its own for its fault.
     "inject-faults": [("ps", {FAULT: "gaussian"}), ("all-reduce", {FAULT: "label-flip"})],
     "gather-variables": [("fully-sharded", {"min_bytes": 1}), ("fully-sharded", {"transport": "ring"})],
@@ -53,21 +53,21 @@ ASKED: dict[str, list[tuple[str, dict[str, object]]]] = {
     "sparse-all-gather": [("all-reduce", {"transport": "ring"})],
     "compressed-all-reduce": [("all-reduce", {"compressor": "fp16-ef"})],
     "rounded-gradients": [("all-reduce", {"compressor": "bf16-ef"})],
-    "encoded-transport-all-reduce": [
+    "compressed-tcp-all-reduce": [
         ("all-reduce", {"compressor": "topk"}),
         ("all-reduce", {"compressor": "powersgd"}),
     ],
-    "transport-all-reduce": [("all-reduce", {}), ("sharded-update", {})],
+    "tcp-all-reduce": [("all-reduce", {}), ("sharded-update", {})],
     "dense-all-reduce": [("all-reduce", {"transport": "ring"})],
-    "hand-on": [("hierarchical-all-reduce", {})],
-    "collectives-apart": [("parallax", {}), ("ps", {"sync_batch_norm": True})],
+    "leader-broadcast": [("hierarchical-all-reduce", {})],
+    "separate-collectives": [("parallax", {}), ("ps", {"sync_batch_norm": True})],
     "compressed-push": [("ps", {"compressor": "fp16-ef"})],
     "pack-pushes": [("ps-load-balancing", {}), ("ps", {"sync": False})],
     "async-updates": [("ps", {"sync": False})],
-    "updates-in-turn": [("ps", {"staleness": 1}), ("ps", {"backup": 1})],
+    "semi-sync-ps": [("ps", {"staleness": 1}), ("ps", {"backup": 1})],
     "sync-ps": [("ps", {})],
-    "hand-over": [("ps", {})],
-    "place": [("ps-load-balancing", {})],
+    "broadcast-update-values": [("ps", {})],
+    "placement": [("ps-load-balancing", {})],
     "pack-pulls": [("ps-load-balancing", {}), ("partitioned-ps", {})],
 }
 # Those that only some captures need: with rows of ids, statistics of batches, variables that can be cut, or
@@ -75,7 +75,7 @@ ASKED: dict[str, list[tuple[str, dict[str, object]]]] = {
 OF_SOME = (
     "merge-rows",
     "sync-statistics",
-    "collectives-apart",
+    "separate-collectives",
     "partition",
     "proxy-variables",
     "dense-reduce-scatter",
@@ -181,14 +181,14 @@ def nothing_to_do(case):
     yield SparseAllGather(task=0), combined, topology
     sparse_only = topology_of(dense.plan("all-reduce", (1, 1)))
     yield DenseAllReduce(task=0, buckets=()), combined, sparse_only
-    yield TransportAllReduce(task=0, buckets=()), combined, sparse_only
-    yield CombineLocal(task=0), combined, topology
+    yield TcpAllReduce(task=0, buckets=()), combined, sparse_only
+    yield LocalReduce(task=0), combined, topology
     yield SyncStatistics(task=0, layers=frozenset({"norm"})), replicate.apply(hoisted, topology), topology
     yield AverageVariables(task=0, period=2, variables=frozenset()), hoisted, topology
     shared = topology_of(dense.plan("hierarchical-all-reduce", (1, 1)))
-    yield Lead(task=0), combined, shared
-    handed = HandOn(task=0).apply(combined, topology)
-    yield HandOn(task=0), handed, topology
+    yield LeaderReduce(task=0), combined, shared
+    handed = LeaderBroadcast(task=0).apply(combined, topology)
+    yield LeaderBroadcast(task=0), handed, topology
     place = passes_of(two, 0)[-1]
     yield place, place.apply(combined, topology), topology
 

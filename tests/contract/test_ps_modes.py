@@ -24,7 +24,7 @@ from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.session.update_loop import UpdateLoop
 from strategies.capture.capture import capture
 from strategies.errors import StrategyError
-from strategies.passes.parameter_server import queues, stale_and_backup
+from strategies.passes.parameter_server import queues, semi_sync
 from strategies.passes.parameter_server.accumulator import INT64, LAST_STEP, Accumulator
 from strategies.passes.pass_order import passes_of
 from strategies.passes.replicate import contributions, hoist_reads
@@ -348,7 +348,7 @@ def test_no_asynchronous_update_is_lost(case):
 
 
 def test_asynchronous_gradients_of_a_wrong_scale_are_noticed(case, monkeypatch):
-    monkeypatch.setattr(contributions.OwnMean, "apply", lambda self, graph, topology: graph)
+    monkeypatch.setattr(contributions.WorkerMean, "apply", lambda self, graph, topology: graph)
     plan = case.plan("ps", (1, 1), sync=False)
     with workers_of(case, plan) as workers:
         workers.start(0, 3)
@@ -403,7 +403,7 @@ def test_a_slow_worker_holds_others_back_by_the_staleness(case):
 
 def test_a_clock_that_is_ahead_is_noticed(case, monkeypatch):
     monkeypatch.setattr(
-        stale_and_backup.Queue,
+        semi_sync.Queue,
         "put_all",
         lambda self, name, numbers, sound=queues.Queue.put_all: sound(
             self, name, [*numbers, 0] if "clocks" in self.handle.name else numbers

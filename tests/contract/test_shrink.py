@@ -52,12 +52,12 @@ def doubled_rows(rows: Any, ids: Any, **static: int) -> tuple[Any, Any]:
 @pytest.mark.parametrize(
     ("strategy", "module", "function", "broken", "blamed", "sparse"),
     [
-        ("ps", contributions, "weighted_sum", half_weights, "combine-local", False),
-        ("all-reduce", contributions, "weighted_sum", half_weights, "combine-local", False),
+        ("ps", contributions, "weighted_sum", half_weights, "local-reduce", False),
+        ("all-reduce", contributions, "weighted_sum", half_weights, "local-reduce", False),
         (RING, all_reduce, "keyed_all_reduce", no_collective, "dense-all-reduce", False),
-        ("all-reduce", ring, "take_back", a_constant, "transport-all-reduce", False),
+        ("all-reduce", ring, "take_back", a_constant, "tcp-all-reduce", False),
         (RING, all_reduce, "gather_rows", no_gather, "sparse-all-gather", True),
-        ("all-reduce", ring, "take_back_rows", doubled, "transport-all-reduce", True),
+        ("all-reduce", ring, "take_back_rows", doubled, "tcp-all-reduce", True),
         ("ps", accumulator, "number_rows", doubled_rows, "sync-ps", True),
     ],
 )

@@ -3,37 +3,41 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from strategies.ir.graph import Node, Shape
+from strategies.ir.graph import Node, Shape, n_elements
 from strategies.ir.train_graph import TrainGraph, Transfer
 from strategies.ir.traversal import at_level
 from strategies.numerics.collectives import all_gather
 from strategies.passes.collectives.buckets import Member, ShardBucket, shard_buckets
 from strategies.passes.collectives.members import instance_keys
-from strategies.passes.collectives.ring import Copy, transport_gather
+from strategies.passes.collectives.ring import Exchange, carry_out, give
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Replica, Topology
 
+Copy: TypeAlias = tuple[str, int | None]
+"""A value of a variable, by the name of its exchange, and the replica that has a copy."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(slots=True, kw_only=True)
 class GatheredValues:
-    """What one task adds to its step.
+    """Additions of one task to its step.
 
     Attributes:
         values: copy of a variable → its value, which another replica has.
         wholes: bucket → its members joined along their first axis, of contiguous ones.
-        done: nodes that run after the exchanges, of the workers' own transport once all is given.
-        last_waits: the node that waits last for the workers' own transport, if any does.
+        done: nodes that run after the exchanges, of the ring once everything is given.
+        last_waits: the node that waits last for the ring, if any does.
     """
 
-    nodes: tuple[Node, ...]
-    values: Mapping[Copy, str]
-    wholes: Mapping[str, str]
-    done: tuple[str, ...]
-    last_waits: tuple[str, ...]
-    transfers: tuple[Transfer, ...]
+    nodes: list[Node] = field(default_factory=list)
+    values: dict[Copy, str] = field(default_factory=dict)
+    wholes: dict[str, str] = field(default_factory=dict)
+    done: list[str] = field(default_factory=list)
+    last_waits: tuple[str, ...] = ()
+    transfers: list[Transfer] = field(default_factory=list)
 
 
 def gather_buckets(
@@ -84,38 +88,73 @@ def gather_values(
         group_key: of all replicas, and of no other call for the same step.
         contiguous: names of those carried whose members come as one tensor.
     """
-    nodes: list[Node] = []
-    values: dict[Copy, str] = {}
-    wholes: dict[str, str] = {}
-    done: list[str] = []
-    transfers: list[Transfer] = []
-    last: list[str] = []
+    gathered = GatheredValues()
     for level in sorted({bucket.level for bucket in carried}):
         of_level = [bucket for bucket in carried if bucket.level == level]
-        gathered = transport_gather(of_level, own_values, task, topology, last, contiguous)
-        last = [gathered.last]
-        nodes += gathered.nodes
-        values |= gathered.values
-        wholes |= gathered.wholes
-        done += gathered.done
-        transfers += gathered.transfers
+        _gather_by_ring(gathered, of_level, own_values, task, topology, contiguous)
     keys = instance_keys(name for bucket in buckets for name in bucket.key_names)
     for replica, bucket in itertools.product(topology.local_replicas(task), buckets):
         hint = hints.get(bucket.members[0].variable, "auto")
         added, taken, after = _gather(
             bucket, own_values, replica, topology.collective_order(), group_key, keys, hint
         )
-        nodes += added
-        values |= taken
-        done.append(after)
-    return GatheredValues(
-        nodes=tuple(nodes),
-        values=values,
-        wholes=wholes,
-        done=tuple(done),
-        last_waits=tuple(last),
-        transfers=tuple(transfers),
+        gathered.nodes += added
+        gathered.values |= taken
+        gathered.done.append(after)
+    return gathered
+
+
+def _gather_by_ring(
+    gathered: GatheredValues,
+    buckets: Sequence[ShardBucket],
+    own_values: Mapping[Copy, str],
+    task: int,
+    topology: Topology,
+    contiguous: AbstractSet[str],
+) -> None:
+    """Gather the buckets of one level by the ring, after those of the level before."""
+    task_of = {r.rank: r.task for r in topology.replicas()}
+    host = topology.host_device(task)
+
+    def exchange(bucket: ShardBucket) -> Exchange[str]:
+        shares = bucket.by_task(task_of, topology.n_tasks)
+        joined = bucket.name in contiguous
+        transfer = Transfer(
+            name=bucket.name,
+            kind="gather",
+            shares=tuple(sum(n_elements(m.dims) for m in share) for share in shares),
+            level=bucket.level,
+            contiguous=joined,
+        )
+        own, others = shares[task], [share for k, share in enumerate(shares) if k != task and share]
+        comes = [[_whole(bucket)]] if joined else [[m.dims for m in share] for share in others]
+        values = [own_values[m.name, m.owner] for m in own]
+        tensors = yield give(
+            transfer, [values], [[Shape(m.dims) for m in own]], bucket.dtype, host, comes=comes
+        )
+        names = [bucket.name] if joined else [m.name for share in others for m in share]
+        return dict(zip(names, tensors, strict=True))
+
+    waypoint = at_level("sync/values-handed-over", buckets[0].level)
+    carried = carry_out(
+        [exchange(bucket) for bucket in buckets], [waypoint], host, gathered.nodes, gathered.last_waits
     )
+    gathered.last_waits = (carried.last,)
+    gathered.done.append(carried.given)
+    gathered.transfers += carried.transfers
+    gathered.wholes |= {b.name: carried.results[b.name] for b in buckets if b.name in contiguous}
+    gathered.values |= {
+        (m.name, replica.rank): carried.results.get(m.name) or own_values[m.name, m.owner]
+        for replica in topology.local_replicas(task)
+        for bucket in buckets
+        for m in bucket.members
+        if bucket.name not in contiguous and m.owner != replica.rank
+    }
+
+
+def _whole(bucket: ShardBucket) -> tuple[int, ...]:
+    """The shape of all members, joined along their first axis."""
+    return (sum(m.dims[0] for m in bucket.members), *bucket.members[0].dims[1:])
 
 
 def _gather(

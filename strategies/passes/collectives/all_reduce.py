@@ -231,7 +231,8 @@ class DenseReduceScatter:
         if not owned:
             return graph
         Members.of(topology, "replicas")  # refuses a group of one
-        buckets = shard_buckets("sync/scatter", map(self._member, owned), self.buckets)
+        members = [Member.of(sync_prefix(b), b, self.owners[b.variable]) for b in owned]
+        buckets = shard_buckets("sync/scatter", members, self.buckets)
         keys = instance_keys(name for bucket in buckets for name in bucket.key_names)
         combined: dict[str, Contribution] = {}
         added: list[Node] = []
@@ -250,16 +251,6 @@ class DenseReduceScatter:
             rewired,
             boundaries=tuple(b for b in rewired.boundaries if b.values not in elsewhere),
             step_targets=(*rewired.step_targets, *exchanged),
-        )
-
-    def _member(self, b: Boundary) -> Member:
-        return Member(
-            name=sync_prefix(b),
-            variable=b.variable,
-            dtype=b.dtype,
-            dims=static_dims(b),
-            owner=self.owners[b.variable],
-            level=b.level,
         )
 
 

@@ -130,6 +130,12 @@ class Member:
     owner: int
     level: int = 1
 
+    @classmethod
+    def of(cls, name: str, b: Boundary, owner: int) -> "Member":
+        """Gradient that crosses a boundary."""
+        dims = static_dims(b)
+        return cls(name=name, variable=b.variable, dtype=b.dtype, dims=dims, owner=owner, level=b.level)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardBucket:

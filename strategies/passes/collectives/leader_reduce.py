@@ -11,17 +11,17 @@ from strategies.topology import Topology
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lead:
+class LeaderReduce:
     """Let the first replica of this task contribute what all of its replicas do, and the others nothing.
 
     What goes to a server, for a variable that replicas share, is one contribution of the task in any case.
     """
 
-    name: ClassVar[str] = "lead"
+    name: ClassVar[str] = "leader-reduce"
     task: int
 
     @classmethod
-    def of(cls, plan: TaskPlan) -> "Lead | None":
+    def of(cls, plan: TaskPlan) -> "LeaderReduce | None":
         """Where workers exchange values, not replicas."""
         return cls(task=plan.task) if plan.between == "workers" else None
 
@@ -46,14 +46,14 @@ class Lead:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HandOn:
+class LeaderBroadcast:
     """Let what comes to the leader's boundaries flow into those of the task's other replicas as well."""
 
-    name: ClassVar[str] = "hand-on"
+    name: ClassVar[str] = "leader-broadcast"
     task: int
 
     @classmethod
-    def of(cls, plan: TaskPlan) -> "HandOn | None":
+    def of(cls, plan: TaskPlan) -> "LeaderBroadcast | None":
         """Where leaders take part for their workers."""
         return cls(task=plan.task) if plan.is_reduced and plan.between == "workers" else None
 

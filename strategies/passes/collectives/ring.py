@@ -1,11 +1,15 @@
-"""Synchronisation by the workers' own ring: vectors that a step gives to it and takes from it."""
+"""Exchanges by the workers' own ring, which moves vectors while the step goes on.
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+An exchange gives vectors to the ring, takes what comes, and may give again. In each round all exchanges give
+before the step waits for any of them: a wait holds one of the threads that backward runs on, and all workers
+could come to wait.
+"""
+
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, product
 from operator import attrgetter
-from typing import ClassVar, Protocol, TypeAlias
+from typing import ClassVar, Generic, TypeAlias, TypeVar
 
 from strategies.ir.graph import DType, Node, Shape, element_bytes, n_elements
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph, Transfer
@@ -13,7 +17,6 @@ from strategies.ir.traversal import at_level
 from strategies.numerics.exchange import hand_over, hand_over_rows, take_back, take_back_rows, waypoint
 from strategies.passes.collectives.buckets import (
     Member,
-    ShardBucket,
     collectives,
     row_shape,
     shard_buckets,
@@ -24,27 +27,33 @@ from strategies.passes.replicate.rewire import contribute, sync_prefix
 from strategies.passes.task_plan import Between, TaskPlan
 from strategies.plan.compressors import BY_NAME
 from strategies.tf_bridge.attrs import dtype_number
-from strategies.tf_bridge.snippet import TensorSpec, trace
+from strategies.tf_bridge.snippet import Snippet, TensorSpec, trace
 from strategies.topology import Replica, Topology
 
 Dims = tuple[int, ...]
 Brought: TypeAlias = Mapping[tuple[str, int], Boundary]
-"""Name, the same on all replicas, and rank → what a local replica brings."""
+"""Name, the same on all replicas, and rank → boundary of a local replica."""
 Crossing: TypeAlias = tuple[str, str | None]
 """Tensors that cross a boundary: values, and the ids of rows."""
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
-    """What comes of a transfer.
+class Given:
+    """One turn of an exchange.
 
     Attributes:
-        totals: name of a boundary → what crosses it. last: the node that waits.
+        nodes: nodes that give to the transfer and do not wait.
+        take: what waits for the tensors that come; None if none come to this worker.
     """
 
+    transfer: Transfer
     nodes: tuple[Node, ...]
-    totals: Mapping[str, Crossing]
-    last: str
+    take: Snippet | None
+
+
+Exchange: TypeAlias = Generator[Given, Sequence[str], Mapping[str, _Result]]
+"""An exchange under way: gives, receives the tensors that came, gives again or ends with results by name."""
 
 
 def give(
@@ -53,34 +62,117 @@ def give(
     shares: Sequence[Sequence[Shape]],
     dtype: DType,
     host: str,
-) -> tuple[Node, ...]:
-    """Nodes that give the sum of what a worker's replicas have, and do not wait.
+    *,
+    comes: Sequence[Sequence[Dims]],
+) -> Given:
+    """Give the sum of what a worker's replicas have.
 
     Args:
         replicas: tensors of each replica, share after share.
         shares: shapes of the tensors in each share.
+        comes: shapes of the tensors in each vector that comes.
     """
+    number = dtype_number(dtype)
     snippet = trace(
         hand_over,
         tuple(TensorSpec(dtype=dtype, shape=shape) for _ in replicas for share in shares for shape in share),
         counts=tuple(map(len, shares)),
         n_replicas=len(replicas),
-        dtype=dtype_number(dtype),
+        dtype=number,
     )
-    values = [value for own in replicas for value in own]
-    nodes, _ = snippet.splice(f"{transfer.name}/hand-over/", values, device=host)
-    return _calling(transfer.given_token, nodes)
+    nodes, _ = snippet.splice(f"{transfer.name}/hand-over/", [*chain(*replicas)], device=host)
+    take = trace(take_back, (), shares=tuple(map(tuple, comes)), dtype=number) if comes else None
+    return Given(transfer=transfer, nodes=_calling(transfer.given_token, nodes), take=take)
 
 
-def all_given(prefix: str, given: Iterable[Node], host: str, after: Iterable[str] = ()) -> tuple[Node, ...]:
-    """A node at which everything has been given.
+def give_rows(transfer: Transfer, gradients: Sequence[Sequence[Boundary]], host: str) -> Given:
+    """Give the rows of a worker's replicas; rows and ids of each gradient come, those of all workers.
 
     Args:
-        after: nodes that wait for transfers of an earlier level, so that a step waits for one at a time.
+        gradients: boundary of each replica, of each sparse gradient.
     """
-    calls = [*(node.name for node in given if node.op == "PyFunc"), *after]
-    nodes, _ = trace(waypoint, ()).splice(prefix, [], device=host, control=calls)
-    return nodes
+    specs: list[TensorSpec] = []
+    tensors: list[str] = []
+    types: list[tuple[int, int]] = []
+    for replicas in gradients:
+        first = replicas[0]
+        assert first.index_dtype is not None
+        specs += [TensorSpec(dtype=b.dtype, shape=row_shape(b)) for b in replicas]
+        specs += [TensorSpec(dtype=first.index_dtype, shape=Shape((-1,)))] * len(replicas)
+        tensors += [b.contributions[0].values for b in replicas]
+        tensors += [b.contributions[0].indices or "" for b in replicas]
+        types.append((dtype_number(first.dtype), dtype_number(first.index_dtype)))
+    merged = tuple(replicas[0].merged for replicas in gradients)
+    snippet = trace(hand_over_rows, tuple(specs), n_replicas=len(gradients[0]), merged=merged)
+    nodes, _ = snippet.splice(f"{transfer.name}/hand-over/", tensors, device=host)
+    dims = tuple(static_dims(replicas[0])[1:] for replicas in gradients)
+    take = trace(take_back_rows, (), dims=dims, dtypes=tuple(types))
+    return Given(transfer=transfer, nodes=_calling(transfer.given_token, nodes), take=take)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried(Generic[_Result]):
+    """Exchanges of one task that have been carried out.
+
+    Attributes:
+        transfers: in their order.
+        results: of all exchanges, by name.
+        given: node after which everything has been given for the first time.
+        last: node that waits last.
+    """
+
+    transfers: tuple[Transfer, ...]
+    results: Mapping[str, _Result]
+    given: str
+    last: str
+
+
+def carry_out(
+    exchanges: Sequence[Exchange[_Result]],
+    rounds: Iterable[str],
+    host: str,
+    nodes: list[Node],
+    after: Iterable[str] = (),
+) -> Carried[_Result]:
+    """Carry exchanges out side by side.
+
+    Args:
+        rounds: name of the node at which everything has been given, for each round.
+        nodes: takes the nodes of the ring; exchanges add their own as they go on.
+        after: nodes that wait for earlier exchanges, so that a step waits for one at a time.
+    """
+    running = [(exchange, next(exchange)) for exchange in exchanges]
+    transfers: list[Transfer] = []
+    results: dict[str, _Result] = {}
+    all_given: list[str] = []
+    last, names = "", iter(rounds)
+    while running:
+        nodes += [node for _, turn in running for node in turn.nodes]
+        calls = [node.name for _, turn in running for node in turn.nodes if node.op == "PyFunc"]
+        handed_over, _ = trace(waypoint, ()).splice(
+            f"{next(names)}/", [], device=host, control=[*calls, *after]
+        )
+        nodes += handed_over
+        transfers += [turn.transfer for _, turn in running]
+        last = handed_over[-1].name
+        all_given.append(last)
+        resumed: list[tuple[Exchange[_Result], Given]] = []
+        # One after the other, so that updates with the first run while later ones still travel.
+        for exchange, turn in running:
+            tensors: Sequence[str] = ()
+            if turn.take is not None:
+                taking, tensors = turn.take.splice(
+                    f"{turn.transfer.name}/take-back/", [], device=host, control=[last]
+                )
+                taking = _calling(turn.transfer.taken_token, taking)
+                nodes += taking
+                last = next(node.name for node in taking if node.op == "PyFunc")
+            try:
+                resumed.append((exchange, exchange.send(tensors)))
+            except StopIteration as end:
+                results |= end.value
+        running, after = resumed, (last,)
+    return Carried(transfers=tuple(transfers), results=results, given=all_given[0], last=last)
 
 
 def ahead(own: Iterable[Transfer], others: Iterable[Transfer]) -> tuple[Transfer, ...]:
@@ -88,356 +180,20 @@ def ahead(own: Iterable[Transfer], others: Iterable[Transfer]) -> tuple[Transfer
     return tuple(sorted((*own, *others), key=attrgetter("level")))
 
 
-def take(
-    transfer: Transfer, shares: Sequence[Sequence[Dims]], dtype: DType, host: str, after: str
-) -> tuple[tuple[Node, ...], tuple[str, ...], str]:
-    """Nodes that wait for what comes.
-
-    Args:
-        shares: shapes of the tensors in each vector that comes. after: node to wait for before.
-    Returns:
-        the nodes, the tensors share after share, and the node that waits.
-    """
-    snippet = trace(take_back, (), shares=tuple(map(tuple, shares)), dtype=dtype_number(dtype))
-    nodes, tensors = snippet.splice(f"{transfer.name}/take-back/", [], device=host, control=[after])
-    nodes = _calling(transfer.taken_token, nodes)
-    return nodes, tensors, next(node.name for node in nodes if node.op == "PyFunc")
-
-
-def give_rows(transfer: Transfer, gradients: Sequence[Sequence[Boundary]], host: str) -> tuple[Node, ...]:
-    """Nodes that give the rows of a worker's replicas and do not wait.
-
-    Args:
-        gradients: of each sparse gradient what each replica brings.
-    """
-    specs: list[TensorSpec] = []
-    tensors: list[str] = []
-    for replicas in gradients:
-        for b in replicas:
-            tensors.append(b.contributions[0].values)
-            specs.append(TensorSpec(dtype=b.dtype, shape=row_shape(b)))
-        for b in replicas:
-            indices = b.contributions[0].indices
-            assert indices is not None
-            assert b.index_dtype is not None
-            tensors.append(indices)
-            specs.append(TensorSpec(dtype=b.index_dtype, shape=Shape((-1,))))
-    merged = tuple(replicas[0].merged for replicas in gradients)
-    snippet = trace(hand_over_rows, tuple(specs), n_replicas=len(gradients[0]), merged=merged)
-    nodes, _ = snippet.splice(f"{transfer.name}/hand-over/", tensors, device=host)
-    return _calling(transfer.given_token, nodes)
-
-
-def take_rows(
-    transfer: Transfer, gradients: Sequence[Boundary], host: str, after: str
-) -> tuple[tuple[Node, ...], tuple[Crossing, ...], str]:
-    """Nodes that wait for the rows of all workers.
-
-    Args:
-        gradients: what one replica brings of each. after: node to wait for before.
-    Returns:
-        the nodes, rows and ids of each gradient, and the node that waits.
-    """
-    types = []
-    for b in gradients:
-        assert b.index_dtype is not None
-        types.append((dtype_number(b.dtype), dtype_number(b.index_dtype)))
-    snippet = trace(
-        take_back_rows, (), dims=tuple(static_dims(b)[1:] for b in gradients), dtypes=tuple(types)
-    )
-    nodes, tensors = snippet.splice(f"{transfer.name}/take-back/", [], device=host, control=[after])
-    nodes = _calling(transfer.taken_token, nodes)
-    pairs = tuple(zip(tensors[::2], tensors[1::2], strict=True))
-    return nodes, pairs, next(node.name for node in nodes if node.op == "PyFunc")
-
-
 def _calling(token: str, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The nodes of a function whose call of Python has a token by now; it is traced once for all tokens."""
+    """Nodes with the token of their call of Python: a function is traced once for all tokens."""
     return tuple(
         replace(node, attrs={**node.attrs, "token": token.encode()}) if node.op == "PyFunc" else node
         for node in nodes
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sum:
-    """A sum over all workers, of boundaries by the names that they have on all replicas.
-
-    Attributes:
-        shares: boundaries in each vector that a worker gives. kept: those whose sums come here.
-    """
-
-    transfer: Transfer
-    dtype: DType
-    shares: tuple[tuple[str, ...], ...]
-    kept: tuple[str, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All boundaries that it sums."""
-        return tuple(chain(*self.shares))
-
-    def give(self, brought: Brought, ranks: Sequence[int], host: str) -> tuple[Node, ...]:
-        """Nodes that give what local replicas bring."""
-        shapes = [[brought[name, ranks[0]].shape for name in share] for share in self.shares]
-        values = [[brought[name, rank].contributions[0].values for name in self.names] for rank in ranks]
-        return give(self.transfer, values, shapes, self.dtype, host)
-
-    def take(self, brought: Brought, rank: int, host: str, after: str) -> Taken:
-        """Nodes that wait for the sums kept here."""
-        dims = [static_dims(brought[name, rank]) for name in self.kept]
-        nodes, totals, last = take(self.transfer, [dims], self.dtype, host, after)
-        return Taken(
-            nodes=nodes, totals={n: (t, None) for n, t in zip(self.kept, totals, strict=True)}, last=last
-        )
-
-
-def sums_for_all(
-    dense: Mapping[str, Boundary], buckets: Sequence[Sequence[str]], wires: Mapping[str, DType]
-) -> Iterator[Sum]:
-    """Sums that every worker gets: of the small tensors of a bucket, and of each large one.
-
-    Args:
-        dense: name, the same on all replicas → boundary of one of them.
-        buckets: names of the variables of each bucket.
-        wires: variable → type that its gradient has on its way, where it is not its own.
-    """
-
-    def wire_bytes(b: Boundary) -> int:
-        return n_elements(static_dims(b)) * element_bytes(wires.get(b.variable, b.dtype))
-
-    def kind(b: Boundary) -> tuple[float, DType | None]:
-        return _weight(b), wires.get(b.variable)
-
-    for factor, wire in dict.fromkeys(map(kind, dense.values())):
-        alike = [b for b in dense.values() if kind(b) == (factor, wire)]
-        for bucket, each in collectives(alike, buckets, wire_bytes).items():
-            first = dense[each.members[0]]
-            name = _weighted(bucket if wire is None else f"{bucket}/{wire}", factor)
-            transfer = Transfer(name=name, level=first.level, wire=wire, factor=factor)
-            yield Sum(transfer=transfer, dtype=first.dtype, shares=(each.members,), kept=each.members)
-
-
-def sums_for_owners(
-    dense: Mapping[str, Boundary],
-    buckets: Sequence[Sequence[str]],
-    owners: Mapping[str, int],
-    task: int,
-    topology: Topology,
-) -> Iterator[Sum]:
-    """Sums of which each worker gets those of variables that its replicas own, one for each bucket.
-
-    Args:
-        dense, buckets: as for all.
-        owners: variable → rank of its owner.
-    """
-    task_of = {replica.rank: replica.task for replica in topology.replicas()}
-    for factor in dict.fromkeys(map(_weight, dense.values())):
-        members = [
-            Member(
-                name=name,
-                variable=b.variable,
-                dtype=b.dtype,
-                dims=static_dims(b),
-                owner=owners[b.variable],
-                level=b.level,
-            )
-            for name, b in dense.items()
-            if _weight(b) == factor
-        ]
-        for bucket in shard_buckets("sync/scatter", members, buckets):
-            shares = bucket.by_task(task_of, topology.n_tasks)
-            names = tuple(tuple(m.name for m in share) for share in shares)
-            transfer = Transfer(
-                name=_weighted(bucket.name, factor),
-                kind="scatter",
-                shares=tuple(sum(n_elements(m.dims) for m in share) for share in shares),
-                level=bucket.level,
-                factor=factor,
-            )
-            yield Sum(transfer=transfer, dtype=bucket.dtype, shares=names, kept=names[task])
-
-
-def _weight(b: Boundary) -> float:
-    """What a sum is multiplied by; all who add to it have the same."""
-    return b.contributions[0].weight
-
-
-def _weighted(name: str, factor: float) -> str:
-    return name if factor == 1.0 else f"{name}/weighted"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """Rows of all workers, of sparse boundaries by the names that they have on all replicas."""
-
-    transfer: Transfer
-    names: tuple[str, ...]
-
-    @property
-    def kept(self) -> tuple[str, ...]:
-        """All: every worker gets everything."""
-        return self.names
-
-    def give(self, brought: Brought, ranks: Sequence[int], host: str) -> tuple[Node, ...]:
-        """Nodes that give what local replicas bring."""
-        return give_rows(
-            self.transfer, [[brought[name, rank] for rank in ranks] for name in self.names], host
-        )
-
-    def take(self, brought: Brought, rank: int, host: str, after: str) -> Taken:
-        """Nodes that wait for the rows of all workers, one worker's after the other's."""
-        nodes, pairs, last = take_rows(
-            self.transfer, [brought[name, rank] for name in self.names], host, after
-        )
-        return Taken(nodes=nodes, totals=dict(zip(self.names, pairs, strict=True)), last=last)
-
-
-def rows_of(sparse: Mapping[str, Boundary], buckets: Sequence[Sequence[str]]) -> Iterator[Rows]:
-    """What travels together: the sparse boundaries of a bucket, of any types.
-
-    Args:
-        sparse: name, the same on all replicas → boundary of one of them.
-        buckets: names of the variables of each bucket.
-    """
-    for level, (i, bucket) in product(sorted({b.level for b in sparse.values()}), enumerate(buckets)):
-        names = tuple(
-            name
-            for variable in bucket
-            for name, b in sparse.items()
-            if b.variable == variable and b.level == level
-        )
-        if names:
-            transfer = Transfer(name=at_level(f"sync/rows_{i}", level), kind="concatenate", level=level)
-            yield Rows(transfer=transfer, names=names)
-
-
-Copy: TypeAlias = tuple[str, int | None]
-"""A value of a variable, by the name of its exchange, and the replica that has a copy."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gathered:
-    """What one task adds to its step.
-
-    Attributes:
-        values: copy of a variable → its value, which another replica has.
-        wholes: bucket → the tensors of all its members in one, joined along their first axis.
-        done: nodes after which this task has given its share. last: the node that waits last.
-    """
-
-    nodes: tuple[Node, ...]
-    values: Mapping[Copy, str]
-    wholes: Mapping[str, str]
-    done: tuple[str, ...]
-    transfers: tuple[Transfer, ...]
-    last: str
-
-
-def transport_gather(
-    buckets: Sequence[ShardBucket],
-    own_values: Mapping[Copy, str],
-    task: int,
-    topology: Topology,
-    after: Sequence[str] = (),
-    contiguous: AbstractSet[str] = frozenset(),
-) -> Gathered:
-    """Nodes that give what this task's replicas own, and take what others have.
-
-    All is given before the first wait, which holds a thread that updates may need.
-
-    Args:
-        buckets: of one level.
-        own_values: copy of a variable → its value, of those that local replicas own.
-        after: the last wait of the level before.
-        contiguous: buckets whose members come as one tensor.
-    """
-    if not buckets:
-        return Gathered(nodes=(), values={}, wholes={}, done=(), transfers=(), last="")
-    host, task_of = topology.host_device(task), {r.rank: r.task for r in topology.replicas()}
-    shares = {bucket.name: bucket.by_task(task_of, topology.n_tasks) for bucket in buckets}
-    transfers = [
-        Transfer(
-            name=bucket.name,
-            kind="gather",
-            shares=tuple(sum(n_elements(m.dims) for m in share) for share in shares[bucket.name]),
-            level=bucket.level,
-            contiguous=bucket.name in contiguous,
-        )
-        for bucket in buckets
-    ]
-    given: list[Node] = []
-    for bucket, transfer in zip(buckets, transfers, strict=True):
-        own = shares[bucket.name][task]
-        values = [own_values[m.name, m.owner] for m in own]
-        given += give(transfer, [values], [[Shape(m.dims) for m in own]], bucket.dtype, host)
-    handed_over = all_given(at_level("sync/values-handed-over", buckets[0].level) + "/", given, host, after)
-    nodes = [*given, *handed_over]
-    previous = handed_over[-1].name
-    received: dict[str, str] = {}
-    wholes: dict[str, str] = {}
-    for bucket, transfer in zip(buckets, transfers, strict=True):
-        others = [share for k, share in enumerate(shares[bucket.name]) if k != task and share]
-        dims = [[_whole(bucket)]] if transfer.contiguous else [[m.dims for m in share] for share in others]
-        if not dims:
-            continue
-        taking, tensors, previous = take(transfer, dims, bucket.dtype, host, previous)
-        nodes += taking
-        if transfer.contiguous:
-            wholes[bucket.name] = tensors[0]
-        else:
-            received |= dict(zip((m.name for share in others for m in share), tensors, strict=True))
-    return Gathered(
-        nodes=tuple(nodes),
-        values={
-            (m.name, replica.rank): received.get(m.name) or own_values[m.name, m.owner]
-            for replica in topology.local_replicas(task)
-            for bucket in buckets
-            for m in bucket.members
-            if bucket.name not in wholes and m.owner != replica.rank
-        },
-        wholes=wholes,
-        done=(handed_over[-1].name,),
-        transfers=tuple(transfers),
-        last=previous,
-    )
-
-
-def _whole(bucket: ShardBucket) -> tuple[int, ...]:
-    """The shape of all members, joined along their first axis."""
-    return (sum(m.dims[0] for m in bucket.members), *bucket.members[0].dims[1:])
-
-
-class _Exchanged(Protocol):
-    """What all workers do together with some boundaries, by the names that these have on all replicas."""
-
-    @property
-    def transfer(self) -> Transfer:
-        """By which it is done."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of all boundaries that it needs."""
-
-    @property
-    def kept(self) -> tuple[str, ...]:
-        """Of those that something comes of to this worker."""
-
-    def give(self, brought: Brought, ranks: Sequence[int], host: str) -> tuple[Node, ...]:
-        """Nodes that give what local replicas bring, and do not wait."""
-
-    def take(self, brought: Brought, rank: int, host: str, after: str) -> Taken:
-        """Nodes that wait for what comes, once `after` has run; all replicas bring what one does in kind."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TransportAllReduce:
-    """Sum the contributions of these variables over all workers, a vector at a time; of rows, take all.
+class TcpAllReduce:
+    """Sum the contributions of these variables over all workers, a vector at a time; of rows, gather all.
 
     A worker's replicas are summed on its host first, of sparse gradients the rows of equal ids, which the
-    update merges once more over workers. The transport applies a weight that contributions still have. All
-    vectors are handed over before the step waits for any: a wait holds one of the threads that backward runs
-    on, and all workers could come to wait.
+    update merges once more over workers. The ring applies a weight that contributions still have.
 
     Attributes:
         buckets: names of the variables of each bucket; sums follow backward, whatever their order.
@@ -446,7 +202,7 @@ class TransportAllReduce:
         wires: variable → type that its gradient has on its way, where it is not its own.
     """
 
-    name: ClassVar[str] = "transport-all-reduce"
+    name: ClassVar[str] = "tcp-all-reduce"
     task: int
     buckets: tuple[tuple[str, ...], ...]
     between: Between = "replicas"
@@ -454,8 +210,8 @@ class TransportAllReduce:
     wires: Mapping[str, DType] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, plan: TaskPlan) -> "TransportAllReduce | None":
-        """Where gradients travel by the workers' own transport."""
+    def of(cls, plan: TaskPlan) -> "TcpAllReduce | None":
+        """Return the pass if gradients travel by the workers' own ring, else None."""
         carried = plan.summed_on_own_transport
         if not plan.needs_collectives or not carried:
             return None
@@ -471,64 +227,34 @@ class TransportAllReduce:
         )
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step with two ends of what travels: a sum per bucket, one per large tensor, rows per bucket."""
-        members = Members.of(topology, self.between)
-        replicas = members.local(topology, self.task)
-        brought = self._brought(graph, replicas)
-        exchanges = self._exchanges(brought, graph, topology)
-        if not exchanges:
+        """The step with a sum per bucket, one per large tensor, and rows per bucket."""
+        replicas = Members.of(topology, self.between).local(topology, self.task)
+        sums = _Sums(step=self, topology=topology, brought=self._brought(graph, replicas), replicas=replicas)
+        levels = sums.by_level(graph)
+        if not levels:
             return graph
         added: list[Node] = []
         handed_over: list[str] = []
+        transfers: list[Transfer] = []
         combined: dict[str, Contribution] = {}
         last: tuple[str, ...] = ()
-        for level in sorted({each.transfer.level for each in exchanges}):
-            of_level = [each for each in exchanges if each.transfer.level == level]
-            nodes, waits, totals = self._exchanged(of_level, brought, topology, last)
-            added += nodes
-            handed_over.append(waits[0])
-            last = waits[-1:]
-            combined |= self._contributions(totals, brought)
-        rewired = contribute(
-            graph,
-            combined,
-            added,
-            # What came here earlier travels once updates are made: after all sums of their level.
-            transfers=ahead((each.transfer for each in exchanges), graph.transfers),
-        )
+        for level, exchanges in levels.items():
+            carried = carry_out(exchanges, [at_level("sync/handed-over", level)], sums.host, added, last)
+            transfers += carried.transfers
+            handed_over.append(carried.given)
+            last = (carried.last,)
+            combined |= self._contributions(carried.results, sums.brought)
+        # Transfers that are here already travel once updates are made: after all sums of their level.
+        rewired = contribute(graph, combined, added, transfers=ahead(transfers, graph.transfers))
         if not self.owners:
             return rewired
-        elsewhere = {b.values for b in brought.values()} - set(combined)
+        elsewhere = {b.values for b in sums.brought.values()} - set(combined)
         return replace(
             rewired,
             boundaries=tuple(b for b in rewired.boundaries if b.values not in elsewhere),
             # A worker takes part in sums of which it needs nothing itself.
             step_targets=(*rewired.step_targets, *handed_over),
         )
-
-    def _exchanged(
-        self, exchanges: Sequence[_Exchanged], brought: Brought, topology: Topology, after: Sequence[str]
-    ) -> tuple[list[Node], tuple[str, str], dict[str, Crossing]]:
-        """Nodes of one level; when all is given, and the last wait; name → what crosses the boundary.
-
-        Args:
-            after: the last wait of the level before.
-        """
-        ranks = [replica.rank for replica in Members.of(topology, self.between).local(topology, self.task)]
-        host = topology.host_device(self.task)
-        added = [node for each in exchanges for node in each.give(brought, ranks, host)]
-        level = exchanges[0].transfer.level
-        handed_over = all_given(at_level("sync/handed-over", level) + "/", added, host, after)
-        added += handed_over
-        previous = handed_over[-1].name
-        totals: dict[str, Crossing] = {}
-        # One after the other, so that updates with the first run while later ones still travel.
-        for each in (each for each in exchanges if each.kept):
-            taken = each.take(brought, ranks[0], host, previous)
-            added += taken.nodes
-            totals |= taken.totals
-            previous = taken.last
-        return added, (handed_over[-1].name, previous), totals
 
     def _brought(self, graph: TrainGraph, replicas: Sequence[Replica]) -> Brought:
         names = set(chain(*self.buckets))
@@ -543,33 +269,135 @@ class TransportAllReduce:
             and not b.contributions[0].total
         }
 
-    def _exchanges(self, brought: Brought, graph: TrainGraph, topology: Topology) -> Sequence[_Exchanged]:
-        """In the order in which backward has all of their boundaries."""
-        first = min((rank for _, rank in brought), default=None)
-        one = {name: b for (name, rank), b in brought.items() if rank == first}
-        owned = {name: b for name, b in one.items() if self._owned(b)}
-        sparse = {name: b for name, b in one.items() if b.indices is not None}
-        dense = {name: b for name, b in one.items() if name not in owned and name not in sparse}
-        exchanges: Iterable[_Exchanged] = (
-            *sums_for_all(dense, self.buckets, self.wires),
-            *sums_for_owners(owned, self.buckets, self.owners, self.task, topology),
-            *rows_of(sparse, self.buckets),
-        )
-        return sorted(
-            exchanges,
-            key=lambda each: (each.transfer.level, graph.ready(one[name].variable for name in each.names)),
-        )
-
-    def _owned(self, b: Boundary) -> bool:
-        """Whether one replica alone gets the sum; rows go to all."""
-        return b.variable in self.owners and b.indices is None
-
     def _contributions(self, totals: Mapping[str, Crossing], brought: Brought) -> Mapping[str, Contribution]:
         contributions = {}
         for (name, rank), b in brought.items():
-            if name in totals and (not self._owned(b) or self.owners[b.variable] == rank):
+            if name in totals and (not self.is_owned(b) or self.owners[b.variable] == rank):
                 values, indices = totals[name]
                 contributions[b.values] = Contribution(
                     rank=b.contributions[0].rank, values=values, indices=indices, weight=1.0, total=True
                 )
         return contributions
+
+    def is_owned(self, b: Boundary) -> bool:
+        """Return True if one replica alone gets the sum; rows go to all."""
+        return b.variable in self.owners and b.indices is None
+
+
+_Planned: TypeAlias = tuple[int, tuple[str, ...], Exchange[Crossing]]
+"""Level of an exchange, names of its boundaries, and the exchange."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sums:
+    """The exchanges of one task, by the names that boundaries have on all replicas."""
+
+    step: TcpAllReduce
+    topology: Topology
+    brought: Brought
+    replicas: Sequence[Replica]
+
+    @property
+    def host(self) -> str:
+        return self.topology.host_device(self.step.task)
+
+    @property
+    def ranks(self) -> list[int]:
+        return [replica.rank for replica in self.replicas]
+
+    def by_level(self, graph: TrainGraph) -> dict[int, list[Exchange[Crossing]]]:
+        """Level → its exchanges, in the order in which backward has all of their gradients."""
+        first = min((rank for _, rank in self.brought), default=None)
+        one = {name: b for (name, rank), b in self.brought.items() if rank == first}
+        owned = {name: b for name, b in one.items() if self.step.is_owned(b)}
+        sparse = {name: b for name, b in one.items() if b.indices is not None}
+        dense = {name: b for name, b in one.items() if name not in owned and name not in sparse}
+        planned = (*self._for_all(dense), *self._for_owners(owned), *self._rows(sparse))
+        ordered = sorted(planned, key=lambda p: (p[0], graph.ready(one[name].variable for name in p[1])))
+        return {level: [p[2] for p in ordered if p[0] == level] for level in sorted({p[0] for p in ordered})}
+
+    def _for_all(self, dense: Mapping[str, Boundary]) -> Iterator[_Planned]:
+        """Sums that every worker gets: of the small tensors of a bucket, and of each large one."""
+        wires = self.step.wires
+
+        def wire_bytes(b: Boundary) -> int:
+            return n_elements(static_dims(b)) * element_bytes(wires.get(b.variable, b.dtype))
+
+        def kind(b: Boundary) -> tuple[float, DType | None]:
+            return _weight(b), wires.get(b.variable)
+
+        for factor, wire in dict.fromkeys(map(kind, dense.values())):
+            alike = [b for b in dense.values() if kind(b) == (factor, wire)]
+            for bucket, each in collectives(alike, self.step.buckets, wire_bytes).items():
+                first = dense[each.members[0]]
+                name = _weighted(bucket if wire is None else f"{bucket}/{wire}", factor)
+                transfer = Transfer(name=name, level=first.level, wire=wire, factor=factor)
+                exchange = self._sum(transfer, first.dtype, [each.members], each.members)
+                yield first.level, each.members, exchange
+
+    def _for_owners(self, dense: Mapping[str, Boundary]) -> Iterator[_Planned]:
+        """Sums of which each worker gets those of variables that its replicas own, one for each bucket."""
+        owners, topology = self.step.owners, self.topology
+        task_of = {replica.rank: replica.task for replica in topology.replicas()}
+        for factor in dict.fromkeys(map(_weight, dense.values())):
+            members = [
+                Member.of(name, b, owners[b.variable]) for name, b in dense.items() if _weight(b) == factor
+            ]
+            for bucket in shard_buckets("sync/scatter", members, self.step.buckets):
+                shares = bucket.by_task(task_of, topology.n_tasks)
+                names = [tuple(m.name for m in share) for share in shares]
+                transfer = Transfer(
+                    name=_weighted(bucket.name, factor),
+                    kind="scatter",
+                    shares=tuple(sum(n_elements(m.dims) for m in share) for share in shares),
+                    level=bucket.level,
+                    factor=factor,
+                )
+                exchange = self._sum(transfer, bucket.dtype, names, names[self.step.task])
+                yield bucket.level, tuple(chain(*names)), exchange
+
+    def _rows(self, sparse: Mapping[str, Boundary]) -> Iterator[_Planned]:
+        """Rows of all workers: the sparse boundaries of a bucket, of any types, travel together."""
+        levels = sorted({b.level for b in sparse.values()})
+        for level, (i, bucket) in product(levels, enumerate(self.step.buckets)):
+            names = tuple(
+                name
+                for variable in bucket
+                for name, b in sparse.items()
+                if b.variable == variable and b.level == level
+            )
+            if names:
+                transfer = Transfer(name=at_level(f"sync/rows_{i}", level), kind="concatenate", level=level)
+                yield level, names, self._gathered_rows(transfer, names)
+
+    def _sum(
+        self, transfer: Transfer, dtype: DType, shares: Sequence[Sequence[str]], kept: Sequence[str]
+    ) -> Exchange[Crossing]:
+        """A sum over all workers.
+
+        Args:
+            shares: boundaries in each vector that a worker gives. kept: boundaries whose sums come here.
+        """
+        first = self.ranks[0]
+        shapes = [[self.brought[name, first].shape for name in share] for share in shares]
+        values = [
+            [self.brought[name, rank].contributions[0].values for name in chain(*shares)]
+            for rank in self.ranks
+        ]
+        comes = [[static_dims(self.brought[name, first]) for name in kept]] if kept else []
+        totals = yield give(transfer, values, shapes, dtype, self.host, comes=comes)
+        return {name: (total, None) for name, total in zip(kept, totals, strict=True)}
+
+    def _gathered_rows(self, transfer: Transfer, names: Sequence[str]) -> Exchange[Crossing]:
+        gradients = [[self.brought[name, rank] for rank in self.ranks] for name in names]
+        tensors = yield give_rows(transfer, gradients, self.host)
+        return dict(zip(names, zip(tensors[::2], tensors[1::2], strict=True), strict=True))
+
+
+def _weight(b: Boundary) -> float:
+    """What a sum is multiplied by; all who add to it have the same."""
+    return b.contributions[0].weight
+
+
+def _weighted(name: str, factor: float) -> str:
+    return name if factor == 1.0 else f"{name}/weighted"

@@ -10,10 +10,9 @@ from strategies.ir.graph import Graph, Node, producer
 from strategies.ir.train_graph import TrainGraph, UpdateRegion
 from strategies.ir.traversal import ancestors, at_level, descendants
 from strategies.ir.variable import Variable
-from strategies.passes.collectives.all_gather import gather_buckets, gather_values
+from strategies.passes.collectives.all_gather import Copy, gather_buckets, gather_values
 from strategies.passes.collectives.buckets import ShardBucket
 from strategies.passes.collectives.members import GATHER_GROUP_KEY, Members
-from strategies.passes.collectives.ring import Copy
 from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology
 

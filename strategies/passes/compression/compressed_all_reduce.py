@@ -1,11 +1,15 @@
-"""Compressed all-reduce: sums of encoded gradients over replicas or tasks, a bucket at a time."""
+"""Compressed all-reduce: sums of encoded gradients over replicas or workers, a bucket at a time.
 
-from collections.abc import Generator, Mapping, Sequence
+TensorFlow's collectives or the workers' ring carry encodings. Both sum factors where a compressor makes them,
+and gather payloads of words otherwise; values in a smaller type are summed on their way.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, product
-from typing import ClassVar, TypeAlias
+from itertools import chain, count, product
+from typing import ClassVar
 
-from strategies.ir.graph import DType, Node, Shape, n_elements
+from strategies.ir.graph import DType, Shape, n_elements
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph, Transfer
 from strategies.numerics.compressed_sums import (
     bare,
@@ -21,205 +25,25 @@ from strategies.numerics.compressed_sums import (
     sums_of_factors,
 )
 from strategies.numerics.compressors import Cast, Codec, Power, codec_of
-from strategies.passes.collectives.buckets import Collective, encoded_buckets, static_dims
+from strategies.passes.collectives.buckets import encoded_buckets, static_dims
 from strategies.passes.collectives.members import Members, compressed_keys
-from strategies.passes.collectives.ring import Brought, Dims, ahead, all_given, give, take
-from strategies.passes.compression.compressed_gradients import (
-    Additions,
-    Memory,
-    compressed_boundaries,
-    gradient_spec,
-    memories_of,
-    state_specs,
-)
+from strategies.passes.collectives.ring import Dims, Exchange, Given, ahead, carry_out, give
+from strategies.passes.compression.encoders import Encoders, gradient_spec, state_specs
 from strategies.passes.replicate.kept_state import KeptState
-from strategies.passes.replicate.rewire import captured_name, sync_prefix
+from strategies.passes.replicate.rewire import sync_prefix
 from strategies.passes.task_plan import Between, TaskPlan
 from strategies.plan.compressors import WORD_BYTES, payload_bytes
 from strategies.plan.schema import Compression
 from strategies.tf_bridge.attrs import dtype_number
-from strategies.tf_bridge.snippet import Snippet, TensorSpec, trace
+from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Replica, Topology
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
-    """A transfer that has been given something, and what comes of it.
-
-    Attributes:
-        nodes: that give and do not wait.
-        comes: shapes of the tensors in each vector that comes.
-        dtype: of these.
-    """
-
-    transfer: Transfer
-    nodes: tuple[Node, ...]
-    comes: Sequence[Sequence[Dims]]
-    dtype: DType
-
-
-Exchanging: TypeAlias = Generator[Given, Sequence[str], Mapping[str, str]]
-"""An exchange under way: it gives, gets the tensors that came, gives again of these or ends with the sums."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Encoders:
-    """Members of one task, what each brings, and what they remember.
-
-    Attributes:
-        brought: by name, the same on all replicas, and rank.
-        compressions: variable → compressor of its gradient.
-        memories: captured boundary → what its compressor remembers.
-        additions: take what exchanges add to the step.
-    """
-
-    topology: Topology
-    task: int
-    members: Members
-    brought: Brought
-    compressions: Mapping[str, Compression]
-    memories: Mapping[str, Memory]
-    additions: Additions
-
-    @property
-    def host(self) -> str:
-        """The device of what all replicas of the task share."""
-        return self.topology.host_device(self.task)
-
-    @property
-    def replicas(self) -> tuple[Replica, ...]:
-        """Those of this task that encode."""
-        return self.members.local(self.topology, self.task)
-
-    def n_of_task(self, task: int) -> int:
-        """How many encode on a task."""
-        return len(self.members.local(self.topology, task))
-
-    def states(self, name: str, codec: Codec, replica: Replica) -> list[KeptState]:
-        """What a replica's compressor remembers of a gradient."""
-        b = self.brought[name, replica.rank]
-        return self.memories[captured_name(b)].states(b, codec, replica.rank, replica.device)
-
-    def n_words(self, b: Boundary) -> int:
-        """Of the payload of a gradient, by a codec that makes words."""
-        return payload_bytes(static_dims(b), b.dtype, self.compressions[b.variable]) // WORD_BYTES
-
-    def added(self, snippet: Snippet, prefix: str, inputs: Sequence[str], device: str) -> tuple[str, ...]:
-        """What a snippet makes of these tensors; its nodes are added to the step."""
-        nodes, results = snippet.splice(prefix, inputs, device=device)
-        self.additions.nodes += nodes
-        return results
-
 
 _WORD = DType("int32")
 
 
-def exchange_payloads(name: str, gradients: Sequence[str], codec: Codec, encoders: Encoders) -> Exchanging:
-    """Sums decoded once on each worker, from all members' payloads in the order of their ranks."""
-    task, host = encoders.task, encoders.host
-    first = [encoders.brought[g, encoders.replicas[0].rank] for g in gradients]
-    shapes, dtype = tuple(map(static_dims, first)), first[0].dtype
-    lengths = [encoders.n_words(b) for b in first]
-    own = [_payload(g, codec, encoders, r) for r, g in product(encoders.replicas, gradients)]
-    shares = [encoders.n_of_task(k) * lengths for k in range(encoders.topology.n_tasks)]
-    transfer = Transfer(name=name, kind="gather", shares=tuple(map(sum, shares)))
-    came = yield Given(
-        transfer=transfer,
-        nodes=give(transfer, [own], [[Shape((n,)) for n in shares[task]]], _WORD, host),
-        comes=[[(n,) for n in share] for k, share in enumerate(shares) if k != task],
-        dtype=_WORD,
-    )
-    n_before = sum(len(share) for share in shares[:task])
-    payloads = [*came[:n_before], *own, *came[n_before:]]
-    snippet = trace(
-        decoded_sums,
-        tuple(TensorSpec(dtype=_WORD, shape=Shape((n,))) for n in chain(*shares)),
-        shapes=shapes,
-        dtype=dtype_number(dtype),
-        codec=codec,
-    )
-    sums = encoders.added(snippet, f"{name}/decode/", payloads, host)
-    return dict(zip(gradients, sums, strict=True))
-
-
-def _payload(gradient: str, codec: Codec, encoders: Encoders, replica: Replica) -> str:
-    """The payload of one replica's gradient, and nodes that keep what its compressor remembers."""
-    b = encoders.brought[gradient, replica.rank]
-    states = encoders.states(gradient, codec, replica)
-    encode = trace(encode_one, (gradient_spec(b), *state_specs(states)), codec=codec)
-    nodes, (payload, *after) = encode.splice(
-        f"{gradient}/encode/replica_{replica.rank}/",
-        [b.contributions[0].values, *(state.value for state in states)],
-        device=replica.device,
-    )
-    encoders.additions.add(nodes, states, after)
-    return payload
-
-
-def exchange_factors(name: str, gradients: Sequence[str], codec: Codec, encoders: Encoders) -> Exchanging:
-    """Sums made once on each worker, as products of two factors; see `power_sums`."""
-    n, host, replicas = len(gradients), encoders.host, encoders.replicas
-    brought = [[encoders.brought[g, r.rank] for g in gradients] for r in replicas]
-    states = [[s for g in gradients for s in encoders.states(g, codec, r)] for r in replicas]
-    dtype = states[0][0].variable.dtype
-    shapes = tuple(map(static_dims, brought[0]))
-    rights = [_dims(factor) for factor in states[0][1::2]]
-    matrices = [(n_elements(dims[:-1]), dims[-1]) for dims in shapes]
-    lefts = [(rows, columns) for (rows, _), (_, columns) in zip(matrices, rights, strict=True)]
-
-    def specs(*groups: Sequence[Dims]) -> tuple[TensorSpec, ...]:
-        return tuple(TensorSpec(dtype=dtype, shape=Shape(dims)) for group in groups for dims in group)
-
-    def given(stage: str, products: Sequence[Sequence[str]], dims: Sequence[Dims]) -> Given:
-        """A sum of what all members have of one of the factors."""
-        transfer = Transfer(name=f"{name}/{stage}")
-        nodes = give(transfer, products, [[Shape(each) for each in dims]], dtype, host)
-        return Given(transfer=transfer, nodes=nodes, comes=[dims], dtype=dtype)
-
-    of_replica = []
-    for replica, own, kept in zip(replicas, brought, states, strict=True):
-        project = trace(projected, (*map(gradient_spec, own), *state_specs(kept)))
-        inputs = [*(b.contributions[0].values for b in own), *(state.value for state in kept)]
-        of_replica.append(
-            encoders.added(project, f"{name}/project/replica_{replica.rank}/", inputs, replica.device)
-        )
-    products = yield given("left", [made[n:] for made in of_replica], lefts)
-    orthonormal = encoders.added(trace(directions, specs(lefts)), f"{name}/directions/", products, host)
-    own_rights = [
-        encoders.added(
-            trace(own_right_factors, specs(matrices, lefts)),
-            f"{name}/own-right/replica_{replica.rank}/",
-            [*made[:n], *orthonormal],
-            replica.device,
-        )
-        for replica, made in zip(replicas, of_replica, strict=True)
-    ]
-    summed = yield given("right", own_rights, rights)
-    keep = trace(kept_of_projection, specs(matrices, lefts, rights, rights, rights), shapes=shapes)
-    for replica, made, right, kept in zip(replicas, of_replica, own_rights, states, strict=True):
-        before = [factor.value for factor in kept[1::2]]
-        nodes, after = keep.splice(
-            f"{name}/keep/replica_{replica.rank}/",
-            [*made[:n], *orthonormal, *right, *summed, *before],
-            device=replica.device,
-        )
-        encoders.additions.add(nodes, kept, after)
-    multiply = trace(
-        sums_of_factors, specs(lefts, rights), shapes=shapes, dtype=dtype_number(brought[0][0].dtype)
-    )
-    sums = encoders.added(multiply, f"{name}/sums/", [*orthonormal, *summed], host)
-    return dict(zip(gradients, sums, strict=True))
-
-
-def _dims(factor: KeptState) -> Dims:
-    dims = factor.variable.shape.dims
-    assert dims is not None
-    return dims
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompressedAllReduce:
-    """Sum the gradients that have a compressor over all members, a bucket at a time.
+    """Sum the gradients that have a compressor over all members, by TensorFlow's collectives.
 
     Attributes:
         buckets: names of the variables of each bucket, in the order in which backward makes them ready.
@@ -235,7 +59,7 @@ class CompressedAllReduce:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "CompressedAllReduce | None":
-        """Where collectives carry compressed gradients."""
+        """Return the pass if collectives carry compressed gradients, else None."""
         compressions = plan.compressions("collectives")
         if not plan.needs_collectives or not compressions:
             return None
@@ -243,96 +67,41 @@ class CompressedAllReduce:
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step with one exchange per bucket and compressor on each local member."""
-        gradients = compressed_boundaries(graph, self.compressions)
-        if not gradients:
-            return graph
         members = Members.of(topology, self.between)
-        chosen = [b for b in gradients if b.rank in members.ranks]
-        exchanges = self._exchanges(chosen, len(members.ranks))
-        memories = memories_of(graph, chosen, owners=tuple(members.ranks), shared=True)
-        keys = compressed_keys(key for each in exchanges for key in each.key_names)
+        encoders = Encoders.of(graph, self.compressions, members.ranks, shared=True)
+        if not encoders.gradients:
+            return graph
+        by_name = {(sync_prefix(b), b.rank): b for b in encoders.gradients}
+        exchanges = []
+        for name, bucket, compression in encoded_buckets(encoders.gradients, self.compressions, self.buckets):
+            codec = codec_of(compression, n_terms=encoders.n_terms)
+            n = n_keys(codec, len(bucket.key_names))
+            exchanges.append((name, bucket.members, codec, [f"{name}/compressed_{k}" for k in range(n)]))
+        keys = compressed_keys(key for *_, key_names in exchanges for key in key_names)
         combined: dict[str, Contribution] = {}
-        additions = Additions()
-        for replica in members.local(topology, self.task):
-            own = {sync_prefix(b): b for b in chosen if b.rank == replica.rank}
-            for exchange in exchanges:
-                added, summed = exchange.splice(
-                    [own[m] for m in exchange.members],
-                    memories,
-                    replica,
-                    group=members.group,
-                    keys=tuple(keys[k] for k in exchange.key_names),
-                )
-                additions.extend(added)
-                combined |= summed
-        return additions.into(graph, combined)
-
-    def _exchanges(self, chosen: Sequence[Boundary], n_members: int) -> list["_Exchange"]:
-        return [
-            _Exchange.of(name, bucket, codec_of(compression, n_terms=n_members))
-            for name, bucket, compression in encoded_buckets(chosen, self.compressions, self.buckets)
-        ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Exchange:
-    """A bucket of gradients of one type and compressor, and a name for the key of each of its collectives."""
-
-    name: str
-    members: tuple[str, ...]
-    codec: Codec
-    key_names: tuple[str, ...]
-
-    @classmethod
-    def of(cls, name: str, collective: Collective, codec: Codec) -> "_Exchange":
-        count = n_keys(codec, len(collective.key_names))
-        return cls(
-            name=name,
-            members=collective.members,
-            codec=codec,
-            key_names=tuple(f"{name}/compressed_{k}" for k in range(count)),
-        )
-
-    def splice(
-        self,
-        members: Sequence[Boundary],
-        memories: Mapping[str, Memory],
-        replica: Replica,
-        *,
-        group: tuple[int, int],
-        keys: tuple[int, ...],
-    ) -> tuple["Additions", dict[str, Contribution]]:
-        """One replica's part in it: what it adds to the graph, and what then flows into its boundaries."""
-        kept = [
-            memories[captured_name(b)].states(b, self.codec, replica.rank, replica.device) for b in members
-        ]
-        flat = [state for states in kept for state in states]
-        snippet = trace(
-            compressed_sum,
-            (*map(gradient_spec, members), *state_specs(flat)),
-            shapes=tuple(map(static_dims, members)),
-            codec=self.codec,
-            group=group,
-            keys=keys,
-        )
-        nodes, results = snippet.splice(
-            f"{self.name}/compressed/replica_{replica.rank}/",
-            [*(b.contributions[0].values for b in members), *(state.value for state in flat)],
-            device=replica.device,
-        )
-        additions = Additions()
-        additions.add(nodes, flat, results[len(members) :])
-        return additions, {
-            b.values: Contribution(rank=replica.rank, values=values, indices=None, weight=1.0, total=True)
-            for b, values in zip(members, results, strict=False)
-        }
+        for replica, (name, names, codec, key_names) in product(
+            members.local(topology, self.task), exchanges
+        ):
+            own = [by_name[member, replica.rank] for member in names]
+            sums = encoders.encode(
+                compressed_sum,
+                own,
+                f"{name}/compressed/replica_{replica.rank}/",
+                replica.device,
+                shapes=tuple(map(static_dims, own)),
+                codec=codec,
+                group=members.group,
+                keys=tuple(keys[key] for key in key_names),
+            )
+            combined |= {b.values: _total(replica.rank, total) for b, total in zip(own, sums, strict=True)}
+        return encoders.into(graph, combined)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoundedGradients:
     """Round each gradient to its type on the wire, and keep what that loses where the next one gets it.
 
-    The transport rounds what it sends: nothing is lost then but in sums.
+    The ring rounds what it sends: nothing is lost then but in sums.
 
     Attributes:
         compressions: variable → compressor of its gradient.
@@ -346,43 +115,33 @@ class RoundedGradients:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "RoundedGradients | None":
-        """Where the workers' own transport carries gradients in a smaller type."""
+        """Return the pass if the ring carries gradients in a smaller type, else None."""
         if not plan.needs_collectives or not plan.rounded_on_wire:
             return None
         return cls(task=plan.task, compressions=plan.rounded_on_wire, between=plan.between)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step with rounded contributions."""
-        gradients = compressed_boundaries(graph, self.compressions)
         members = Members.of(topology, self.between)
-        chosen = [b for b in gradients if b.rank in members.ranks and b.contributions]
-        memories = memories_of(graph, chosen, owners=tuple(members.ranks), shared=True)
+        encoders = Encoders.of(graph, self.compressions, members.ranks, shared=True)
         combined: dict[str, Contribution] = {}
-        additions = Additions()
         for replica in members.local(topology, self.task):
-            for b in (each for each in chosen if each.rank == replica.rank):
-                codec = codec_of(self.compressions[b.variable], n_terms=len(members.ranks))
-                if isinstance(codec, Cast):
-                    # The transport's own rounding does the same, and nothing is too large for it.
+            for b in encoders.gradients:
+                if b.rank != replica.rank or not b.contributions:
                     continue
-                states = memories[captured_name(b)].states(b, codec, replica.rank, replica.device)
-                snippet = trace(rounded_one, (gradient_spec(b), *state_specs(states)), codec=codec)
-                nodes, results = snippet.splice(
-                    f"{sync_prefix(b)}/rounded/replica_{replica.rank}/",
-                    [b.contributions[0].values, *(state.value for state in states)],
-                    device=replica.device,
-                )
-                additions.add(nodes, states, results[1:])
-                combined[b.values] = replace(b.contributions[0], values=results[0])
-        return additions.into(graph, combined)
+                codec = encoders.codec(b)
+                if isinstance(codec, Cast):
+                    # The ring's own rounding does the same, and nothing is too large for it.
+                    continue
+                prefix = f"{sync_prefix(b)}/rounded/replica_{replica.rank}/"
+                (values,) = encoders.encode(rounded_one, [b], prefix, replica.device, codec=codec)
+                combined[b.values] = replace(b.contributions[0], values=values)
+        return encoders.into(graph, combined)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EncodedTransportAllReduce:
-    """Sum the gradients that have a compressor over all workers, a bucket at a time.
-
-    What all exchanges give is handed over before the step waits for any, and then once more where something
-    is to be given of what came.
+class CompressedTcpAllReduce:
+    """Sum the gradients that have a compressor over all workers, by the workers' ring.
 
     Attributes:
         buckets: names of the variables of each bucket; sums follow backward, whatever their order.
@@ -390,15 +149,15 @@ class EncodedTransportAllReduce:
         between: whose gradients are encoded.
     """
 
-    name: ClassVar[str] = "encoded-transport-all-reduce"
+    name: ClassVar[str] = "compressed-tcp-all-reduce"
     task: int
     buckets: tuple[tuple[str, ...], ...]
     compressions: Mapping[str, Compression]
     between: Between = "replicas"
 
     @classmethod
-    def of(cls, plan: TaskPlan) -> "EncodedTransportAllReduce | None":
-        """Where the workers' own transport carries encoded gradients."""
+    def of(cls, plan: TaskPlan) -> "CompressedTcpAllReduce | None":
+        """Return the pass if the ring carries encoded gradients, else None."""
         compressions = plan.compressions("own transport")
         if not plan.needs_collectives or not compressions:
             return None
@@ -407,77 +166,154 @@ class EncodedTransportAllReduce:
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step with the exchanges of this task's members."""
         members = Members.of(topology, self.between)
-        chosen = [b for b in compressed_boundaries(graph, self.compressions) if b.rank in members.ranks]
-        if not chosen:
+        encoders = Encoders.of(graph, self.compressions, members.ranks, shared=True)
+        if not encoders.gradients:
             return graph
-        encoders = Encoders(
-            topology=topology,
-            task=self.task,
-            members=members,
-            brought=self._brought(chosen, members, topology),
-            compressions=self.compressions,
-            memories=memories_of(graph, chosen, owners=members.ranks, shared=True),
-            additions=Additions(),
-        )
-        transfers: list[Transfer] = []
-        totals = _carried_out(self._exchanges(chosen, encoders, graph), encoders, transfers)
-        combined = {
-            b.values: Contribution(
-                rank=b.contributions[0].rank, values=totals[name], indices=None, weight=1.0, total=True
-            )
-            for (name, _), b in encoders.brought.items()
-        }
-        return encoders.additions.into(graph, combined, transfers=ahead(transfers, graph.transfers))
-
-    def _brought(self, chosen: Sequence[Boundary], members: Members, topology: Topology) -> Brought:
-        ranks = {replica.rank for replica in members.local(topology, self.task)}
-        return {(sync_prefix(b), b.rank): b for b in chosen if b.rank is not None and b.rank in ranks}
-
-    def _exchanges(
-        self, chosen: Sequence[Boundary], encoders: Encoders, graph: TrainGraph
-    ) -> Sequence[Exchanging]:
-        """In the order in which backward has all of their gradients."""
-        variable_of = {sync_prefix(b): b.variable for b in chosen}
+        local = _LocalGradients(encoders=encoders, members=members, topology=topology, task=self.task)
+        variable_of = {sync_prefix(b): b.variable for b in encoders.gradients}
         buckets = sorted(
-            encoded_buckets(chosen, self.compressions, self.buckets),
+            encoded_buckets(encoders.gradients, self.compressions, self.buckets),
+            # In the order in which backward has all of their gradients.
             key=lambda named: graph.ready(variable_of[member] for member in named[1].members),
         )
-        exchanges = []
-        for name, bucket, compression in buckets:
-            codec = codec_of(compression, n_terms=len(encoders.members.ranks))
-            exchange = exchange_factors if isinstance(bare(codec), Power) else exchange_payloads
-            exchanges.append(exchange(name, bucket.members, codec, encoders))
-        return exchanges
+        exchanges = [local.exchange(name, bucket.members) for name, bucket, _ in buckets]
+        rounds = (f"sync/encoded-handed-over_{k}" for k in count())
+        carried = carry_out(exchanges, rounds, local.host, encoders.nodes)
+        combined = {
+            b.values: _total(b.contributions[0].rank, carried.results[sync_prefix(b)])
+            for b in encoders.gradients
+            if b.rank in local.ranks
+        }
+        return encoders.into(graph, combined, transfers=ahead(carried.transfers, graph.transfers))
 
 
-def _carried_out(
-    exchanges: Sequence[Exchanging], encoders: Encoders, transfers: list[Transfer]
-) -> Mapping[str, str]:
-    """Carry exchanges out side by side.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LocalGradients:
+    """Gradients of one task's members that the ring carries encoded."""
 
-    Args:
-        transfers: takes what is transferred, in its order.
-    Returns:
-        name of a gradient → its sum.
-    """
-    host = encoders.host
-    running = [(exchange, next(exchange)) for exchange in exchanges]
-    totals: dict[str, str] = {}
-    after: tuple[str, ...] = ()
-    round_number = 0
-    while running:
-        given = [node for _, each in running for node in each.nodes]
-        handed_over = all_given(f"sync/encoded-handed-over_{round_number}/", given, host, after)
-        encoders.additions.nodes += [*given, *handed_over]
-        transfers += [each.transfer for _, each in running]
-        previous = handed_over[-1].name
-        resumed: list[tuple[Exchanging, Given]] = []
-        for exchange, each in running:
-            nodes, came, previous = take(each.transfer, each.comes, each.dtype, host, previous)
-            encoders.additions.nodes += nodes
-            try:
-                resumed.append((exchange, exchange.send(came)))
-            except StopIteration as end:
-                totals |= end.value
-        running, after, round_number = resumed, (previous,), round_number + 1
-    return totals
+    encoders: Encoders
+    members: Members
+    topology: Topology
+    task: int
+
+    @property
+    def host(self) -> str:
+        return self.topology.host_device(self.task)
+
+    @property
+    def replicas(self) -> tuple[Replica, ...]:
+        return self.members.local(self.topology, self.task)
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        return frozenset(replica.rank for replica in self.replicas)
+
+    def of(self, names: Sequence[str], replica: Replica) -> list[Boundary]:
+        """Boundaries of these names on a replica."""
+        own = {sync_prefix(b): b for b in self.encoders.gradients if b.rank == replica.rank}
+        return [own[name] for name in names]
+
+    def exchange(self, name: str, gradients: Sequence[str]) -> Exchange[str]:
+        """Sum gradients that have one compressor."""
+        codec = self.encoders.codec(self.of(gradients, self.replicas[0])[0])
+        exchange = self._factors if isinstance(bare(codec), Power) else self._payloads
+        return exchange(name, gradients, codec)
+
+    def _payloads(self, name: str, gradients: Sequence[str], codec: Codec) -> Exchange[str]:
+        """Gather payloads of words; each worker decodes those of all members once, in the order of ranks."""
+        first = self.of(gradients, self.replicas[0])
+        lengths = [self._n_words(b) for b in first]
+        own = [
+            self.encoders.encode(
+                encode_one, [b], f"{gradient}/encode/replica_{replica.rank}/", replica.device, codec=codec
+            )[0]
+            for replica in self.replicas
+            for gradient, b in zip(gradients, self.of(gradients, replica), strict=True)
+        ]
+        n_tasks = self.topology.n_tasks
+        shares = [len(self.members.local(self.topology, k)) * lengths for k in range(n_tasks)]
+        shapes = [[Shape((n,)) for n in shares[self.task]]]
+        comes = [[(n,) for n in share] for k, share in enumerate(shares) if k != self.task]
+        transfer = Transfer(name=name, kind="gather", shares=tuple(map(sum, shares)))
+        others = yield give(transfer, [own], shapes, _WORD, self.host, comes=comes)
+        n_before = sum(len(share) for share in shares[: self.task])
+        snippet = trace(
+            decoded_sums,
+            tuple(TensorSpec(dtype=_WORD, shape=Shape((n,))) for n in chain(*shares)),
+            shapes=tuple(map(static_dims, first)),
+            dtype=dtype_number(first[0].dtype),
+            codec=codec,
+        )
+        payloads = [*others[:n_before], *own, *others[n_before:]]
+        sums = self.encoders.splice(snippet, f"{name}/decode/", payloads, self.host)
+        return dict(zip(gradients, sums, strict=True))
+
+    def _n_words(self, b: Boundary) -> int:
+        return payload_bytes(static_dims(b), b.dtype, self.encoders.compressions[b.variable]) // WORD_BYTES
+
+    def _factors(self, name: str, gradients: Sequence[str], _codec: Codec) -> Exchange[str]:
+        """Sum both factors of gradients over all workers, the second of which is made of the first."""
+        n, host, replicas, encoders = len(gradients), self.host, self.replicas, self.encoders
+        local = [self.of(gradients, replica) for replica in replicas]
+        states = [
+            [s for b in own for s in encoders.states(b, replica.device)]
+            for own, replica in zip(local, replicas, strict=True)
+        ]
+        dtype = states[0][0].variable.dtype
+        shapes = tuple(map(static_dims, local[0]))
+        rights = [_dims(factor) for factor in states[0][1::2]]
+        matrices = [(n_elements(dims[:-1]), dims[-1]) for dims in shapes]
+        lefts = [(rows, columns) for (rows, _), (_, columns) in zip(matrices, rights, strict=True)]
+
+        def specs(*groups: Sequence[Dims]) -> tuple[TensorSpec, ...]:
+            return tuple(TensorSpec(dtype=dtype, shape=Shape(dims)) for group in groups for dims in group)
+
+        def given(stage: str, factors: Sequence[Sequence[str]], dims: Sequence[Dims]) -> Given:
+            shapes = [[Shape(each) for each in dims]]
+            return give(Transfer(name=f"{name}/{stage}"), factors, shapes, dtype, host, comes=[dims])
+
+        projections = [
+            encoders.splice(
+                trace(projected, (*map(gradient_spec, own), *state_specs(kept))),
+                f"{name}/project/replica_{replica.rank}/",
+                [*(b.contributions[0].values for b in own), *(state.value for state in kept)],
+                replica.device,
+            )
+            for replica, own, kept in zip(replicas, local, states, strict=True)
+        ]
+        products = yield given("left", [projection[n:] for projection in projections], lefts)
+        orthonormal = encoders.splice(trace(directions, specs(lefts)), f"{name}/directions/", products, host)
+        own_rights = [
+            encoders.splice(
+                trace(own_right_factors, specs(matrices, lefts)),
+                f"{name}/own-right/replica_{replica.rank}/",
+                [*projection[:n], *orthonormal],
+                replica.device,
+            )
+            for replica, projection in zip(replicas, projections, strict=True)
+        ]
+        summed = yield given("right", own_rights, rights)
+        keep = trace(kept_of_projection, specs(matrices, lefts, rights, rights, rights), shapes=shapes)
+        for replica, projection, right, kept in zip(replicas, projections, own_rights, states, strict=True):
+            before = [factor.value for factor in kept[1::2]]
+            nodes, values = keep.splice(
+                f"{name}/keep/replica_{replica.rank}/",
+                [*projection[:n], *orthonormal, *right, *summed, *before],
+                device=replica.device,
+            )
+            encoders.keep(nodes, kept, values)
+        multiply = trace(
+            sums_of_factors, specs(lefts, rights), shapes=shapes, dtype=dtype_number(local[0][0].dtype)
+        )
+        sums = encoders.splice(multiply, f"{name}/sums/", [*orthonormal, *summed], host)
+        return dict(zip(gradients, sums, strict=True))
+
+
+def _total(rank: int, values: str) -> Contribution:
+    return Contribution(rank=rank, values=values, indices=None, weight=1.0, total=True)
+
+
+def _dims(factor: KeptState) -> Dims:
+    dims = factor.variable.shape.dims
+    assert dims is not None
+    return dims

@@ -154,7 +154,7 @@ _MULTIPLIED = ("float", "double")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CombineLocal:
+class LocalReduce:
     """Scale contributions by their weights and add up those that cross one boundary.
 
     Where replicas share their variables this is a sum on the host of the task; where each owns its copy there
@@ -167,12 +167,12 @@ class CombineLocal:
             more through memory.
     """
 
-    name: ClassVar[str] = "combine-local"
+    name: ClassVar[str] = "local-reduce"
     task: int
     weighed_later: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, plan: TaskPlan) -> "CombineLocal | None":
+    def of(cls, plan: TaskPlan) -> "LocalReduce | None":
         """Where replicas exchange anything."""
         if not plan.is_synchronized:
             return None
@@ -227,7 +227,7 @@ def _combine(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OwnMean:
+class WorkerMean:
     """Weigh contributions by their share of the task's own examples, in place of the global batch.
 
     Attributes:
@@ -235,13 +235,13 @@ class OwnMean:
         sums: those that add up count as well: they become what all workers would add up to.
     """
 
-    name: ClassVar[str] = "own-mean"
+    name: ClassVar[str] = "worker-mean"
     task: int
     roles: frozenset[str] = frozenset(("gradient", "state", "variable"))
     sums: bool = False
 
     @classmethod
-    def of(cls, plan: TaskPlan) -> "OwnMean | None":
+    def of(cls, plan: TaskPlan) -> "WorkerMean | None":
         """Where servers wait for nobody, and where a rule compares what workers bring."""
         if plan.aggregation is not None and plan.n_tasks > 1:
             return cls(task=plan.task, roles=frozenset(("gradient",)), sums=True)

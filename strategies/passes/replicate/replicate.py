@@ -9,7 +9,7 @@ from strategies.ir.random_ops import reseed
 from strategies.ir.side_effects import without_visible_ops
 from strategies.ir.train_graph import BatchInput, TrainGraph
 from strategies.numerics.combine import split_examples
-from strategies.passes.replicate.state_hand_over import marked
+from strategies.passes.replicate.broadcast_update_values import marked
 from strategies.passes.replicate.step_copies import Owners, StepCopies
 from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.snippet import TensorSpec, trace

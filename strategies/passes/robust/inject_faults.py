@@ -11,7 +11,7 @@ from strategies.ir.train_graph import BatchInput, Boundary, Contribution, TrainG
 from strategies.numerics.compressors import StateSpec
 from strategies.numerics.faults import delayed, faulty, flipped_labels, next_step
 from strategies.passes.collectives.buckets import static_dims
-from strategies.passes.replicate.contributions import OwnMean
+from strategies.passes.replicate.contributions import WorkerMean
 from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.replicate.rewire import captured_name, contribute
 from strategies.passes.task_plan import TaskPlan
@@ -45,7 +45,7 @@ class InjectFaults:
         own = tuple(f for f in plan.faults if f.worker == plan.task and f.place in ("gradient", "batch"))
         if not own or not plan.is_synchronized:
             return None
-        return cls(task=plan.task, faults=own, own_mean=OwnMean.of(plan) is not None)
+        return cls(task=plan.task, faults=own, own_mean=WorkerMean.of(plan) is not None)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step with faults in it, and a count of steps that they go by."""

@@ -40,5 +40,5 @@ def test_golden(params):
     step = matrix()
     shape = Topology(replicas_per_task=(1, 2), batch_size=3)
     plan = make_plan("all-reduce", params, summarise(step, "matrix", {}), shape)
-    name = "encoded-transport-all-reduce"
+    name = "compressed-tcp-all-reduce"
     check_pass(step, plan, 1, name, f"{name}-{params['compressor']}-task-1.txt")

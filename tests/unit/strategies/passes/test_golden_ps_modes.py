@@ -15,12 +15,12 @@ from strategies.topology import Topology
 
 ROWS = [
     ("proxy", {"local_proxy_variable": True}, 1, "proxy-variables"),
-    ("async", {"sync": False}, 1, "own-mean"),
+    ("async", {"sync": False}, 1, "worker-mean"),
     ("async", {"sync": False}, 1, "async-updates"),
-    ("staleness", {"staleness": 2}, 0, "updates-in-turn"),
-    ("staleness", {"staleness": 2}, 1, "updates-in-turn"),
-    ("backup", {"backup": 1}, 0, "updates-in-turn"),
-    ("backup", {"backup": 1}, 1, "updates-in-turn"),
+    ("staleness", {"staleness": 2}, 0, "semi-sync-ps"),
+    ("staleness", {"staleness": 2}, 1, "semi-sync-ps"),
+    ("backup", {"backup": 1}, 0, "semi-sync-ps"),
+    ("backup", {"backup": 1}, 1, "semi-sync-ps"),
 ]
 
 

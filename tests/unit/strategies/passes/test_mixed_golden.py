@@ -104,7 +104,13 @@ def mixed(step):
 
 @pytest.mark.parametrize(
     ("task", "name"),
-    [(0, "replicate"), (1, "collectives-apart"), (0, "hand-over"), (1, "hand-over"), (0, "place")],
+    [
+        (0, "replicate"),
+        (1, "separate-collectives"),
+        (0, "broadcast-update-values"),
+        (1, "broadcast-update-values"),
+        (0, "placement"),
+    ],
 )
 def test_golden(task, name):
     step = two()

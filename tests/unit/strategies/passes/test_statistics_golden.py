@@ -57,7 +57,7 @@ def normalising() -> TrainGraph:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "task", "name"), [("all-reduce", 0, "sync-statistics"), ("ps", 1, "collectives-apart")]
+    ("strategy", "task", "name"), [("all-reduce", 0, "sync-statistics"), ("ps", 1, "separate-collectives")]
 )
 def test_golden(strategy, task, name):
     step = normalising()

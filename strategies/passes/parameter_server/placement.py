@@ -16,7 +16,7 @@ _SEVERAL: Final = -1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class Placement:
     """Put each shared variable, its slots and its update on its server, and the rest on this task's host.
 
     An update node belongs to the server whose gradient or variable it reads. What combines several servers'
@@ -28,12 +28,12 @@ class Place:
         destinations: variable → task that serves it.
     """
 
-    name: ClassVar[str] = "place"
+    name: ClassVar[str] = "placement"
     task: int
     destinations: Mapping[str, int]
 
     @classmethod
-    def of(cls, plan: TaskPlan) -> "Place | None":
+    def of(cls, plan: TaskPlan) -> "Placement | None":
         """Where there are servers."""
         return cls(task=plan.task, destinations=plan.destinations) if plan.is_served else None
 

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from strategies.ir.graph import DType, Node, producer
 from strategies.ir.train_graph import TrainGraph
-from strategies.passes.replicate.state_hand_over import TensorQueue
+from strategies.passes.replicate.broadcast_update_values import TensorQueue
 from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology
 
@@ -13,7 +13,7 @@ _INT32 = DType("int32")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CollectivesApart:
+class SeparateCollectives:
     """Run collectives beside the step, in a run that involves this task alone.
 
     Runs with collectives have one number on all tasks, by which members find each other. When such a run
@@ -22,11 +22,11 @@ class CollectivesApart:
     step its result, through queues on the task.
     """
 
-    name: ClassVar[str] = "collectives-apart"
+    name: ClassVar[str] = "separate-collectives"
     task: int
 
     @classmethod
-    def of(cls, plan: TaskPlan) -> "CollectivesApart | None":
+    def of(cls, plan: TaskPlan) -> "SeparateCollectives | None":
         """Where there are servers beside collectives."""
         collective = plan.is_reduced or plan.layers
         return cls(task=plan.task) if plan.is_served and collective else None

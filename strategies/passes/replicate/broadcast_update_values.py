@@ -62,18 +62,18 @@ _WAITED_FOR = "handed/updated"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HandOver:
+class BroadcastUpdateValues:
     """Send what the update of shared variables hands to replicas from the updater to the other tasks.
 
     Their graphs have no such update: there a replica reads what it is sent (of a sparse gradient its norm,
     not its rows). So all replicas compute a clipping factor of the same numbers.
     """
 
-    name: ClassVar[str] = "hand-over"
+    name: ClassVar[str] = "broadcast-update-values"
     task: int
 
     @classmethod
-    def of(cls, plan: TaskPlan) -> "HandOver | None":
+    def of(cls, plan: TaskPlan) -> "BroadcastUpdateValues | None":
         """Where there are servers."""
         return cls(task=plan.task) if plan.is_served else None
 

@@ -23,7 +23,7 @@ from strategies.topology import UPDATER, Topology
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UpdatesInTurn:
+class SemiSyncUpdates:
     """Push in one turn, update in another; the update is tied to no worker's step.
 
     A task takes the turn when its gradients are on their servers, and pushes all of them: an update sees the
@@ -42,14 +42,14 @@ class UpdatesInTurn:
         backup: tasks that an update does not wait for; 0 for none, with `staleness` in its place.
     """
 
-    name: ClassVar[str] = "updates-in-turn"
+    name: ClassVar[str] = "semi-sync-ps"
     task: int
     destinations: Mapping[str, int]
     staleness: int
     backup: int
 
     @classmethod
-    def of(cls, plan: TaskPlan) -> "UpdatesInTurn | None":
+    def of(cls, plan: TaskPlan) -> "SemiSyncUpdates | None":
         """Where servers wait for some workers only."""
         steps = plan.execution
         if not plan.is_served or not steps.sync or steps.waits_for_all:
