@@ -318,7 +318,6 @@ def median_of_servers(*values: tf.Tensor, n_lying: int) -> tf.Tensor:
 
 
 def _middle(ascending: tf.Tensor) -> tf.Tensor:
-    """Median along the last axis, which is sorted."""
     n = tf.shape(ascending)[-1]
     return ascending[..., (n - 1) // 2] * 0.5 + ascending[..., n // 2] * 0.5
 

@@ -41,7 +41,7 @@ _MOVED_AS = {tf.bfloat16: tf.float16, tf.int16: tf.float16, tf.uint16: tf.float1
 
 
 def carried(value: tf.Tensor, across: Callable[[tf.Tensor], tf.Tensor], *, adds: bool) -> tf.Tensor:
-    """What a collective makes of a tensor, in the tensor's own type.
+    """Result of a collective, in the tensor's own type.
 
     Args:
         value: [n, …].
@@ -131,7 +131,7 @@ def bucket_all_reduce(
 def keyed_all_reduce(
     *tensors: tf.Tensor, shapes: tuple[tuple[int, ...], ...], group: tuple[int, int], hint: str
 ) -> list[tf.Tensor]:
-    """As `bucket_all_reduce`, for buckets that differ in nothing but their keys.
+    """`bucket_all_reduce` for buckets that differ in nothing but their keys.
 
     Args:
         tensors: the values, then an instance key for each piece.

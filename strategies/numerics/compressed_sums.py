@@ -54,7 +54,7 @@ def own_right_factors(*tensors: tf.Tensor) -> list[tf.Tensor]:
 
 
 def kept_of_projection(*tensors: tf.Tensor, shapes: tuple[Dims, ...]) -> list[tf.Tensor]:
-    """What is owed next, and the factor to begin from next, of the first gradient, of the second, …
+    """Residual and next factor of the first gradient, of the second, …
 
     Args:
         tensors: n each of matrices, left factors, right factors of this member's own, right factors of all,

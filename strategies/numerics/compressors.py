@@ -58,7 +58,7 @@ class Codec(Protocol):
         ...
 
     def lost(self, gradient: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
-        """What the payload of this gradient leaves out of it: `difference`, or what is that at less cost."""
+        """Part of the gradient that its payload leaves out: `difference`, or the same at less cost."""
         ...
 
     def loss_bound(self, gradient: Array) -> float:
@@ -132,7 +132,6 @@ class Feedback:
     codec: Codec
 
     def states(self, dims: Dims, dtype: str) -> tuple[StateSpec, ...]:
-        """The codec's own state after the residual."""
         return (StateSpec(name=RESIDUAL, dims=dims, dtype=dtype, owed=True), *self.codec.states(dims, dtype))
 
     def encode(self, gradient: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, States]:
@@ -143,20 +142,17 @@ class Feedback:
         return payload, (owed(self.codec.lost(corrected, payload)), *kept)
 
     def decode(self, payload: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
-        """As the codec does."""
         return self.codec.decode(payload, dims, dtype)
 
     def lost(self, gradient: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
-        """As the codec does; it is owed then."""
         return self.codec.lost(gradient, payload)
 
     def loss_bound(self, gradient: Array) -> float:
-        """The codec's, of the gradient with what was owed to it."""
         return self.codec.loss_bound(gradient)
 
 
 def owed(lost: tf.Tensor) -> tf.Tensor:
-    """What was meant to be sent and was not.
+    """Residual: the part of a gradient that was not sent.
 
     Where that is not finite nothing is owed: the receiver has seen it, and a memory of it would spoil every
     later step, which an optimizer that skips steps of gradients that are not finite could not repair.
@@ -187,12 +183,10 @@ class Cast:
     n_terms: int = 1
 
     def states(self, dims: Dims, dtype: str) -> tuple[StateSpec, ...]:  # noqa: ARG002 - a Codec
-        """None."""
         return ()
 
     @property
     def limit(self) -> float:
-        """The largest magnitude that is not cut off."""
         largest = float(_TYPES[self.wire].max)
         rounded_up = (1.0 + _UNIT_ROUNDOFF[self.wire]) ** self.n_terms
         return largest if self.n_terms == 1 else largest / (self.n_terms * rounded_up)
@@ -209,7 +203,6 @@ class Cast:
 
     @property
     def absolute_error(self) -> float:
-        """What values too small for the type may lose, all terms together."""
         return self.n_terms * _SMALLEST[self.wire]
 
     def encode(self, gradient: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, States]:
@@ -219,15 +212,12 @@ class Cast:
         return tf.cast(seen, _TYPES[self.wire]), state
 
     def decode(self, payload: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:  # noqa: ARG002 - a Codec
-        """The values in the gradient's type, exactly."""
         return tf.cast(payload, dtype)
 
     def lost(self, gradient: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
-        """The difference."""
         return difference(self, gradient, payload)
 
     def loss_bound(self, gradient: Array) -> float:
-        """That of rounding once, and of all that is beyond the limit."""
         magnitude = np.abs(gradient)
         cut = np.maximum(magnitude - self.limit, 0.0)
         rounded = _UNIT_ROUNDOFF[self.wire] * np.minimum(magnitude, self.limit) + _SMALLEST[self.wire]
@@ -260,7 +250,6 @@ class TopK:
     ratio: float
 
     def states(self, dims: Dims, dtype: str) -> tuple[StateSpec, ...]:  # noqa: ARG002 - a Codec
-        """None."""
         return ()
 
     def encode(self, gradient: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, States]:
@@ -270,11 +259,9 @@ class TopK:
         return tf.concat([to_words(tf.gather(flat, ids)), ids], axis=0), state
 
     def decode(self, payload: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
-        """The values at their positions, zeros elsewhere."""
         return self.decode_sum(payload[tf.newaxis], dims, dtype)
 
     def decode_sum(self, payloads: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
-        """All members' values added up at their positions."""
         n = math.prod(dims)
         n_words = n_kept(n, self.ratio) * words_per_value(dtype)
         values = tf.reshape(from_words(payloads[:, :n_words], dtype), [-1])
@@ -282,7 +269,6 @@ class TopK:
         return tf.reshape(tf.scatter_nd(ids, values, [n]), dims)
 
     def lost(self, gradient: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
-        """All but the values that are sent: zeros in their place."""
         n = math.prod(gradient.shape.as_list())
         ids = payload[n_kept(n, self.ratio) * words_per_value(gradient.dtype) :]
         rest = tf.tensor_scatter_nd_update(
@@ -353,7 +339,6 @@ class Power:
         return tf.concat(words, axis=0), (next_factor(right, factor),)
 
     def decode(self, payload: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
-        """P·Qᵀ."""
         n_rows, n = math.prod(dims[:-1]), n_directions(dims, self.rank)
         flat = from_words(payload[tf.newaxis], dtype)[0]
         left, right = tf.split(flat, [n_rows * n, dims[-1] * n])
@@ -361,7 +346,6 @@ class Power:
         return tf.reshape(tf.matmul(left, right, transpose_b=True), dims)
 
     def lost(self, gradient: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
-        """The difference."""
         return difference(self, gradient, payload)
 
     def loss_bound(self, gradient: Array) -> float:
@@ -391,7 +375,7 @@ def orthonormal(columns: tf.Tensor) -> tf.Tensor:
 
 
 def next_factor(factor: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
-    """Where the next iteration begins: columns of length one; a column of zeros or worse stays as it was.
+    """Factor of the next iteration: columns of length one; a column of zeros or worse stays as it was.
 
     A factor of zeros would never see a gradient again.
     """
@@ -416,7 +400,6 @@ class Signs:
     """
 
     def states(self, dims: Dims, dtype: str) -> tuple[StateSpec, ...]:  # noqa: ARG002 - a Codec
-        """None."""
         return ()
 
     def encode(self, gradient: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, States]:
@@ -430,11 +413,9 @@ class Signs:
         return tf.concat([to_words(tf.reshape(scale, [1])), tf.reduce_sum(shifted, axis=1)], axis=0), state
 
     def decode(self, payload: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
-        """Plus or minus the mean magnitude."""
         return self.decode_sum(payload[tf.newaxis], dims, dtype)
 
     def decode_sum(self, payloads: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
-        """The sum over members."""
         n, n_words = math.prod(dims), words_per_value(dtype)
         scales = from_words(payloads[:, :n_words], dtype)
         bits = tf.bitwise.right_shift(payloads[:, n_words:, tf.newaxis], tf.range(_BITS))
@@ -443,12 +424,10 @@ class Signs:
         return tf.reshape(tf.reduce_sum(signed, axis=0), dims)
 
     def lost(self, gradient: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
-        """The difference, of signs that need not be unpacked."""
         scale = from_words(payload[tf.newaxis, : words_per_value(gradient.dtype)], gradient.dtype)[0, 0]
         return tf.where(gradient >= 0, gradient - scale, gradient + scale)
 
     def loss_bound(self, gradient: Array) -> float:
-        """What is lost, exactly."""
         squares = float(np.sum(np.square(gradient))) - float(np.sum(np.abs(gradient))) ** 2 / gradient.size
         return math.sqrt(max(squares, 0.0))
 
@@ -468,7 +447,6 @@ class Quantized:
     levels: int
 
     def states(self, dims: Dims, dtype: str) -> tuple[StateSpec, ...]:  # noqa: ARG002 - a Codec
-        """A seed of the replica's own and the number of draws so far."""
         return (StateSpec(name="draws", dims=(2,), dtype="int64", initial="seed"),)
 
     def encode(self, gradient: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, States]:
@@ -487,11 +465,9 @@ class Quantized:
         return tf.concat(words, axis=0), (draws + tf.constant([0, 1], tf.int64),)
 
     def decode(self, payload: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
-        """Level times magnitude."""
         return self.decode_sum(payload[tf.newaxis], dims, dtype)
 
     def decode_sum(self, payloads: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
-        """The sum over members."""
         n = math.prod(dims)
         n_blocks = -(-n // QSGD_BLOCK)
         n_words = n_blocks * words_per_value(dtype)
@@ -501,11 +477,9 @@ class Quantized:
         return tf.reshape(tf.reshape(tf.reduce_sum(blocks, axis=0), [-1])[:n], dims)
 
     def lost(self, gradient: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
-        """The difference."""
         return difference(self, gradient, payload)
 
     def loss_bound(self, gradient: Array) -> float:
-        """A level of its block's largest magnitude for every value."""
         flat = np.abs(np.ravel(gradient))
         blocks = np.pad(flat, (0, -flat.size % QSGD_BLOCK)).reshape(-1, QSGD_BLOCK)
         n_of_block = np.minimum(QSGD_BLOCK, flat.size - QSGD_BLOCK * np.arange(len(blocks)))

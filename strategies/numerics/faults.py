@@ -11,7 +11,7 @@ _DRAW, _NOISE = 0, 1
 
 
 def acts(step: tf.Tensor, fault: Fault) -> tf.Tensor:
-    """Whether a fault acts in a step: bool scalar.
+    """True if a fault acts in a step: bool scalar.
 
     Args:
         step: int64 scalar, from 0.
@@ -27,7 +27,7 @@ def acts(step: tf.Tensor, fault: Fault) -> tf.Tensor:
 def faulty(
     value: tf.Tensor, step: tf.Tensor, *before: tf.Tensor, fault: Fault, unit: float, salt: int
 ) -> tf.Tensor:
-    """What a worker sends in place of a gradient, or of rows of one.
+    """Values that a faulty worker sends in place of a gradient, or of rows of one.
 
     Args:
         before: of what is stale, the gradient some steps before.
@@ -80,7 +80,7 @@ def flipped_labels(labels: tf.Tensor, step: tf.Tensor, *, fault: Fault) -> tf.Te
 
 
 def colluding(vectors: Sequence[tf.Tensor], step: tf.Tensor, *, faults: Sequence[Fault]) -> list[tf.Tensor]:
-    """What workers send that see what the honest ones do: [d] each.
+    """Vectors that workers send of which the faulty ones see the honest ones': [d] each.
 
     Args:
         vectors: of all workers. step: int64 scalar.

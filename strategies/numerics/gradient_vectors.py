@@ -19,7 +19,7 @@ from strategies.plan.faults import Fault
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What a worker's vector is made of.
+    """Composition of a worker's vector.
 
     Attributes:
         dtype: of vectors, TensorFlow's number of it.
@@ -35,7 +35,6 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """Of the dense part."""
         return sum(math.prod(dims) for dims, _ in self.dense)
 
 

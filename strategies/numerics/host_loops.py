@@ -1,10 +1,10 @@
-"""What a host loop does beside its steps: how many there are, the batch of each, and the losses of all."""
+"""Arithmetic of a host loop beside its steps: their number, the batch of each, and the losses of all."""
 
 import tensorflow as tf
 
 
 def n_steps(batches: tf.Tensor) -> tf.Tensor:
-    """How many steps there are batches for.
+    """Number of steps that there are batches for.
 
     Args:
         batches: [n_steps, …].
@@ -13,7 +13,7 @@ def n_steps(batches: tf.Tensor) -> tf.Tensor:
 
 
 def step_batch(batches: tf.Tensor, step: tf.Tensor, *, sizes: tuple[int, ...]) -> list[tf.Tensor]:
-    """What each replica is fed with in a step.
+    """Batch of each replica in a step.
 
     Args:
         batches: [n_steps, n_examples, …]. sizes: examples of each replica, which add up to all.
@@ -23,7 +23,7 @@ def step_batch(batches: tf.Tensor, step: tf.Tensor, *, sizes: tuple[int, ...]) -
 
 
 def one_batch(batches: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
-    """What one replica is fed with in a step.
+    """Batch of one replica in a step.
 
     Args:
         batches: [n_steps, n_examples, …].
@@ -32,7 +32,7 @@ def one_batch(batches: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
 
 
 def replica_batches(batches: tf.Tensor, *, sizes: tuple[int, ...]) -> list[tf.Tensor]:
-    """What each replica is fed with in all steps.
+    """Batches of each replica in all steps.
 
     Args:
         batches: [n_steps, n_examples, …]. sizes: examples of each replica, which add up to all.
@@ -46,7 +46,7 @@ def next_step(step: tf.Tensor) -> tf.Tensor:
 
 
 def goes_on(step: tf.Tensor, limit: tf.Tensor) -> tf.Tensor:
-    """Whether there is such a step."""
+    """True if there is such a step."""
     return step < limit
 
 

@@ -63,7 +63,7 @@ def split_rows(rows: tf.Tensor, ids: tf.Tensor, *, starts: tuple[int, ...]) -> t
 
 
 def part_of(ids: tf.Tensor, starts: tuple[int, ...]) -> tf.Tensor:
-    """Which part each id is in, int32.
+    """Part that each id is in, int32.
 
     Args:
         ids: [n]. starts: first id of each part, ascending.
@@ -72,7 +72,7 @@ def part_of(ids: tf.Tensor, starts: tuple[int, ...]) -> tf.Tensor:
 
 
 def total(*parts: tf.Tensor, how: str) -> tf.Tensor:
-    """What parts' reductions are together.
+    """Reduction of the whole from those of its parts.
 
     Args:
         how: `add`, `multiply`, `maximum`, `minimum`, `and`, `or`.

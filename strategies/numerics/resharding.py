@@ -20,10 +20,10 @@ ON_HOST, ON_CORE = "/job:host", "/job:core"
 """Devices of nodes that belong on a host, and where variables are; whoever splices them knows both."""
 _DEFAULT = ""
 COUNTS = ("reshards", "shards", "unshards", "sent_bytes")
-"""What a replica counts: how often it was asked for a program's format, how often that took variables apart
+"""Counts of a replica: how often it was asked for a program's format, how often that took variables apart
 and a later call put them together, and the bytes that it sent for that."""
 GAUGES = ("whole_bytes", "kept_bytes")
-"""What a replica found when it last took variables apart: what they took whole, and what they take since."""
+"""Bytes of a replica when it last took variables apart: of whole variables, and of what is left since."""
 _NOTHING_DONE = (0,) * (len(COUNTS) + len(GAUGES))
 
 
@@ -163,7 +163,7 @@ def resharded(
 
 
 def _counted(counts: tf.Tensor, done: tf.Tensor, asked: tf.Tensor) -> tf.Tensor:
-    """What is counted after a call.
+    """Counts after a call.
 
     Args:
         counts: handle of what was counted before, which may have no value.
@@ -233,7 +233,6 @@ class _Forms:
             return tf.constant((0, 0, 1, sent_bytes, 0, 0), tf.int64)
 
     def _gauges(self) -> tf.Tensor:
-        """What the variables took whole, and what is there of them now."""
         whole_bytes = [math.prod(shape) * _element_bytes(dtype) for shape, dtype in self.variables]
         left = [
             tf.cast(tf.raw_ops.VarIsInitializedOp(resource=each), tf.int64) * n_bytes
@@ -252,7 +251,6 @@ def _element_bytes(dtype: int) -> int:
 
 
 def _given_up(handles: Sequence[tf.Tensor]) -> list[tf.Operation]:
-    """Operations after which these variables take no memory any more."""
     with tf.device(ON_CORE):
         return [tf.raw_ops.DestroyResourceOp(resource=each, ignore_lookup_error=True) for each in handles]
 

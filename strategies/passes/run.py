@@ -33,7 +33,7 @@ class Pass(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassTiming:
-    """What a pass cost: seconds, and nodes after it."""
+    """Cost of a pass: seconds, and nodes after it."""
 
     name: str
     seconds: float
@@ -49,7 +49,6 @@ class Transformed:
 
     @property
     def seconds(self) -> float:
-        """Sum over the passes."""
         return sum(timing.seconds for timing in self.timings)
 
 

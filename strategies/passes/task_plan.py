@@ -14,14 +14,14 @@ from strategies.plan.partitions import cuts_of, parts_of
 from strategies.plan.schema import BETWEEN_WORKERS, Compression, Plan, PlanNode
 
 Between: TypeAlias = Literal["replicas", "workers"]
-"""Who exchanges values: all replicas, or the first replica of each worker, its leader."""
+"""Members of an exchange: all replicas, or the first replica of each worker, its leader."""
 Carrier: TypeAlias = Literal["servers", "collectives", "own transport"]
-"""What encoded gradients travel by."""
+"""Carrier of encoded gradients."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskPlan:
-    """What a plan asks of one task's graph; without slots, for what is derived is kept.
+    """Demands of a plan on one task's graph; without slots, because derived values are kept.
 
     Attributes:
         cuts: trainable or slot → its ranges, of variables that are cut.
@@ -60,17 +60,14 @@ class TaskPlan:
 
     @cached_property
     def synchronizers(self) -> frozenset[str]:
-        """How variables are synchronised, each way once."""
         return frozenset(node.synchronizer for node in self.nodes)
 
     @property
     def is_synchronized(self) -> bool:
-        """Whether replicas exchange anything of variables."""
         return self.synchronizers != {"none"}
 
     @property
     def on_cores(self) -> bool:
-        """Whether replicas are cores that run one computation together."""
         return "cross-replica-sum" in self.synchronizers
 
     @cached_property
@@ -85,22 +82,18 @@ class TaskPlan:
 
     @property
     def is_served(self) -> bool:
-        """Whether servers hold variables."""
         return self.is_synchronized and bool(self.destinations)
 
     @property
     def between(self) -> Between:
-        """Who takes part in collectives."""
         return "replicas" if self.synchronizers.isdisjoint(BETWEEN_WORKERS) else "workers"
 
     @property
     def is_reduced(self) -> bool:
-        """Whether anything of variables is summed among replicas that own copies."""
         return not self.synchronizers.isdisjoint(("all-reduce", "average", *BETWEEN_WORKERS))
 
     @property
     def needs_collectives(self) -> bool:
-        """Whether sums among replicas take collectives; a lone worker's leader has the total already."""
         return self.is_reduced and (self.between == "replicas" or self.n_tasks > 1)
 
     @cached_property
@@ -147,7 +140,6 @@ class TaskPlan:
 
     @cached_property
     def gathered(self) -> frozenset[str]:
-        """Variables that their owners alone keep."""
         return frozenset(n.variable for n in self.nodes if n.variable in self.owners and n.gathered)
 
     @cached_property

@@ -98,7 +98,7 @@ class Exchange:
         self._thread.start()
 
     def calls(self) -> dict[str, Callable[..., list[Vector] | None]]:
-        """What a step calls, by token: to give vectors, which returns at once, and to wait for what comes.
+        """Functions that a step calls, by token: to give vectors, which returns at once, and to wait.
 
         A wait raises `RingError` when a worker has gone.
         """
@@ -144,7 +144,6 @@ class Exchange:
                 taken.put(None)
 
     def _moved(self, transfer: Transfer, vectors: Sequence[Vector]) -> list[Vector]:
-        """What comes to this worker for what it gave; of shares, those with anything in them."""
         start_s = time.time()
         into, came_s = self._transferred(transfer, vectors)
         if (seen := self.seen) is not None:
@@ -163,7 +162,6 @@ class Exchange:
         return into if whole else [vector for vector in into if len(vector)]
 
     def _transferred(self, transfer: Transfer, vectors: Sequence[Vector]) -> tuple[list[Vector], float]:
-        """What comes, and when the first of it did."""
         dtypes = [vector.dtype for vector in vectors]
         if transfer.kind == "concatenate":
             return self._transport.concatenate(vectors, partial(self._room, transfer, dtypes))
@@ -182,7 +180,6 @@ class Exchange:
     def _room(
         self, transfer: Transfer, dtypes: Sequence[np.dtype[Any]], lengths: Sequence[int]
     ) -> list[Vector]:
-        """Vectors for what comes, of these types and lengths."""
         sizes = list(zip(lengths, dtypes, strict=True))
         if transfer.level == BEFORE_ALL:
             # What others keep is here for a step only, or it would be kept here too.
@@ -195,7 +192,6 @@ def _wire(transfer: Transfer) -> np.dtype[Any] | None:
 
 
 def _moved_bytes(transfer: Transfer, given: Sequence[Vector], came: Sequence[Vector]) -> int:
-    """Bytes of all that was summed, gathered or concatenated, as it travelled."""
     if transfer.kind == "concatenate":
         return sum(vector.nbytes for vector in came)
     if transfer.contiguous:
@@ -224,7 +220,6 @@ class _Pool:
         self._stores: list[Vector] = []
 
     def free(self, length: int, dtype: np.dtype[Any]) -> Vector:
-        """A vector of this length and type."""
         n_bytes = length * dtype.itemsize
         for i in range(len(self._stores)):
             # Held by the list and by the call's own argument; vectors hold it too.
@@ -238,7 +233,6 @@ class _Pool:
 
 
 def _store(n_bytes: int) -> Vector:
-    """Memory for so many bytes, from wherever they are aligned."""
     return np.empty(n_bytes + _ALIGNMENT_BYTES, np.uint8)
 
 

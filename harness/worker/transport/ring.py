@@ -67,7 +67,7 @@ Vector = npt.NDArray[Any]
 
 
 class Flow:
-    """What one call of the ring sends, as one stream of bytes of which more and more are ready.
+    """Stream of bytes that one call of the ring sends, of which more and more are ready.
 
     Attributes:
         ready_bytes: that could go out now.
@@ -127,7 +127,7 @@ SWAPPED_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Arrival:
-    """What a worker receives of a segment.
+    """Segment that a worker receives.
 
     Attributes:
         into: takes it, in the type that it has on its way.
@@ -285,11 +285,9 @@ class Ring:
             connection.close()
 
     def _turns(self) -> list[int]:
-        """Whose shares pass this worker while they are added up: its own comes last, to stay."""
         return [(self._rank - k) % self._size for k in range(1, self._size + 1)]
 
     def _spare(self, number: int, length: int, dtype: np.dtype[Any]) -> Vector:
-        """Memory for what is sent on at once, used again in the next call."""
         n_bytes = length * dtype.itemsize
         while len(self._spares) <= number:
             self._spares.append(np.empty(0, np.uint8))

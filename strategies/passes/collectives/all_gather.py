@@ -112,7 +112,6 @@ def _gather_by_ring(
     topology: Topology,
     contiguous: AbstractSet[str],
 ) -> None:
-    """Gather the buckets of one level by the ring, after those of the level before."""
     task_of = {r.rank: r.task for r in topology.replicas()}
     host = topology.host_device(task)
 
@@ -153,7 +152,6 @@ def _gather_by_ring(
 
 
 def _whole(bucket: ShardBucket) -> tuple[int, ...]:
-    """The shape of all members, joined along their first axis."""
     return (sum(m.dims[0] for m in bucket.members), *bucket.members[0].dims[1:])
 
 

@@ -52,14 +52,12 @@ class DenseAllReduce:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "DenseAllReduce | None":
-        """Where there are collectives."""
         if not plan.needs_collectives:
             return None
         buckets = (*plan.buckets, *((variable,) for variable in plan.in_no_bucket))
         return cls(task=plan.task, buckets=buckets, between=plan.between, hints=plan.hints)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step with one collective per bucket and piece on each local member."""
         members = Members.of(topology, self.between)
         dense = [
             b
@@ -137,13 +135,11 @@ class SparseAllGather:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "SparseAllGather | None":
-        """Where there are collectives."""
         if not plan.needs_collectives:
             return None
         return cls(task=plan.task, between=plan.between, carried=plan.on_own_transport)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step with three gathers per sparse gradient on each local member."""
         sparse = [
             b
             for b in graph.boundaries
@@ -217,7 +213,6 @@ class DenseReduceScatter:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "DenseReduceScatter | None":
-        """Where owners alone get sums, through collectives."""
         owners = {
             name: owner for name, owner in plan.scattered_owners.items() if name not in plan.on_own_transport
         }
@@ -226,7 +221,6 @@ class DenseReduceScatter:
         return cls(task=plan.task, buckets=plan.buckets, owners=owners, hints=plan.hints)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step with one exchange per bucket and pair of replicas."""
         owned = [b for b in graph.gradients() if b.indices is None and b.variable in self.owners]
         if not owned:
             return graph

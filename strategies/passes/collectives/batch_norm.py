@@ -43,11 +43,9 @@ class SyncStatistics:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "SyncStatistics | None":
-        """Where layers see the whole batch."""
         return cls(task=plan.task, layers=plan.layers) if plan.layers else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step with one collective of each worker for each level of statistics."""
         joint = [s for s in graph.statistics if s.layer in self.layers]
         if not joint:
             return graph
@@ -71,7 +69,6 @@ class SyncStatistics:
     def _local(
         self, name: str, group: Group, graph: TrainGraph, topology: Topology
     ) -> tuple[list[Node], list[str]]:
-        """What this task's replicas have of each statistic, weighted and added up."""
         by_name = graph.graph.by_name
         shares, weights = self._shares(topology), tuple(loss.weight for loss in graph.losses)
         host = topology.host_device(self.task)
@@ -89,7 +86,6 @@ class SyncStatistics:
     def _total(
         self, name: str, group: Group, sums: Sequence[str], key: int, topology: Topology
     ) -> tuple[list[Node], list[str]]:
-        """The sums over all tasks."""
         first = [copies[0] for copies in group.values()]
         host = topology.host_device(self.task)
         own_key = constant(f"{name}/key", key, _KEY, host)
@@ -109,7 +105,6 @@ class SyncStatistics:
     def _scaled(
         self, name: str, copies: Sequence[Statistic], total: str, graph: TrainGraph, topology: Topology
     ) -> tuple[list[Node], dict[str, str]]:
-        """What each replica takes of a total, by the copy of the statistic that takes it."""
         nodes: list[Node] = []
         own: dict[str, str] = {}
         for copy, share, loss in zip(copies, self._shares(topology), graph.losses, strict=True):
@@ -127,12 +122,10 @@ class SyncStatistics:
         return nodes, own
 
     def _shares(self, topology: Topology) -> tuple[float, ...]:
-        """What part of the batch's examples each of this task's replicas has."""
         return tuple(r.examples / topology.batch_size for r in topology.local_replicas(self.task))
 
 
 def _groups(statistics: Sequence[Statistic]) -> dict[str, dict[str, list[Statistic]]]:
-    """What travels together, by a name that all tasks have for it: those of one level and type."""
     groups: dict[str, dict[str, list[Statistic]]] = {}
     for each in statistics:
         assert each.rank is not None

@@ -148,7 +148,6 @@ class ShardBucket:
 
     @property
     def owners(self) -> tuple[int, ...]:
-        """The owner of each member."""
         return tuple(member.owner for member in self.members)
 
     def by_task(self, task_of: Mapping[int, int], n_tasks: int) -> tuple[tuple[Member, ...], ...]:
@@ -164,7 +163,6 @@ class ShardBucket:
 
     @property
     def key_names(self) -> tuple[str, ...]:
-        """A name for the key of each piece of a share."""
         shares: dict[int, int] = {}
         for member in self.members:
             shares[member.owner] = shares.get(member.owner, 0) + n_elements(member.dims)
@@ -208,7 +206,7 @@ def encoded_buckets(
     compressions: Mapping[str, Compression],
     buckets: Sequence[Sequence[str]],
 ) -> Iterator[tuple[str, Collective, Compression]]:
-    """What travels together, under a name of its own: small payloads, however large their gradients are.
+    """Buckets of gradients that are encoded alike: small payloads, however large their gradients are.
 
     Args:
         compressions: variable → compressor of its gradient.

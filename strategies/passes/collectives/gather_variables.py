@@ -89,7 +89,6 @@ def _is_read(node: Node, read_of: Mapping[str, str]) -> bool:
 
 
 def _takers(step: TrainGraph, reads: Collection[str]) -> set[str]:
-    """Nodes that take the value of one of these."""
     return {
         user.name
         for read in reads
@@ -125,7 +124,6 @@ class GatherVariables:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "GatherVariables | None":
-        """Where owners alone keep variables."""
         if not plan.gathered:
             return None
         return cls(

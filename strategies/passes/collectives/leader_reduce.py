@@ -22,11 +22,9 @@ class LeaderReduce:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "LeaderReduce | None":
-        """Where workers exchange values, not replicas."""
         return cls(task=plan.task) if plan.between == "workers" else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step whose contributions are all at the boundaries of one replica."""
         replicas = topology.local_replicas(self.task)
         if len(replicas) == 1:
             return graph
@@ -54,11 +52,9 @@ class LeaderBroadcast:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "LeaderBroadcast | None":
-        """Where leaders take part for their workers."""
         return cls(task=plan.task) if plan.is_reduced and plan.between == "workers" else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:  # noqa: ARG002 - the form of every pass
-        """The step all of whose boundaries pass on totals."""
         totals = {
             captured_name(b): replace(b.contributions[0], total=True)
             for b in graph.boundaries

@@ -41,14 +41,12 @@ class AverageVariables:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "AverageVariables | None":
-        """Where variables are averaged."""
         averaged = frozenset(n.variable for n in plan.nodes if n.synchronizer == "average")
         if not averaged:
             return None
         return cls(task=plan.task, period=plan.execution.period, variables=averaged)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step with a boundary and an assignment for each local copy of these variables."""
         own = [v for v in graph.variables if v.name in self.variables]
         if not own:
             return graph
@@ -98,7 +96,6 @@ class AverageVariables:
 
 
 def _crossing(v: Variable, replica: Replica, gate: str, topology: Topology) -> tuple[Boundary, list[Node]]:
-    """Where a copy crosses in the steps in which the gate is open: read, boundary and assignment."""
     prefix = replica_prefix(replica.rank)
     name = f"{prefix}average/{v.handle.removeprefix(prefix)}"
     typed = {"dtype": v.dtype}

@@ -15,7 +15,7 @@ GATHER_GROUP_KEY = 3
 """The same members as those of `GROUP_KEY`, who gather what updates have made; instance keys of one group are
 of no concern to another."""
 STATISTICS_KEY = 4
-"""Of one host for each worker, which sum what all of its replicas have."""
+"""Key of one host for each worker, which sums what all of its replicas have."""
 VARIABLES_KEY = 5
 """The same members once more, who gather the values that forward begins with."""
 _FIRST_PAIR = 6
@@ -58,7 +58,6 @@ def key_ranges(names: Iterable[str]) -> dict[str, int]:
 
 
 def _assign(names: Iterable[str], n_keys: int) -> dict[str, int]:
-    """Keys from 1 to n_keys."""
     keys: dict[str, int] = {}
     taken: set[int] = set()
     for name in sorted(set(names)):

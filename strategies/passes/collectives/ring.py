@@ -211,7 +211,6 @@ class TcpAllReduce:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "TcpAllReduce | None":
-        """Return the pass if gradients travel by the workers' own ring, else None."""
         carried = plan.summed_on_own_transport
         if not plan.needs_collectives or not carried:
             return None
@@ -227,7 +226,6 @@ class TcpAllReduce:
         )
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step with a sum per bucket, one per large tensor, and rows per bucket."""
         replicas = Members.of(topology, self.between).local(topology, self.task)
         sums = _Sums(step=self, topology=topology, brought=self._brought(graph, replicas), replicas=replicas)
         levels = sums.by_level(graph)
@@ -395,7 +393,6 @@ class _Sums:
 
 
 def _weight(b: Boundary) -> float:
-    """What a sum is multiplied by; all who add to it have the same."""
     return b.contributions[0].weight
 
 

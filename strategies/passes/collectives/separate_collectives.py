@@ -27,12 +27,10 @@ class SeparateCollectives:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "SeparateCollectives | None":
-        """Where there are servers beside collectives."""
         collective = plan.is_reduced or plan.layers
         return cls(task=plan.task) if plan.is_served and collective else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step that waits for its collectives, and beside it the run that makes them."""
         if topology.n_tasks == 1:
             return graph
         host = topology.host_device(self.task)

@@ -49,7 +49,7 @@ class Waits:
         return replace(node, inputs=(*node.data_inputs, *(f"^{name}" for name in names)))
 
     def before(self, names: Iterable[str], within: Collection[str]) -> tuple[str, ...]:
-        """What removed nodes came after directly, the nodes among `within` being one with them."""
+        """Kept nodes that removed ones came after directly; nodes of `within` are one with them."""
         kept, _ = self._walk(names, within)
         return kept
 
@@ -105,7 +105,6 @@ class ShardUpdates:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "ShardUpdates | None":
-        """Where single replicas update variables for all."""
         if not plan.owners:
             return None
         return cls(
@@ -130,7 +129,7 @@ class ShardUpdates:
         return _ShardedStep(self, graph, topology).step()
 
     def elsewhere(self, variable: str | None, rank: int | None) -> bool:
-        """Whether another replica than this one updates a variable."""
+        """Return True if another replica than this one updates a variable."""
         return variable is not None and self.owners.get(variable, rank) != rank
 
 
@@ -160,7 +159,6 @@ class _ShardedStep:
         }
 
     def step(self) -> TrainGraph:
-        """The rewritten step."""
         graph, update = self._graph, self._graph.update_nodes()
         removed = self._not_needed(update)
         given = {_copy(r): at_level(self._handle(r).name + "/given", r.level) for r in self._given}
@@ -203,7 +201,6 @@ class _ShardedStep:
         )
 
     def _is_left_out(self, variable: str, rank: int | None) -> bool:
-        """Whether a replica has no copy of a variable."""
         return variable in self._shards.gathered and self._shards.elsewhere(variable, rank)
 
     def _is_sole(self, v: Variable) -> bool:
@@ -247,7 +244,6 @@ class _ShardedStep:
         values: Mapping[Copy, str],
         waits: Waits,
     ) -> Node:
-        """What takes the new value, after all that the update itself would have waited for."""
         handle = self._handle(region)
         copy = _copy(region)
         before = waits.before(region.targets, within={*region.nodes, *region.targets})
@@ -260,7 +256,6 @@ class _ShardedStep:
         )
 
     def _new_values(self) -> dict[Copy, Node]:
-        """What is read of the variables that local replicas own, after each of their updates."""
         writes = self._writes()
         return {
             _copy(region): _new_value(

@@ -59,14 +59,12 @@ class CompressedAllReduce:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "CompressedAllReduce | None":
-        """Return the pass if collectives carry compressed gradients, else None."""
         compressions = plan.compressions("collectives")
         if not plan.needs_collectives or not compressions:
             return None
         return cls(task=plan.task, buckets=plan.buckets, compressions=compressions, between=plan.between)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step with one exchange per bucket and compressor on each local member."""
         members = Members.of(topology, self.between)
         encoders = Encoders.of(graph, self.compressions, members.ranks, shared=True)
         if not encoders.gradients:
@@ -115,13 +113,11 @@ class RoundedGradients:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "RoundedGradients | None":
-        """Return the pass if the ring carries gradients in a smaller type, else None."""
         if not plan.needs_collectives or not plan.rounded_on_wire:
             return None
         return cls(task=plan.task, compressions=plan.rounded_on_wire, between=plan.between)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step with rounded contributions."""
         members = Members.of(topology, self.between)
         encoders = Encoders.of(graph, self.compressions, members.ranks, shared=True)
         combined: dict[str, Contribution] = {}
@@ -157,14 +153,12 @@ class CompressedTcpAllReduce:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "CompressedTcpAllReduce | None":
-        """Return the pass if the ring carries encoded gradients, else None."""
         compressions = plan.compressions("own transport")
         if not plan.needs_collectives or not compressions:
             return None
         return cls(task=plan.task, buckets=plan.buckets, compressions=compressions, between=plan.between)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step with the exchanges of this task's members."""
         members = Members.of(topology, self.between)
         encoders = Encoders.of(graph, self.compressions, members.ranks, shared=True)
         if not encoders.gradients:
@@ -209,12 +203,10 @@ class _LocalGradients:
         return frozenset(replica.rank for replica in self.replicas)
 
     def of(self, names: Sequence[str], replica: Replica) -> list[Boundary]:
-        """Boundaries of these names on a replica."""
         own = {sync_prefix(b): b for b in self.encoders.gradients if b.rank == replica.rank}
         return [own[name] for name in names]
 
     def exchange(self, name: str, gradients: Sequence[str]) -> Exchange[str]:
-        """Sum gradients that have one compressor."""
         codec = self.encoders.codec(self.of(gradients, self.replicas[0])[0])
         exchange = self._factors if isinstance(bare(codec), Power) else self._payloads
         return exchange(name, gradients, codec)

@@ -32,14 +32,12 @@ class CompressedPush:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "CompressedPush | None":
-        """Where what servers get is compressed."""
         compressions = plan.compressions("servers")
         if not plan.is_served or not compressions:
             return None
         return cls(task=plan.task, destinations=plan.destinations, compressions=compressions)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step whose contributions have gone through the compressor once."""
         if topology.n_tasks == 1:
             return graph
         owners = tuple(topology.local_replicas(task)[0].rank for task in range(topology.n_tasks))

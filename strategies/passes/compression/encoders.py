@@ -52,7 +52,6 @@ class Memory:
         ]
 
     def _part_of(self, spec: StateSpec) -> Part | None:
-        """What is owed for a part of a variable is a part of what is owed for all of it."""
         if self.part is None or not spec.owed:
             return None
         return replace(self.part, variable=f"{self.part.variable}/{spec.name}")
@@ -177,7 +176,6 @@ def state_specs(states: Sequence[KeptState]) -> list[TensorSpec]:
 
 
 def _compressed(step: TrainGraph, compressions: Mapping[str, Compression]) -> list[Boundary]:
-    """Gradients that have a compressor."""
     if compressions and step.n_levels > 1:
         raise StrategyError(
             "compressor: its bound is that of one gradient and update in a step, got "

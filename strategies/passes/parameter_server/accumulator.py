@@ -60,12 +60,10 @@ class Accumulator:
 
     @property
     def _keeps_rows(self) -> bool:
-        """True if rows of equal ids stay apart."""
         return _keeps_rows(self.boundary)
 
     @property
     def _n_ids(self) -> int:
-        """A number beyond all ids of the variable's rows."""
         dims = self.boundary.shape.dims
         return dims[0] if dims and dims[0] > 0 else _MOST_ROWS
 

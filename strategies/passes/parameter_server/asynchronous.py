@@ -37,13 +37,11 @@ class AsyncUpdates:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "AsyncUpdates | None":
-        """Where servers wait for nobody."""
         if not plan.is_served or plan.execution.sync:
             return None
         return cls(task=plan.task, destinations=plan.destinations)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step whose updates happen in a turn of their own."""
         if topology.n_tasks == 1:
             return graph
         check_gradients_come_first(graph, "sync=false")
@@ -76,7 +74,6 @@ class AsyncUpdates:
         )
 
     def _state_targets(self, graph: TrainGraph) -> Iterable[str]:
-        """Without state that comes from rank 0, elsewhere."""
         foreign = {b.values for b in graph.boundaries if b.rule == "first-replica"}
         for target in graph.state_targets:
             node: Node = graph.graph.by_name[target]

@@ -44,7 +44,6 @@ class PackPushes:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "PackPushes | None":
-        """Where servers hold variables."""
         if not plan.is_served or plan.n_tasks == 1:
             return None
         encoded = frozenset(plan.compressions("servers"))
@@ -56,7 +55,6 @@ class PackPushes:
         )
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step whose contributions have come to their servers together."""
         messages: defaultdict[tuple[int, int, DType], list[Boundary]] = defaultdict(list)
         for b in graph.boundaries:
             if self._is_packed(b):
@@ -95,11 +93,9 @@ class PackPulls:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "PackPulls | None":
-        """Where servers hold variables."""
         return cls() if plan.is_served and plan.n_tasks > 1 else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step whose nodes on each device read what came there together."""
         task_of = {replica.device: replica.task for replica in topology.replicas()}
         task_of |= {topology.host_device(task): task for task in range(topology.n_tasks)}
         # What is read once before the first step, or beside steps, does not come with each of them.
@@ -133,7 +129,6 @@ class PackPulls:
 
 
 def _small_reads(graph: TrainGraph) -> Iterator[tuple[Node, Variable]]:
-    """Reads of small variables that all replicas share, which wait for nothing."""
     by_name, uses = graph.graph.by_name, resource_uses(graph.graph)
     for v in graph.variables:
         if v.rank is None and _is_small(v.shape, v.dtype):
@@ -157,7 +152,6 @@ def _of_several(messages: Mapping[_Key, _Members]) -> Iterator[tuple[_Key, _Memb
 def _in_one_message(
     name: str, values: Sequence[str], shapes: Sequence[Shape], dtype: DType, *, devices: tuple[str, str]
 ) -> tuple[tuple[Node, ...], tuple[str, ...]]:
-    """Nodes that send values from one device to the other, and the values there."""
     there = tuple(shape.dims for shape in shapes)
     specs = tuple(TensorSpec(dtype=dtype, shape=shape) for shape in shapes)
     sent, (vector,) = trace(joined, specs).splice(f"{name}/joined/", values, device=devices[0])

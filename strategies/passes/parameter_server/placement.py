@@ -34,11 +34,9 @@ class Placement:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "Placement | None":
-        """Where there are servers."""
         return cls(task=plan.task, destinations=plan.destinations) if plan.is_served else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step with a device on every node."""
         places = self._places(graph)
         host = topology.host_device(self.task)
         shared = {v.handle for v in graph.variables if v.rank is None}
@@ -93,7 +91,6 @@ class Placement:
         return places
 
     def _follow_consumers(self, graph: Graph, order: list[Node], places: dict[str, int]) -> None:
-        """Constants and what is made of them alone go where they are read."""
         for node in reversed(order):
             if node.name not in places:
                 read_by = {places[c.name] for c in graph.consumers.get(node.name, ()) if c.name in places}
@@ -101,12 +98,10 @@ class Placement:
 
 
 def _touches(node: Node, handles: Container[str]) -> bool:
-    """Whether a node itself, not a function that it calls, uses a variable."""
     return bool(node.inputs) and producer(node.inputs[0]) in handles and not called_functions(node.attrs)
 
 
 def _copy(read: Node) -> Node:
-    """What a read gives, on the reader's own device."""
     attrs = {"T": read.attrs["dtype"]}
     return Node(
         name=f"{read.name}/arrived", op="Identity", inputs=(read.name,), attrs=attrs, device=read.device
@@ -114,7 +109,6 @@ def _copy(read: Node) -> Node:
 
 
 def _with_copies(nodes: list[Node], arrived: Mapping[str, Node]) -> list[Node]:
-    """The nodes, and the copies that calls among them take."""
     used: dict[str, Node] = {}
     rewritten: list[Node] = []
     for node in nodes:
@@ -126,7 +120,6 @@ def _with_copies(nodes: list[Node], arrived: Mapping[str, Node]) -> list[Node]:
 
 
 def _meet(node: Node, places: Mapping[str, int], handles: set[str]) -> int | None:
-    """Where a node belongs: with the variable that it reads, or with the one server whose values it reads."""
     inputs = [producer(ref) for ref in node.data_inputs]
     for name in inputs:
         if name in handles:

@@ -30,12 +30,10 @@ class ProxyVariables:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "ProxyVariables | None":
-        """Where the task reads variables of other servers through a copy."""
         remote = frozenset(n.variable for n in plan.nodes if n.proxy and n.destination != plan.task)
         return cls(task=plan.task, remote=remote) if plan.is_served and remote else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step in which replicas share what they read; the same if there is one replica."""
         if len(topology.local_replicas(self.task)) == 1:
             return graph
         shared = [v for v in graph.variables if v.rank is None]
@@ -66,7 +64,6 @@ class ProxyVariables:
 
 
 def _copy(v: Variable, host: str) -> tuple[Node, Node]:
-    """A read on the server, once its place is known, and what arrives on the host."""
     read = Node(
         name=f"proxies/{v.handle}/read",
         op="ReadVariableOp",

@@ -47,7 +47,6 @@ class ReplicatedServers:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "ReplicatedServers | None":
-        """Where several servers have the same variables."""
         chosen = frozenset(n.variable for n in plan.nodes if n.synchronizer == "robust-servers")
         if plan.aggregation is None or not chosen:
             return None
@@ -120,7 +119,7 @@ class ReplicatedServers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pulled:
-    """What servers tell a worker.
+    """Variables that servers send to a worker.
 
     Attributes:
         values: variable and rank → the median. by_server: reads of each server's variables.
@@ -171,7 +170,6 @@ def _handle_on(handle: Node, name: str, own: Replica, server: Replica) -> Node:
 
 
 def _without_updates(graph: TrainGraph, updated: Sequence[Variable], added: Sequence[Node]) -> TrainGraph:
-    """The step of a worker that has none of these variables."""
     late = late_nodes(graph, updated)
     handles = {v.handle for v in updated}
     names = {v.name for v in updated}
@@ -187,5 +185,4 @@ def _without_updates(graph: TrainGraph, updated: Sequence[Variable], added: Sequ
 
 
 def _tokens(server: Replica, worker: Replica) -> str:
-    """The queue of a worker's tokens from a server, which has made its updates."""
     return f"servers/tokens/{server.rank}_to_{worker.rank}"

@@ -50,7 +50,6 @@ class SemiSyncUpdates:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "SemiSyncUpdates | None":
-        """Where servers wait for some workers only."""
         steps = plan.execution
         if not plan.is_served or not steps.sync or steps.waits_for_all:
             return None
@@ -62,7 +61,6 @@ class SemiSyncUpdates:
         )
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step that pushes and goes on, and beside it, on the updater, the loop that updates."""
         if topology.n_tasks == 1:
             return graph
         knob = f"backup={self.backup}" if self.backup else f"staleness={self.staleness}"
@@ -135,7 +133,7 @@ class SemiSyncUpdates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _EndOfStep:
-    """What a task does between its push and the end of its step.
+    """Work of a task between its push and the end of its step.
 
     Attributes:
         targets: what a step runs of it.
@@ -165,16 +163,13 @@ def _without_updates(
 
 
 def _is_first(graph: TrainGraph, target: str) -> bool:
-    """Whether a target assigns what the first replica says for all."""
     first = {b.values for b in graph.boundaries if b.rule == "first-replica"}
     return not first.isdisjoint(map(producer, graph.graph.by_name[target].inputs))
 
 
 def _clock(giver: int, taker: int, topology: Topology) -> Queue:
-    """Ticks of one task for another."""
     return Queue.of(f"clocks/{giver}_to_{taker}", topology.host_device(taker))
 
 
 def _own_step(task: int, topology: Topology) -> Queue:
-    """Holds the number of updates that a task's step begins with."""
     return Queue.of(f"steps/worker_{task}", topology.host_device(task))

@@ -44,7 +44,6 @@ class ParameterServerSync:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "ParameterServerSync | None":
-        """Where servers wait for all workers."""
         if not plan.is_served or not plan.execution.waits_for_all:
             return None
         return cls(
@@ -55,7 +54,6 @@ class ParameterServerSync:
         )
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step whose boundaries are fed by accumulators, on the updater, or only pushed to, elsewhere."""
         if topology.n_tasks == 1:
             return graph
         uses, loops = resource_uses(graph.graph), LoopFrames.of(graph.graph)
@@ -141,7 +139,6 @@ class ParameterServerSync:
         )
 
     def _gatherings(self, by_rule: Sequence[Boundary], topology: Topology) -> tuple[ServerGathering, ...]:
-        """What takes gradients in place of accumulators, one for each level."""
         if self.aggregation is None:
             return ()
         device = topology.host_device(self.destinations[by_rule[0].variable])
@@ -152,5 +149,4 @@ class ParameterServerSync:
 
 
 def _tokens(worker: int) -> str:
-    """The queue of a worker's tokens, which the updater gives."""
     return f"tokens/worker_{worker}"

@@ -70,7 +70,6 @@ class BackgroundUpdates:
         return replace(step, background=background, taken=taken.n_taken)
 
     def _take(self, accumulators: Sequence[Accumulator], topology: Topology) -> "_Taken":
-        """Wait for arrivals, take the turn, then all contributions that are there."""
         arrivals, shares = tallies(topology)
         n_needed = topology.n_tasks - self.backup if self.backup else 1
         arrive = take_nodes(arrivals, f"{arrivals.name}/take", n_needed, DOUBLE, ())
@@ -121,7 +120,7 @@ class BackgroundUpdates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Taken:
-    """What an update takes from servers.
+    """Contributions that an update takes from servers.
 
     Attributes:
         begin: the node that takes the turn, and with it the number of updates made.
@@ -243,7 +242,6 @@ def _reads(graph: TrainGraph) -> dict[str, tuple[str, ...]]:
 
 
 def _on_server(a: Accumulator, pushed: Pushed, after: Sequence[str]) -> tuple[Pushed, list[Node]]:
-    """What a task pushes, once it lies on the accumulator's server, and the nodes that bring it there."""
     values = _landing(a, "values", pushed.values, a.dtype, after)
     if pushed.ids is None:
         return replace(pushed, values=values.name), [values]

@@ -45,7 +45,7 @@ class PartNames:
         self._owners |= {n.name: self.handles[h].name for n, h in reads if n.op != "VariableShape"}
 
     def n_parts(self, variable: str) -> int:
-        """How many parts a variable has."""
+        """Number of a variable's parts."""
         return self.cuts[variable].n
 
     def part_shape(self, variable: str, index: int) -> tuple[int, ...]:
@@ -61,11 +61,11 @@ class PartNames:
         return self._owners.get(node)
 
     def has_copies_only(self, node: str) -> bool:
-        """Whether copies take a node's place, and nothing by its own name has its result."""
+        """Return True if copies take a node's place, and no node of its own name has its result."""
         return self._is_copied(node) and (node not in self._outcomes or self._outcomes[node].combine is None)
 
     def ref(self, ref: str, index: int) -> str:
-        """What a part's copy takes where the node takes this reference."""
+        """Reference that a part's copy takes where the node takes this one."""
         name = producer(ref)
         return tensor(self.copy(name, index), output_index(ref)) if self.has_copies_only(name) else ref
 
@@ -109,16 +109,13 @@ class PartNames:
         return tuple(names)
 
     def _is_copied(self, node: str) -> bool:
-        """Whether a node's copies stand in its place; those of `reads` stand beside it."""
         return node in self._owners and node not in self.reads
 
     def _family(self, name: str) -> str:
-        """A slot goes with its variable."""
         return self.variables[name].slot_of or name
 
 
 def _readers(graph: TrainGraph, handles: Container[str]) -> Iterator[tuple[Node, str]]:
-    """Nodes with the handle that they take first."""
     for node in graph.graph.nodes:
         if node.data_inputs and producer(node.data_inputs[0]) in handles:
             yield node, producer(node.data_inputs[0])

@@ -46,7 +46,6 @@ def partitioned(step: TrainGraph, cuts: Mapping[str, Cut], found: Spread) -> Tra
 
 
 def _accesses(names: PartNames, variable: Variable, node: Node) -> Iterator[Node]:
-    """The handle, initial value or load of each part."""
     for index in range(names.n_parts(variable.name)):
         name = names.copy(node.name, index)
         attrs = dict(node.attrs)
@@ -135,7 +134,6 @@ def _regions(names: PartNames, region: UpdateRegion) -> Iterator[UpdateRegion]:
 
 
 def _readiness(names: PartNames, readiness: Mapping[str, int]) -> dict[str, int]:
-    """The parts of a variable, one after the other, where it was."""
     ordered: list[str] = []
     for name in sorted(readiness, key=readiness.__getitem__):
         cut = names.cuts.get(name)
@@ -160,7 +158,6 @@ class PartitionVariables:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "PartitionVariables | None":
-        """Where variables are cut."""
         return cls(cuts=plan.cuts) if plan.cuts else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:  # noqa: ARG002 - the form of every pass
@@ -183,7 +180,6 @@ class PartitionVariables:
         return partitioned(graph, self.cuts, propagated)
 
     def _checked(self, graph: TrainGraph) -> list[str]:
-        """The trainables that are cut."""
         by_name = {v.name: v for v in graph.variables}
         for name in self.cuts:
             if name not in by_name:

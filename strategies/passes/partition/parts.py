@@ -50,12 +50,10 @@ class PartReads:
             yield from self._lookup(node, variable)
 
     def _lookup(self, node: Node, variable: Variable) -> Iterator[Node]:
-        """Rows by id, from parts that have some of the rows, or some of every row."""
         form = lookup_form(node, self._names.cuts[variable.name].axis)
         yield from (self._columns if form == "columns" else self._rows)(node, variable)
 
     def _columns(self, node: Node, variable: Variable) -> Iterator[Node]:
-        """What every part has of the rows of all ids, joined; ids may have any rank."""
         cut, dims = self._names.cuts[variable.name], variable.shape.dims or ()
         copies = self._part_reads(node, variable, [node.data_inputs[1:]] * cut.n)
         yield from copies
@@ -66,7 +64,6 @@ class PartReads:
         yield from self._snippets.in_place(node, snippet, f"join/{node.name}/", refs, variable.dtype)
 
     def _rows(self, node: Node, variable: Variable) -> Iterator[Node]:
-        """Each id's row from the part that has it."""
         cut, dims = self._names.cuts[variable.name], variable.shape.dims or ()
         ids, index_dtype = node.data_inputs[1], node.attrs["Tindices"]
         assert isinstance(index_dtype, DType)
@@ -173,7 +170,6 @@ class PartGradients:
         yield from self._copies(ids, refs[cut.n :])
 
     def _copies(self, node: Node, refs: Sequence[str]) -> Iterator[Node]:
-        """A node of a boundary for each part, which takes that part's tensor."""
         for index, ref in enumerate(refs):
             waits = self._names.waits(node, None, index)
             yield node.changed(name=self._names.copy(node.name, index), inputs=(ref, *waits))
@@ -226,7 +222,6 @@ class PartUpdates:
         return nodes, sliced
 
     def _constants(self, node: Node, outcome: RuleOutcome, index: int) -> Iterator[Node]:
-        """Lengths and shapes of a part, which its copy takes in place of the whole's."""
         shape = self._names.part_shape(outcome.variable, index)
         for k, swap in sorted(outcome.swaps.items()):
             if swap.use is not PartUse.SLICE:
@@ -251,7 +246,6 @@ class PartUpdates:
         )
 
     def _total(self, node: Node, how: str, copies: Sequence[Node]) -> list[Node]:
-        """What gives, under a node's name, the one result that the results of its copies make."""
         dtype = node.attrs.get("T", _BOOL)
         assert isinstance(dtype, DType)
         snippet = trace(total, (TensorSpec(dtype=dtype),) * len(copies), how=how)
@@ -260,7 +254,6 @@ class PartUpdates:
 
 
 def _of_any_shape(node: Node) -> Mapping[str, Attr]:
-    """Its attributes, which tell of no shape that a copy would not have."""
     shapes = node.attrs.get("output_shapes")
     if not isinstance(shapes, tuple):
         return node.attrs

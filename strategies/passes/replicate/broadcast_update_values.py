@@ -74,11 +74,9 @@ class BroadcastUpdateValues:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "BroadcastUpdateValues | None":
-        """Where there are servers."""
         return cls(task=plan.task) if plan.is_served else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step that sends the values, on the updater, or takes them, elsewhere."""
         if not graph.handed or topology.n_tasks == 1:
             return graph
         levels = [
@@ -128,7 +126,7 @@ class Marked:
 
 
 def marked(graph: TrainGraph, own: Collection[str]) -> Marked:
-    """What nodes that every replica has read of, or wait for among, those that exist once.
+    """Identities for nodes that exist once, and that nodes of every replica read or wait for.
 
     A wait for a shared variable's gradient is none of these: it stands for the replica's having made its own.
     """

@@ -31,11 +31,9 @@ class Accumulate:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "Accumulate | None":
-        """Where replicas take micro-batches."""
         return cls(task=plan.task) if plan.execution.micro_batches > 1 else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step whose replicas take their micro-batches in turn; the same if each takes all at once."""
         if topology.micro_batches == 1:
             return graph
         if graph.n_levels > 1:
@@ -79,7 +77,6 @@ class _Turn:
     ends: list[str]
 
     def done(self) -> Node:
-        """A node that runs when the turn is over."""
         waits = tuple(f"^{name}" for name in dict.fromkeys(self.ends))
         return Node(name=f"{self.prefix}done", op="NoOp", inputs=waits, device=self.replica.device)
 
@@ -99,7 +96,6 @@ def _turns(step: TrainGraph, task: int, topology: Topology) -> dict[int, list[_T
 
 
 def _prefix_of(name: str) -> str:
-    """The prefix of a micro-batch that a name may have."""
     parts = name.split("/", 2)
     return "" if len(parts) < 3 else f"{parts[0]}/{parts[1]}/"
 
@@ -126,7 +122,6 @@ def _in_turn(step: TrainGraph, begins: Mapping[str, str]) -> Iterator[Node]:
 def _sum(
     boundary: Boundary, parts: Sequence[Contribution], turns: Sequence[_Turn]
 ) -> tuple[tuple[Node, ...], Contribution]:
-    """What a replica's micro-batches contribute together; they end when it has been taken in."""
     replica = turns[0].replica
     weights = tuple(c.weight for c in parts)
     prefix = f"accumulate/{replica_prefix(replica.rank)}{captured_name(boundary)}/"
@@ -173,7 +168,6 @@ class LocalReduce:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "LocalReduce | None":
-        """Where replicas exchange anything."""
         if not plan.is_synchronized:
             return None
         # What a compressor still owes counts in the sum, weight and all.
@@ -182,7 +176,6 @@ class LocalReduce:
         return cls(task=plan.task, weighed_later=later if plan.needs_collectives else frozenset())
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step whose boundaries each have one contribution, of weight 1 or weighed later, or none."""
         combined: dict[str, Contribution] = {}
         added: list[Node] = []
         devices = {replica.rank: replica.device for replica in topology.local_replicas(self.task)}
@@ -201,7 +194,6 @@ class LocalReduce:
         return contribute(graph, combined, added) if combined else graph
 
     def _weight_for_later(self, boundary: Boundary) -> float:
-        """Of contributions that come to a boundary from replicas of equal shares."""
         is_mean = boundary.rule == "mean" and boundary.indices is None and boundary.dtype in _MULTIPLIED
         if not is_mean or boundary.variable not in self.weighed_later or not boundary.contributions:
             return 1.0
@@ -242,13 +234,11 @@ class WorkerMean:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "WorkerMean | None":
-        """Where servers wait for nobody, and where a rule compares what workers bring."""
         if plan.aggregation is not None and plan.n_tasks > 1:
             return cls(task=plan.task, roles=frozenset(("gradient",)), sums=True)
         return cls(task=plan.task) if plan.is_served and not plan.execution.sync else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step whose contributions add up to the mean over this task's examples."""
         if topology.n_tasks == 1:
             return graph
         own = sum(replica.examples for replica in topology.local_replicas(self.task))

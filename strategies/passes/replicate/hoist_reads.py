@@ -40,12 +40,10 @@ class HoistReads:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "HoistReads":
-        """Always."""
         del plan
         return cls()
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:  # noqa: ARG002 - the form of every pass
-        """The step with at most one read before the writes of each variable."""
         values = {v.handle: (v.dtype, v.shape) for v in graph.variables if v.rule != "per-replica"}
         left_alone = graph.update_nodes() | {name for v in graph.variables for name in (v.read, v.load)}
         left_alone |= after_updates(graph, graph.variables)
@@ -165,7 +163,7 @@ def _carried(
     left_alone: AbstractSet[str],
     calls: Collection[str] | None,
 ) -> dict[str | tuple[str, int], str]:
-    """What stands for a value from now on → the variable's handle: inputs of calls, and what calls hand on.
+    """Reference that stands for a value from now on → the variable's handle: inputs and outputs of calls.
 
     A call that hands a variable on, for its gradient's use, takes the value only if all further users can.
     """

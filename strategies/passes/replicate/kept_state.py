@@ -103,7 +103,6 @@ def _inherits(spec: StateSpec, *, shared: bool, lasting: bool) -> Inherits:
 
 
 def _access(variable: Variable, *, kept: str, device: str) -> tuple[Node, ...]:
-    """The handle, what sessions load and read it by, and the step's own read."""
     typed: dict[str, Attr] = {"dtype": variable.dtype}
     shaped: dict[str, Attr] = {**typed, "shape": variable.shape}
     named: dict[str, Attr] = {"shared_name": variable.handle.encode(), "container": b""}

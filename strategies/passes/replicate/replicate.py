@@ -65,11 +65,9 @@ class Replicate:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "Replicate":
-        """Always."""
         return cls(task=plan.task, shared=frozenset(plan.destinations))
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step of this task's replicas."""
         shards = topology.local_shards(self.task)
         nodes, fed = split_batch(graph.batch, shards, topology.host_device(self.task))
         batch = {b.node for b in graph.batch}

@@ -57,5 +57,5 @@ def captured_name(boundary: Boundary) -> str:
 
 
 def sync_prefix(boundary: Boundary) -> str:
-    """What the names of a boundary's synchronisation start with."""
+    """Prefix of the names of a boundary's synchronisation."""
     return f"sync/{captured_name(boundary)}"

@@ -64,7 +64,7 @@ def _forward_and_backward(step: TrainGraph) -> set[str]:
 
 
 def _same_for_all_shards(step: TrainGraph, passing: AbstractSet[str]) -> set[str]:
-    """Of forward and backward: tables, what nobody writes, and each variable's read before its writes.
+    """Nodes of forward and backward that shards share: tables, constants, first reads of variables.
 
     One read for all micro-batches: a parameter server sends a variable to a replica once in a step.
     """
@@ -94,12 +94,12 @@ def _not_entered(step: TrainGraph) -> set[str]:
 
 
 def replica_prefix(rank: int) -> str:
-    """What the names of a replica's nodes start with."""
+    """Prefix of the names of a replica's nodes."""
     return f"replica_{rank}/"
 
 
 def micro_batch_prefix(shard: Shard) -> str:
-    """What the names of the nodes of one of a replica's micro-batches start with."""
+    """Prefix of the names of a micro-batch's nodes."""
     return f"micro_batch_{shard.turn}/{replica_prefix(shard.replica.rank)}"
 
 
@@ -199,7 +199,7 @@ class StepCopies:
                 yield node
 
     def shared(self, nodes: Sequence[Node], apart: set[str]) -> Iterator[Node]:
-        """What of the nodes exists once, which is all but those that are apart."""
+        """Nodes that exist once, without those that are apart."""
         copied = self.owners.copied()
         for node in nodes:
             if node.name in apart:
@@ -208,7 +208,7 @@ class StepCopies:
             yield node if alone else replace(node, inputs=_inputs(node, [*self.renames.values()]))
 
     def describe(self, copied: Graph, topology: Topology) -> TrainGraph:
-        """What the parts of the copied graph are."""
+        """The train graph of the copied graph."""
         graph, first = self.graph, self.shards[0]
         return replace(
             graph,

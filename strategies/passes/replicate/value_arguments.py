@@ -42,7 +42,7 @@ class ValueArguments:
         self.functions = dict(self.graph.functions)
 
     def passed_on(self, node: Node, position: int) -> frozenset[int] | None:
-        """Which outputs of a node hand on a variable that it takes; None unless a call only reads it."""
+        """Outputs of a node that hand on a variable which it takes; None unless a call only reads it."""
         if node.op in _FORWARDERS:
             return _FORWARDERS[node.op]
         outputs: set[frozenset[int]] = set()
@@ -141,7 +141,6 @@ class ValueArguments:
         return replace(attr, name=name)
 
     def _function(self, function: Function, name: str, types: Mapping[int, DType]) -> Function:
-        """A function that takes the values of the variables at these positions."""
         args = {ref: dtype for k, dtype in types.items() for ref in self._flow(function, k) or ()}
         reads = {
             node.name: node.inputs[0]

@@ -36,14 +36,12 @@ class AggregateGathered:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "AggregateGathered | None":
-        """Where every worker combines gradients by a rule."""
         chosen = frozenset(n.variable for n in plan.nodes if n.synchronizer == "robust-gather")
         if plan.aggregation is None or not chosen or plan.n_tasks == 1:
             return None
         return cls(task=plan.task, aggregation=plan.aggregation, variables=chosen, faults=plan.faults)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step with a gather and a rule for each level of gradients, on the worker's first replica."""
         members = Members.of(topology, "workers")
         (leader,) = members.local(topology, self.task)
         own = [
@@ -87,7 +85,6 @@ def with_aggregated(graph: TrainGraph, parts: list[Aggregated], added: list[Node
 def _gathered(
     vector: GradientVector, members: Members, leader: Replica, task: int
 ) -> tuple[list[Node], tuple[str, ...]]:
-    """Nodes that gather what all workers send, and the tensors that come."""
     sent = vector.sent(task, leader.device)
     prefix = f"{vector.name}/gather/replica_{leader.rank}/"
     keys = compressed_keys([vector.name])

@@ -21,12 +21,12 @@ from strategies.topology import Topology
 
 INT64 = DType("int64")
 SEED = 0
-"""Of what rules draw: the same on all workers."""
+"""Seed of random draws of rules: the same on all workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """What a worker sends: one vector, then rows and marked ids of each sparse gradient."""
+    """Tensors that a worker sends: one vector, then rows and marked ids of each sparse gradient."""
 
     nodes: tuple[Node, ...]
     tensors: tuple[str, ...]
@@ -34,7 +34,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregated:
-    """What comes of all workers' gradients.
+    """Result of a rule over the gradients of all workers.
 
     Attributes:
         combined: `Boundary.values` → what flows into it.
@@ -82,27 +82,22 @@ class GradientVector:
 
     @property
     def name(self) -> str:
-        """What the names of its nodes start with."""
         return at_level("aggregate", self.level)
 
     @property
     def dense(self) -> tuple[Boundary, ...]:
-        """Boundaries of dense gradients."""
         return tuple(b for b in self.boundaries if b.indices is None)
 
     @property
     def sparse(self) -> tuple[Boundary, ...]:
-        """Boundaries of rows."""
         return tuple(b for b in self.boundaries if b.indices is not None)
 
     @property
     def size(self) -> int:
-        """Elements of the dense part."""
         return sum(n_elements(static_dims(b)) for b in self.dense)
 
     @property
     def sent_types(self) -> tuple[DType, ...]:
-        """Types of the tensors that a worker sends."""
         return (self.dtype, *(dtype for _ in self.sparse for dtype in (self.dtype, INT64)))
 
     def sent(self, task: int, device: str) -> Sent:
@@ -194,7 +189,6 @@ class GradientVector:
         return tuple(specs)
 
     def _kept(self, rank: int, owners: tuple[int, ...], device: str) -> tuple[KeptState, ...]:
-        """What the rule keeps, and counts."""
         counts = StateSpec(name="counts", dims=(3, self.aggregation.n), dtype="int64")
         specs = states(self.aggregation, self.size, str(self.dtype))
         return tuple(
@@ -225,7 +219,6 @@ def by_level(
 
 
 def _shares(topology: Topology) -> tuple[float, ...]:
-    """Of the examples of a batch that each worker has."""
     examples = (sum(r.examples for r in topology.local_replicas(t)) for t in range(topology.n_tasks))
     return tuple(count / topology.batch_size for count in examples)
 

@@ -41,14 +41,12 @@ class InjectFaults:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "InjectFaults | None":
-        """Where this worker is faulty, and others hear of its gradients."""
         own = tuple(f for f in plan.faults if f.worker == plan.task and f.place in ("gradient", "batch"))
         if not own or not plan.is_synchronized:
             return None
         return cls(task=plan.task, faults=own, own_mean=WorkerMean.of(plan) is not None)
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step with faults in it, and a count of steps that they go by."""
         counter = self._counter(topology)
         counted, (following,) = trace(next_step, (_STEP,)).splice(
             f"{_PREFIX}/next/", [counter.value], device=topology.host_device(self.task)
@@ -143,7 +141,6 @@ class _Injected:
 
 
 def _share(task: int, topology: Topology) -> float:
-    """Of the examples of a batch that a worker has."""
     return sum(replica.examples for replica in topology.local_replicas(task)) / topology.batch_size
 
 
@@ -175,7 +172,6 @@ def _kept(name: str, dims: tuple[int, ...], dtype: str, rank: int, device: str) 
 
 
 def _with_labels(graph: TrainGraph, fault: Fault, counter: KeptState, host: str, prefix: str) -> TrainGraph:
-    """The step that learns from other labels."""
     labels = _labels(graph.batch, fault)
     snippet = trace(flipped_labels, (TensorSpec(dtype=labels.dtype, shape=labels.shape), _STEP), fault=fault)
     added, (flipped,) = snippet.splice(prefix, [labels.node, counter.value], device=host)
@@ -196,7 +192,6 @@ def _labels(batch: Sequence[BatchInput], fault: Fault) -> BatchInput:
 
 
 def _reading(node: Node, name: str, instead: str) -> Node:
-    """A node that reads another tensor in place of a placeholder's."""
     if all(producer(ref) != name for ref in node.inputs):
         return node
     return node.changed(inputs=tuple(_other(node.inputs, name, instead)))

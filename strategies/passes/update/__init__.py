@@ -1,1 +1,1 @@
-"""What a step does after its gradients are there, in fewer operations."""
+"""Updates of a step in fewer operations."""

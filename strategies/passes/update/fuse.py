@@ -46,11 +46,9 @@ class FuseUpdates:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "FuseUpdates | None":
-        """Unless the plan asks for updates as they were captured."""
         return cls() if plan.execution.fused_update else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:  # noqa: ARG002 - the form of every pass
-        """The step with fused updates; the same one where a kernel would wait for what waits for it."""
         fusions = {each.anchor: each for each in _fusions(graph)}
         if not fusions:
             return graph
@@ -133,7 +131,6 @@ def _fusion(
 
 
 def _is_exact(matcher: Matcher, ref: str) -> bool:
-    """Whether taking a constant from one twice leaves it as it was, but for a few operations' rounding."""
     value = constant_value(matcher.graph.by_name[producer(ref)])
     if value is None or value.ndim:
         return False
@@ -147,7 +144,6 @@ def _is_exact(matcher: Matcher, ref: str) -> bool:
 
 
 def _with_slots(matcher: Matcher, kernel: Kernel, slots: Sequence[str], found: Found) -> Iterator[Found]:
-    """Every way in which the slots' assignments match too."""
     if not slots:
         yield found
         return
@@ -218,7 +214,6 @@ def _fused(matcher: Matcher, kernel: Kernel, found: Found, variable: Variable, a
 
 
 def _waiting(node: Node, gone: Mapping[str, str]) -> Node:
-    """A node that waits for a kernel where it waited for what the kernel does."""
     if gone.keys().isdisjoint(node.control_inputs):
         return node
     waits = dict.fromkeys(gone.get(name, name) for name in node.control_inputs)
@@ -239,7 +234,6 @@ def _with_kernels(
 
 
 def _pruned(step: TrainGraph) -> TrainGraph:
-    """The step without what only the assignments needed."""
     graph = prune(step.graph, step.roots())
     kept = graph.by_name
     regions = tuple(

@@ -25,14 +25,14 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What a slot holds before its assignment."""
+    """Value of a slot before its assignment."""
 
     slot: str
 
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """What a slot holds after its assignment."""
+    """Value of a slot after its assignment."""
 
     slot: str
 
@@ -58,7 +58,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What of a graph matched so far.
+    """Parts of a graph that matched so far.
 
     Attributes:
         leaves: name of a leaf → tensor.
@@ -139,7 +139,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class OneMinus:
-    """What a leaf lacks to one, as an input of a kernel."""
+    """One minus a leaf, as an input of a kernel."""
 
     name: str
 

@@ -26,11 +26,9 @@ class MergeRows:
 
     @classmethod
     def of(cls, plan: TaskPlan) -> "MergeRows | None":
-        """Return the pass if the plan merges rows of any variable, else None."""
         return cls(variables=plan.merged_rows) if plan.merged_rows else None
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:  # noqa: ARG002 - the form of every pass
-        """The step whose updates read one row per id."""
         merged = {
             b.values: _merged(b)
             for b in graph.boundaries
@@ -76,7 +74,6 @@ def _merged(b: Boundary) -> _Merged:
 
 
 def _at_last(graph: TrainGraph, merged: Mapping[str, _Merged]) -> list[_Merged]:
-    """The merges, each after the later of the two nodes that it reads."""
     place = {node.name: i for i, node in enumerate(graph.graph.nodes)}
     return [replace(each, last=max(each.reads, key=place.__getitem__)) for each in merged.values()]
 
