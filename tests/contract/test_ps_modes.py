@@ -24,7 +24,7 @@ from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.session.update_loop import UpdateLoop
 from strategies.capture.capture import capture
 from strategies.errors import StrategyError
-from strategies.passes.parameter_server import queues, semi_sync
+from strategies.passes.parameter_server import asynchronous, queues
 from strategies.passes.parameter_server.accumulator import INT64, LAST_STEP, Accumulator
 from strategies.passes.pass_order import passes_of
 from strategies.passes.replicate import contributions, hoist_reads
@@ -403,7 +403,7 @@ def test_a_slow_worker_holds_others_back_by_the_staleness(case):
 
 def test_a_clock_that_is_ahead_is_noticed(case, monkeypatch):
     monkeypatch.setattr(
-        semi_sync.Queue,
+        asynchronous.Queue,
         "put_all",
         lambda self, name, numbers, sound=queues.Queue.put_all: sound(
             self, name, [*numbers, 0] if "clocks" in self.handle.name else numbers
