@@ -1,4 +1,4 @@
-"""Collectives over all replicas, as TensorFlow functions that passes splice in once per replica."""
+"""Collectives over all replicas, and vectors that they carry, as TensorFlow functions for passes."""
 
 import math
 from collections.abc import Callable, Sequence

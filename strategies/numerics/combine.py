@@ -1,4 +1,4 @@
-"""Weighting, summing and merging what replicas contribute."""
+"""Weights, sums and rows of contributions, and the arithmetic of steps that do not wait for all."""
 
 from itertools import accumulate
 

@@ -1,4 +1,4 @@
-"""Sums of encoded gradients, as TensorFlow functions that passes splice in."""
+"""Sums of encoded gradients, whole or stage by stage, as TensorFlow functions that passes splice in."""
 
 from collections.abc import Sequence
 from typing import cast

@@ -1,4 +1,4 @@
-"""Smaller forms of gradients as pure TensorFlow functions with explicit state."""
+"""Compressors: codecs of gradients as pure TensorFlow functions with explicit state, and error feedback."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Sums over all workers through a ring of TCP connections."""
+"""Ring of TCP connections between workers, and sums and gathers through it."""
 
 import contextlib
 import hmac

@@ -1,4 +1,4 @@
-"""Between-graph synchronisation by collectives among replicas that each own all variables."""
+"""Dense all-reduce, sparse all-gather and dense reduce-scatter by TensorFlow's collectives."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Members of the collectives of a step."""
+"""Members of collectives, and the keys by which they find each other: equal on every task."""
 
 import zlib
 from collections.abc import Iterable

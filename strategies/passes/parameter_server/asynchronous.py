@@ -1,4 +1,4 @@
-"""Parameter servers whose updates do not wait for all workers: asynchronous, stale, or with backup workers."""
+"""Parameter servers whose updates do not wait for all workers: asynchronous, stale, with backup workers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Queues by which tasks wait for each other: no time-outs and no polling."""
+"""Queues and tokens by which tasks wait for each other: no time-outs and no polling."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

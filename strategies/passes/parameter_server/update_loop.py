@@ -1,4 +1,4 @@
-"""The loop that updates beside the steps of workers: it waits for contributions, and takes all there are."""
+"""Updates in the background: pushes of tasks in turn, and the loop that takes them and updates."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Nodes of a step that are copied for each part of a variable that is cut, and the names of the copies."""
+"""Names of the copies that nodes have for parts of a variable, and snippets between a whole and its parts."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Nodes that read a variable that is cut, or take what only its parts have: they get all parts, joined."""
+"""Reads, gradients and updates of a variable that is cut, for each of its parts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""From the one update of shared variables to the updates that replicas make for themselves."""
+"""Values that the update of shared variables sends to the updates that replicas make for themselves."""
 
 import itertools
 from collections.abc import Collection, Iterable, Sequence

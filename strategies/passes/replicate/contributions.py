@@ -1,4 +1,4 @@
-"""Micro-batches in turn: one of a replica's at a time, and what they contribute added up as it comes."""
+"""Contributions of one task: micro-batches added up in turn, replicas combined, weights of its own mean."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

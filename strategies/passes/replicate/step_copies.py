@@ -1,4 +1,4 @@
-"""Copies of a captured step: what its nodes, references and parts become for each shard of a task."""
+"""Copies of a captured step: nodes that each shard or replica has, and references in them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet

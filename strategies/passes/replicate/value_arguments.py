@@ -1,4 +1,4 @@
-"""Calls that take a variable's value in place of the variable, where their functions only read it."""
+"""Calls and reads that take the value of a variable in place of the variable."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

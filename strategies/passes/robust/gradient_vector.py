@@ -1,4 +1,4 @@
-"""The gradients of one level of a step as each worker sends them, and what a rule makes of all workers'."""
+"""Gradients of one level as the vector of a worker, and a rule over all workers' vectors, on a server too."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
