@@ -39,7 +39,6 @@ class WorkloadParam:
     needs: str | None = None
 
     def describe(self) -> dict[str, object]:
-        """Return the row that `list workloads` shows."""
         return {"name": self.name, "type": self.type, "default": self.default}
 
     def read(self, value: object) -> Value:

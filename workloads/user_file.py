@@ -195,7 +195,6 @@ def _require_own_modules(path: Path, kind: Kind) -> None:
 
 
 def _folders(module: ModuleType) -> set[Path]:
-    """Where a module, or each part of a package, is."""
     parts = getattr(module, "__path__", None) or [getattr(module, "__file__", None)]
     return {Path(part).parent for part in parts if isinstance(part, str)}
 
@@ -328,7 +327,6 @@ class ModelAndData:
         return cls(name=factory.name, path=factory.path, batch_size=batch_size, call=call)
 
     def train_step(self) -> "keras.Model":
-        """A new model, which the function compiles."""
         return cast("tuple[keras.Model, tf.data.Dataset]", self.call())[0]
 
     def dataset(self, seed: int) -> "tf.data.Dataset":
@@ -366,7 +364,6 @@ def _pair(returned: object, factory: Maker) -> "tuple[keras.Model, tf.data.Datas
 
 
 def _batch_size(data: "tf.data.Dataset", factory: Maker) -> int:
-    """Examples in the first batch."""
     import tensorflow as tf
 
     parts = tf.nest.flatten(next(iter(data.take(1)), ()))

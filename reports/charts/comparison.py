@@ -373,7 +373,6 @@ def _mark(row: Row) -> str:
 
 
 def _colors(comparison: Comparison) -> dict[str, int]:
-    """A colour for each strategy, the same in all charts of a comparison."""
     return {row.strategy: number for number, row in enumerate(comparison.rows)}
 
 

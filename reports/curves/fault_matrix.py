@@ -103,7 +103,6 @@ def _matrix(members: Sequence[Comparison], metric: str, shape: str) -> FaultMatr
 
 
 def _cell(row: Row | None, metric: str, *, has_faults: bool) -> FaultCell | None:
-    """None where a strategy was not run in a scenario."""
     if row is None:
         return None
     # A sum of gradients is a rule for none.
@@ -128,7 +127,6 @@ def _counts(cell: FaultCell) -> bool:
 
 
 def _score(cell: FaultCell, *, less: bool) -> float:
-    """What went to pieces is worse than any figure."""
     if cell.value is None:
         return math.inf if less else -math.inf
     return cell.value.value
@@ -140,7 +138,6 @@ def less_is_better(metric: str) -> bool:
 
 
 def _relative(row: Row | None) -> float | None:
-    """Throughput without faults relative to the baseline's."""
     if row is None or row.rate is None:
         return None
     return 1.0 if row.is_baseline else row.ratio.value if row.ratio else None

@@ -206,7 +206,6 @@ def _windows(records: Sequence[Record]) -> Iterator[tuple[_Round, float]]:
 
 
 def _repeats(usable: Mapping[str, Sequence[Record]]) -> dict[str, int]:
-    """Blocks in the order in which they ran, with their repeats."""
     records = sorted((r for each in usable.values() for r in each), key=lambda record: record.order)
     repeats: dict[str, int] = {}
     for record in records:
@@ -223,7 +222,6 @@ def _mean_of(line: _Relative, point: Sequence[_Round]) -> float | None:
 def _slowest(
     rounds: Sequence[_Round], relative: Mapping[str, _Relative], repeats: Mapping[str, int]
 ) -> SlowestRound | None:
-    """The round in which the strategies were slowest together; None where no two had a window in one."""
     beside = {each: [line[each] for line in relative.values() if each in line] for each in rounds}
     shared = {each: steps for each, steps in beside.items() if len(steps) > 1}
     if not shared:
@@ -294,7 +292,6 @@ def balance_of(rows: Sequence[Row], usable: Mapping[str, Sequence[Record]]) -> t
 
 
 def _variable_bytes(records: Sequence[Record]) -> _Bytes | None:
-    """Of the first repeat that has them: a plan's variables are the same in all."""
     return next((r.variable_bytes for r in records if r.variable_bytes), None)
 
 
@@ -303,7 +300,6 @@ def _sums(lines: Sequence[Sequence[float | None]]) -> tuple[int, ...]:
 
 
 def _imbalance(values: Sequence[int | None]) -> float | None:
-    """The largest ÷ the mean; None where all are nothing."""
     known = [value for value in values if value is not None]
     return max(known) / fmean(known) if any(known) else None
 

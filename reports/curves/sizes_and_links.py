@@ -68,7 +68,6 @@ def scaling_of(sources: Sequence[Source]) -> tuple[Scaling, ...]:
 
 
 def _alike(source: Source) -> tuple[object, ...]:
-    """What sizes of one curve have in common."""
     shape = replace(source.shape, workers=0, replicas=0, batch_size=0)
     return source.run_number, shape, source.comparison.batch_rule, _batch_size(source.comparison)
 
@@ -115,7 +114,6 @@ def is_single(row: Row) -> bool:
 
 
 def _measured(source: Source, row: Row) -> list[_Measured]:
-    """The row at the size of its comparison; nothing without a usable rate."""
     if row.status != "ok" or row.rate is None:
         return []
     size = (1, 1) if is_single(row) else (source.comparison.workers, source.comparison.replicas)
@@ -165,7 +163,6 @@ def _point(each: _Measured, reference: _Measured) -> ScalingPoint:
 
 
 def _efficiency(each: _Measured, reference: _Measured, share: float) -> Estimate:
-    """The ratio of rates per device; the reference's own is 1 by definition."""
     ratio = None if each is reference else rate_ratio(each.records, reference.records)
     if ratio is None:
         return Estimate(value=1.0, n=each.rate.n, interval=None, why_no_interval="the reference")
@@ -192,7 +189,6 @@ def link_sensitivity_of(sources: Sequence[Source]) -> tuple[LinkSensitivity, ...
 
 
 def _mbit(source: Source) -> float:
-    """Links without a limit are the fastest."""
     return source.comparison.link_requested_mbit or math.inf
 
 
@@ -241,7 +237,6 @@ def _cross_overs(slower: Source, faster: Source) -> Iterator[CrossOver]:
 
 
 def _cross_over(slower: Source, faster: Source, below: str, above: str) -> CrossOver | None:
-    """Where `above` overtakes `below`; None if it does not."""
     first, second = (source.contrasts.of(below, above) for source in (slower, faster))
     if first is None or second is None or not math.inf > first.value > 1.0 > second.value > 0.0:
         return None
@@ -304,7 +299,6 @@ def sentences_of(members: Sequence[Source], cross_overs: Sequence[CrossOver]) ->
 
 
 def _why_unknown(slower: Source, faster: Source) -> str:
-    """Why nothing can be said between two rates; empty where their candidates can be compared."""
     low, high = (link_rate(each.comparison.link_requested_mbit) for each in (slower, faster))
     at_low, at_high = ([row.strategy for row in _candidates(each)] for each in (slower, faster))
     both = [name for name in at_low if name in at_high]
@@ -333,5 +327,4 @@ def _none_overtakes(members: Sequence[Source]) -> str:
 
 
 def _candidates(source: Source) -> list[Row]:
-    """Rows that may win, in falling order of standing."""
     return [row for row in source.comparison.rows if can_win(row)]

@@ -27,7 +27,6 @@ class Lead:
 
     @property
     def strategies(self) -> tuple[str, ...]:
-        """The leader's name, and those of its equals."""
         return (self.leader.strategy, *(row.strategy for row in self.level))
 
 
@@ -117,7 +116,6 @@ class SentBytes:
 
     @property
     def text(self) -> str:
-        """The figure in words."""
         return f"at most {byte_count(self.mean.value)}" if self.is_bound else byte_count(self.mean.value)
 
     def is_surely_less(self, other: SentBytes) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from harness.records.circumstances import AS_WRITTEN, Placement
 from harness.records.comparison import PairedRatios, trimmed_mean
@@ -79,7 +79,6 @@ def until_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[
 
 
 def _width(row: Row) -> float | None:
-    """How far the upper limit of a ratio is from it, as a share; None without an interval."""
     if row.ratio is None or row.ratio.interval is None or not row.ratio.value:
         return None
     return row.ratio.interval.high / row.ratio.value - 1.0
@@ -217,14 +216,23 @@ def _sentence(text: str) -> str:
 
 
 _TAKEN = {
-    "foreign_cpu": "Other programs used",
-    "stolen_cpu": "Other virtual machines were given",
-    "throttled_cpu": "The limit of a control group withheld",
+    "foreign_cpu": "Other programs used {share} % of the workers' cores while {repeats} timed.",
+    "stolen_cpu": "Other virtual machines were given {share} % of the workers' cores while {repeats} timed.",
+    "throttled_cpu": "The limit of a control group withheld {share} % of the workers' cores while {repeats} "
+    "timed.",
+    "foreign_gpu": "Other programs used {share} % of a GPU's time while {repeats} timed.",
+    "throttled_gpu": "Clocks were held down for {share} % of a GPU's time while {repeats} timed: {reasons}.",
 }
-_TAKEN_OF_GPUS = {
-    "foreign_gpu": "Other programs used",
-    "throttled_gpu": "Clocks were held down for",
-}
+"""Field of `Stability` → phrase, for shares that are large enough to disturb."""
+_MOST_TAKEN = "In one window other programs used {share} % of the workers' cores."
+_BESIDE = "Up to {n} other {programs} shared a GPU with the workers, in {repeats} of {of} repeats."
+_HOT = "Cores were slowed down for their heat while {names} were timed."
+_DRIFT = (
+    "Steps of {names} were up to {share} % longer or shorter in the last rounds of a repeat than in its "
+    "first, in {repeats} of {of} repeats."
+)
+_DISTURBED_IN_TURN = "Such minutes move examples/s; ratios, formed within rounds, much less."
+_DISTURBED = "Such minutes move examples/s; ratios as well: no case took its turn."
 _FIGURES_OF_GPUS = {
     "joules_per_step": "energy",
     "busy": "share busy",
@@ -307,7 +315,6 @@ def computation_notes(cases: Mapping[str, list[Record]]) -> list[str]:
 
 
 def _row_notes(cases: Mapping[str, list[Record]]) -> list[str]:
-    """A note where some strategies sum rows of equal ids and others keep them."""
     by_treatment: dict[str | None, list[str]] = {}
     for name, records in cases.items():
         for treatment in {record.method.sparse_duplicates for record in records if record.method}:
@@ -348,7 +355,6 @@ def input_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[
 
 
 def _placement_notes(cases: Mapping[str, list[Record]]) -> list[str]:
-    """Notes on the memory that staged batches lay in; none where replicas had no GPUs."""
     found = {
         placement: ", ".join(
             name
@@ -394,59 +400,61 @@ def _taken_by_measuring(repeats: Sequence[Sequence[float]]) -> str:
 
 
 def _percent(ratio: float) -> str:
-    """By how much a ratio is above 1, with its sign."""
     share = 100 * (ratio - 1)
     return f"{'-' if share < 0 else '+'}{digits(abs(share), significant=2)}"
 
 
 def stability_notes(cases: Mapping[str, list[Record]]) -> list[str]:
-    """What disturbed the repeats of a comparison."""
+    """Disturbances of the repeats of a comparison, and what they mean for its figures."""
     known = [(name, r.stability) for name, records in cases.items() for r in records if r.stability]
     notes = [
-        _taken_note(what, [(name, share) for name, found in known if (share := getattr(found, field))])
-        for field, what in _TAKEN.items()
+        *_taken_notes([stability for _, stability in known]),
+        *_gpu_sharing_notes([stability for _, stability in known]),
+        *_heat_and_drift_notes(known),
     ]
-    most = max((found.foreign_cpu_most or 0.0 for _, found in known), default=0.0)
-    if notes[0] and most:
-        notes[0] = f"{notes[0][:-1]}; in one window {100 * most:.0f} %."
-    hot = sorted({name for name, found in known if found.n_hot})
-    notes += _gpu_notes(known)
-    notes += [f"Cores were slowed down for their heat while {', '.join(hot)} were timed."] if hot else []
-    drifts = [(name, abs(found.drift)) for name, found in known if found.drift is not None]
-    drifting = [(name, drift) for name, drift in drifts if drift >= UNSTEADY_DRIFT]
-    if drifting:
-        names = ", ".join(dict.fromkeys(name for name, _ in drifting))
-        most = max(drift for _, drift in drifting)
-        notes.append(
-            f"Steps of {names} were up to {100 * most:.0f} % longer or shorter in the last rounds of a "
-            f"repeat than in its first, in {len(drifting)} of {len(known)} repeats."
-        )
-    told = [note for note in notes if note]
-    if not told:
+    if not notes:
         return []
     in_turn = all(r.method is None or r.method.interleave for records in cases.values() for r in records)
-    ratios = "ratios, formed within rounds, much less" if in_turn else "ratios as well: no case took its turn"
-    return [*told, f"Such minutes move examples/s; {ratios}."]
+    return [*notes, _DISTURBED_IN_TURN if in_turn else _DISTURBED]
 
 
-def _gpu_notes(known: Sequence[tuple[str, Stability]]) -> list[str]:
-    """Notes on disturbances of the workers' GPUs."""
-    notes = [
-        _taken_note(
-            what, [(name, share) for name, found in known if (share := getattr(found, field))], "a GPU's time"
+def _taken_notes(known: Sequence[Stability]) -> Iterator[str]:
+    reasons = ", ".join(dict.fromkeys(reason for each in known for reason in each.gpu_slowdowns))
+    for field, phrase in _TAKEN.items():
+        shares = [share for each in known if (share := getattr(each, field) or 0.0) >= UNSTEADY_SHARE]
+        if not shares:
+            continue
+        low, high = (f"{100 * share:.0f}" for share in (min(shares), max(shares)))
+        yield phrase.format(
+            share=low if low == high else f"{low} to {high}",
+            repeats="1 repeat was" if len(shares) == 1 else f"{len(shares)} repeats were",
+            reasons=reasons,
         )
-        for field, what in _TAKEN_OF_GPUS.items()
-    ]
-    reasons = dict.fromkeys(what for _, found in known for what in found.gpu_slowdowns)
-    if notes[1]:
-        notes[1] = f"{notes[1][:-1]}: {', '.join(reasons)}."
-    beside = [found.n_foreign_gpu for _, found in known if found.n_foreign_gpu]
+        most = max(each.foreign_cpu_most or 0.0 for each in known)
+        if field == "foreign_cpu" and most:
+            yield _MOST_TAKEN.format(share=f"{100 * most:.0f}")
+
+
+def _gpu_sharing_notes(known: Sequence[Stability]) -> Iterator[str]:
+    beside = [each.n_foreign_gpu for each in known if each.n_foreign_gpu]
     if beside:
-        programs = f"{max(beside)} other program{'' if max(beside) == 1 else 's'}"
-        notes.append(
-            f"Up to {programs} shared a GPU with the workers, in {len(beside)} of {len(known)} repeats."
+        programs = "program" if max(beside) == 1 else "programs"
+        yield _BESIDE.format(n=max(beside), programs=programs, repeats=len(beside), of=len(known))
+
+
+def _heat_and_drift_notes(known: Sequence[tuple[str, Stability]]) -> Iterator[str]:
+    hot = sorted({name for name, stability in known if stability.n_hot})
+    if hot:
+        yield _HOT.format(names=", ".join(hot))
+    drifts = [(name, abs(stability.drift or 0.0)) for name, stability in known]
+    drifting = [(name, drift) for name, drift in drifts if drift >= UNSTEADY_DRIFT]
+    if drifting:
+        yield _DRIFT.format(
+            names=", ".join(dict.fromkeys(name for name, _ in drifting)),
+            share=f"{100 * max(drift for _, drift in drifting):.0f}",
+            repeats=len(drifting),
+            of=len(known),
         )
-    return notes
 
 
 def unknown_gpu_notes(cases: Mapping[str, list[Record]]) -> list[str]:
@@ -480,13 +488,3 @@ def setting_notes(cases: Mapping[str, list[Record]]) -> list[str]:
     if len(kinds) > 1:
         notes.append(f"Workers have GPUs of several kinds: {', '.join(kinds)}.")
     return notes
-
-
-def _taken_note(what: str, shares: Sequence[tuple[str, float]], of: str = "the workers' cores") -> str:
-    large = [share for _, share in shares if share >= UNSTEADY_SHARE]
-    if not large:
-        return ""
-    low, high = (f"{100 * share:.0f}" for share in (min(large), max(large)))
-    span = low if low == high else f"{low} to {high}"
-    repeats = "1 repeat was" if len(large) == 1 else f"{len(large)} repeats were"
-    return f"{what} {span} % of {of} while {repeats} timed."

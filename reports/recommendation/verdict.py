@@ -76,7 +76,6 @@ def verdict(
 
 
 def _towards(advice: Advice, goal: Goal) -> Advice:
-    """The advice with the answer for another goal as its headline, and its own headline as a detail."""
     answer = next((each for each in advice.answers if each.goal == goal), None)
     if answer is None:
         return replace(advice, details=(phrases.NO_ANSWER[goal], *advice.details))
@@ -139,7 +138,6 @@ def _fastest(rows: Sequence[Row], contrasts: Contrasts) -> Advice:
 
 
 def _clear(rows: Sequence[Row], candidates: Sequence[Row], contrasts: Contrasts) -> tuple[str, list[str]]:
-    """Headline and reasons where one strategy is ahead of all others."""
     leader, second = candidates[0], candidates[1]
     sent = _sent([second if leader.is_baseline else leader])
     ratio = contrasts.of(leader.strategy, second.strategy)
@@ -174,7 +172,6 @@ def _reasons_of_tie(rows: Sequence[Row], lead: Lead, contrasts: Contrasts) -> li
 
 
 def _against_baseline(rows: Sequence[Row], row: Row) -> tuple[str, ...]:
-    """How a row stands against the baseline; nothing for the baseline itself."""
     base = next((other.strategy for other in rows if other.is_baseline), None)
     if row.ratio is None or base is None:
         return ()
@@ -274,7 +271,6 @@ def bytes_beside(row: Row, other: Row) -> tuple[str, ...]:
 
 
 def _sent(rows: Sequence[Row]) -> str:
-    """What each row sends per step, predicted and measured."""
     return phrases.SENT.format(figures="; ".join(_sent_by(row) for row in rows))
 
 
@@ -296,7 +292,6 @@ def _sent_by(row: Row) -> str:
 
 
 def _cheapest(rows: Sequence[Row], contrasts: Contrasts) -> Answer | None:
-    """The strategy with most examples for its price, by the tests that say which is fastest."""
     prices = {row.strategy: price for row in rows if (price := row.price_per_hour) and price > 0.0}
     # Sorted by what rows are sorted by: equal prices leave their order as it is.
     priced = sorted(
@@ -335,7 +330,6 @@ def _standing(row: Row) -> float:
 
 
 def _least_network(rows: Sequence[Row], contrasts: Contrasts) -> Answer | None:
-    """The strategy that sends least of those that send anything; others, such as one device, are named."""
     candidates = [row for row in rows if can_win(row)]
     layer = layer_of(candidates)
     sent = [
@@ -414,7 +408,6 @@ def _outside(rows: Sequence[Row], leader: Row | None, contrasts: Contrasts) -> t
 
 
 def _beside_leader(row: Row, leader: Row, contrasts: Contrasts) -> str | None:
-    """Standing of a row whose figure is above the leader's; None where it is not."""
     lead = contrasts.of(row.strategy, leader.strategy)
     if lead is None or lead.value <= 1.0:
         return None

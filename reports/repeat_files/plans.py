@@ -324,7 +324,6 @@ def _placement(plan: StoredPlan, path: str, most_lines: int) -> Placement:
 
 
 def _notes(notes: Sequence[str]) -> tuple[str, ...]:
-    """The first of a plan's notes, each cut where it is longer than any that stratbench writes."""
     shown = [
         note if len(note) <= _MOST_NOTE_LETTERS else f"{note[:_MOST_NOTE_LETTERS]} …"
         for note in notes[:_MOST_NOTES]

@@ -20,9 +20,7 @@ LEAST_STEPS = 24
 class StepReader(Protocol):
     """A reader of the steps of one repeat, thinned evenly to `most`."""
 
-    def __call__(self, run: Run, record: Record, /, *, most: int = ...) -> StepSeries | LeftOut:
-        """The steps, or why there are none."""
-        ...
+    def __call__(self, run: Run, record: Record, /, *, most: int = ...) -> StepSeries | LeftOut: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,6 @@ class Component:
 
     @property
     def n_bytes(self) -> int:
-        """What it takes in memory."""
         import tensorflow as tf
 
         return math.prod(self.shape) * int(tf.as_dtype(self.dtype).size)
@@ -206,7 +205,6 @@ def _is_batch(spec: object) -> bool:
 
 
 def _leaves(spec: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
-    """Walk a structure as `tf.nest` does: dicts by sorted keys, tuples by position."""
     if isinstance(spec, Mapping):
         for key in sorted(spec):
             yield from _leaves(spec[key], (*path, str(key)))

@@ -120,7 +120,6 @@ class WordPieces:
         return cls(pieces)
 
     def ids(self, words: Iterable[str]) -> list[int]:
-        """The pieces of words, one after the other."""
         return list(chain.from_iterable(map(self._of_word, words)))
 
     def _of_word(self, word: str) -> tuple[int, ...]:

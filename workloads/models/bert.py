@@ -86,7 +86,6 @@ class Bert:
         )
 
     def train_step(self) -> TrainStep:
-        """Create the model and its optimizer."""
         import keras
         import tensorflow as tf
 

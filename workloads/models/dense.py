@@ -45,7 +45,6 @@ class LinearRegression:
         self.flops_per_example = 2 * dense_flops(self.features, 1) / 3
 
     def train_step(self) -> TrainStep:
-        """Create the weights and their optimizer."""
         import keras
         import tensorflow as tf
 
@@ -107,7 +106,6 @@ class WideMlp:
         self.flops_per_example = sum(dense_flops(n_in, n_out) for n_in, n_out in pairwise(widths))
 
     def train_step(self) -> TrainStep:
-        """Create the model and its optimizer."""
         import keras
 
         hidden = [

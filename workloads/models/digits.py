@@ -45,7 +45,6 @@ class DigitsMlp:
         )
 
     def train_step(self) -> TrainStep:
-        """Create the model and its optimizer."""
         import keras
 
         model = keras.Sequential(
@@ -63,7 +62,6 @@ class DigitsMlp:
         return self.training.step(cross_entropy(partial(model, training=True)), model.trainable_variables)
 
     def evaluate(self) -> dict[str, float]:
-        """Return the share of held-out digits that the model of the last `train_step` names rightly."""
         assert self._model is not None
         return {"accuracy": accuracy(self._model, *digits(held_out=True))}
 
@@ -110,7 +108,6 @@ class DigitsCnn:
         )
 
     def train_step(self) -> TrainStep:
-        """Create the model and its optimizer."""
         import keras
 
         layers = keras.layers
@@ -138,7 +135,6 @@ class DigitsCnn:
         return self.training.step(cross_entropy(partial(model, training=True)), model.trainable_variables)
 
     def evaluate(self) -> dict[str, float]:
-        """Return the share of held-out digits that the model of the last `train_step` names rightly."""
         assert self._model is not None
         return {"accuracy": accuracy(self._model, *digits(held_out=True))}
 

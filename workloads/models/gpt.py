@@ -64,7 +64,6 @@ class Gpt:
         )
 
     def train_step(self) -> TrainStep:
-        """Create the model and its optimizer."""
         import keras
         import tensorflow as tf
 

@@ -133,7 +133,6 @@ def _narrowed(model: "keras.Model", multiplier: float) -> "keras.Model":
 
 
 def _widths(layer: "keras.layers.Layer") -> set[str]:
-    """Keys of a layer's configuration that say how wide it is."""
     return {"filters", "units"} & set(layer.get_config())
 
 

@@ -63,7 +63,6 @@ class WordLm:
         ) + dense_flops(self.units, self.vocabulary, positions=self.sequence_length)
 
     def train_step(self) -> TrainStep:
-        """Create the model and its optimizer."""
         import keras
         import tensorflow as tf
 
@@ -168,7 +167,6 @@ class Lm1b:
         )
 
     def train_step(self) -> TrainStep:
-        """Create the model and its optimizer."""
         import keras
         import tensorflow as tf
 

@@ -61,7 +61,6 @@ class Ncf:
         )
 
     def train_step(self) -> TrainStep:
-        """Create the model and its optimizer."""
         import keras
         import tensorflow as tf
 
@@ -179,7 +178,6 @@ class Dlrm:
         ) + dense_flops(n_vectors, self.width, positions=n_vectors)
 
     def train_step(self) -> TrainStep:
-        """Create the model and its optimizer."""
         import tensorflow as tf
 
         tables = [
