@@ -29,7 +29,7 @@ _LOST = (WorkerDied, WorkerUnresponsive, LinkDown)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockResults:
-    """What became of the cases of a block, by the cases' ids.
+    """Outcomes of the cases of a block, by the cases' ids.
 
     Attributes:
         postponed: those that memory would not have held too, or a GPU did not hold beside others.
@@ -265,7 +265,7 @@ class Block:
 
 
 def opens_second(seed: int, number: int) -> bool:
-    """Whether the baseline is opened after another case in a repeat: in one of each two, by chance which.
+    """Return True if a repeat opens the baseline after another case: one of each two does, by chance which.
 
     Whoever is opened first was up to 3 % slower, in the same repeats of each run (decision 0041).
     """
@@ -273,11 +273,7 @@ def opens_second(seed: int, number: int) -> bool:
 
 
 def _has_room(left_bytes: Sequence[int]) -> bool:
-    """Whether another case as large as the largest so far fits.
-
-    Args:
-        left_bytes: memory left after each case was opened, in their order.
-    """
+    """Return True if another case as large as the largest so far fits, by memory left after each was opened."""
     if len(left_bytes) < _LEAST_OPEN:
         return True
     largest = max(before - after for before, after in itertools.pairwise(left_bytes))

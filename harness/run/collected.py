@@ -1,4 +1,4 @@
-"""What is asked of a case's workers once its last window is timed."""
+"""Figures that a case's workers give once its last window is timed."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -48,7 +48,7 @@ def slowest_codec_s(
 
 
 def update_notes(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> tuple[str, ...]:
-    """What updates took and dropped, where not all wait for all."""
+    """Return notes on what updates took and dropped, where not all wait for all."""
     if plan.strategy_class != "statistical":
         return ()
     notes = processes.call(
@@ -58,7 +58,7 @@ def update_notes(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> tuple
 
 
 def resharding(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> Resharding | None:
-    """What resharding around host loops came to; None where nothing lies in parts."""
+    """Return the cost of resharding around host loops; None where nothing lies in parts."""
     if not any(node.in_parts for node in plan.nodes):
         return None
     args = [()] * len(processes.pids)
@@ -67,7 +67,7 @@ def resharding(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> Reshard
 
 
 def aggregated(processes: ProcessSet, plan: Plan, step: StepSummary, timeouts: Timeouts) -> Aggregated | None:
-    """What a rule has done with workers' gradients, and what it costs; None where they are added up."""
+    """Return what a rule did with workers' gradients, and its cost; None where they are added up."""
     asked, rule = asked_of(plan), plan.aggregation
     if asked is None or rule is None:
         return None
@@ -99,7 +99,7 @@ def aggregated(processes: ProcessSet, plan: Plan, step: StepSummary, timeouts: T
 
 
 def asked_of(plan: Plan) -> Aggregated | None:
-    """What a plan asks of a rule; None where gradients are added up."""
+    """Return the rule of a plan; None where gradients are added up."""
     asked = plan.aggregation
     if asked is None:
         return None
@@ -132,7 +132,7 @@ def memory_left_bytes(processes: ProcessSet, timeouts: Timeouts) -> Mapping[str,
 
 
 def compiled_notes(processes: ProcessSet, period: int, timeouts: Timeouts) -> tuple[str, ...]:
-    """What XLA compiled of a step, in a sentence.
+    """Say in a sentence what XLA compiled of a step.
 
     Raises:
         CaseError: `unsupported`, where it compiled nothing.

@@ -86,7 +86,7 @@ def looks(n_asked: int) -> Iterator[int]:
 
 
 def is_narrow(ratio: RepeatedMean, until: Until) -> bool:
-    """Whether the interval of a ratio's logarithm is as narrow as asked for."""
+    """Return True if the interval of a ratio's logarithm is as narrow as asked for."""
     half = ratio.half_width(SEQUENTIAL_CONFIDENCE)
     return half is not None and half <= math.log1p(until.ratio_ci)
 

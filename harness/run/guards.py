@@ -1,4 +1,4 @@
-"""What failures become: our own mistake that of one case, a file that cannot be written that of the run."""
+"""Failures in the words of a run: a batch too large, a fault that was asked for, a folder that is full."""
 
 import contextlib
 import signal
@@ -13,11 +13,7 @@ from strategies.plan.faults import Fault, sending_wrong
 
 @contextlib.contextmanager
 def naming_batch(workload: str, batch_size: int) -> Iterator[None]:
-    """Name the batch in failures for lack of memory; see `of_batch`.
-
-    Raises:
-        CaseError: whatever was raised.
-    """
+    """Name the batch in failures for lack of memory; see `of_batch`."""
     try:
         yield
     except CaseError as error:

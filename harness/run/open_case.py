@@ -39,7 +39,7 @@ from workloads.data.examples import WorkerShare
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseRun:
-    """What running a case once has shown.
+    """Results of running a case once.
 
     Attributes:
         opened: what each worker's program cost.
@@ -81,7 +81,7 @@ class CaseRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeat:
-    """What one repeat of a case is to do.
+    """One repeat of a case, before it runs.
 
     Attributes:
         reference: what to check the real workers' state against first; None checks nothing.

@@ -71,7 +71,7 @@ def implausible_rate(
 
 
 def payload_is_bound(plan: Plan) -> bool:
-    """Whether the predicted payload is the most that can move.
+    """Return True if the predicted payload is the most that can move.
 
     The number of rows is known only in the step, and so is how often a backup worker is left out of one.
     """

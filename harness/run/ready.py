@@ -53,7 +53,7 @@ class PreparedCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Runner:
-    """What runs a strategy's steps: TensorFlow's server of its processes, and what opens a program on it.
+    """Runner of a strategy's steps: TensorFlow's server of its processes, and the job that opens a program.
 
     Attributes:
         stops: gives back devices that outlive their process in a state that the next one must mend.

@@ -42,7 +42,7 @@ from strategies.plan.schema import Plan, StepSummary
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteFacts:
-    """What records say of the workers that their repeats ran on; None where there were none.
+    """Facts about the workers that repeats ran on; None where there were none.
 
     Attributes:
         notes: what every record should say about them.

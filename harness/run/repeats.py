@@ -33,7 +33,7 @@ from strategies.plan.schema import Plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """What is known of a repeat that has ended.
+    """A repeat that has ended.
 
     Attributes:
         steps: None unless it was measured.
@@ -335,7 +335,7 @@ def require_evaluation(capture: Capture, case: Case, measure: Measure) -> None:
 
 
 def first_worker(slot: Slot, n_seats: int) -> int:
-    """Which worker is the first of a case; one alone is on all that its block has, in turn.
+    """Return the first worker of a case; a case of one worker is on all that its block has, in turn.
 
     Args:
         n_seats: workers that cases of its block are on.

@@ -93,7 +93,7 @@ def run_slots(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SiteWork:
-    """What the workers of a site are for: repeats that are left, and all cases that may have any there."""
+    """Work of a site: repeats that are left, and all cases that may have more there."""
 
     site: object
     slots: Sequence[Slot]

@@ -283,11 +283,7 @@ class Captures:
 
 
 def planned(captures: Captures, case: Case) -> tuple[Capture, Plan]:
-    """Capture a case's workload and plan its strategy.
-
-    Raises:
-        CaseError: either cannot be done.
-    """
+    """Capture a case's workload and plan its strategy."""
     try:
         capture = captures.of(case)
         topology = topology_of_case(case, capture)
@@ -302,7 +298,7 @@ def planned(captures: Captures, case: Case) -> tuple[Capture, Plan]:
 
 
 def planned_to_run(captures: Captures, case: Case) -> tuple[Capture, Plan]:
-    """As `planned`, of a case that workers are to run.
+    """Capture and plan a case that workers are to run.
 
     Raises:
         CaseError: as `planned`; no worker runs it, see `certain_refusal`.

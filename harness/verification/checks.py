@@ -52,11 +52,7 @@ def checked(
 
 
 def reference_of(captures: Captures, case: Case, capture: Capture, n_steps: int) -> Reference:
-    """Make the reference of a case, after a look whether its shards mean what the whole batch means.
-
-    Raises:
-        CaseError: it cannot be made.
-    """
+    """Make the reference of a case, after a look whether its shards mean what the whole batch means."""
     topology = topology_of_case(case, capture)
     separability = captures.separability(case, topology)
     return replace(captures.reference(case, capture, topology, n_steps), separability=separability)
@@ -153,7 +149,7 @@ class CaseChecks:
         return reference_of(self.captures, case, capture, CHECK_STEPS)
 
     def bounded(self, case: Case, capture: Capture, plan: Plan, *, repeat: int) -> Equivalence | None:
-        """Whether a compressed strategy keeps within its bounds, found out beside its workers.
+        """Hold a compressed strategy to its bounds, beside its workers.
 
         None where the case was checked in an earlier repeat, or is of another class. All workers share a
         process, which may be too large for one: that costs no measurement.
@@ -185,7 +181,7 @@ class CaseChecks:
         )
 
     def decided(self, case: Case, capture: Capture, plan: Plan, found: Equivalence) -> Equivalence:
-        """What workers' own steps could not tell, found out in float64 on processors beside them.
+        """Decide in float64, on processors beside the workers, what their own steps cannot show.
 
         Of devices that compile their own programs it is evidence and no verdict, unless the graph is wrong.
 
@@ -232,7 +228,7 @@ class CaseChecks:
 
 
 def _is_finite_fault(found: Equivalence) -> bool:
-    """Whether workers' steps differ from the reference by numbers, as those do that drew others."""
+    """Return True if workers' steps differ from the reference by finite numbers, as if they drew others."""
     error = found.max_update_error
     return found.equivalent is False and error is not None and isfinite(error)
 

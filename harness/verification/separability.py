@@ -1,4 +1,4 @@
-"""Do the shards of a batch mean what the step means on the whole of it? Numbers; no TensorFlow.
+"""Separability: shards of a batch compared with the whole of it.
 
 Shards stand for the whole batch if what they contribute, combined as the loss is (their mean by examples, or
 their sum), is what the step computes on all examples at once. Else the examples of a batch are coupled
@@ -20,7 +20,7 @@ from strategies.topology import Shard
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crossing:
-    """What crosses one boundary: a gradient, or the new value of forward state.
+    """Value that crosses one boundary: a gradient, or the new value of forward state.
 
     Attributes:
         rows: row ids of a sparse gradient, None of a dense one.
@@ -33,7 +33,7 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """What forward and backward make of a batch, as a whole or of all its shards together.
+    """Results of forward and backward on a batch, as a whole or of all its shards together.
 
     Attributes:
         gradients: in the order of the step's boundaries, as `state` and `tallies`.
@@ -50,7 +50,7 @@ class Totals:
 
     @classmethod
     def of_one_shard(cls, few: "Totals", n_few: int, many: "Totals", n_many: int) -> "Totals":
-        """What sums over fewer and over more shards come to for one, if a part of each shard is the same.
+        """Extrapolate sums over fewer and over more shards to one shard, if a part of each shard is the same.
 
         Such a part (a regularisation) counts once for each shard, so that totals are linear in their number.
         """
@@ -71,7 +71,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
-    """How far other totals are from the whole batch's, each relative to what is whole.
+    """Differences of other totals from the whole batch's, each relative to the latter.
 
     Attributes:
         gradients: trainable → largest difference. state: forward state → the same. tallies: of that which the
@@ -170,7 +170,7 @@ _UNKNOWN = "it is not known whether shards mean what the step means on the whole
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Separability:
-    """Whether shards mean what the step means on the whole batch.
+    """Verdict on shards: they mean what the step means on the whole batch, or not.
 
     Attributes:
         separable: null where that cannot be told.
@@ -189,7 +189,7 @@ class Separability:
 
 
 class Noise:
-    """What rounding makes of the whole batch, measured for as long as more of it could change an answer.
+    """Rounding of the whole batch, measured for as long as more of it could change an answer.
 
     Args:
         measurements: differences of the whole batch from itself, rounded in one way after the other; at least
@@ -201,7 +201,7 @@ class Noise:
         self._largest: Differences | None = None
 
     def explains(self, differences: Differences) -> bool | None:
-        """Whether it explains all differences; None if it may explain what a coupling makes as well."""
+        """Return True if noise explains all differences, None if it may hide a coupling as well."""
         if self._largest is None:
             if _within(differences, None):
                 return True
@@ -256,7 +256,7 @@ def unknown(reason: str) -> Separability:
 def _within(
     differences: Differences, floors: Differences | None, factor: float = NOISE_FACTOR
 ) -> bool | None:
-    """As `Noise.explains`, for what was measured so far.
+    """Compare with the noise that was measured so far; see `Noise.explains`.
 
     Forward state of which rounding leaves nothing (the mean of what is normalised already) says nothing.
     """
@@ -344,7 +344,7 @@ def _misdeclared(declared: Reduction, n_shards: int) -> str:
 
 
 def part_of_draw(whole: Array, shape: Sequence[int], shard: Shard, n_examples: int) -> Array | None:
-    """What a shard takes of a draw so that its examples get what they get in the whole batch.
+    """Return the part of a draw that gives a shard what its examples get in the whole batch.
 
     Args:
         shape: of what the shard itself would draw.

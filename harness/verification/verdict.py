@@ -17,7 +17,7 @@ Kind = Literal["trainable", "slot", "state"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What rounding explains of an error: `floor` among references, `tolerance` in all, `eps` of the type."""
+    """Error that rounding explains: `floor` among references, `tolerance` in all, `eps` of the type."""
 
     floor: float
     tolerance: float
@@ -55,7 +55,7 @@ class VariableVerdict:
 
     @property
     def wrong(self) -> bool:
-        """Whether it is not the reference's, as far as that can be told."""
+        """True if it is not the reference's, as far as rounding lets that be seen."""
         # One that had to stay where it is shows nothing by staying there, and much by moving.
         if self.limits.decide:
             return not self.update_error <= self.limits.tolerance
@@ -98,7 +98,7 @@ class GradientVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether a state is the reference's.
+    """Verdict on a state and losses beside the reference's.
 
     Attributes:
         loss: None where no losses were compared.
@@ -215,7 +215,7 @@ def named(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundVerdict:
-    """Whether a strategy stayed within its bounds.
+    """Verdict on a compressed strategy by its bounds.
 
     Attributes:
         within: None where rounding leaves too little to judge.

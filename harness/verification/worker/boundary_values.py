@@ -61,7 +61,7 @@ def fetched(
 def passed_on(
     session: WorkerSession, step: TrainGraph, batch: Sequence[Array], boundaries: Sequence[Boundary]
 ) -> tuple[list[Array], float]:
-    """What boundaries of a worker's step pass on to updates, while the worker makes the step.
+    """Return what boundaries of a worker's step pass on to updates, while the worker makes the step.
 
     Returns:
         the values, and what the worker's shards add to the global loss.

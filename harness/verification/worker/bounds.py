@@ -40,7 +40,7 @@ from strategies.topology import Shard, Topology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressedSteps:
-    """What a compressed strategy did.
+    """Steps of a compressed strategy.
 
     Attributes:
         passed: of each step, what boundaries passed on to the updates, the parts of each gradient that is
@@ -123,7 +123,7 @@ class BoundMeter:
     def combine(
         self, rounding: Rounding, n: int, shards: Sequence[Shard], crossed: Sequence[Mapping[str, Crossed]]
     ) -> dict[str, Crossed]:
-        """What updates of step n take in place of exact sums, by boundary; see `run_references`."""
+        """Return what updates of step n take in place of exact sums, by boundary."""
         topology = topology_of(self.plan)
         nodes = {node.variable: node for node in self.plan.nodes if node.compressor is not None}
         taken: dict[str, Crossed] = {}
@@ -220,7 +220,7 @@ def _losses(
     kept: Mapping[int, Array],
     scale: float,
 ) -> Iterator[_Loss]:
-    """What was lost of a gradient or a part of it.
+    """Losses of a gradient or of a part of it.
 
     Args:
         passed: what was made of all members' encodings.
@@ -272,7 +272,7 @@ def _brought(
     shards: Sequence[Shard],
     crossed: Sequence[Mapping[str, Crossed]],
 ) -> dict[int, Array]:
-    """By rank of the member, its part of the global mean or sum."""
+    """Return each member's part of the global mean or sum, by rank."""
     brought: dict[int, Array] = {}
     for shard, weight, own in zip(shards, weights_of(shards, b.rule), crossed, strict=True):
         member = member_of[shard.replica.rank]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedWorkload:
-    """What the driver needs to know of a captured workload, whose files it may not see.
+    """Facts about a captured workload for the driver, which may not see its files.
 
     Attributes:
         summary: what builders plan from.

@@ -89,7 +89,7 @@ def run_references(
 def first_crossing(
     step: TrainGraph, initial: InitialValues, topology: Topology, batch: Sequence[Array]
 ) -> Mapping[str, Crossed]:
-    """What all shards together send across each boundary in the first step.
+    """Return what all shards together send across each boundary in the first step.
 
     Returns:
         `Boundary.values` → values, and row ids if it is sparse.
@@ -102,7 +102,7 @@ def first_crossing(
 def first_statistics(
     step: TrainGraph, initial: InitialValues, topology: Topology, batch: Sequence[Array]
 ) -> Mapping[str, Array]:
-    """What all shards have together of each statistic in the first step, by `Statistic.node`."""
+    """Return the joint statistics of all shards in the first step, by `Statistic.node`."""
     with ShardSteps(step, initial, topology) as reference:
         reference.begin(PLAIN)
         return reference.joint_statistics(batch)
@@ -208,7 +208,7 @@ def _outcome(
 
 
 def _passes_on(step: TrainGraph, plan: Plan, programs: Sequence[Program]) -> bool:
-    """Whether steps end with the update by their own gradients, which are few enough to be looked at."""
+    """Return True if steps update by their own gradients, and these are small enough to be fetched."""
     n_bytes = sum(
         n_elements(b.shape.dims or ()) * element_bytes(b.dtype) for b in step.gradients() if b.indices is None
     )

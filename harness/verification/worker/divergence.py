@@ -122,7 +122,7 @@ def _first_wrong_layer(
 
 
 def _differs(got: Array, want: Array, tolerance: float, scale: float = 0.0) -> bool:
-    """Whether a difference is beyond the tolerance, relative to the largest value or a greater `scale`."""
+    """Return True for a difference beyond the tolerance, relative to the largest value or to `scale`."""
     scale = max(_largest(want), scale) or 1.0
     return not np.max(np.abs(got - want), initial=0.0) <= tolerance * scale
 
@@ -152,7 +152,7 @@ def _first_wrong(
 def _brought(
     steps: Sequence[TrainGraph], initial: InitialValues, topology: Topology, batch: Sequence[Array]
 ) -> Crossing:
-    """What the replicas of all tasks contribute, added up: each task runs by itself, on one device."""
+    """Sum of what the replicas of all tasks contribute: each task runs by itself, on one device."""
     total: dict[str, Array] = {}
     for task, step in enumerate(steps):
         graph = step.graph.with_nodes(replace(node, device="") for node in step.graph.nodes)

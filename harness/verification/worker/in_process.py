@@ -202,7 +202,7 @@ class InProcessCluster:
     def each(
         self, job: Callable[[WorkerSession], T], sessions: Sequence[WorkerSession] | None = None
     ) -> list[T]:
-        """Do a job on all workers at a time.
+        """Run a job on all workers at a time.
 
         Args:
             sessions: one for each worker; None takes those that load and read.

@@ -66,12 +66,12 @@ def coarsest_eps(dtypes: Collection[DType]) -> float:
 
 
 def shares(shards: Sequence[Shard]) -> list[float]:
-    """What part of a batch's examples each shard has; they are all its shards, in order."""
+    """Return the share of a batch's examples of each of all its shards, in order."""
     return [shard.examples / shards[-1].stop for shard in shards]
 
 
 def weights_of(shards: Sequence[Shard], rule: Rule) -> list[float]:
-    """What each shard counts in what all of them have together; they are all its shards, in order."""
+    """Return the weight of each of all shards in the mean or sum, in order."""
     return shares(shards) if rule == "mean" else [1.0] * len(shards)
 
 
@@ -180,7 +180,7 @@ class RoundedReads:
         return np.asarray(widened(value) * factors).astype(value.dtype)
 
     def of_examples(self, value: Array) -> Array:
-        """As `of`, but multiples of 1/256 stay: classes, masks and bounds are read as they are.
+        """Round examples except multiples of 1/256: classes, masks and bounds are read as they are.
 
         A label 3.0 that is read a little lower is of class 2, which is no rounding.
         """

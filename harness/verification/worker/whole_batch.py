@@ -174,7 +174,7 @@ _TAKE_THE_MEAN = (
 def separability_of(
     step: TrainGraph, initial: InitialValues, topology: Topology, batch: Sequence[Array]
 ) -> Separability:
-    """Whether the shards of a batch mean what the step means on the whole of it.
+    """Compare the shards of a batch with what the step means on the whole of it.
 
     Args:
         step: as captured, in its own types.
