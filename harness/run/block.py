@@ -273,7 +273,7 @@ def opens_second(seed: int, number: int) -> bool:
 
 
 def _has_room(left_bytes: Sequence[int]) -> bool:
-    """Return True if another case as large as the largest so far fits, by memory left after each was opened."""
+    """Return True if another case as large as the largest fits, by memory left after each was opened."""
     if len(left_bytes) < _LEAST_OPEN:
         return True
     largest = max(before - after for before, after in itertools.pairwise(left_bytes))

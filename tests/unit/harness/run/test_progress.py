@@ -2,27 +2,33 @@
 
 import contextlib
 import math
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from open_folders import made_record
 
+from harness import pipeline
 from harness.cluster.shape import ClusterShape
-from harness.experiment.cases import expand
+from harness.experiment.cases import Case, expand
 from harness.experiment.load import resolve
+from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.experiment.schedule import Slot
 from harness.measure.live import Moment, Nobody
 from harness.measure.timeouts import USUAL
 from harness.records.costs import Preparation
-from harness.records.outcome import Equivalence, StepSeconds
+from harness.records.outcome import Equivalence, Rounds, StepSeconds
 from harness.records.record import Record
+from harness.requests import PlanRequest, Target, TransformRequest, VerifyRequest
 from harness.run import progress, repeats
-from harness.run.progress import Progress, RatioSoFar
+from harness.run.progress import Progress, RatioSoFar, StatusLine, ratio_so_far
 from harness.run.repeats import SlotRunner
 from harness.verification.checks import CaseChecks
 from reports.quantities import plain, seconds
+from strategies.plan.schema import Plan
 
 WARNING = "nothing is partitioned"
 SLOT = Slot(
@@ -213,3 +219,159 @@ def test_the_live_line_says_round_rate_and_what_is_left(monkeypatch: pytest.Monk
     assert shown.live(moment).endswith("1,234 examples/s, about 2:10 left")
     shown.expect(2)
     assert shown.left().n_repeats == 4
+
+
+SPEC = resolve(
+    {
+        "name": "x",
+        "workloads": ["digits-mlp"],
+        "strategies": ["single", "ps"],
+        "compare": {"baseline": "single"},
+    }
+)
+SINGLE, PS = expand(SPEC)
+
+
+def timed(case: Case, step_s: float, *, repeat: int, **more: Any) -> Record:
+    rounds = Rounds(block=f"b{repeat}", n_steps=5, n_lead=2, n_made=70, step_s=(step_s,) * 10)
+    return replace(made_record(), case=case.id, repeat=repeat, batch_size=64, rounds=rounds, **more)
+
+
+def records_of(steps_s: list[float]) -> list[Record]:
+    """Of both, where the baseline's step is 2 s."""
+    pairs = [(timed(SINGLE, 2.0, repeat=n), timed(PS, step_s, repeat=n)) for n, step_s in enumerate(steps_s)]
+    return [record for pair in pairs for record in pair]
+
+
+def told(records: list[Record], case: Case = PS) -> str:
+    return str(ratio_so_far(case, [SINGLE, PS], SPEC, records))
+
+
+def test_two_repeats_have_a_ratio_and_three_an_interval_too() -> None:
+    assert told(records_of([4.0, 4.0])) == "0.5× single"
+    assert told(records_of([4.0, 4.0, 4.0])) == "0.5× single (0.5 to 0.5)"
+
+
+def test_the_interval_is_that_of_the_logarithms() -> None:
+    found = ratio_so_far(PS, [SINGLE, PS], SPEC, records_of([4.0, 4.4, 3.6]))
+    assert found is not None
+    assert found.interval is not None
+    low, high = found.interval
+    assert found.value == pytest.approx((0.5 * 2 / 4.4 * 2 / 3.6) ** (1 / 3))
+    assert low * high == pytest.approx(found.value**2)
+
+
+def test_what_failed_counts_for_nothing() -> None:
+    records = records_of([4.0, 4.0])
+    assert told([*records, timed(PS, 1.0, repeat=2, status="failed")]) == "0.5× single"
+
+
+@pytest.mark.parametrize(
+    ("case", "records"), [(SINGLE, records_of([4.0])), (PS, []), (PS, [records_of([4.0])[1]])]
+)
+def test_without_two_that_were_timed_in_turn_nothing_is_said(case: Case, records: list[Record]) -> None:
+    assert told(records, case) == "None"
+
+
+def test_a_repeat_counts_before_the_baseline_has_its_record_of_it() -> None:
+    beside = {"baseline": SINGLE.id, "baseline_step_s": (2.0,) * 10, "baseline_first_worker": 1}
+    first, *_ = records = records_of([4.0])
+    assert first.rounds is not None
+    later = timed(PS, 4.0, repeat=1)
+    assert later.rounds is not None
+    told_early = replace(later, rounds=replace(later.rounds, **beside))
+    found = ratio_so_far(PS, [SINGLE, PS], SPEC, [*records, told_early])
+    assert found is not None
+    assert found.value == pytest.approx(0.5)
+
+
+TARGET = Target(workload=WorkloadRef(reference="wide-mlp"), strategy=StrategyRef(name="ps"))
+PLAN = Plan(
+    workload="wide-mlp",
+    strategy="ps",
+    strategy_params={},
+    strategy_class="exact",
+    replicas_per_task=(1, 1),
+    batch_size=16,
+    device="cpu",
+    nodes=(),
+    payload_bytes_per_step=0,
+    payload_matrix=((0, 0), (0, 0)),
+    server_bytes=(0, 0),
+    worker_bytes=0,
+)
+
+
+def watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+
+
+def test_it_takes_names_as_they_are_and_keeps_off_standard_output(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch(monkeypatch)
+    with StatusLine(live=True).doing("capturing [bold]x[/bold]"):
+        pass
+    told = capsys.readouterr()
+    assert "capturing [bold]x[/bold]" in told.err
+    assert told.out == ""
+
+
+def test_it_says_nothing_to_nobody(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch(monkeypatch)
+    with StatusLine(live=False).doing("capturing"):
+        pass
+    assert capsys.readouterr().err == ""
+
+
+def test_it_leaves_a_file_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with StatusLine(live=True).doing("capturing"):
+        pass
+    assert capsys.readouterr().err.strip() == ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Answer of a job, to which the verdict on the capture is added."""
+
+    capture: object = None
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize(
+    ("ask", "told"),
+    [
+        (lambda live: pipeline.plan(PlanRequest(target=TARGET, live=live)), None),
+        (
+            lambda live: pipeline.verify(VerifyRequest(target=TARGET, live=live)),
+            "running 4 steps of ps and of the single-device reference in float64",
+        ),
+        (
+            lambda live: pipeline.transform(TransformRequest(target=TARGET, rank=1, live=live)),
+            "rewriting the graph of worker 1 for ps",
+        ),
+    ],
+)
+def test_who_waits_for_a_command_is_told(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    ask: Callable[[bool], object],
+    told: str | None,
+    live: bool,
+) -> None:
+    @contextmanager
+    def study(target: Target, *, status: StatusLine, **_: object) -> Iterator[SimpleNamespace]:
+        with status.doing(f"capturing {target.workload}"):
+            pass
+        capture = SimpleNamespace(folder="", restored=None, facts=SimpleNamespace(verdict=None))
+        yield SimpleNamespace(plan=PLAN, capture=capture, batches="", call=lambda *_: Answer())
+
+    watch(monkeypatch)
+    monkeypatch.setattr(pipeline, "study", study)
+    ask(live)
+    said = capsys.readouterr().err
+    assert ("capturing wide-mlp" in said) is live
+    assert told is None or (told in said) is live
