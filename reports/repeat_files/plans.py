@@ -167,62 +167,63 @@ def how_synchronized(node: StoredNode, plan: StoredPlan) -> str:
     return text + transport + _compressed(node.compressor)
 
 
+_ALONE = "There is one replica, so nothing has to be synchronized."
+_REASONS = {
+    "silent on servers": "No gradient of its own crosses workers, and it lies with what servers update.",
+    "silent with an owner": "It belongs to what its owner alone updates, and the others have none of it.",
+    "silent": "Nothing of it crosses replicas: each has its own.",
+    "server": "It lies on a server, which takes gradients and gives its value.",
+    "servers": "Its parts lie on servers, which take gradients and give their values.",
+    "rule": "The rule{rule} has to see every worker's gradient by itself.",
+    "average": "Each replica updates a copy of its own, and copies are averaged every {period} steps.",
+    "average at times": "Each replica updates a copy of its own, and copies are averaged from time to time.",
+    "cross-replica-sum": "All cores run one computation, which sums between them.",
+    "owner": "One replica updates it for all.",
+    "owners": "One replica updates each part for all.",
+    "hierarchical-all-reduce": "One replica of each worker speaks for all of its worker.",
+    "rows": "Its gradient comes as rows, which all gather, instead of a sum of all of it.",
+    "sum": "Every replica updates its own copy with the sum, which travels in buckets.",
+}
+"""Main reason for what a plan does with a variable, by what it is."""
+
+
 def why(node: StoredNode, plan: StoredPlan) -> str:
-    """Why that is so, in one sentence."""
+    """Why that is so: the main reason, then one sentence for each further setting."""
     if sum(plan.replicas_per_task) == 1:
-        return "There is one replica, so that nothing has to be synchronized."
-    reasons = [_reason(node, plan)]
-    if node.proxy:
-        reasons.append("a worker's replicas read it from one copy on their host")
-    if node.gathered:
-        reasons.append("in each step the others get its value before they read it")
-    if node.whole_gradient:
-        reasons.append("other updates read its gradient, which all must have")
-    if node.compressor is not None:
-        reasons.append("its gradient travels in a smaller form")
-    if node.in_parts:
-        reasons.append("while a loop of the host runs, each replica keeps an equal part")
-    sentence = "; ".join(reasons)
-    return f"{sentence[:1].upper()}{sentence[1:]}."
+        return _ALONE
+    rule, period = (plan.strategy_params.get(name) for name in ("rule", "period"))
+    reason = _reason(node, is_periodic=period is not None)
+    further = (
+        (node.synchronizer == "ps" and node.sparse, "Of it only the rows that a step touches travel."),
+        (reason in ("owner", "owners") and not node.gathered, "It sends its new value to the others."),
+        (node.proxy, "A worker's replicas read it from one copy on their host."),
+        (node.gathered, "In each step the others get its value before they read it."),
+        (node.whole_gradient, "Updates of others read its gradient, which all must have."),
+        (node.compressor is not None, "Its gradient travels in a smaller form."),
+        (node.in_parts, "While a loop of the host runs, each replica keeps an equal part."),
+    )
+    text = _REASONS[reason].format(rule="" if rule is None else f" {rule!s:.200}", period=f"{period!s:.200}")
+    return " ".join([text, *(sentence for holds, sentence in further if holds)])
 
 
-def _reason(node: StoredNode, plan: StoredPlan) -> str:
+def _reason(node: StoredNode, *, is_periodic: bool) -> str:
     if node.synchronizer == "none":
-        return _reason_of_silence(node)
+        return "silent on servers" if _served(node) else "silent with an owner" if _owners(node) else "silent"
     if node.synchronizer == "ps":
-        held = "its parts lie on servers" if node.partition else "it lies on a server"
-        rows = ", of which only the rows that a step touches travel" if node.sparse else ""
-        return f"{held}, which takes gradients and gives its value{rows}"
+        return "servers" if node.partition else "server"
     if node.synchronizer in _GATHERED:
-        rule = plan.strategy_params.get("rule")
-        named = "" if rule is None else f" {rule!s:.200}"
-        return f"the rule{named} has to see every worker's gradient by itself"
+        return "rule"
     if node.synchronizer == "average":
-        period = plan.strategy_params.get("period")
-        times = "from time to time" if period is None else f"every {period!s:.200} steps"
-        return f"each replica updates a copy of its own, and copies are averaged {times}"
+        return "average" if is_periodic else "average at times"
     return _reason_of_sum(node)
 
 
-def _reason_of_silence(node: StoredNode) -> str:
-    if _served(node):
-        return "no gradient of its own crosses workers, and it lies with what servers update"
-    if _owners(node):
-        return "it belongs to what its owner alone updates, and the others have none of it"
-    return "nothing of it crosses replicas: each has its own"
-
-
 def _reason_of_sum(node: StoredNode) -> str:
-    if node.synchronizer == "cross-replica-sum":
-        return "all cores run one computation, which sums between them"
-    if _owners(node):
-        one = "one replica updates each part" if node.partition else "one replica updates it"
-        return f"{one} for all" if node.gathered else f"{one} for all, and sends its new value"
-    if node.synchronizer == "hierarchical-all-reduce":
-        return "one replica of each worker speaks for all of its worker"
-    if _gathers_rows(node):
-        return "its gradient comes as rows, which all gather, instead of a sum of all of it"
-    return "every replica updates its own copy with the sum, which travels in buckets"
+    if node.synchronizer != "cross-replica-sum" and _owners(node):
+        return "owners" if node.partition else "owner"
+    if node.synchronizer in ("cross-replica-sum", "hierarchical-all-reduce"):
+        return node.synchronizer
+    return "rows" if _gathers_rows(node) else "sum"
 
 
 def _served(node: StoredNode) -> bool:

@@ -184,7 +184,7 @@ def test_alike_variables_are_one_line(tmp_path: Path) -> None:
             {"synchronizer": "all-reduce", "owner": 2, "whole_gradient": True},
             "all replicas, updated by replica 2",
             "summed for every replica",
-            "other updates read its gradient",
+            "read its gradient, which all must have",
         ),
         (
             {"synchronizer": "all-reduce", "owner": 2, "gathered": True},
