@@ -1,4 +1,4 @@
-"""Measures one case on its processes: warm-up, windows of steps, and the counters on both sides of them."""
+"""Measurement of one case: warm-up, windows of steps with counters around them, and the observer's effect."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -148,17 +148,11 @@ class Meter:
         return self._median_s(self._windows[-1])
 
     def discard(self, n_windows: int | None = None) -> None:
-        """Count the latest windows no more, or all of them."""
         numbered = [k for k, window in enumerate(self._windows) if window.number >= 0]
         for k in numbered if n_windows is None else numbered[-n_windows:]:
             self._windows[k] = replace(self._windows[k], number=-1)
 
     def measurement(self) -> Measurement:
-        """All that has been measured.
-
-        Raises:
-            CaseError: as `ProcessSet.call`.
-        """
         counted = [each for each in self._windows if each.number >= 0]
         n_steps = self._n_done - self._n_warmup
         last = self._counters()
@@ -188,11 +182,9 @@ class Meter:
 
     @property
     def median_s(self) -> float | None:
-        """Median of the latest steps on their slowest worker, in seconds; None before the first."""
         return float(np.median(self._latest_s(CHUNK_STEPS))) if self._windows else None
 
     def _latest_s(self, n_steps: int) -> Floats:
-        """Times of the latest steps on their slowest worker, at most so many; a run may have a million."""
         latest: list[Floats] = []
         for window in reversed(self._windows):
             latest.insert(0, window.slowest_s)
@@ -206,7 +198,6 @@ class Meter:
         return float(np.median(counted_s.reshape(-1, self._period).mean(axis=1)))
 
     def _steps(self, n_steps: int, *, number: int = -1, n_lead: int = 0) -> None:
-        """Let all workers make steps; returns when the last one has."""
         averaging = self._averaging_period
         known_s = self._latest_s(RECENT_PERIODS * averaging).tolist()
         timed = self._processes.call(
@@ -254,7 +245,6 @@ class Meter:
 
 
 def _numbered(machines: Sequence[str | None]) -> tuple[int, ...] | None:
-    """Machines by number, in the order in which they are named; None where one is not known."""
     if None in machines:
         return None
     known = list(dict.fromkeys(machines))

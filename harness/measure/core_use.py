@@ -1,4 +1,4 @@
-"""How much of the workers' cores others took while a window went on, from readings on both sides of it."""
+"""Use of the workers' cores, sockets and GPUs in windows, from readings on both sides of each window."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,12 +9,12 @@ from harness.records.outcome import Stability, drift, grade_of
 from harness.worker.counters.cores import CoreReading, taken_j
 
 Readings = tuple[CoreReading, CoreReading]
-"""Of one worker, before a window and after it."""
+"""Readings of one worker before a window and after it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CoreUse:
-    """What became of the cores' time in one window.
+    """Use of the cores' time in one window.
 
     Attributes:
         core_s: seconds of all cores together. throttled_s, n_hot: None where it is not known.
@@ -73,7 +73,7 @@ def core_use(readings: Sequence[Readings | None]) -> CoreUse | None:
 
 
 def stability(uses: Sequence[CoreUse | None], step_s: Sequence[float]) -> Stability:
-    """What disturbed the windows of a repeat.
+    """Disturbance of the windows of a repeat.
 
     Args:
         uses: of each counted window.
@@ -102,7 +102,6 @@ def _shares(uses: Sequence[CoreUse | None]) -> Stability:
 
 
 def _package_j(known: Sequence[Readings]) -> tuple[float | None, str | None]:
-    """Joules of all hosts, or why they are not known."""
     of_host: dict[str, float] = {}
     for before, after in known:
         joules = taken_j(before.energy, after.energy)
@@ -127,7 +126,6 @@ def _gpus(known: Sequence[Readings]) -> tuple[tuple[GpuPair, ...], str | None]:
 
 
 def _of_group(group: Sequence[Readings]) -> CoreUse:
-    """Of workers that share cores."""
     wall_s = max(after.at_s - before.at_s for before, after in group)
     busy_s = max(after.busy_s - before.busy_s for before, after in group)
     own_s = sum(after.own_s - before.own_s for before, after in group)
@@ -148,7 +146,7 @@ def _of_group(group: Sequence[Readings]) -> CoreUse:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Consumption:
-    """What a step takes; see `Record`."""
+    """Processor time, energy and GPU use of a step; see `Record`."""
 
     cpu_s_per_step: tuple[float, ...] | None
     energy: Energy

@@ -95,7 +95,6 @@ def disturbance(pairs: Sequence[GpuPair], found: Stability) -> Stability:
 
 
 def _why_no(found: object, sources: Mapping[str, str], pairs: Sequence[GpuPair]) -> dict[str, str]:
-    """Reason of each field that is None."""
     return {
         name: _reason(pairs, counter) or _OTHERWISE.get(counter, _UNSEEN)
         for name, counter in sources.items()
@@ -117,7 +116,6 @@ def _median(values: Iterable[int | None]) -> float | None:
 
 
 def _reason(pairs: Iterable[GpuPair], counter: str) -> str:
-    """Why a counter is not known; empty where it is."""
     readings = (reading for before, after in pairs for reading in (after, before))
     return next((reading.why_no[counter] for reading in readings if counter in reading.why_no), "")
 

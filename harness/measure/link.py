@@ -92,7 +92,6 @@ def _rounds(n_workers: int) -> list[list[int]]:
 def _measured(
     processes: ProcessSet, places: Sequence[Place], pairs: Sequence[_Pair], timeouts: Timeouts
 ) -> dict[int, float]:
-    """Rates in Mbit/s by sender, all of them measured at the same time."""
     left = list(pairs)
     rates: dict[int, float] = {}
     for _ in range(_ATTEMPTS):

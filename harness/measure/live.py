@@ -1,4 +1,4 @@
-"""What a run does now, for those who look on; told between windows, when no step is in flight."""
+"""Progress of a run for observers, reported between windows, when no step is in flight."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -45,14 +45,14 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """What a run has before it; `seconds` is None while nothing tells how long repeats take."""
+    """Rest of a run; `seconds` is None until the length of a repeat is known."""
 
     n_repeats: int
     seconds: float | None
 
 
 class Onlooker(Protocol):
-    """Whoever is told how a run goes on; what it does counts as time between windows."""
+    """Observer of a run's progress; its work counts as time between windows."""
 
     def window(self, moment: Moment) -> None:
         """A window has ended."""
@@ -62,7 +62,7 @@ class Onlooker(Protocol):
 
 
 class Nobody:
-    """Looks at nothing."""
+    """Observer that ignores everything."""
 
     def window(self, moment: Moment) -> None:
         """Nothing."""
@@ -73,18 +73,16 @@ class Nobody:
 
 @dataclass(frozen=True, slots=True)
 class Harmless:
-    """Passes on what it is told; a mistake of the one who looks on is noted, and ends no night's run."""
+    """Observer that notes errors of another one, so that none ends a run."""
 
     onlooker: Onlooker
     note: Callable[[str], None]
 
     def window(self, moment: Moment) -> None:
-        """A window has ended."""
         with self._noting():
             self.onlooker.window(moment)
 
     def ended(self, record: Record, steps: Steps | None, left: Left) -> None:
-        """A repeat has ended."""
         with self._noting():
             self.onlooker.ended(record, steps, left)
 

@@ -25,7 +25,7 @@ _UNKNOWN_STEP_S = 10.0
 _CONSTANT_S = 30.0
 _FACTOR = 5.0
 RECENT_PERIODS = 10
-"""Of whose steps those to come are told."""
+"""Number of the latest periods from which the time of later steps is predicted."""
 # A busy core takes less for a node's way from a capture to a session, and for a byte's into a variable.
 _NODE_S = 5e-3
 _BYTE_S = 1e-7
@@ -34,7 +34,7 @@ _FACTORS = (0.1, 1000.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """How long a command waits for each thing that it asks of workers.
+    """Limits of a command's requests to workers.
 
     Attributes:
         factor: what every limit is multiplied by, as the user asked.
@@ -64,7 +64,6 @@ class Timeouts:
 
     @property
     def start(self) -> StartLimits:
-        """For workers and their processes to start."""
         return StartLimits(
             preload_s=self.factor * USUAL_START.preload_s, fork_s=self.factor * USUAL_START.fork_s
         )
@@ -76,7 +75,6 @@ class Timeouts:
 
     @property
     def capture_s(self) -> float:
-        """For a capture, of whose size nothing is known, and for what is laid beside it."""
         return self.factor * CAPTURE_S
 
     @property
@@ -96,12 +94,10 @@ class Timeouts:
 
     @property
     def server_s(self) -> float:
-        """For a server to start."""
         return self.factor * SERVER_S
 
     @property
     def save_s(self) -> float:
-        """For a part of writing a checkpoint."""
         return self.factor * (SAVE_S + self.model_s)
 
     def steps_s(self, n_steps: int, known_s: Sequence[float], *, period: int = 1) -> float:

@@ -1,4 +1,4 @@
-"""Traces one step of a case on all workers, after everything that is measured."""
+"""Traced step: one step on all workers after the timed windows, and its file for Perfetto."""
 
 import heapq
 from collections.abc import Mapping, Sequence
@@ -186,7 +186,6 @@ def traced(
 
 
 def _require_on_gpus(traces: Sequence[WorkerTrace], gpus_per_worker: Sequence[int]) -> None:
-    """Refuse a step that TensorFlow placed on the host instead of its GPUs."""
     seen = [
         (worker, *gpu.groups())
         for worker, trace in enumerate(traces)

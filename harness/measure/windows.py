@@ -1,4 +1,4 @@
-"""End of warm-up, and the distribution of the steps after it."""
+"""Windows of steps: their length and order, the end of the warm-up, and their steps as arrays."""
 
 import math
 import random
@@ -103,7 +103,7 @@ def transient_steps(step_s: Seconds) -> int:
 
 
 def is_settled(step_s: Seconds) -> bool:
-    """Whether the steps so far show the end of the warm-up, and not only a series that still falls.
+    """Return True if the steps so far show the end of the warm-up, and not a series that still falls.
 
     A truncation at the limit of the rule, half the series, is no finding.
     """
@@ -134,7 +134,6 @@ class Window:
 
     @property
     def n_steps(self) -> int:
-        """Those included that are not counted."""
         return len(self.rows[0].times.start_s)
 
     @property
@@ -207,13 +206,12 @@ def steps_of_workers(windows: Sequence[Window]) -> Steps:
 
 
 def _padded(values: Floats, length: int) -> Floats:
-    """Fill the last axis up with zeros."""
     missing = length - values.shape[-1]
     return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, missing)])
 
 
 def input_wait(windows: Sequence[Window]) -> InputWait | None:
-    """What steps wait for batches of a pipeline; None where these were staged.
+    """Measure how long steps wait for batches of a pipeline; None where these were staged.
 
     A step that workers make together waits as long as the worker that gets its batch last.
 

@@ -39,7 +39,7 @@ class Gpu:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostDevices:
-    """What a host shows of its accelerators.
+    """Accelerators of a host.
 
     Attributes:
         has_driver: whether there is a trace of NVIDIA's driver.
@@ -111,7 +111,7 @@ def host_devices(
 
 
 def lack(found: HostDevices, device: Hardware) -> ProvisionError | None:
-    """What a host must have for a kind of device at all and has not, if anything."""
+    """Return the error of a host that has no device of a kind, else None."""
     match device:
         case "gpu":
             return _lack_of_gpus(found)
@@ -125,7 +125,7 @@ def lack(found: HostDevices, device: Hardware) -> ProvisionError | None:
 
 
 def lack_of_tensorflow(device: Hardware) -> ProvisionError | None:
-    """What the TensorFlow that is installed here lacks for a kind of device, if anything."""
+    """Return the error of a TensorFlow that does not support a kind of device, else None."""
     wanted, way_out = {
         "cpu": (None, ""),
         "gpu": ("tensorflow", "run `make setup DEVICE=gpu` with a fresh .venv"),
@@ -143,7 +143,7 @@ def lack_of_tensorflow(device: Hardware) -> ProvisionError | None:
 
 
 def devices_of_workers(shape: ClusterShape) -> tuple[tuple[str, ...], ...]:
-    """Which of this host's devices each worker gets; it is not looked at for CPUs. See `shared_out`."""
+    """Devices of this host for each worker, none for CPUs; see `shared_out`."""
     return ((),) * shape.workers if shape.hardware == "cpu" else shared_out(host_devices(), shape)
 
 
@@ -214,7 +214,6 @@ def _gpus_here() -> tuple[Gpu, ...]:
 
 
 def _device_of_each_replica(shape: ClusterShape, n_devices: int, first: int = 0) -> list[list[int]]:
-    """Numbers of devices by worker and replica, which go round."""
     each = shape.replicas_per_worker
     workers = range(first, first + shape.workers)
     return [[(worker * each + k) % n_devices for k in range(each)] for worker in workers]
@@ -271,7 +270,7 @@ def _lack_of_gpus(devices: HostDevices) -> ProvisionError | None:
 
 
 def _unmasked(gpus: Sequence[Gpu], mask: str | None) -> tuple[Gpu, ...]:
-    """The GPUs that CUDA_VISIBLE_DEVICES names: up to the first name that is none, as CUDA reads it."""
+    """GPUs that CUDA_VISIBLE_DEVICES names, up to the first name that is none, as CUDA reads it."""
     if mask is None:
         return tuple(gpus)
     shown: list[Gpu] = []
@@ -287,7 +286,6 @@ def _unmasked(gpus: Sequence[Gpu], mask: str | None) -> tuple[Gpu, ...]:
 
 
 def _unclear(gpus: Sequence[Gpu], mask: str | None, order: str | None) -> str | None:
-    """Why what CUDA_VISIBLE_DEVICES names cannot be found among listed GPUs, if so."""
     names = [] if mask is None else [name.strip() for name in mask.split(",")]
     if any(name.startswith("MIG-") for name in names):
         return "which names parts of GPUs (MIG), of which workers get none"
@@ -299,12 +297,12 @@ def _unclear(gpus: Sequence[Gpu], mask: str | None, order: str | None) -> str | 
 
 
 def _indices(tpus: Sequence[str]) -> list[str]:
-    """Of chips by their place: the numbers of their nodes may be those of groups of the IOMMU."""
+    """Number chips by their place: the numbers of their nodes may be those of IOMMU groups."""
     return [str(index) for index in range(len(tpus))]
 
 
 def _tpu_nodes(root: Path) -> list[str]:
-    """The nodes by which a TPU host shows its chips: `accel`, or those of the groups that vfio hands out."""
+    """Device nodes of TPU chips: `accel`, or those of the groups that vfio hands out."""
     nodes = [path for path in (root / "dev").glob("accel[0-9]*") if not path.is_dir()]
     if not nodes:
         nodes = [path for path in (root / "dev/vfio").glob("[0-9]*") if _is_tpu(root, path.name)]

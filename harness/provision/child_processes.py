@@ -1,4 +1,4 @@
-"""One process on this machine for jobs that need no workers: capture, verification, transformation."""
+"""Processes on this machine for jobs without a provider: one for captures and plans, several for checks."""
 
 import contextlib
 import os
@@ -35,11 +35,10 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Id of its keeper."""
         return self._process.pid
 
     def kill(self) -> None:
-        """End it, whatever it does, with all that it has left; a call that waits for it fails."""
+        """End the process with everything that it started; a pending call fails."""
         self._process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=_EXIT_S)
@@ -154,7 +153,6 @@ class SoloWorkers:
 
     @contextmanager
     def open_session(self, workers: Sequence[int], log_paths: Sequence[Path]) -> Iterator["ChildProcessSet"]:
-        """Start processes; all of them are dead when the context ends."""
         assert len(log_paths) == len(workers)
         with ExitStack() as stack:
             gpus = self.gpus or [()] * len(log_paths)
@@ -173,12 +171,10 @@ class ChildProcessSet:
 
     @property
     def pids(self) -> Sequence[int]:
-        """Process ids in worker order."""
         return [process.pid for process in self._processes]
 
     @property
     def hosts(self) -> Sequence[str]:
-        """Addresses in worker order at which the processes reach each other."""
         return [LOOPBACK] * len(self._processes)
 
     def call(
@@ -189,7 +185,6 @@ class ChildProcessSet:
         timeout_s: float,
         stage: str = "run",
     ) -> list[Result]:
-        """Run a job in all processes at the same time; the first failure ends them all."""
         with ThreadPoolExecutor(len(self._processes)) as pool:
             calls = [
                 pool.submit(partial(process.call, job, args, timeout_s=timeout_s, stage=stage))
@@ -220,5 +215,4 @@ class ChildProcessSet:
         timeout_s: float,
         stage: str = "run",
     ) -> Result:
-        """Run a job in one process."""
         return self._processes[worker].call(job, args, timeout_s=timeout_s, stage=stage)

@@ -157,7 +157,6 @@ def _disk(folder: Path) -> Check:
 
 
 def _namespaces() -> Check:
-    """Whether a run can have a network namespace of its own."""
     reason = refusal()
     return Check(
         name="network-namespaces",
@@ -171,7 +170,6 @@ def _namespaces() -> Check:
 
 
 def _inet_diag() -> Check:
-    """Whether the kernel tells the bytes of each TCP connection (inet_diag)."""
     problem = inet_diag_problem()
     return Check(
         name="inet-diag",
@@ -185,7 +183,6 @@ def _inet_diag() -> Check:
 
 
 def _docker() -> Check:
-    """Whether the `docker` provider could start workers of this code; runs elsewhere need none."""
     # Asking for the engine imports requests and all of its client.
     from harness.provision.docker.engine import IMAGE, engine, worker_image
 
@@ -199,7 +196,6 @@ def _docker() -> Check:
 
 
 def _accelerators(devices: HostDevices) -> Sequence[Check]:
-    """Which devices workers can have beside cores, and what GPUs lack to be used by each provider."""
     gpus, tpus = lack(devices, "gpu"), lack(devices, "tpu")
     detail = _counted(gpu.name for gpu in devices.gpus)
     rows = [
@@ -213,7 +209,6 @@ def _accelerators(devices: HostDevices) -> Sequence[Check]:
 
 
 def _gpus_of_tensorflow(devices: HostDevices) -> Check:
-    """TensorFlow in a process with the driver's GPUs, as a worker of the provider `local` is one."""
     name = "gpu-local"
     lacking = lack_of_tensorflow("gpu")
     if lacking is not None:
@@ -240,7 +235,6 @@ def _counted(names: Iterable[str]) -> str:
 
 
 def _tpu_strategies(devices: HostDevices) -> Check:
-    """What of strategies for TPUs runs here: none, emulated, or on real ones, and why."""
     name = "tpu-strategies"
     if not _distribution("tensorflow", _TENSORFLOWS).ok:
         way_out = "run `make setup`"

@@ -80,7 +80,7 @@ class RayEndedError(ConnectionError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Awaited:
-    """What was asked of a worker when it failed.
+    """Request to a worker that failed during it.
 
     Attributes:
         what: as a message says it.
@@ -195,7 +195,6 @@ def _refused_by_gpu(failed: JobError, awaited: Awaited) -> str:
 
 
 def _refusal(failed: JobError) -> str:
-    """Reason of a refusal and the line of the user's file, in one line."""
     reason = graph_error(failed.message) if failed.message.strip() else failed.type
     return f"{reason}, at {failed.line}" if failed.line and failed.line not in reason else reason
 

@@ -60,7 +60,6 @@ class OwnRay:
     notes: tuple[str, ...]
 
     def is_up(self) -> bool:
-        """Return True while its servers still run."""
         return all(start_time(pid) == started for pid, started in self.servers.items())
 
 
@@ -162,7 +161,6 @@ def _hear_terminations(handler: _Handler) -> None:
 
 
 def _children(names: tuple[str, ...]) -> dict[int, int | None]:
-    """Find the children of this process that run one of some programs: process id → start time."""
     children: dict[int, int | None] = {}
     for entry in Path("/proc").iterdir():
         try:
@@ -241,7 +239,7 @@ class LocalProvider:
         self._exposure = exposure
 
     def require(self, shape: ClusterShape) -> None:
-        """See `Provider.require`: there is memory for so many workers, and they have their devices."""
+        """Check that there is memory for the workers, and that they have their devices."""
         _require_memory(shape)
         _devices(shape)
 
@@ -255,14 +253,7 @@ class LocalProvider:
         reads: Sequence[Path] = (),
         writes: Sequence[Path] = (),
     ) -> Iterator["RayCluster"]:
-        """Bring up workers; nothing of them is left when the context ends. See `Provider.start`.
-
-        It returns when the actors have been asked for; they import while the caller goes on.
-
-        Raises:
-            ProvisionError: the machine has too little memory for so many or lacks their devices, or Ray does
-                not start.
-        """
+        """Bring up workers; return once the actors are requested, which import while the caller goes on."""
         _require_memory(shape)
         own_devices = _devices(shape)
         started_s = time.monotonic()

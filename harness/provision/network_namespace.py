@@ -50,7 +50,7 @@ def isolate() -> str | None:
 
 
 def exposed_line(exposure: str) -> str:
-    """What a command says of which others can reach the servers.
+    """Warning of a command whose servers others can reach.
 
     Args:
         exposure: why they can.
@@ -62,7 +62,7 @@ def exposed_line(exposure: str) -> str:
 
 
 def refusal() -> str | None:
-    """Why there can be no namespace, tried in a child that ends at once; None where there can."""
+    """Reason why no namespace can be made, tried in a child process; None where one can."""
     if sys.platform != "linux":
         return f"network namespaces are of Linux, and this is {sys.platform}"
     ours, theirs = os.pipe()

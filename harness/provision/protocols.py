@@ -62,7 +62,7 @@ class ProcessSet(Protocol):
 
 
 class Forks(Protocol):
-    """Whatever can offer fresh processes."""
+    """Source of fresh processes."""
 
     def open_session(
         self, workers: Sequence[int], log_paths: Sequence[Path]
@@ -82,19 +82,19 @@ class Cluster(Forks, Protocol):
 
     @property
     def pinned(self) -> bool:
-        """Whether each worker has cores of its own."""
+        """True if each worker has cores of its own."""
 
     @property
     def isolated(self) -> bool:
-        """Whether nobody else is on the workers' network: neither reaches servers, nor uses interfaces."""
+        """True if nobody else is on the workers' network, neither to reach servers nor to use interfaces."""
 
     @property
     def machine(self) -> Machine | None:
-        """The host of the workers, of the first where they have several; None where it is the driver's."""
+        """Host of the workers, of the first where they have several; None where it is the driver's."""
 
     @property
     def clock_hz(self) -> float | None:
-        """The most that a core of that host runs at; None where it is the driver's."""
+        """Highest clock of a core of that host; None where it is the driver's."""
 
     @property
     def image_digest(self) -> str | None:
@@ -102,14 +102,14 @@ class Cluster(Forks, Protocol):
 
     @property
     def notes(self) -> Sequence[str]:
-        """What a record or report should say about these workers."""
+        """Notes on these workers for records and reports."""
 
     @property
     def scratch(self) -> Path:
         """A folder that all workers see, for what they hand each other; it goes with the cluster."""
 
     def seen(self, path: Path) -> Path:
-        """Where workers see a file or folder of the driver's."""
+        """Path at which workers see a file or folder of the driver's."""
 
     @property
     def provision_s(self) -> float | None:
@@ -135,7 +135,7 @@ class Provider(Protocol):
     name: str
 
     def require(self, shape: ClusterShape) -> None:
-        """Look whether such workers can be had here, as far as that shows before any is started.
+        """Check that such workers can be had here, as far as that shows before any is started.
 
         Raises:
             ProvisionError: they cannot.

@@ -1,4 +1,4 @@
-"""Makes the provider of a name; what it needs is imported then."""
+"""Table of providers, and the removal of everything that their dead runs left on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Owner of what a run has made: the driver's process, told apart from all others before and after it."""
+"""Temporary folder of a run, its owner, and the removal of what dead runs left in it and running.
+
+Each folder has a guard, `python -m harness.provision.temporary_folder FOLDER`: when its driver ends in any
+way, the guard kills what still runs in the folder's name and removes it. Ray leaves agents behind, which have
+overwritten the variables by which other processes are found.
+"""
 
 import errno
 import json
@@ -43,7 +48,6 @@ class Owner:
 
     @staticmethod
     def this_process() -> "Owner":
-        """The process that asks."""
         pid = os.getpid()
         return Owner(
             pid=pid,
@@ -55,29 +59,23 @@ class Owner:
 
     @staticmethod
     def of_text(text: str) -> "Owner":
-        """Read what `to_text` wrote.
-
-        Raises:
-            ValueError: it is something else.
-        """
         try:
             return Owner(**json.loads(text))
         except TypeError as error:
             raise ValueError(f"an owner must be an object of its five fields, got {text[:80]!r}") from error
 
     def to_text(self) -> str:
-        """Write it as JSON, for a file or a label."""
         return json.dumps(asdict(self))
 
     def is_dead(self) -> bool:
-        """Whether the process has ended; of one that only another container could know, never."""
+        """True if the process has ended; never for one that only another container could know."""
         if self.boot != boot_id():
             return True
         return self.pid_namespace == _pid_namespace() and start_time(self.pid) != self.started
 
 
 def start_time(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None if there is none."""
+    """Start of a process in clock ticks since boot; None if there is no such process."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -152,11 +150,6 @@ def owned(folder: Path) -> Iterator[Path]:
 
 
 def _make_owned(folder: Path) -> None:
-    """Make the folder, with the file that names its owner.
-
-    Raises:
-        MissingError: the temporary directory takes no files.
-    """
     try:
         folder.mkdir(mode=0o700)
         (folder / _OWNER).write_text(Owner.this_process().to_text())
@@ -259,7 +252,7 @@ def _is_keeper(pid: int) -> bool:
 
 
 def _works_for(process: Path, owner: Owner, folder: Path) -> bool:
-    """Whether a process belongs to the owner's session and has a file of the folder open to write to it.
+    """Return True if a process of the owner's session has a file of the folder open for writing.
 
     Both are the kernel's to say, while a process that sets its title, as Ray's agents do, overwrites its
     variables. Somebody who only reads there, or does so from another terminal, is left alone.
@@ -280,7 +273,7 @@ def _writes_below(descriptor: Path, below: str) -> bool:
 
 
 def _environment(process: Path) -> bytes:
-    """Variables of a process; of one that has just begun to run a program, as soon as it has any."""
+    """Variables of a process; waits for those of one that has just begun to run a program."""
     variables = process / "environ"
     limit_s = time.monotonic() + _BEGINNING_S
     while not (content := variables.read_bytes()) and _is_beginning(process) and time.monotonic() < limit_s:
@@ -289,14 +282,13 @@ def _environment(process: Path) -> bytes:
 
 
 def _is_beginning(process: Path) -> bool:
-    """Whether a process has its variables still to come; the kernel's threads and the dead have no memory."""
+    """True if a process has its variables still to come; the kernel's threads and the dead have no memory."""
     fields = _stat(process)
     memory_bytes, environment_end = fields[20], fields[48]
     return memory_bytes != "0" and environment_end == "0"
 
 
 def _stat(process: Path) -> list[str]:
-    """What the kernel says of a process, from its state on."""
     return (process / "stat").read_text().rpartition(")")[2].split()
 
 
@@ -311,7 +303,7 @@ def main(argv: Sequence[str]) -> None:
 
 @contextmanager
 def _interruptions_wait() -> Iterator[None]:
-    """Hear signals only when what is being made is also going to be removed."""
+    """Block signals while something is made, until its removal is arranged."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTIONS)
     try:
         yield
@@ -335,7 +327,6 @@ def _remove(folder: Path) -> None:
 
 
 def _owner_of(folder: Path) -> Owner | None:
-    """Who made a folder; None where it is gone, or nobody has said."""
     try:
         return Owner.of_text((folder / _OWNER).read_text())
     except (OSError, ValueError):
@@ -350,7 +341,7 @@ def _is_dead(folder: Path) -> bool:
 
 
 def _is_abandoned(folder: Path) -> bool:
-    """Whether a driver was killed before it could own the folder; anything in it is somebody else's."""
+    """True if a driver was killed before it could own the folder; anything in it is somebody else's."""
     try:
         age_s = time.time() - folder.stat().st_mtime
         return age_s > _OWNERLESS_AGE_S and not any(folder.iterdir())

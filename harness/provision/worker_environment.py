@@ -7,7 +7,7 @@ from harness.cluster.providers import Hardware
 from harness.worker.process.os_process import RUN_FOLDER_VARIABLE
 
 WORKER_IMPORTS = ("tensorflow", "keras", "harness.worker.counters.read")
-"""What a worker's zygote imports before it forks."""
+"""Imports of a worker's zygote before it forks."""
 
 # How libtpu is told that a process has a part of a host's chips: by their shape. Source: Ray's
 # TPUAcceleratorManager, after https://github.com/google/jax/issues/14977.
@@ -19,7 +19,7 @@ _KEPT_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
 
 
 def temporary_folder(folder: Path) -> Path:
-    """Where processes on this machine have their temporary files: a part of the run's folder."""
+    """Make the folder for temporary files of processes on this machine, in the run's folder."""
     temporary = folder / "tmp"
     temporary.mkdir(exist_ok=True)
     return temporary

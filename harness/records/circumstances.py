@@ -1,4 +1,4 @@
-"""Under what circumstances a repeat was measured: method, machine and code."""
+"""Circumstances of a repeat: method, machine and code."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ Placement: TypeAlias = Literal["device", "host", "mixed"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Method:
-    """How the case was measured: what must be equal for two records to be comparable.
+    """Method of a measurement, which must be equal for two records to be comparable.
 
     `until_ci` is how closely ratios were to be known before there were repeats enough; None where their
     number was fixed. What is measured does not depend on it. `precision` is the type that steps computed in,
@@ -123,7 +123,7 @@ class Repository:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Provenance:
-    """What code produced the record.
+    """Code that produced the record.
 
     `lock_hash` is that of the lock file which the workers' environment was installed from. `git_sha` and
     `git_dirty` are of stratbench's own checkout; `workload` is the repository of the workload's

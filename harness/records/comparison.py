@@ -1,4 +1,4 @@
-"""Key that two records of different runs share if they may be compared."""
+"""Comparison of records: key of comparable runs, ratios of paired rounds, intervals of their means."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LATER = (
     "faults",
     "replicas_on_gpus",
 )
-"""Of a method: fields that are part of the key only where they are not as in records from before them."""
+"""Fields of a method that enter the key only where they differ from records older than the field."""
 _SETTINGS = ("governor", "turbo", "hyper_threads", "gpus")
 _NOT_MEASURED = ("seed", "until_ci")
 
@@ -39,7 +39,7 @@ def comparison_key(record: Record) -> str:
 
 
 def comparable_facts(record: Record) -> dict[str, object]:
-    """What must be equal before two records of different runs may be compared.
+    """Facts that must be equal before two records of different runs may be compared.
 
     It covers workload, strategy, shape, batch, method and the machine, and leaves out the code: a change of
     the code is what such a comparison is made to see.
@@ -69,7 +69,6 @@ def comparable_facts(record: Record) -> dict[str, object]:
 
 
 def _measured(method: Method) -> dict[str, object]:
-    """What of a method bears on what is measured."""
     values = {item.name: (getattr(method, item.name), item.default) for item in dataclasses.fields(method)}
     if method.tf32:
         # TensorFlow's own choice, which GPUs had before it was recorded.
@@ -88,7 +87,7 @@ def _duplicates(method: Method) -> str:
 
 CONFIDENCE = 0.95
 SEQUENTIAL_CONFIDENCE = 0.97
-"""Where repeats go on until intervals are narrow: looked at so often, these cover 95 % (decision 0042)."""
+"""Confidence where repeats go on until intervals are narrow; these then cover 95 % (decision 0042)."""
 MIN_REPEATS_INTERVAL = 3
 """Below that, a spread is a guess."""
 _MIN_OF_STRATUM = 2
@@ -269,7 +268,6 @@ def _baseline_first(rounds: Rounds) -> int:
 
 
 def _log_ratio(record: Record, other: Record) -> float | None:
-    """Logarithm of the ratio of two rates in one repeat; None where they were not timed in turn."""
     rounds = log_ratios(record, other)
     if not rounds or not record.batch_size or not other.batch_size:
         return None

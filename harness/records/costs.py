@@ -1,17 +1,17 @@
-"""What a step costs: where its time went, energy, GPUs, and what measuring itself takes."""
+"""Costs of a step: its time by cause, energy, GPUs, links, and the cost of measuring itself."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 INPUT_BOUND_SHARE = 0.10
-"""Of steps' time that goes into waiting for input, from which on a case is bound by it."""
+"""Share of steps' time spent waiting for input from which on a case is input-bound."""
 HOST_BOUND_SHARE = 0.50
 """Share of a traced step on GPUs in which only its host is busy, above which a case is bound by that."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TracedTimes:
-    """Where the time of one step went, which was traced after the timed windows; of each worker.
+    """Time of one traced step by cause, for each worker; traced after the timed windows.
 
     Every moment counts once: as `compute_s` while any operation computes, else as `transfer_s` while
     anything is on its way, else as `host_s` while the host of GPUs is busy, else as `wait_s` while the worker
@@ -41,7 +41,6 @@ class TracedTimes:
 
     @property
     def compute_share(self) -> float:
-        """Share of the step in which anything computed, mean over workers."""
         return sum(self.compute_s) / sum(self.step_s)
 
     def is_host_bound(self, median_s: float | None) -> bool:
@@ -62,7 +61,7 @@ class TracedTimes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PassCost:
-    """What one pass over a worker's graph took, and the nodes of the graph after it."""
+    """Time of one pass over a worker's graph, and the nodes of the graph after it."""
 
     name: str
     seconds: float
@@ -71,7 +70,7 @@ class PassCost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Energy:
-    """What a step takes in joules.
+    """Energy of a step in joules.
 
     `package_j_per_step`: all processor sockets of the workers' hosts together, whatever else they do;
     `why_no_package` where that is not known.
@@ -83,7 +82,7 @@ class Energy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuUse:
-    """What the GPUs of all workers did in the windows, whoever had them do it; None for what is not counted.
+    """Use of all workers' GPUs in the windows, by any program; None for figures that are not counted.
 
     `busy`: share of the time in which any kernel ran, by the driver's samples that lie at least half within
     windows. Of a GPU's memory, `own_bytes` are the most that a worker's process held at the end of a
@@ -142,13 +141,12 @@ class Preparation:
 
     @property
     def total_s(self) -> float:
-        """Seconds from the beginning of the capture to the first timed step, without other cases' repeats."""
         return self.capture_s + self.reference_s + self.start_s + (self.check_s or 0.0) + self.warmup_s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputWait:
-    """How long counted steps wait until they have their batch of a pipeline, in seconds.
+    """Time that counted steps wait for their batch of a pipeline, in seconds.
 
     `mean` is that of the worker that waits longest in a step, and `share` its part of the steps' time;
     `mean_of_workers` is that of each. `bound`: the share is so large that it hides what strategies differ in.
@@ -187,7 +185,7 @@ class Link:
 
     @property
     def asked(self) -> tuple[object, ...]:
-        """What must be equal for two records to be of the same links."""
+        """Limits that must be equal for two records to be of the same links."""
         limits = [(each.requested_mbit, each.burst_bytes) for each in self.workers or ()]
         return (self.requested_mbit, *limits)
 

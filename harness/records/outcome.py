@@ -1,4 +1,4 @@
-"""What became of a repeat: why it failed, how long its steps were, what they compute, what it saved."""
+"""Outcome of a repeat: failure, step times, equivalence, rounds, stability, robustness, resharding."""
 
 from __future__ import annotations
 
@@ -64,13 +64,12 @@ class Equivalence:
 
     @property
     def wrong(self) -> bool:
-        """Whether the strategy computes something else than it promises."""
         return self.equivalent is False or self.within_bound is False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SavedCheckpoint:
-    """What a repeat began with and what it left; steps are counted from the first of all such runs.
+    """Checkpoint that a repeat began with, and the one it saved; steps count from the first of all such runs.
 
     `saved` is relative to the run folder.
     """
@@ -135,7 +134,7 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplicaResharding:
-    """What one replica counted since its variables were loaded.
+    """Counts of one replica since its variables were loaded.
 
     Attributes:
         n_loops: runs of the host loop.
@@ -197,7 +196,7 @@ _LEAST_ROUNDS = 6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stability:
-    """What disturbed a repeat's windows; None is what nothing tells of.
+    """Disturbance of a repeat's windows; None for figures that are not known.
 
     Of the time of the workers' cores in the counted windows, `foreign_cpu` was used by other programs, the
     kernel's handling of interrupts left out; `stolen_cpu` was given to other virtual machines;
@@ -228,7 +227,7 @@ class Stability:
 
 
 def grade_of(found: Stability) -> Grade | None:
-    """How far levels of a repeat are to be trusted; None where nothing tells of it."""
+    """Grade of a repeat's levels; None where nothing is known of disturbances."""
     of_gpus = (found.foreign_gpu, found.throttled_gpu)
     shares = (found.foreign_cpu, found.stolen_cpu, found.throttled_cpu, *of_gpus)
     if all(each is None for each in (*shares, found.drift, found.n_hot, found.n_foreign_gpu)):
@@ -244,7 +243,7 @@ def grade_of(found: Stability) -> Grade | None:
 
 
 def drift(step_s: Sequence[float]) -> float | None:
-    """By how much steps of the last rounds are longer than those of the first; None where there are few.
+    """Relative growth of steps from the first rounds to the last; None where there are few rounds.
 
     Args:
         step_s: median step of each round, in their order.

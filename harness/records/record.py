@@ -1,4 +1,4 @@
-"""Record of one case in one repeat, and how far to trust it: a line of `results.jsonl` as frozen values."""
+"""Record of one case in one repeat, and its JSON: a line of `results.jsonl`."""
 
 from __future__ import annotations
 
@@ -161,7 +161,6 @@ class Record:
 
     @property
     def is_broken_by_faults(self) -> bool:
-        """Whether it ended or went to pieces under the faults put into it: what was to be found out."""
         has_faults = self.method is not None and bool(self.method.faults)
         return has_faults and self.error is not None and self.error.type in (*WENT_TO_PIECES, KILLED_BY_FAULT)
 
@@ -178,7 +177,6 @@ class Record:
 
     @property
     def cost_per_million_examples(self) -> float | None:
-        """Price of its workers for the time in which they take a million examples, by the median step."""
         rate = self.median_examples_per_s
         if self.price_per_hour is None or not rate:
             return None
@@ -262,7 +260,6 @@ def from_json(line: str | bytes, *, without: Collection[str] = ()) -> Record:
 
 
 def _version_of(document: Mapping[str, JsonValue]) -> str:
-    """The stratbench that wrote a record, as far as it says so."""
     provenance = document.get("provenance")
     versions = provenance.get("versions") if isinstance(provenance, dict) else None
     version = versions.get("stratbench") if isinstance(versions, dict) else None

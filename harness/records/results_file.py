@@ -121,7 +121,6 @@ def _case_and_repeat(line: bytes) -> tuple[str, int]:
 
 
 def _move_lines(path: Path, lines: Sequence[bytes], numbers: Collection[int], name: str) -> None:
-    """Move lines, numbered from 1, to the end of a file beside their own."""
     if not numbers:
         return
     # Killed in between, lines are in both files, and are moved again by the next run.
@@ -130,7 +129,6 @@ def _move_lines(path: Path, lines: Sequence[bytes], numbers: Collection[int], na
 
 
 def _put_aside_torn(path: Path) -> None:
-    """Make the file end in a whole line."""
     data = path.read_bytes()
     whole, tail = _split_tail(data)
     if tail and _is_record(tail):
@@ -275,7 +273,7 @@ class ResultLine:
 
     @property
     def is_torn(self) -> bool:
-        """Whether it was being written when its run ended."""
+        """True if it was being written when its run ended."""
         if not self.is_last or not self.content:
             return False
         # A machine that lost power can leave a block of zeros, newline included by a later write.
@@ -343,7 +341,6 @@ def newest_of_each(records: Sequence[Record]) -> tuple[Record, ...]:
 
 
 def _split_tail(data: bytes) -> tuple[bytes, bytes]:
-    """Split into lines that are whole and a last one that may not be."""
     if data.endswith(b"\n"):
         start = data.rfind(b"\n", 0, len(data) - 1) + 1
         last = data[start:-1]

@@ -198,7 +198,7 @@ def _read_json(folder: Path, name: str) -> dict[str, JsonValue]:
 
 
 def _require_readable(file: Path, document: object) -> None:
-    """Refuse what nobody could go through: YAML's aliases can nest without an end, and multiply."""
+    """Refuse documents that are nested too deeply or too large: YAML's aliases can nest without an end."""
     left = [(document, 1)]
     n_values = 0
     while left:

@@ -104,25 +104,20 @@ class RunFolder:
 
     @property
     def done(self) -> frozenset[tuple[str, int]]:
-        """Case ids and repeats that have a result and need no further run."""
         return frozenset((record.case, record.repeat) for record in self.records if record.status in _DONE)
 
     @property
     def report_path(self) -> Path:
-        """Where the run's own HTML report goes."""
         return self.path / REPORT
 
     @property
     def cases(self) -> Path:
-        """The folder of what each case leaves, made if need be."""
         return make_folder(self.path, CASES)
 
     def repeat_dir(self, case: str, repeat: int) -> Path:
-        """Make and name the folder of one case and repeat."""
         return make_folder(self.path, CASES, case, str(repeat))
 
     def worker_log(self, case: str, repeat: int, rank: int) -> Path:
-        """Name the log file of one worker in one case and repeat."""
         return self.repeat_dir(case, repeat) / f"worker-{rank}.log"
 
     def begin_repeat(self, case: str, repeat: int) -> None:
@@ -155,7 +150,6 @@ class RunFolder:
             write_text(self.repeat_dir(case, repeat) / FAILURE_LOG, writable(f"{error}\n\n{notes}\n"))
 
     def checkpoint(self, case: str, repeat: int) -> Path:
-        """Name the folder of the checkpoint of one case and repeat."""
         return self.repeat_dir(case, repeat) / CHECKPOINT
 
     def append(self, record: Record) -> None:
@@ -188,23 +182,18 @@ class RunFolder:
         self.records = newest_of_each((*self.records, record))
 
     def write_plan(self, case: str, repeat: int, plan: object) -> Path:
-        """Store the plan that a case ran by."""
         return self._remember(write_json(self.repeat_dir(case, repeat) / PLAN, plan))
 
     def write_steps(self, case: str, repeat: int, steps: Steps) -> Path:
-        """Store the steps of one case and repeat."""
         return self._remember(write_steps(self.repeat_dir(case, repeat) / STEPS, steps))
 
     def write_trace(self, case: str, repeat: int, document: Mapping[str, JsonValue]) -> Path:
-        """Store the traced step of one case and repeat."""
         return self._remember(write_text(self.repeat_dir(case, repeat) / TRACE, json.dumps(document) + "\n"))
 
     def write_report(self, html: str) -> Path:
-        """Store the run's HTML report."""
         return write_text(self.report_path, html)
 
     def close(self) -> None:
-        """Let go of the folder."""
         self._close_results()
         if self._lock >= 0:
             os.close(self._lock)
@@ -219,7 +208,6 @@ class RunFolder:
         self.close()
 
     def _remember(self, file: Path) -> Path:
-        """Note the checksum of a file for the record that it belongs to."""
         self._checksums.setdefault(file.parent, {})[file.name] = file_checksum(file.read_bytes())
         return file
 
@@ -347,7 +335,6 @@ def _check_resumable(path: Path, *, spec_hash: str, resume: bool) -> None:
 
 
 def _has_only_begun(path: Path) -> bool:
-    """Return True if a run was refused, or ended, before any repeat of it began."""
     results = path / RESULTS
     has_results = results.exists() and results.stat().st_size > 0
     return (path / RUN_FILE).is_file() and not has_results and not any(path.glob(f"{CASES}/*/*"))
@@ -397,7 +384,6 @@ def remove_old_runs(parent: Path, keep: int, *, dry_run: bool = False) -> Remove
 
 
 def _holds_run(folder: Path) -> bool:
-    """Return True for a run's folder, also where what says so is gone or replaced."""
     return any(os.path.lexists(folder / name) for name in (RUN_FILE, RESULTS))
 
 

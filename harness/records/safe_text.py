@@ -1,4 +1,4 @@
-"""Text that others wrote, fit for any medium: nothing moves a cursor, turns text round or is unseen.
+"""Text of others made safe to show: control characters spelt out, secrets left out, logs cut to their end.
 
 Letters of every script stay, and so do the two joiners that Persian, scripts of India and emoji are written
 with. All else that is not printable is spelt out: control characters, marks of direction, which can show a
@@ -137,7 +137,7 @@ def _is_option(word: object) -> TypeGuard[str]:
 
 
 MOST_LETTERS = 300
-"""Of a line; the middle of a longer one is left out."""
+"""Longest line; the middle of a longer one is left out."""
 _MOST_BYTES = 1 << 16
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 MOST_ROWS = 10_000_000
-"""Of a file, one for each step of each worker."""
+"""Most rows of a file, one for each step of each worker."""
 _COLUMNS = ("worker", "step", "start_s", "end_s", "loss", "warmup")
 
 

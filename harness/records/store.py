@@ -72,15 +72,9 @@ class StoredRun:
     lost: Lost | None = None
 
     def repeat_dir(self, record: Record) -> Path:
-        """Folder of one record's plan, steps and logs."""
         return self.path / CASES / record.case / str(record.repeat)
 
     def steps(self, record: Record) -> Steps | None:
-        """Steps of one record, or None where none were stored.
-
-        Raises:
-            StoreError: they cannot be read, or are not those that were written.
-        """
         data = self.file(record, STEPS)
         return None if data is None else read_steps(data, name=self.name_of(record, STEPS))
 
@@ -104,7 +98,6 @@ class StoredRun:
         return data
 
     def has_file(self, record: Record, name: str) -> bool:
-        """Whether a file lies in the folder of one record's repeat, with no link on the way."""
         return is_inside(self.path, CASES, record.case, str(record.repeat), name)
 
     def worker_logs(self, record: Record) -> tuple[str, ...]:
@@ -132,7 +125,6 @@ class StoredRun:
 
     @staticmethod
     def name_of(record: Record, name: str) -> str:
-        """Name of a file of one record's repeat, relative to the run folder."""
         return f"{CASES}/{record.case}/{record.repeat}/{name}"
 
     def damaged_files(self, record: Record) -> Iterator[tuple[str, str]]:
@@ -151,7 +143,7 @@ class StoredRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Documents:
-    """What a run folder holds beside its results, as far as it can be read; the rest is empty.
+    """Readable documents of a run folder beside its results; the rest is empty.
 
     Attributes:
         damaged: name and reason of each that cannot be read, or is not what was written.

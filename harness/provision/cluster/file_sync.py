@@ -64,7 +64,6 @@ class TravellingFiles:
         self._fetched: dict[str, Stamp] = {}
 
     def seen(self, path: Path) -> Path:
-        """Where workers see a file or folder of the driver's."""
         return path if path.is_relative_to(self._folder) else self._folder / tree_name(path)
 
     def ship(self, folders: Sequence[Path]) -> None:
@@ -89,7 +88,6 @@ class TravellingFiles:
             self._call(lambda: self._keep(ray.put(file_bundle.pack(files)), stamps))
 
     def bring(self, n_workers: int, folders: Sequence[Path]) -> None:
-        """Give nodes of the first workers the files that they lack, and folders."""
         started_s = time.monotonic()
         try:
             self._call(lambda: self._bring(n_workers, folders, started_s))
@@ -174,5 +172,5 @@ def _without_node(worker: int, started_s: float) -> WorkerDied:
 
 
 def tree_name(path: Path) -> str:
-    """Where a file or folder of the driver's lies below the run's folder on a node."""
+    """Path of a driver's file or folder below the run's folder on a node."""
     return f"{TREE}{path.absolute().as_posix()}"

@@ -1,4 +1,4 @@
-"""The nodes that a run has on somebody else's Ray cluster, each watched over by an actor of the run's own."""
+"""Nodes of a run on a shared Ray cluster, each with an agent of the run, and the cores of their workers."""
 
 import contextlib
 import ipaddress
@@ -64,7 +64,6 @@ class NodeAgent:
         self._stack = ExitStack()
 
     def facts(self) -> NodeFacts:
-        """Describe the node."""
         import ray
 
         return NodeFacts(
@@ -80,24 +79,20 @@ class NodeAgent:
         )
 
     def source_of(self, peer: str) -> str:
-        """The address from which this node reaches another."""
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
             asked.connect((peer, _ANY_PORT))
             return str(asked.getsockname()[0])
 
     def settle(self, folders: Sequence[str]) -> None:
-        """Make the run's folder, and folders below it."""
         reap(self._folder.parent)
         self._stack.enter_context(owned(self._folder))
         self.make(folders)
 
     def make(self, folders: Sequence[str]) -> None:
-        """Make folders, where they are not there, below the run's."""
         for name in folders:
             (self._folder / name).mkdir(parents=True, exist_ok=True)
 
     def present(self, roots: Sequence[str]) -> dict[str, Stamp]:
-        """All files in some of the folders below the run's."""
         files: dict[str, Stamp] = {}
         for root in roots:
             listed = file_bundle.listing(self._folder / root)
@@ -105,15 +100,13 @@ class NodeAgent:
         return files
 
     def pack(self, names: Sequence[str]) -> bytes:
-        """An archive with files of the run's folder."""
         return file_bundle.pack({name: self._folder / name for name in names})
 
     def unpack(self, archive: bytes, wanted: Collection[str]) -> None:
-        """Take files out of an archive into the run's folder."""
         file_bundle.unpack(archive, self._folder, wanted)
 
     def leave(self) -> None:
-        """End what runs in the run's name here, and remove its folder."""
+        """End everything that runs for the run on this node, and remove its folder."""
         self._stack.close()
 
 
@@ -220,25 +213,21 @@ class ClusterHosts:
 
     @property
     def addresses(self) -> Sequence[str]:
-        """Where workers reach each other, by worker."""
         return [self._addresses[worker] for worker in range(self._n_workers)]
 
     @property
     def facts(self) -> Sequence[NodeFacts]:
-        """Of each worker's node."""
         return [self._facts[worker] for worker in range(self._n_workers)]
 
     def options(self, worker: int) -> Mapping[str, object]:
-        """Arguments of Ray's `options` by which an actor gets to a worker's node."""
         placement = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=worker)
         return {"scheduling_strategy": placement}
 
     def cores(self, worker: int) -> tuple[int, ...] | None:
-        """Those of its node that a worker has to itself; see `Hosts.cores`."""
         return self._cores[worker]
 
     def agents(self, n_workers: int) -> Mapping[int, NodeAgentHandle]:
-        """Actors on the nodes of the first workers, each node's once, by one of its workers."""
+        """Agents of the first workers' nodes, one for each node, by the number of one of its workers."""
         first_workers: dict[str, int] = {}
         for worker in range(n_workers):
             if worker in self._agents and worker in self._facts:
@@ -246,7 +235,6 @@ class ClusterHosts:
         return {worker: self._agents[worker] for worker in first_workers.values()}
 
     def is_up(self) -> bool:
-        """Whether the cluster's head still answers."""
         return self._head.is_up()
 
     def failure(self, worker: int, *, stopped_s: float = 0.0) -> None:
@@ -254,11 +242,6 @@ class ClusterHosts:
         del worker, stopped_s
 
     def renew(self, n_workers: int) -> Sequence[int]:
-        """Settle anew where a node is gone; return whose it was.
-
-        Raises:
-            ProvisionError: the cluster itself has gone.
-        """
         try:
             return self._head.call(lambda: self._renewed(n_workers))
         except ConnectionError as error:
@@ -325,7 +308,6 @@ class ClusterHosts:
         return facts
 
     def _address(self, worker: int) -> str:
-        """Where other workers reach this one."""
         facts = self._facts[worker]
         if self._connection.data_network is not None:
             network = ipaddress.ip_network(self._connection.data_network)

@@ -1,4 +1,4 @@
-"""Places for a run's workers on the nodes of somebody else's Ray cluster."""
+"""Placement of a run's workers on nodes, or on hosts of a TPU slice, of a Ray cluster."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -108,7 +108,6 @@ def _is_ready(group: PlacementGroup, within_s: float) -> bool:
 
 
 def _told(alive: Sequence[Node], slices: Mapping[str, Mapping[int, object]]) -> str:
-    """What there is of TPUs, as a message says it."""
     if slices:
         return ", ".join(f"{len(hosts)} of {name}" for name, hosts in sorted(slices.items()))
     held = [node for node in alive if node["Resources"].get("TPU", 0)]

@@ -39,7 +39,7 @@ class ClusterProvider:
         self._limits = limits
 
     def require(self, shape: ClusterShape) -> None:
-        """See `Provider.require`: only the cluster knows, and it is asked when workers are placed on it."""
+        """Check nothing: only the cluster knows, and it is asked when workers are placed on it."""
 
     @contextmanager
     def start(
@@ -51,13 +51,6 @@ class ClusterProvider:
         reads: Sequence[Path] = (),
         writes: Sequence[Path] = (),
     ) -> Iterator["RayCluster"]:
-        """Place workers on the cluster; nothing of them is left there when the context ends.
-
-        See `Provider.start`.
-
-        Raises:
-            ProvisionError: it does not answer, lacks room or devices, or its nodes have other code.
-        """
         started_s = time.monotonic()
         log_dir.mkdir(parents=True, exist_ok=True)
         reap()
@@ -126,7 +119,7 @@ def _seats(shape: ClusterShape, folder: Path, logs: Path) -> list["Seat"]:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Say in one line that the head has ended, wherever a call of Ray's noticed it first."""
+    """Report in one line that the head has ended, whichever call of Ray noticed it first."""
     try:
         yield
     except RayEndedError as error:

@@ -1,4 +1,4 @@
-"""TPU slices: as many hosts and chips as their topology says."""
+"""Room for a run's workers on a Ray cluster: resources of workers, and hosts and chips of TPU slices."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ from harness.provision.failures import ProvisionError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SliceFacts:
-    """What a slice has.
+    """Size of a slice.
 
     Attributes:
         kind: as Ray labels its nodes, such as v4-16.
@@ -30,7 +30,7 @@ class SliceFacts:
 
 
 def facts_of(wanted: Slice) -> SliceFacts:
-    """Tell what a slice has, by Ray in this process.
+    """Size of a slice, by Ray in this process.
 
     Raises:
         UsageError: there is no such slice.
@@ -84,7 +84,6 @@ def _of_answer(facts: SliceFacts | None, wanted: Slice) -> SliceFacts:
 
 
 def _told_by_ray(accelerator: str, topology: str) -> SliceFacts | None:
-    """What a slice has; None where there is no such slice."""
     # The first and the last are not public: Ray tells in no other way whether there is such a slice,
     # and how its nodes are labelled.
     from ray.util.tpu import (
@@ -109,7 +108,7 @@ Resources = Mapping[str, float]
 
 
 def resources_of(shape: ClusterShape) -> dict[str, float]:
-    """What each worker takes of a node, as Ray counts it."""
+    """Resources of a node that each worker takes, as Ray counts them."""
     wanted: dict[str, float] = {"CPU": shape.cores_per_worker}
     if shape.connection.slice is not None:
         # All chips of a host: no two processes can share them.
@@ -161,7 +160,7 @@ def amounts(wanted: Resources) -> str:
 
 
 def told(resources: Resources, wanted: Resources) -> str:
-    """How much there is of what is wanted, as a message says it."""
+    """Available amounts of the wanted resources, as text for a message."""
     return " and ".join(f"{resources.get(name, 0):g} {name}" for name in wanted)
 
 

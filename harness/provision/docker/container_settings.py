@@ -64,7 +64,7 @@ _CONFINED: Mapping[str, object] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunPlace:
-    """What the containers of a run have in common.
+    """Settings that the containers of a run share.
 
     Attributes:
         image: its id, so that all are of one even if its name moves on.
@@ -86,21 +86,18 @@ class RunPlace:
 
     @property
     def scratch(self) -> Path:
-        """A folder that all workers share."""
         return self.folder / "scratch"
 
     def name(self, role: str) -> str:
-        """What a container or network is called."""
         return f"stratbench-{self.run_id}-{role}"
 
     def ray_folder(self, role: str) -> Path:
-        """Where the files of a container's Ray node lie on this host."""
         return self.folder / "ray" / role
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ContainerLimits:
-    """What a container may use; None is all there is.
+    """Limits of a container; None is everything on the host.
 
     Attributes:
         devices: UUIDs of its GPUs. arguments: of the engine's `create`, by which it gets them.
@@ -113,7 +110,7 @@ class ContainerLimits:
 
 
 def is_of_image(folder: Path) -> bool:
-    """Whether containers have a folder of their own in that place, which no other may cover."""
+    """Return True if the image has a folder of its own at a path, which no mount may cover."""
     return folder in _OF_IMAGE
 
 
@@ -148,7 +145,6 @@ def create_arguments(
 
 
 def _file_system(place: RunPlace, role: str, folders: Mapping[Path, str]) -> dict[str, object]:
-    """What a container sees of this host's folders, and where it may write."""
     ray_folder = place.ray_folder(role)
     ray_folder.mkdir(parents=True, exist_ok=True)
     share(ray_folder)

@@ -1,4 +1,4 @@
-"""The containers and networks of one run: how each is made, started, reached and removed."""
+"""Containers, networks and link limits of one run."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -176,7 +176,6 @@ def _created(
 
 
 def _address(container: Container, network: Network) -> str:
-    """Where a container is reached in a network; it may take a moment until it has an address."""
     limit_s = time.monotonic() + _ADDRESS_S
     while True:
         container.reload()

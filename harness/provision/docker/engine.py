@@ -1,4 +1,4 @@
-"""The Docker engine of this host: how to reach it, and in one line what it lacks."""
+"""Docker engine of this host: connection, images of workers, room, and GPUs for containers."""
 
 import os
 import shutil
@@ -29,7 +29,7 @@ SOURCE_LABEL = "io.stratbench.source"
 TARGET_LABEL = "io.stratbench.target"
 VERSION_LABEL = "org.opencontainers.image.version"
 GONE = (DockerException, requests.RequestException, OSError)
-"""What a call of the engine raises when it refuses, is gone, or goes meanwhile."""
+"""Errors of calls to an engine that refuses, or that has ended."""
 _DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
 _CALL_S = 60
 
@@ -131,7 +131,6 @@ def refused(error: APIError, what: str) -> ProvisionError:
 
 
 def _settings() -> dict[str, Any]:
-    """How the environment says that the engine is reached."""
     try:
         return dict(kwargs_from_env())
     except (DockerException, OSError) as error:
@@ -174,7 +173,7 @@ _CAPABILITIES = [["gpu", "compute", "utility"]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Toolkit:
-    """How an engine can hand out GPUs.
+    """Ways in which an engine can hand out GPUs.
 
     Attributes:
         has_runtime: through NVIDIA's runtime, or the hook that the engine itself starts.
@@ -186,7 +185,7 @@ class Toolkit:
 
 
 def toolkit_of(facts: Mapping[str, Any]) -> Toolkit:
-    """What an engine has of NVIDIA's container toolkit.
+    """Find NVIDIA's container toolkit in an engine.
 
     Args:
         facts: as its `info` tells them.
@@ -199,7 +198,7 @@ def toolkit_of(facts: Mapping[str, Any]) -> Toolkit:
 
 
 def lack_of_toolkit(toolkit: Toolkit, gpus: Sequence[str]) -> ProvisionError | None:
-    """What containers lack to be given GPUs, if anything.
+    """Return the error of an engine that cannot give GPUs to containers, else None.
 
     Args:
         gpus: UUIDs of those that are to be given.

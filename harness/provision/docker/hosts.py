@@ -53,7 +53,6 @@ class ContainerHosts:
         self._limited_links: containers.Limited = {}
 
     def start(self) -> None:
-        """Start the head, then all workers at the same time, and connect to the head."""
         from harness.provision.ray import client
 
         self._events = ContainerEvents(self._client, self._place.run_id)
@@ -82,15 +81,12 @@ class ContainerHosts:
 
     @property
     def addresses(self) -> Sequence[str]:
-        """Address of each worker on their data network."""
         return [self._workers[worker].data_address or "" for worker in sorted(self._workers)]
 
     def is_up(self) -> bool:
-        """Return True while the head runs."""
         return self._failure(self._head) is None
 
     def options(self, worker: int) -> Mapping[str, object]:
-        """Arguments of Ray's `options` by which an actor gets to a worker's container."""
         return {"resources": {self._resource(worker): 1}}
 
     def cores(self, worker: int) -> None:
@@ -98,7 +94,6 @@ class ContainerHosts:
         del worker
 
     def failure(self, worker: int, *, stopped_s: float = STOPPED_S) -> Died | Silent | CutOff | None:
-        """Failure of a worker's container; None while it is well."""
         return self._failure(self._workers.get(worker), stopped_s)
 
     def renew(self, n_workers: int) -> Sequence[int]:
@@ -120,15 +115,12 @@ class ContainerHosts:
         return failed
 
     def condemn(self, worker: int) -> None:
-        """Have a container replaced by the next `renew`."""
         self._condemned.add(worker)
 
     def admit(self, folder: Path) -> None:
-        """Let containers write into a folder."""
         share(folder)
 
     def limit_links(self, limits: link_limits.Limits) -> None:
-        """Limit the links of the first workers; see `Hosts.limit_links`."""
         try:
             self._limited_links = containers.limit_links(
                 self._client, self._place, self._workers, limits, self._limited_links

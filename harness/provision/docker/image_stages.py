@@ -34,7 +34,6 @@ def needed_stages(dockerfile: str, target: str) -> str:
 
 
 def _stages(dockerfile: str) -> tuple[str, dict[str, str]]:
-    """What stands above the first stage, and the text of each by its name."""
     head, name = "", None
     stages: dict[str, str] = {}
     for line in dockerfile.splitlines(keepends=True):

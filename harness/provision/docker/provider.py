@@ -57,7 +57,6 @@ class DockerProvider:
         self._limits = limits
 
     def require(self, shape: ClusterShape) -> None:
-        """See `Provider.require`: an engine answers, has the image, and room and devices for the workers."""
         with engine() as client:
             _found(client, shape)
 
@@ -71,11 +70,6 @@ class DockerProvider:
         reads: Sequence[Path] = (),
         writes: Sequence[Path] = (),
     ) -> Iterator["RayCluster"]:
-        """Bring up containers; nothing of them is left when the context ends. See `Provider.start`.
-
-        Raises:
-            ProvisionError: no engine, no image, too little room, or something does not start.
-        """
         started_s = time.monotonic()
         _refuse_system_folders(reads)
         log_dir.mkdir(parents=True, exist_ok=True)
@@ -123,11 +117,6 @@ class DockerProvider:
 
 
 def _found(client: docker.DockerClient, shape: ClusterShape) -> tuple[Image, list[ContainerLimits]]:
-    """The image of workers, and what each of their containers may use of this host.
-
-    Raises:
-        ProvisionError: no such image, too little room, or no such devices.
-    """
     facts = client.info()
     devices = devices_of_workers(shape)
     toolkit = toolkit_of(facts)
@@ -149,7 +138,6 @@ def _found(client: docker.DockerClient, shape: ClusterShape) -> tuple[Image, lis
 
 
 def _place(run_id: str, image: str, folder: Path, reads: Sequence[Path], writes: Sequence[Path]) -> RunPlace:
-    """What the containers of a run share; those of its folders that they write to are open to them."""
     place = RunPlace(
         run_id=run_id,
         image=image,
@@ -171,7 +159,6 @@ def _place(run_id: str, image: str, folder: Path, reads: Sequence[Path], writes:
 def _running(
     client: docker.DockerClient, place: RunPlace, limits: Sequence[ContainerLimits], log_dir: Path
 ) -> Iterator[ContainerHosts]:
-    """Containers of all workers, connected to; nothing is left when the context ends."""
     with ExitStack() as stack:
         stack.enter_context(leftovers.guarded(place.run_id))
         between = stack.enter_context(containers.networks(client, place))

@@ -109,7 +109,7 @@ def free(netlink: Any, interface: int) -> None:  # noqa: ANN401
 
 
 def _queue_bytes(rate_bytes: float) -> int:
-    """What may wait for the bucket, as in a switch that drops the rest."""
+    """Bytes that may wait for the bucket, as in a switch that drops the rest."""
     return int(max(rate_bytes * _QUEUE_S, min(_PIECES_BYTES, rate_bytes * _MOST_QUEUE_S)))
 
 

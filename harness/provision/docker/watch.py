@@ -1,4 +1,4 @@
-"""Events of the containers of a run, by the engine's own account of them."""
+"""Failures of a run's containers, by the engine's events and by probes of their control links."""
 
 import socket
 import threading
@@ -36,7 +36,6 @@ class ContainerEvents:
         self._thread.start()
 
     def failure(self, container_id: str, stopped_s: float = STOPPED_S) -> Died | Silent | None:
-        """What has become of a container; None while it is well, or paused for no longer than that."""
         if container_id in self._deaths:
             return self._deaths[container_id]
         if self._is_over:
@@ -48,7 +47,6 @@ class ContainerEvents:
         return Silent(waited_s=paused_s, is_stopped=True) if is_stopped else None
 
     def close(self) -> None:
-        """Stop following."""
         with suppress(*GONE):
             self._stream.close()
         self._thread.join(_END_S)
@@ -101,21 +99,17 @@ class ControlLinks:
         self._thread.start()
 
     def watch(self, container_id: str, address: str) -> None:
-        """Look at a container from now on."""
         self._addresses[container_id] = address
 
     def forget(self, container_id: str) -> None:
-        """Look at it no more."""
         self._addresses.pop(container_id, None)
 
     def failure(self, container_id: str) -> CutOff | None:
-        """How long a container has not been reached; None while it is."""
         if self._n_missed.get(container_id, 0) < _MISSES:
             return None
         return CutOff(peer=None, waited_s=time.monotonic() - self._silent_from_s[container_id])
 
     def close(self) -> None:
-        """Look at none any more."""
         self._is_over.set()
         self._thread.join(_WAIT_S + _END_S)
 
@@ -137,7 +131,7 @@ class ControlLinks:
 
 
 def is_reached(address: str) -> bool:
-    """Whether anything answers at an address, if only to refuse."""
+    """Return True if anything answers at an address, if only to refuse."""
     try:
         socket.create_connection((address, _CLOSED_PORT), timeout=_WAIT_S).close()
     except ConnectionRefusedError:

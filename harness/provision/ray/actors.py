@@ -1,4 +1,4 @@
-"""The actors of workers: how one is started, and how its answers are waited for."""
+"""Actors of workers, and the protocols of their hosts and files, which each provider implements."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,22 +24,22 @@ class Hosts(Protocol):
 
     @property
     def addresses(self) -> Sequence[str]:
-        """Of each worker, where its peers reach it."""
+        """Address of each worker for its peers."""
 
     def is_up(self) -> bool:
-        """Whether Ray itself still runs."""
+        """True while Ray itself runs."""
 
     def options(self, worker: int) -> Mapping[str, object]:
         """Arguments of Ray's `options` by which a worker's actor gets to its host, as it is now."""
 
     def cores(self, worker: int) -> tuple[int, ...] | None:
-        """Those to pin a worker to on its host, as it is now; None for all that there are."""
+        """Cores to pin a worker to on its host as it is now; None for all."""
 
     def failure(self, worker: int, *, stopped_s: float = STOPPED_S) -> Died | Silent | CutOff | None:
-        """What has become of a worker's host; None while it is well.
+        """Failure of a worker's host; None while it is well.
 
         Args:
-            stopped_s: for how long a host may be halted and count as well.
+            stopped_s: time for which a host may be halted and still count as well.
         """
 
     def renew(self, n_workers: int) -> Sequence[int]:
@@ -64,10 +64,10 @@ class Hosts(Protocol):
 
 
 class Files(Protocol):
-    """What a cluster does about files before and after its processes use them."""
+    """Transfer of files before and after processes use them."""
 
     def seen(self, path: Path) -> Path:
-        """Where workers see a file or folder of the driver's."""
+        """Path at which workers see a file or folder of the driver's."""
 
     def bring(self, n_workers: int, folders: Sequence[Path]) -> None:
         """Let the first workers see what others have made, and folders to write to.
@@ -86,7 +86,6 @@ class SharedFiles:
     """Workers see the driver's own file system."""
 
     def seen(self, path: Path) -> Path:
-        """The path itself."""
         return path.absolute()
 
     def bring(self, n_workers: int, folders: Sequence[Path]) -> None:
@@ -120,7 +119,7 @@ class ActorHandle(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preload:
-    """What each worker's zygote imports before it forks, and how long both may take."""
+    """Imports of each worker's zygote, and limits of its start and forks."""
 
     imports: tuple[str, ...]
     limits: StartLimits
@@ -128,7 +127,7 @@ class Preload:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seat:
-    """Where the actor of one worker runs, and what its processes find there.
+    """Place of one worker's actor and settings of its processes.
 
     Attributes:
         resources: arguments of Ray's `options` for what it takes of its host.
@@ -193,7 +192,7 @@ def fetch(reference: ray.ObjectRef, hosts: Hosts) -> object:
 def failures_of_hosts(
     hosts: Hosts, workers: Iterable[int], *, stopped_s: float = STOPPED_S
 ) -> dict[int, Died | Silent | CutOff]:
-    """What has become of those workers whose hosts are not well; see `Hosts.failure`."""
+    """Failures of hosts by worker; see `Hosts.failure`."""
     by_worker = {worker: hosts.failure(worker, stopped_s=stopped_s) for worker in workers}
     return {worker: failure for worker, failure in by_worker.items() if failure is not None}
 

@@ -99,7 +99,7 @@ class Head:
         self._has_ended = False
 
     def is_up(self) -> bool:
-        """Whether it lets anybody connect, for which a busy one is given a while. Once down, it stays so."""
+        """True if it lets anybody connect; a busy one is given a while. Once down, it stays so."""
         limit_s = time.monotonic() + _BUSY_S
         while not self._has_ended and not is_reachable(self._address, _TRY_S):
             self._has_ended = not ray.is_initialized() or time.monotonic() > limit_s

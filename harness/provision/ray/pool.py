@@ -37,7 +37,7 @@ from harness.worker.process.reachability import ProbeAddress
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Traits:
-    """What a provider knows of its workers; see `protocols.Cluster`.
+    """Properties of a provider's workers; see `protocols.Cluster`.
 
     Attributes:
         elsewhere: the workers' machine as it is by now and the most that its cores run at; None where it is
@@ -94,17 +94,14 @@ class RayCluster:
 
     @property
     def machine(self) -> Machine | None:
-        """The host of the workers; see `Cluster`."""
         return None if self._elsewhere is None else self._elsewhere()[0]
 
     @property
     def clock_hz(self) -> float | None:
-        """The most that its cores run at; see `Cluster`."""
         return None if self._elsewhere is None else self._elsewhere()[1]
 
     @property
     def notes(self) -> Sequence[str]:
-        """What a record or report should say about these workers; see `Cluster`."""
         crowded = [worker for worker, n in sorted(self._n_threads.items()) if n > 1]
         if not crowded:
             return self._notes
@@ -117,13 +114,11 @@ class RayCluster:
 
     @property
     def provision_s(self) -> float | None:
-        """Seconds from the start to the last worker's first readiness; None before that."""
         if len(self._ready_s) < len(self._seats):
             return None
         return max(self._ready_s.values()) - self._started_s
 
     def seen(self, path: Path) -> Path:
-        """Where workers see a file or folder of the driver's."""
         return self._files.seen(path)
 
     def wait_ready(self, n_workers: int) -> Sequence[WorkerFacts]:
@@ -151,12 +146,10 @@ class RayCluster:
         return facts
 
     def limit_links(self, limits: Limits) -> None:
-        """Limit the links of workers in all sessions opened from now on; see `Cluster.limit_links`."""
         self._links = tuple(limits)
 
     @contextlib.contextmanager
     def open_session(self, workers: Sequence[int], log_paths: Sequence[Path]) -> Iterator[RayProcessSet]:
-        """Fork a fresh process on each of some workers; all are dead when the context ends."""
         if (
             not workers
             or len(log_paths) != len(workers)
@@ -191,7 +184,6 @@ class RayCluster:
             yield RayProcessSet(actors, pids, log_paths, self._hosts, self._probes(workers), self._files)
 
     def stop(self) -> None:
-        """Kill the actors, and with them their zygotes and processes."""
         for actor in self._actors.values():
             with contextlib.suppress(RayError, ConnectionError):
                 ray.kill(actor, no_restart=True)

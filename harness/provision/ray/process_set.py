@@ -56,12 +56,10 @@ class RayProcessSet:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Process ids in worker order, as the worker's host counts them."""
         return tuple(self._pids[worker] for worker in self._workers)
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Addresses in worker order at which the processes reach each other."""
         addresses = self._hosts.addresses
         return tuple(addresses[worker] for worker in self._workers)
 
@@ -73,7 +71,6 @@ class RayProcessSet:
         timeout_s: float,
         stage: str = "run",
     ) -> list[Result]:
-        """Run `job(state, *args)` in all processes at once; see `ProcessSet.call`."""
         if len(per_worker_args) != len(self._actors):
             raise ValueError(f"{len(per_worker_args)} argument tuples for {len(self._actors)} processes")
         return self._run(job, dict(zip(self._workers, per_worker_args, strict=True)), timeout_s, stage)
@@ -87,7 +84,6 @@ class RayProcessSet:
         timeout_s: float,
         stage: str = "run",
     ) -> Result:
-        """Run a job in one process; see `ProcessSet.call_one`."""
         return self._run(job, {self._workers[worker]: args}, timeout_s, stage)[0]
 
     def _run(
@@ -176,7 +172,7 @@ class RayProcessSet:
 
 
 def _is_a_cause(value: object) -> bool:
-    """Whether a failure explains itself; any other error may be a peer's answer to one of these."""
+    """True if a failure explains itself; any other error may be a peer's answer to one of these."""
     return _rank(value) < _CONSEQUENCE
 
 
@@ -184,7 +180,7 @@ _CONSEQUENCE = 3
 
 
 def _rank(value: object) -> int:
-    """How well a failure explains those of other workers, the best first."""
+    """Rank of how well a failure explains those of other workers, the best first."""
     match value:
         case Died():
             return 0

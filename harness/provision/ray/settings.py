@@ -114,7 +114,7 @@ def chatter_in(log_path: Path) -> Iterator[None]:
 
 @contextmanager
 def _hooks_of_python(logger: logging.Logger, package: Path) -> Iterator[None]:
-    """Log what Python would print itself of a package: warnings, and exceptions that end its threads."""
+    """Log what Python would print of a package: warnings, and exceptions that end its threads."""
     show_warning, end_thread = warnings.showwarning, threading.excepthook
 
     def show(

@@ -57,7 +57,6 @@ def _of_manifest(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _of_slice(group: Mapping[str, Any], pod: Mapping[str, Any]) -> Iterator[str]:
-    """A group with TPUs must have the hosts of its slice."""
     limits = pod["containers"][0]["resources"]["limits"]
     if _CHIPS not in limits:
         return
