@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from harness.contained_files import open_to_write
 from harness.processes import module_command
 from harness.provision.failures import Awaited, job_failed, worker_died, worker_unresponsive
 from harness.provision.protocols import LOOPBACK
 from harness.provision.worker_environment import process_variables, temporary_folder
+from harness.records.contained_files import open_to_write
 from harness.worker.process import messages
 from harness.worker.process.job import Args, Job, Result, job_name
 from harness.worker.process.messages import Died, JobError, Silent, pack_job, unpack_answer

@@ -16,9 +16,9 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from harness.atomic_files import write_text
-from harness.contained_files import open_to_write
 from harness.errors import CaseError, first_line
 from harness.processes import module_command
+from harness.records.contained_files import open_to_write
 
 if TYPE_CHECKING:
     from harness.experiment.cases import Case

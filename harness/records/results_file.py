@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 from harness.atomic_files import write_bytes, write_text
-from harness.contained_files import is_name, open_to_write, opened_inside, read_inside
 from harness.errors import StoreError
+from harness.records.contained_files import is_name, open_to_write, opened_inside, read_inside
 from harness.records.record import MOST_LINE_BYTES, NewerRecordError, Record, from_json
 from harness.records.run_documents import CASES, INDEX, RESULTS, STEPS
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from harness.atomic_files import write_json, write_text
 from harness.canonical import JsonValue, canonical_hash, json_value, slug
-from harness.contained_files import read_inside
 from harness.errors import StoreError, first_line
 from harness.records.checksums import require_sealed, sealed, unsealed
+from harness.records.contained_files import read_inside
 
 LOCK_FILE = ".lock"
 RUN_FILE = "run.json"

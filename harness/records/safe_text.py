@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeGuard
 
-from harness.contained_files import opened_inside
+from harness.records.contained_files import opened_inside
 
 _JOINERS = "\u200c\u200d"
 _SPACE = re.compile(r"[^\S\x1c-\x1f\x85]")

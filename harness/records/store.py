@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.canonical import JsonValue
-from harness.contained_files import MOST_BYTES, checksum_inside, is_inside, read_inside, written_files
 from harness.errors import StoreError
 from harness.records.checksums import file_checksum, require_unchanged
+from harness.records.contained_files import MOST_BYTES, checksum_inside, is_inside, read_inside, written_files
 from harness.records.record import Record, from_json
 from harness.records.results_file import DamagedLine, Lost, lost_lines, read_index, read_results, result_lines
 from harness.records.run_documents import (

@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import ClassVar
 
-from harness.contained_files import open_to_write, require_regular
+from harness.records.contained_files import open_to_write, require_regular
 
 MIGRATIONS: Sequence[str] = (
     """

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from harness.contained_files import make_folder
 from harness.records.circumstances import Repository
+from harness.records.contained_files import make_folder
 from reports.history import database
 from reports.history.database import (
     SUBJECT_COLUMNS,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.cli.nightly.checkout import Checkout, Commit
-from harness.contained_files import open_to_write
+from harness.records.contained_files import open_to_write
 from harness.errors import CaseError, first_line
 from harness.experiment.cases import Case
 from harness.experiment.model import Experiment

@@ -15,11 +15,11 @@ from harness import pipeline
 from harness.cli import output
 from harness.cli.nightly.publishing import answer_in_lines, live_page, night_answer, prometheus_for, publish
 from harness.cli.output import Answer
-from harness.contained_files import open_to_write, require_regular
 from harness.errors import EXIT_CASE, EXIT_OK, Interrupted, MissingError, StoreError, UsageError
 from harness.experiment.model import Experiment
 from harness.pipeline import RunOutcome
 from harness.preflight import check_experiment
+from harness.records.contained_files import open_to_write, require_regular
 from harness.records.run_documents import default_name
 from harness.records.run_folder import remove_old_runs
 from harness.requests import RunOptions

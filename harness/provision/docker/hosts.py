@@ -12,7 +12,6 @@ from pathlib import Path
 import docker
 
 from harness.cluster import link_limits
-from harness.contained_files import make_folder, open_to_write, opened_inside, written_files
 from harness.errors import StoreError
 from harness.provision.docker import containers
 from harness.provision.docker.container_settings import ContainerLimits, RunPlace, share
@@ -20,6 +19,7 @@ from harness.provision.docker.containers import CLIENT_PORT, ContainerNode, Netw
 from harness.provision.docker.engine import GONE
 from harness.provision.docker.watch import ContainerEvents, ControlLinks
 from harness.provision.failures import HOST_LOG, ProvisionError
+from harness.records.contained_files import make_folder, open_to_write, opened_inside, written_files
 from harness.worker.process.forked_process import STOPPED_S
 from harness.worker.process.messages import CutOff, Died, Silent
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TextIO
 
-from harness.contained_files import require_regular
+from harness.records.contained_files import require_regular
 from harness.worker.process.os_process import RUN_FOLDER_VARIABLE
 
 NODE_VARIABLES = {

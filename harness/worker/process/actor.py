@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.contained_files import open_to_write
 from harness.processes import module_command
+from harness.records.contained_files import open_to_write
 from harness.worker.process.forked_process import EXIT_NEWS_S, ForkedProcess
 from harness.worker.process.messages import Died, Reply, Silent
 from harness.worker.process.reachability import ProbeAddress, ProbeListener, unreachable

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from harness.contained_files import open_to_write
+from harness.records.contained_files import open_to_write
 from harness.worker.process import keeper, messages, os_process
 from harness.worker.process.job import JobState
 from harness.worker.process.messages import JobError, pack_answer, unpack_job

@@ -12,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from harness.atomic_files import sync_directory, write_text
-from harness.contained_files import make_folder
 from harness.errors import CaseError, StoreError, UsageError, first_line
+from harness.records.contained_files import make_folder
 from harness.worker.session.capture_store import InitialValues, stored_name, variable_and_rank
 from harness.worker.variable_parts import Array, Held, Pieces, of_part
 from strategies.ir.variable import Part

@@ -1,6 +1,7 @@
 """Rules on imports that import-linter cannot state."""
 
 import ast
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,3 +49,21 @@ def test_the_rule_can_fail(tmp_path: Path, line: str, private: bool) -> None:
     path = tmp_path / "x.py"
     path.write_text(line)
     assert any(map(_is_private, _imported(path))) == private
+
+
+def test_reports_may_import_no_room_of_the_harness_but_records() -> None:
+    settings = tomllib.loads((_ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    contract = next(
+        each for each in settings["contracts"] if each["name"] == "reports read stored records only"
+    )
+    below_records = {"__init__", "atomic_files", "canonical", "errors", "written_values"}
+    rooms = {
+        path.relative_to(_ROOT / "harness").parts[0].removesuffix(".py")
+        for path in (_ROOT / "harness").rglob("*.py")
+    }
+    listed = {name.removeprefix("harness.") for name in contract["forbidden_modules"]}
+    assert rooms - below_records - {"records"} <= listed
+    direct = {name for path in (_ROOT / "reports").rglob("*.py") for name in _imported(path)}
+    assert {
+        name for name in direct if name.startswith("harness") and not name.startswith("harness.records")
+    } == set()

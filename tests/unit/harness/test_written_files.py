@@ -14,7 +14,7 @@ BY_NAME = frozenset(
 BY_LIBRARIES = frozenset(("save", "savez", "write_table", "FileHandler", "copyfile", "copy", "copy2"))
 ALLOWED = {
     "harness/atomic_files.py": "writes beside the place and renames, which replaces a link",
-    "harness/contained_files.py": "is the way",
+    "harness/records/contained_files.py": "is the way",
     "harness/cli/process.py": "opens /dev/null",
     "harness/provision/network_namespace.py": "writes to /proc",
     "harness/provision/temporary_folder.py": "writes into the private folder that it has just made",
@@ -66,7 +66,7 @@ def found() -> dict[str, list[str]]:
 
 def test_files_are_written_in_one_way() -> None:
     others = {path: lines for path, lines in found().items() if path not in ALLOWED}
-    assert not others, f"open these through harness.contained_files or harness.atomic_files: {others}"
+    assert not others, f"open these through harness.records.contained_files or harness.atomic_files: {others}"
 
 
 def test_no_exception_is_left_over() -> None:

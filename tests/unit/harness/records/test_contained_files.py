@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.contained_files import make_folder, open_to_write, require_plain
 from harness.errors import StoreError
+from harness.records.contained_files import make_folder, open_to_write, require_plain
 
 KINDS: dict[str, Callable[[Path, Path], object]] = {
     "a symbolic link": lambda path, outside: path.symlink_to(outside),
