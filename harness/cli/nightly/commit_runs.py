@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.cli.nightly.checkout import Checkout, Commit
-from harness.records.contained_files import open_to_write
 from harness.errors import CaseError, first_line
 from harness.experiment.cases import Case
 from harness.experiment.model import Experiment
 from harness.experiment.references import StrategyRef, file_of
 from harness.host_facts import own_checkout, without_git
 from harness.processes import run_stratbench
+from harness.records.contained_files import open_to_write
 from harness.records.run_documents import RESULTS, RUN_FILE
 from harness.worker.process.os_process import RUN_FOLDER_VARIABLE
 

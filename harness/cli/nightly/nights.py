@@ -17,7 +17,6 @@ from harness.cli.nightly.publishing import answer_in_lines, live_page, night_ans
 from harness.cli.output import Answer
 from harness.errors import EXIT_CASE, EXIT_OK, Interrupted, MissingError, StoreError, UsageError
 from harness.experiment.model import Experiment
-from harness.pipeline import RunOutcome
 from harness.preflight import check_experiment
 from harness.records.contained_files import open_to_write, require_regular
 from harness.records.run_documents import default_name
