@@ -186,23 +186,10 @@ class RunRecorder:
         if run.equivalence is not None and run.equivalence.checked:
             self._verdicts[case.id] = run.equivalence
         tcp_bytes, tcp_matrix = tcp_fields(measured.tcp)
-        p50_s = measured.step_s.p50
-        # A coordinator gives more to do to whoever is faster: less may cross than when all do as much.
-        in_turn = case.chosen.strategy.runner != "coordinator"
-        doubt = implausible_bytes(plan, tcp_bytes) if in_turn else None
-        if doubt is None and p50_s is not None and case.shape.hardware == "cpu":
-            doubt = implausible_speed(
-                p50_s=p50_s,
-                batch_size=plan.batch_size,
-                flops_per_example=capture.facts.flops_per_example,
-                n_workers=case.shape.workers,
-                cores_per_worker=case.shape.cores_per_worker,
-                clock_hz=site.clock_hz or clock_hz(),
-                narrow=case.computation.precision != AS_WRITTEN,
-            )
         link = link_of_record(case.shape.rate_mbit, run.links)
-        if doubt is None:
-            doubt = implausible_rate(link, tcp_matrix, mean_s=measured.step_s.mean)
+        doubt = _doubt(case, site, capture, plan, measured) or implausible_rate(
+            link, tcp_matrix, mean_s=measured.step_s.mean
+        )
         asked = identity(self.spec, self.run, self._origin, slot, site, wall_s)
         assert asked.method is not None
         assert asked.machine is not None
@@ -320,6 +307,26 @@ class RunRecorder:
         if own is None or own.p50 is None or other is None or other.p50 is None:
             return None
         return own.p50 - other.p50
+
+
+def _doubt(case: Case, site: SiteFacts, capture: Capture, plan: Plan, measured: Measurement) -> str | None:
+    # A coordinator gives more to do to whoever is faster: less may cross than when all do as much.
+    if case.chosen.strategy.runner != "coordinator":
+        doubt = implausible_bytes(plan, tcp_fields(measured.tcp)[0])
+        if doubt is not None:
+            return doubt
+    p50_s = measured.step_s.p50
+    if p50_s is None or case.shape.hardware != "cpu":
+        return None
+    return implausible_speed(
+        p50_s=p50_s,
+        batch_size=plan.batch_size,
+        flops_per_example=capture.facts.flops_per_example,
+        n_workers=case.shape.workers,
+        cores_per_worker=case.shape.cores_per_worker,
+        clock_hz=site.clock_hz or clock_hz(),
+        narrow=case.computation.precision != AS_WRITTEN,
+    )
 
 
 def _wire_s(link: Link, plan: Plan) -> float | None:

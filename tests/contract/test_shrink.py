@@ -111,8 +111,8 @@ def test_gradients_after_an_update_are_compared_where_replicas_share_it(
 def test_of_steps_in_a_loop_on_the_device_the_last_pass_is_named(cases: Cases) -> None:
     model = cases.model("digits-mlp+momentum").for_row("tpu-replicate", (1, 1))
     plan = model.plan("tpu-replicate", (1, 1))
-    yardstick = model.reference((1, 1))
-    verdict = yardstick.judge(Outcome(values={copy: value + 1 for copy, value in yardstick.values.items()}))
+    reference = model.reference((1, 1))
+    verdict = reference.judge(Outcome(values={copy: value + 1 for copy, value in reference.values.items()}))
     assert verdict.equivalent is False
     divergence = first_divergence(model.step, model.initial, plan, model.batches[0], verdict)
     assert divergence.pass_name == "tpu-emulation"

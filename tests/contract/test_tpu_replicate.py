@@ -106,10 +106,10 @@ class TestReplicatedVariables:
 
     def test_a_copy_that_an_assignment_missed_is_noticed(self, stepped):
         case, _, cluster = stepped
-        yardstick = case.reference((2, 1))
-        assert yardstick.judge(Outcome(values=cluster.read())).equivalent
+        reference = case.reference((2, 1))
+        assert reference.judge(Outcome(values=cluster.read())).equivalent
         with one_copy_off(cluster, next(v.name for v in case.step.variables if v.kind == "slot")):
-            assert not yardstick.judge(Outcome(values=cluster.read())).equivalent
+            assert not reference.judge(Outcome(values=cluster.read())).equivalent
 
     def test_readers_see_the_first_copy_and_what_is_loaded_goes_to_all(self, stepped, tmp_path):
         case, _, cluster = stepped
