@@ -51,19 +51,37 @@ def test_the_rule_can_fail(tmp_path: Path, line: str, private: bool) -> None:
     assert any(map(_is_private, _imported(path))) == private
 
 
-def test_reports_may_import_no_room_of_the_harness_but_records() -> None:
+def _rooms(package: str) -> set[str]:
+    """Modules and packages directly in a package."""
+    paths = (_ROOT / package).rglob("*.py")
+    return {path.relative_to(_ROOT / package).parts[0].removesuffix(".py") for path in paths} - {"__init__"}
+
+
+@pytest.mark.parametrize(
+    ("contract", "package", "open_rooms"),
+    [
+        (
+            "reports read stored records only",
+            "harness",
+            {"atomic_files", "canonical", "errors", "records", "written_values"},
+        ),
+        (
+            "workloads know of strategies how errors of a user's file read, and nothing else",
+            "strategies",
+            {"errors", "user_errors"},
+        ),
+    ],
+)
+def test_a_contract_lists_every_closed_room(contract: str, package: str, open_rooms: set[str]) -> None:
     settings = tomllib.loads((_ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
-    contract = next(
-        each for each in settings["contracts"] if each["name"] == "reports read stored records only"
-    )
-    below_records = {"__init__", "atomic_files", "canonical", "errors", "written_values"}
-    rooms = {
-        path.relative_to(_ROOT / "harness").parts[0].removesuffix(".py")
-        for path in (_ROOT / "harness").rglob("*.py")
-    }
-    listed = {name.removeprefix("harness.") for name in contract["forbidden_modules"]}
-    assert rooms - below_records - {"records"} <= listed
+    (forbidden,) = [each["forbidden_modules"] for each in settings["contracts"] if each["name"] == contract]
+    listed = {name.removeprefix(f"{package}.") for name in forbidden if name.startswith(package)}
+    assert listed == _rooms(package) - open_rooms
+    assert not [each for each in settings["contracts"] if "ignore_imports" in each]
+
+
+def test_reports_import_of_the_harness_records_alone() -> None:
     direct = {name for path in (_ROOT / "reports").rglob("*.py") for name in _imported(path)}
-    assert {
+    assert not {
         name for name in direct if name.startswith("harness") and not name.startswith("harness.records")
-    } == set()
+    }
