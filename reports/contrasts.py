@@ -120,8 +120,9 @@ def rate_ratio(records: Sequence[Record], others: Sequence[Record], *, times: fl
     confidence = SEQUENTIAL_CONFIDENCE if _is_sequential([*records, *others]) else CONFIDENCE
     pairs = paired_ratios(records, others)
     if pairs.logs:
-        shifted = replace(pairs, logs=tuple(log + math.log(times) for log in pairs.logs))
-        return paired_ratio(shifted, confidence=confidence)
+        if times != 1.0:
+            pairs = replace(pairs, logs=tuple(log + math.log(times) for log in pairs.logs))
+        return paired_ratio(pairs, confidence=confidence)
     rates, other_rates = [times * rate for rate in rates_of(records)], rates_of(others)
     return ratio(rates, other_rates, confidence=confidence) if rates and other_rates else None
 

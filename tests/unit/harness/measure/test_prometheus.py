@@ -1,12 +1,20 @@
+""" """
+
 import dataclasses
+import re
 import socket
 import struct
+import subprocess
+import threading
 import urllib.request
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from open_folders import made_record
 from ports import kept_port
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_programs import program
 
 from harness.errors import UsageError
 from harness.experiment.cases import expand
@@ -14,7 +22,22 @@ from harness.experiment.load import resolve
 from harness.experiment.schedule import Slot
 from harness.measure import prometheus as exporters
 from harness.measure.live import Left, Moment
-from harness.measure.prometheus import LABELS, Exporter, labels_of, listen, serve_metrics
+from harness.measure.prometheus import (
+    LABELS,
+    METRICS,
+    NIGHT_METRICS,
+    PREFIX,
+    SERIES_LABELS,
+    Exporter,
+    NightFigures,
+    SeriesFigure,
+    labels_of,
+    listen,
+    metric_of,
+    night_page,
+    push_newest,
+    serve_metrics,
+)
 from harness.records.circumstances import Method
 from harness.records.record import Record
 from harness.records.steps_file import Steps
@@ -174,3 +197,115 @@ def test_another_input_is_another_series() -> None:
     assert RECORD.method is not None
     staged = dataclasses.replace(RECORD, method=dataclasses.replace(RECORD.method, input="staged"))
     assert labels_of(staged) == labels_of(RECORD) | {"input": "staged"}
+
+
+TOLD = "push_gateway: must be the address of a Pushgateway, such as"
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:abc", "nonsense://x", "http://127.0.0.1:1"])
+def test_what_is_no_address_is_named(url: str) -> None:
+    with pytest.raises(UsageError, match=TOLD):
+        push_newest([made_record(examples_per_s=1.0)], url, repeat_gauges())
+
+
+def test_something_that_speaks_no_http_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def greet() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"SSH-2.0-OpenSSH_9\r\n\r\n")
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        with pytest.raises(UsageError, match=TOLD):
+            push_newest(
+                [made_record(examples_per_s=1.0)],
+                f"http://127.0.0.1:{server.getsockname()[1]}",
+                repeat_gauges(),
+            )
+        thread.join()
+
+
+ALL = (*METRICS, *map(metric_of, repeat_gauges()))
+
+
+@pytest.mark.parametrize("item", ALL, ids=lambda item: item.name)
+def test_metrics_follow_the_naming_rules(item) -> None:
+    assert re.fullmatch(rf"{PREFIX}[a-z][a-z_]*", item.name)
+    assert (item.type == "counter") == item.name.endswith("_total")
+    assert not re.search(r"(_ms|_millis|_mb|_kb|_us)(_|$)", item.name)
+    of_a_strategy, of_the_run = set(LABELS), {"experiment"}
+    assert set(item.labels) in (of_a_strategy, {*of_a_strategy, "status"}, of_the_run)
+    assert (item.type == "histogram") == bool(item.buckets)
+    assert list(item.buckets) == sorted(item.buckets)
+
+
+def test_names_are_unique() -> None:
+    assert len({item.name for item in ALL}) == len(ALL)
+
+
+def test_gauges_of_repeats_are_those_that_dashboards_know() -> None:
+    assert {gauge.name for gauge in repeat_gauges()} >= {
+        "throughput_examples_per_second",
+        "payload_bytes_per_step",
+        "tcp_bytes_per_step",
+        "exposed_communication_seconds",
+        "update_error_ratio",
+        "peak_resident_bytes",
+        "cpu_seconds_per_step",
+    }
+
+
+HOSTILE = 'a "b" \\n c\\\nd {e="f"} \N{SNOWMAN}'
+SERIES = dict.fromkeys(SERIES_LABELS[1:], HOSTILE)
+NIGHT = NightFigures(
+    experiment=HOSTILE,
+    began_s=1.7e9,
+    n_by_state={"ok": 1, "regressed": 1, "missed": 0},
+    n_lost=2,
+    series=(
+        SeriesFigure(labels=SERIES, value=321.5),
+        SeriesFigure(labels={**SERIES, "metric": "rate"}, value=7.0, regression=0.8),
+    ),
+)
+
+
+def samples(night: NightFigures) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """Name and labels → value, as Prometheus reads the page."""
+    families = text_string_to_metric_families(night_page(night).decode())
+    return {(s.name, frozenset(s.labels.items())): s.value for family in families for s in family.samples}
+
+
+def test_a_page_reads_back_as_the_night_that_went_in() -> None:
+    experiment = ("experiment", HOSTILE)
+    plain, worse = (frozenset([*each.labels.items(), experiment]) for each in NIGHT.series)
+    assert samples(NIGHT) == {
+        ("stratbench_nightly_timestamp_seconds", frozenset([experiment])): 1.7e9,
+        ("stratbench_nightly_regressed", frozenset([experiment])): 1.0,
+        ("stratbench_nightly_cases_without_figure", frozenset([experiment])): 2.0,
+        ("stratbench_nightly_series", frozenset([experiment, ("state", "ok")])): 1.0,
+        ("stratbench_nightly_series", frozenset([experiment, ("state", "regressed")])): 1.0,
+        ("stratbench_nightly_series", frozenset([experiment, ("state", "missed")])): 0.0,
+        ("stratbench_nightly_figure", plain): 321.5,
+        ("stratbench_nightly_figure", worse): 7.0,
+        ("stratbench_nightly_regression_ratio", worse): 0.8,
+    }
+
+
+@pytest.mark.parametrize("item", NIGHT_METRICS, ids=lambda item: item.name)
+def test_metrics_of_a_night_have_names_of_their_own(item) -> None:
+    assert re.fullmatch(rf"{PREFIX}nightly_[a-z_]*[a-z]", item.name)
+    assert item.name not in {other.name for other in METRICS}
+    assert "run" not in item.labels
+
+
+@pytest.mark.prometheus
+def test_promtool_has_nothing_to_say_of_a_page() -> None:
+    promtool = program("promtool")
+    assert promtool is not None
+    done = subprocess.run(
+        [promtool, "check", "metrics"], input=night_page(NIGHT), capture_output=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

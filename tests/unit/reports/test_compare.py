@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from harness.records.circumstances import GpuFacts, Machine
 from harness.records.costs import GpuUse
 from harness.records.outcome import Equivalence, StepSeconds
 from harness.records.record import Record
-from reports.case_row import time_split_of
-from reports.compare import build
+from reports.case_row import is_usable, rates_of, time_split_of
+from reports.compare import baseline_of, build
 from reports.load import MAX_SHOWN_REPEATS, Run, load, read_steps
 from reports.marks import mark_of
 from reports.origins import origin_of
@@ -27,6 +28,7 @@ from reports.rows.evidence import StepSeries
 from reports.rows.repeat import timed_span
 from reports.rows.report import Comparison, LeftOut, Report
 from reports.rows.row import Row
+from reports.shapes import shapes_of
 from reports.tables.figures import byte_table, check_table, cost_table, step_table, trace_table
 
 Compare = Callable[..., Comparison]
@@ -706,3 +708,40 @@ def test_power_of_gpus_is_their_energy_over_the_time_of_a_step(compare: Compare)
     table = cost_table(comparison)
     place = [column.name for column in table.columns].index("power of GPUs, W")
     assert sorted(row[place].note for row in table.rows) == ["", "n=1"]
+
+
+PLAIN = Case(workload="w", strategy="all-reduce", p50_s=0.010)
+HALF = replace(PLAIN, params={"compressor": "fp16"})
+TOP = replace(PLAIN, params={"compressor": "topk"})
+
+
+def baseline(path: Path, cases: list[Case], *, backwards: bool) -> tuple[str | None, list[str]]:
+    """The baseline that `all-reduce` names, and the notes on it."""
+    run = load(write_run(path / "run", cases, baseline="all-reduce"))
+    (by_name,) = shapes_of(run).values()
+    ordered = dict(sorted(by_name.items(), reverse=backwards))
+    rates = {name: rates_of(filter(is_usable, records)) for name, records in ordered.items()}
+    notes: list[str] = []
+    return baseline_of(run, ordered, rates, notes), notes
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_the_strategy_of_just_that_name_is_the_baseline(tmp_path: Path, *, backwards: bool) -> None:
+    assert baseline(tmp_path, [PLAIN, HALF], backwards=backwards) == ("all-reduce", [])
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_of_several_that_a_bare_name_may_mean_it_is_always_the_same(
+    tmp_path: Path, *, backwards: bool
+) -> None:
+    assert baseline(tmp_path, [HALF, TOP], backwards=backwards) == ("all-reduce:compressor=fp16", [])
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_nothing_stands_in_for_a_baseline_without_a_figure_but_with_a_note(
+    tmp_path: Path, *, backwards: bool
+) -> None:
+    failed = replace(PLAIN, problems=dict.fromkeys(range(3), ("failed", DIED)))
+    name, notes = baseline(tmp_path, [failed, HALF], backwards=backwards)
+    assert name == "all-reduce:compressor=fp16"
+    assert [note.partition(";")[0] for note in notes] == ["Baseline all-reduce has no figure here"]
