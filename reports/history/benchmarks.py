@@ -1,4 +1,4 @@
-"""What pytest-benchmark has written, as a night: each benchmark's median in seconds.
+"""Files of pytest-benchmark as nights: each benchmark's median in seconds.
 
 Benchmarks of cases, as the fixture `strategy_benchmark` makes them, say in their `extra_info` of which
 workload and strategy they are, under what circumstances, and what they cost beside seconds.
@@ -40,10 +40,10 @@ _COSTS = {
     "tcp_bytes_per_step": METRICS["tcp_bytes"],
     "peak_rss_bytes": MEMORY,
 }
-"""Of a case: name in `extra_info` → what it is in a history. Its rate says no more than its seconds."""
+"""Name in a case's `extra_info` → its metric in a history. A rate would say no more than the seconds."""
 _MOST_ROUNDS = 2**31
 _NO_COMMIT = ("unversioned", "unknown")
-"""What pytest-benchmark calls the commit where there is none, or git fails."""
+"""Names that pytest-benchmark gives the commit if there is none, or git fails."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +67,6 @@ class StoredBenchmark:
 
     @property
     def median_s(self) -> float | None:
-        """The median, if it is one that a time can have."""
         median = self.stats.median
         return median if median is not None and math.isfinite(median) and median > 0 else None
 
@@ -81,7 +80,6 @@ class StoredCommit:
 
     @property
     def name(self) -> str | None:
-        """The commit's name; None where the file says that there is none."""
         return None if self.id in _NO_COMMIT else self.id
 
 
@@ -224,7 +222,6 @@ def _error(stats: StoredStats, median_s: float, n: int) -> float | None:
 
 
 def _key(facts: Mapping[str, object], of_case: object) -> str:
-    """Of the machine, and of a case's own circumstances if it is one's."""
     known = {**facts, **({} if of_case is None else {"comparison_key": of_case})}
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -93,7 +93,7 @@ class Drift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """What is found in a series.
+    """Steps and drift of a series.
 
     Attributes:
         drift: what has moved little by little since the last change; None where that is next to nothing.

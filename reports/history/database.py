@@ -83,7 +83,7 @@ def version_of(connection: sqlite3.Connection) -> int:
 
 
 def is_ours(connection: sqlite3.Connection) -> bool:
-    """Whether a database is a history, or has nothing in it yet."""
+    """Return True if a database is a history, or has nothing in it yet."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (n_tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     return int(application) == APPLICATION or (not application and not n_tables)
@@ -176,7 +176,6 @@ def _is_full(error: OSError | sqlite3.Error, folder: Path) -> bool:
 
 
 def _free_bytes(folder: Path) -> int:
-    """Free bytes of the disk that a folder is on, or would be on."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     return shutil.disk_usage(there).free
 

@@ -21,7 +21,7 @@ from reports.shapes import shape_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """What is followed from night to night.
+    """A figure that is followed from night to night.
 
     Attributes:
         more_is_better: whether a larger figure is a better one.
@@ -63,7 +63,7 @@ _FAILED_CHECKS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a series is of. Two nights with the same subject are of one series.
+    """Subject of a series: nights with the same subject are of one series.
 
     Attributes:
         case: the case's id. comparison_key: of circumstances, the machine among them.
@@ -82,7 +82,6 @@ class Subject:
 
     @property
     def test_file(self) -> str:
-        """The file that a benchmark is in."""
         return self.case.partition("::")[0]
 
 
@@ -124,7 +123,6 @@ class Lost:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether it ran, and computes something else than it promises."""
         return self.status in _FAILED_CHECKS
 
 
@@ -150,7 +148,7 @@ class NewNight:
 
 
 def run_night(folder: Path, *, tell: Callable[[str], None]) -> NewNight:
-    """What a run folder has to say, as a night that can be written.
+    """Read a run folder as a night that can be written.
 
     Args:
         tell: takes a line on what of the folder could not be used.

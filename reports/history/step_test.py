@@ -19,11 +19,11 @@ _NORMAL = 1.4826
 """Standard deviations in a median absolute deviation, of normal noise."""
 _SHORT, _LONG = 15, 31
 _OF_MEDIAN = 1.06
-"""By how much the spread about a median of fifteen is too small."""
+"""Factor by which the spread about a median of fifteen is too small."""
 _NIGHTS_FOR_WEEKENDS, _NIGHTS_FOR_WEEKDAYS, _NIGHTS_FOR_CORRELATION = 35, 180, 60
 _FREE_CORRELATION, _MOST_CORRELATION = 0.10, 0.6
 _CORRELATION_LOST = 1.3
-"""By how much the correlation of what is left of a median is too small."""
+"""Factor by which the correlation of residuals of a median is too small."""
 _WEEKEND = 5
 
 
@@ -66,7 +66,6 @@ def rolling_median(values: FloatArray, length: int) -> FloatArray:
 
 
 def _weekday_effect(weekdays: IntArray, rest: FloatArray) -> FloatArray:
-    """Weekends against weekdays, and each weekday by itself once there is half a year."""
     groups = weekdays if len(rest) >= _NIGHTS_FOR_WEEKDAYS else (weekdays >= _WEEKEND).astype(np.int64)
     effect = np.zeros(len(rest))
     for group in np.unique(groups):
@@ -82,7 +81,7 @@ def _spread(logs: FloatArray) -> float:
 
 
 def _fewer_nights(logs: FloatArray) -> float:
-    """By how much the variance of a mean is larger than of nights that tell nothing of each other."""
+    """Variance of a mean relative to that of independent nights."""
     if len(logs) < _NIGHTS_FOR_CORRELATION:
         return 1.0
     rest = logs - rolling_median(logs, _LONG)
@@ -135,7 +134,7 @@ def fit(designs: FloatArray, penalty: FloatArray, logs: FloatArray, included: Fl
 
 _LEVEL_PRECISION = 1e-6
 _SLOPE_SD, _BEND_SD = 0.0005, 0.0002
-"""What the logarithm of a drifting series moves by in a night, and that slope by from knot to knot."""
+"""Standard deviations of a drift's slope per night, and of the slope's change at a knot."""
 _KNOT_NIGHTS = 15
 _STEEP_SLOPE_SD = 0.005
 """The same for a straight line: without bends, even a steep one fits no step that is not in its middle."""
@@ -168,11 +167,9 @@ class _Nights:
 
     @property
     def scaled(self) -> FloatArray:
-        """Logarithms about their median, in standard deviations."""
         return (self.logs - float(np.median(self.logs))) / self.sigma
 
     def near(self, level: FloatArray | float) -> FloatArray:
-        """Which lie near a level, 1 or 0 each."""
         return (((self.logs - level) / self.sigma) ** 2 / 2 < CAP).astype(np.float64)
 
     def levels(self, place: int) -> tuple[float, float]:

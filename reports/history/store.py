@@ -64,7 +64,7 @@ class Night:
 
     @property
     def moment(self) -> tuple[str, int]:
-        """What orders nights: an older one may be written later."""
+        """Sort key of nights: an older one may be written later."""
         return self.started_utc, self.id
 
 
@@ -181,7 +181,7 @@ def series_of(subject: Subject, figures: npt.NDArray[np.void]) -> Series:
 DATABASE, LOCK, RUNS = "history.sqlite", "history.lock", "runs"
 Clock = Callable[[], datetime]
 _CLOCKS_DIFFER = timedelta(minutes=10)
-"""By how much the clock of whoever made a run may be ahead."""
+"""Largest lead that the clock of another machine may have."""
 _FIGURE = np.dtype(
     [
         ("series", np.int64),
@@ -303,7 +303,7 @@ class History:
         return next((night for night in reversed(self.nights()) if night.experiment == experiment), None)
 
     def holdings(self) -> str:
-        """How many nights there are of which experiments, in words."""
+        """Counts of nights by experiment, in words."""
         counts = Counter(night.experiment for night in self.nights())
         texts = (f"{n} night{'' if n == 1 else 's'} of {name}" for name, n in sorted(counts.items()))
         return " and ".join(texts) or "no night"

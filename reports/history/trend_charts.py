@@ -102,7 +102,6 @@ def by_week_and_month(days: IntArray, values: FloatArray, *, until: int) -> Thin
 
 
 def _medians(middles: IntArray, values: FloatArray, lengths: FloatArray | IntArray) -> Thinned:
-    """Medians of values with a middle in common."""
     order = np.lexsort((values, middles))
     ordered = values[order]
     days, starts, counts = np.unique(middles[order], return_index=True, return_counts=True)
@@ -116,7 +115,7 @@ def _medians(middles: IntArray, values: FloatArray, lengths: FloatArray | IntArr
 
 
 def _after_gaps(days: FloatArray | IntArray, lengths: FloatArray | IntArray) -> tuple[bool, ...]:
-    """Before which values at least one period has none.
+    """Flags of values that follow a period without one.
 
     Args:
         days: [n], whole, one after the other. lengths: [n], of the periods, in days.
@@ -156,17 +155,15 @@ class ShownSeries:
 
     @property
     def subject(self) -> Subject:
-        """What it is of."""
         return self.verdict.series.subject
 
     @property
     def metric(self) -> Metric:
-        """What is measured."""
         return METRICS[self.subject.metric]
 
     @property
     def is_unfolded(self) -> bool:
-        """Whether it is seen at once: there is something to say of it, or it is too young for that.
+        """True if it is seen at once: it has changed, or is too young to judge.
 
         One odd night is nothing to say.
         """
@@ -174,12 +171,12 @@ class ShownSeries:
 
     @property
     def is_odd_night(self) -> bool:
-        """Whether it has changed in one night alone, which may be that night."""
+        """True if it has changed in one night alone, which may be an odd one."""
         return self.verdict.change is not None and not lasts(self.verdict)
 
     @property
     def name(self) -> str:
-        """Of its line in a chart of its workload and metric."""
+        """Name of its line in a chart of its workload and metric."""
         strategy = spelt_out(self.subject.strategy)
         if self.verdict.state == "missed":
             # Of another lock file there may be one that goes on.
@@ -206,7 +203,7 @@ class Panel:
 
     @property
     def key(self) -> str:
-        """Unlike that of every other: a series is in one panel alone."""
+        """Unique key: a series is in one panel alone."""
         return self.series[0].key
 
 
@@ -285,7 +282,7 @@ def _urgency(shown: ShownSeries) -> tuple[int, float, str]:
 
 
 def _place(subject: Subject) -> tuple[str, str]:
-    """What a section is of: benchmarks that name no workload are of their file."""
+    """Workload and shape of a section; benchmarks without a workload have their file."""
     is_of_file = subject.metric == SECONDS.name and subject.workload == _BENCHMARKS
     workload = subject.test_file if is_of_file else subject.workload
     return spelt_out(workload), spelt_out(subject.shape)
@@ -427,7 +424,6 @@ def _events(series: Sequence[ShownSeries], low: int) -> tuple[Event, ...]:
 
 
 def _dates(low: int, until: int) -> Axis:
-    """First days of months or years."""
     first, last = date_of(low), date_of(until)
     n_months = 12 * (last.year - first.year) + last.month - first.month
     step = next((step for step in (1, 2, 3, 6) if n_months <= _MOST_TICKS * step), 12)
@@ -444,7 +440,6 @@ def _dates(low: int, until: int) -> Axis:
 
 
 def _relative_change(values: FloatArray) -> Axis:
-    """From where most values begin to where they end, in round steps."""
     low, high = np.quantile(values, [_EDGE, 1 - _EDGE])
     low, high = min(float(low), -_LEAST_REACH), max(float(high), _LEAST_REACH)
     room = 0.1 * (high - low)

@@ -139,7 +139,7 @@ _MOST_ITEMS, _MOST_COMMITS, _MOST_LETTERS = 12, 20, 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """What belongs together of a night.
+    """Statements about a night that belong together.
 
     Attributes:
         state: of all its series. items: names of series or cases, and what is said of each.
@@ -246,7 +246,6 @@ def _item(verdict: SeriesVerdict) -> tuple[str, str]:
 
 
 def _clipped(text: str) -> str:
-    """Text on one line, as much of it as somebody reads."""
     return spelt_out(text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}…")
 
 
@@ -263,7 +262,7 @@ class DrawnChart:
 
 
 def trend_page(history: History, verdict: NightVerdict, commits: Commits) -> str:
-    """What a night says, and all nights up to it, as a page.
+    """Write a night's verdict, and all nights up to it, as a page.
 
     Args:
         commits: between the nights before and after a change.

@@ -1,4 +1,4 @@
-"""What a night says: which series have got worse, which may have, and what that is likely to come of."""
+"""Verdict of a night: series that have got worse, or may have, and the likely cause."""
 
 from __future__ import annotations
 
@@ -53,12 +53,10 @@ class SeriesVerdict:
 
     @property
     def drift_factor(self) -> float | None:
-        """The level now over that before the drift."""
         return None if self.analysis.drift is None else math.exp(self.analysis.drift.effect)
 
     @property
     def later(self) -> tuple[Change, ...]:
-        """Confirmed changes after the one that counts."""
         if self.change is None:
             return ()
         return tuple(
@@ -76,7 +74,6 @@ class SeriesVerdict:
 
     @property
     def first_factor(self) -> float | None:
-        """By what the change alone multiplied the figure."""
         return None if self.change is None else math.exp(self.change.effect)
 
     @property
@@ -104,7 +101,7 @@ class SeriesVerdict:
         return Interval(low=self.factor * math.exp(-half), high=self.factor * math.exp(half))
 
     def changed_with(self, other: SeriesVerdict) -> bool:
-        """Whether both have changed, at about the same time."""
+        """Return True if both have changed at about the same time."""
         changes = ((each.series.days, each.change) for each in (self, other))
         days = [int(days[change.place]) for days, change in changes if change is not None]
         return len(days) == 2 and abs(days[0] - days[1]) <= _TOGETHER_DAYS
@@ -112,7 +109,7 @@ class SeriesVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """What series that have got worse together have in common."""
+    """Likely cause of series that have got worse together."""
 
     what: str
     members: tuple[SeriesVerdict, ...]
@@ -129,7 +126,6 @@ class NightVerdict:
 
     @property
     def regressed(self) -> tuple[SeriesVerdict, ...]:
-        """Series that have got worse, and nobody has said that it is known."""
         return tuple(each for each in self.series if each.state == "regressed")
 
     @property
@@ -139,12 +135,10 @@ class NightVerdict:
 
     @property
     def wrong(self) -> tuple[Lost, ...]:
-        """Cases that compute something else than they promise."""
         return tuple(each for each in self.lost if each.is_wrong)
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """State → how many series are in it."""
         found = Counter(each.state for each in self.series)
         return {state: found[state] for state in get_args(State)}
 
@@ -186,7 +180,6 @@ def _expected_nights(
 
 
 def _source(benchmark: Subject) -> tuple[str, str]:
-    """Test file and machine that a benchmark is of."""
     return benchmark.test_file, benchmark.shape
 
 
@@ -269,7 +262,7 @@ def _analysed(series: Series, metric: Metric, confirm: int) -> tuple[Analysis, b
 def _known_nights(
     series: Series, nights: Mapping[int, Night], known: Mapping[str, tuple[int, str]]
 ) -> tuple[int, str]:
-    """How many nights of a series there are up to the last one whose changes are known, and why they are."""
+    """Count of nights up to the last one whose changes are known, and the reason."""
     acknowledged = [known[name] for name in names_of(series.subject) if name in known]
     if not acknowledged:
         return 0, ""
@@ -285,7 +278,7 @@ def _one_after_the_other(days: IntArray) -> IntArray:
 
 
 def names_of(subject: Subject) -> tuple[str, ...]:
-    """What a person may call the series' case when it is known."""
+    """Names by which a person may acknowledge a series' case."""
     return (subject.case, subject.strategy, f"{subject.workload} {subject.strategy}")
 
 
@@ -307,7 +300,7 @@ def _causes(verdicts: Sequence[SeriesVerdict]) -> Iterable[Cause]:
 
 
 def _common(together: Sequence[SeriesVerdict], verdicts: Sequence[SeriesVerdict]) -> str:
-    """What is likely to have changed, of series that got worse at one time."""
+    """Name what series that got worse at one time have in common."""
     judged = [each for each in verdicts if each.state not in ("missed", "new")]
     rates = {each.series.subject.case for each in judged if each.series.subject.metric == RATE.name}
     slower = {each.series.subject.case for each in together if each.series.subject.metric == RATE.name}

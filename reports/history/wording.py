@@ -38,7 +38,7 @@ STRATBENCH = "stratbench"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricWords:
-    """What a metric is called.
+    """Names of a metric.
 
     Attributes:
         title: over a chart, and in a table. noun: within a sentence.
@@ -66,7 +66,7 @@ METRIC_WORDS: Mapping[str, MetricWords] = {
 
 
 def metric_name(subject: Subject) -> str:
-    """What is measured of a subject, within a sentence."""
+    """Name of a subject's metric within a sentence."""
     # Of benchmarks, those of cases alone know a lock file, and their time is a step's.
     is_step = subject.metric == SECONDS.name and subject.lock_hash
     noun = "median step" if is_step else METRIC_WORDS[subject.metric].noun
@@ -114,14 +114,12 @@ def verdict_line(verdict: NightVerdict) -> str:
 
 
 def _named_wrong(wrong: Sequence[Lost]) -> list[str]:
-    """Cases that compute something else than they promise, in words."""
     named = [f"{x.strategy} on {x.workload} is {_WRONG_WORDS[x.status]}" for x in wrong[:_N_NAMED]]
     n_more = len(wrong) - len(named)
     return [*named, f"{n_more} more compute something else than they promise"] if n_more else named
 
 
 def _named_drifts(drifts: Sequence[SeriesVerdict]) -> list[str]:
-    """Drifts that are reported tonight, in words."""
     named = [f"{series_name(each)} drifts: {drifting_by(each)}" for each in drifts[:_N_NAMED]]
     n_more = len(drifts) - len(named)
     return [*named, f"{n_more} more drift"] if n_more else named
@@ -141,7 +139,7 @@ def too_early(young: Sequence[SeriesVerdict]) -> tuple[str, str]:
 
 
 def further_lines(verdict: NightVerdict, commits: Commits) -> list[str]:
-    """What a person looks at next: wrong cases, regressions, what may become one, what is missing."""
+    """Lines below the verdict: wrong cases, regressions, pending changes, missing figures."""
     lines = [f"{x.status}: {place_name(x)}: {x.message}" for x in verdict.wrong]
     for each in verdict.regressed:
         lines.append(f"regressed: {place_name(each.series.subject)}: {moved(each)}")
@@ -208,7 +206,7 @@ def _names(subject: Subject) -> dict[str, str]:
 
 
 def lasts(verdict: SeriesVerdict) -> bool:
-    """Whether a change is worth a line: one odd night of a long series is none."""
+    """Return True if a change is worth a line: one odd night of a long series is not."""
     if verdict.change is None:
         return False
     return verdict.change.n_nights > 1 or len(verdict.series.days) < LEAST_NIGHTS
@@ -220,18 +218,18 @@ def _interval(verdict: SeriesVerdict) -> dict[str, float] | None:
 
 
 def place_name(subject: Subject | Lost) -> str:
-    """What a figure is of, but for its metric; of a case without one, what it would be of."""
+    """Strategy, workload and shape of a figure, or of a case without one."""
     return f"{subject.strategy} on {subject.workload} · {subject.shape}"
 
 
 def series_name(verdict: SeriesVerdict) -> str:
-    """What a series is of."""
+    """Name of a series: its place and its metric."""
     subject = verdict.series.subject
     return f"{place_name(subject)}: {metric_name(subject)}"
 
 
 def moved(verdict: SeriesVerdict) -> str:
-    """What has changed and by how much, since when, and how long that has lasted."""
+    """Describe a change: its size, its first night, and its length."""
     change, since = verdict.change, verdict.since
     assert change is not None
     assert since is not None
@@ -241,7 +239,7 @@ def moved(verdict: SeriesVerdict) -> str:
 
 
 def change_text(verdict: SeriesVerdict, *, is_brief: bool = False) -> str:
-    """What has changed and by how much: `median step 22 % slower (6.69 → 8.16 ms; 95 % interval 20–25 %)`.
+    """Describe the size of a change: `median step 22 % slower (6.69 → 8.16 ms; 95 % interval 20–25 %)`.
 
     Where the level has changed again since, it ends with what it was at first: `; 30 % slower at first)`.
 
@@ -261,7 +259,6 @@ def change_text(verdict: SeriesVerdict, *, is_brief: bool = False) -> str:
 
 
 def _by(factor: float, subject: Subject) -> str:
-    """By how much a figure has moved, and in which direction."""
     words = METRIC_WORDS[subject.metric]
     return f"{_percent(abs(factor - 1))} % {words.more if factor > 1 else words.less}"
 
@@ -290,14 +287,12 @@ def _percents(interval: Interval, factor: float) -> str:
 
 
 def _percent(share: float) -> str:
-    """A share in percent, those below ten with a decimal."""
     percent = 100 * share
     text = f"{percent:.1f}" if abs(percent) < 9.95 else f"{percent:,.0f}"
     return text.replace("-", "−")
 
 
 def _cause(cause: Cause) -> str:
-    """What got worse together, in full where there is little of it."""
     is_brief = len(cause.members) > _N_DETAILED
     changes = []
     for each in cause.members[:_N_NAMED]:

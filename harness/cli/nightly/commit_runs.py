@@ -86,7 +86,7 @@ def placed_in(root: Path, spec: Experiment, *, working_directory: Path) -> Place
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommitRuns:
-    """How an experiment is run at commits.
+    """Runs of an experiment at commits.
 
     Args:
         root: of the checkout. worktree: of the search, moved to the commit that is run.

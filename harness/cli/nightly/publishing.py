@@ -155,7 +155,7 @@ def _series_figure(verdict: SeriesVerdict) -> SeriesFigure:
 
 
 TREND = "trend.html"
-"""Of the experiment that a store began with."""
+"""Page of the experiment that a store began with."""
 _LOCK = "pages.lock"
 """Apart from the history's, which a night has for as long as it runs."""
 
@@ -217,7 +217,7 @@ def _pages_locked(store: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedNight:
-    """What a night says, and where its page is.
+    """A night's verdict, and its page.
 
     Attributes:
         report: its trend page; None where that could not be written.
@@ -248,7 +248,7 @@ def night_answer(
     fields: Mapping[str, object] | None = None,
     others: Sequence[PublishedNight] = (),
 ) -> Answer:
-    """What a person and a program are told of a night.
+    """Report of a night, for a person and for a program.
 
     Args:
         otherwise: exit status where nothing has regressed or newly drifts, and no case computes something

@@ -14,7 +14,7 @@ from harness.cli import output
 from harness.errors import UsageError
 
 _LOOK_S = 30.0
-"""How long is slept at a time: the clock may be set meanwhile, or the machine have been asleep."""
+"""Longest sleep at a time: the clock may be set meanwhile, or the machine may have been asleep."""
 
 
 def hour_of(text: str) -> time_of_day:
