@@ -70,31 +70,31 @@ def test_a_file_as_it_is_written_becomes_a_night(tmp_path: Path) -> None:
     alone = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     subprocess.run(command, cwd=tmp_path, env=alone, check=True, capture_output=True, timeout=120)
     with writing(tmp_path / "store") as history:
-        night = night_of(tmp_path / "out.json").added_to(history)
+        night = history.add(night_of(tmp_path / "out.json"))
         (series,) = history.series()
         assert series.subject.metric == "seconds"
         assert series.subject.strategy == "test_sum"
         assert 0 < series.values[0] < 1
         assert verdict_of(history, night).counts["new"] == 1
-        assert night_of(tmp_path / "out.json").added_to(history) == night
+        assert history.add(night_of(tmp_path / "out.json")) == night
 
 
 def test_slower_is_worse_and_another_machine_another_series(tmp_path: Path) -> None:
     with writing(tmp_path / "store") as history:
         for day in range(1, 21):
-            night = night_of(written(tmp_path, day, 0.010 if day < 16 else 0.012)).added_to(history)
+            night = history.add(night_of(written(tmp_path, day, 0.010 if day < 16 else 0.012)))
         (regressed,) = verdict_of(history, night).regressed
         assert regressed.since is not None
         assert (regressed.since.name, regressed.since.git_sha) == ("2026-03-16", f"{16:040x}")
-        other = night_of(written(tmp_path, 21, 0.02, python_version="3.14")).added_to(history)
+        other = history.add(night_of(written(tmp_path, 21, 0.02, python_version="3.14")))
         assert verdict_of(history, other).counts["new"] == 1
 
 
 def test_each_machine_is_judged_by_the_newest_night_that_it_has(tmp_path: Path) -> None:
     with writing(tmp_path / "store") as history:
         for day in range(1, 21):
-            night_of(written(tmp_path, day, 0.010 if day < 16 else 0.012)).added_to(history)
-            last = night_of(written(tmp_path, day, 0.010, cpu={"brand_raw": "Other"})).added_to(history)
+            history.add(night_of(written(tmp_path, day, 0.010 if day < 16 else 0.012)))
+            last = history.add(night_of(written(tmp_path, day, 0.010, cpu={"brand_raw": "Other"})))
         verdict = verdict_of(history, last)
     assert [each.series.subject.shape for each in verdict.regressed] == ["Example"]
     assert verdict.counts["missed"] == 0
@@ -102,7 +102,7 @@ def test_each_machine_is_judged_by_the_newest_night_that_it_has(tmp_path: Path) 
 
 def test_a_case_is_followed_by_all_that_it_costs(tmp_path: Path) -> None:
     with writing(tmp_path / "store") as history:
-        night_of(written(tmp_path, 1, 0.01, extra=EXTRA)).added_to(history)
+        history.add(night_of(written(tmp_path, 1, 0.01, extra=EXTRA)))
         series = {each.subject.metric: each for each in history.series()}
     values = {metric: each.values[0] for metric, each in series.items()}
     assert values == {"seconds": 0.01, "payload_bytes": 1e6, "tcp_bytes": 1.1e6, "peak_rss_bytes": 4e8}
@@ -115,7 +115,7 @@ def test_a_case_is_followed_by_all_that_it_costs(tmp_path: Path) -> None:
 
 def test_one_repeat_knows_no_error_of_its_own(tmp_path: Path) -> None:
     with writing(tmp_path / "store") as history:
-        night_of(written(tmp_path, 1, 0.01, extra={**EXTRA, "repeats": 1})).added_to(history)
+        history.add(night_of(written(tmp_path, 1, 0.01, extra={**EXTRA, "repeats": 1})))
         (seconds,) = (each for each in history.series() if each.subject.metric == "seconds")
     assert math.isnan(seconds.errors[0])
 
@@ -123,17 +123,17 @@ def test_one_repeat_knows_no_error_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("changed", [{"comparison_key": "0000"}, {"lock_hash": "0000"}])
 def test_another_method_or_lock_file_begins_new_series(tmp_path: Path, changed: dict[str, str]) -> None:
     with writing(tmp_path / "store") as history:
-        night_of(written(tmp_path, 1, 0.01, extra=EXTRA)).added_to(history)
-        night_of(written(tmp_path, 2, 0.01, extra=EXTRA)).added_to(history)
+        history.add(night_of(written(tmp_path, 1, 0.01, extra=EXTRA)))
+        history.add(night_of(written(tmp_path, 2, 0.01, extra=EXTRA)))
         assert len(history.series()) == 4
-        night_of(written(tmp_path, 3, 0.01, extra={**EXTRA, **changed})).added_to(history)
+        history.add(night_of(written(tmp_path, 3, 0.01, extra={**EXTRA, **changed})))
         assert len(history.series()) == 8
 
 
 def test_what_is_not_known_of_a_case_is_left_out(tmp_path: Path) -> None:
     extra = {**EXTRA, "payload_bytes_per_step": 0.0, "tcp_bytes_per_step": None, "peak_rss_bytes": "much"}
     with writing(tmp_path / "store") as history:
-        night_of(written(tmp_path, 1, 0.01, extra=extra)).added_to(history)
+        history.add(night_of(written(tmp_path, 1, 0.01, extra=extra)))
         assert [each.subject.metric for each in history.series()] == ["seconds"]
 
 
@@ -161,7 +161,7 @@ def test_a_benchmark_without_a_median_is_named_and_the_others_are_kept(
     path = with_medians(written(tmp_path, 1, 0.01, extra=EXTRA), 0.01, median, 0.02)
     lines: list[str] = []
     with writing(tmp_path / "store") as history:
-        night = benchmarks_night(path, tell=lines.append).added_to(history)
+        night = history.add(benchmarks_night(path, tell=lines.append))
         series = history.series()
         (lost,) = verdict_of(history, night).lost
     assert {each.subject.case for each in series} == {f"tests/test_a.py::test_{number}" for number in (0, 2)}
@@ -210,7 +210,7 @@ def test_what_is_no_such_file_is_refused_and_leaves_nothing(tmp_path: Path, text
     path.write_text(text)
     with writing(tmp_path / "store") as history:
         with pytest.raises(HistoryError, match="must be a file of pytest-benchmark, got"):
-            night_of(path).added_to(history)
+            history.add(night_of(path))
         assert history.nights() == []
 
 
@@ -240,7 +240,7 @@ def test_what_a_file_says_oddly_is_named_in_a_line(tmp_path: Path, changed: dict
     path.write_text(json.dumps({**document, **changed}))
     with writing(tmp_path / "store") as history:
         with pytest.raises(HistoryError, match=f"must be a file of pytest-benchmark, got .*{why}") as refused:
-            night_of(path).added_to(history)
+            history.add(night_of(path))
         assert history.nights() == []
     assert "\n" not in str(refused.value)
 
