@@ -79,7 +79,7 @@ def provenance(*, source: Path | None = None) -> Provenance:
     """Read what code is running: versions, and the git state of a source checkout.
 
     Args:
-        source: root of the checkout; None for the one this package lies in, if any.
+        source: root of the checkout; None for that of this package, if any.
     """
     root = source if source is not None else own_checkout()
     sha, dirty = _git(root)
@@ -184,9 +184,6 @@ def _memory_bytes() -> int | None:
 
 def lock_hash(name: str | None, *, source: Path | None = None) -> str | None:
     """Hash of a lock file of a source checkout; None where it has no such file.
-
-    Args:
-        source: root of the checkout; None for the one this package lies in, if any.
     """
     path = (source or own_checkout()) / ".ci" / "lock" / f"{name}.txt"
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
