@@ -183,8 +183,7 @@ def _memory_bytes() -> int | None:
 
 
 def lock_hash(name: str | None, *, source: Path | None = None) -> str | None:
-    """Hash of a lock file of a source checkout; None where it has no such file.
-    """
+    """Hash of a lock file of a source checkout; None where it has no such file."""
     path = (source or own_checkout()) / ".ci" / "lock" / f"{name}.txt"
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 

@@ -13,7 +13,7 @@ from harness.measure.timeouts import USUAL, Timeouts
 from harness.provision.network_namespace import NOT_ASKED
 
 if TYPE_CHECKING:
-    from harness.cluster.providers import Hardware
+    from harness.cluster import Hardware
     from harness.experiment.model import Experiment
     from strategies.tpu_slices import TpuSlice
 

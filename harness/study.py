@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape
 from harness.errors import OUT_OF_MEMORY, UNSUPPORTED, CaseError, UsageError
 from harness.experiment.cases import Case
 from harness.experiment.chosen_strategy import choose

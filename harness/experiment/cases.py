@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from harness.canonical import JsonValue, canonical_hash, slug
-from harness.cluster.link_limits import other_keys
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape, other_keys
 from harness.errors import UsageError
 from harness.experiment.chosen_strategy import Chosen, choose
 from harness.experiment.model import (

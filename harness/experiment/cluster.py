@@ -10,9 +10,7 @@ from typing import Annotated, ClassVar, TypeAlias, TypeGuard, get_args
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from harness.cluster.link_limits import Burst, Rate, WorkerLink, WorkerLinks
-from harness.cluster.providers import PROVIDERS, Device
-from harness.cluster.shape import ClusterShape, Connection
+from harness.cluster import PROVIDERS, Burst, ClusterShape, Connection, Device, Rate, WorkerLink, WorkerLinks
 from harness.errors import UsageError
 from harness.sections import Count, Index, Memory, Option, Section, Sweep, Text, sweeps_of
 from harness.written_values import kebab

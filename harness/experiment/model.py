@@ -23,8 +23,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, core_schema
 
 from harness.canonical import JsonValue, canonical_hash
-from harness.cluster.providers import Device
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape, Device
 from harness.errors import UsageError
 from harness.experiment.chosen_strategy import merging_rows, spelt
 from harness.experiment.cluster import Cluster, DeviceName, Provider

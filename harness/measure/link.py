@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.cluster.link_limits import Limits, rate_between
+from harness.cluster import Limits, rate_between
 from harness.errors import CaseError
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.provision.protocols import ProcessSet

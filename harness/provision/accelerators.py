@@ -13,8 +13,7 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from harness.cluster.providers import Hardware
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape, Hardware
 from harness.provision.failures import ProvisionError
 
 _NVIDIA_TRACES = ("dev/nvidiactl", "proc/driver/nvidia/version", "dev/dxg")

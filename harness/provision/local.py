@@ -12,8 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, TypeAlias
 
-from harness.cluster.link_limits import Limits
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape, Limits
 from harness.errors import first_line
 from harness.host_facts import machine
 from harness.provision.accelerators import devices_of_workers, lack_of_tensorflow

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from harness.cluster.link_limits import Limits
-    from harness.cluster.shape import ClusterShape
+    from harness.cluster import ClusterShape, Limits
     from harness.records.circumstances import Machine
     from harness.worker.process.actor import WorkerFacts
     from harness.worker.process.job import Args, Job, Result

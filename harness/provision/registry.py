@@ -39,7 +39,7 @@ MAKERS: Mapping[str, Callable[[str | None, StartLimits], Provider]] = {
     "docker": _docker,
     "cluster": _cluster,
 }
-"""What makes each provider of `harness.cluster.providers.PROVIDERS`.
+"""What makes each provider of `harness.cluster.PROVIDERS`.
 
 It takes why strangers on the network can reach what this process starts, None if they cannot, and how long
 starts may take.

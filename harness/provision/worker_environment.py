@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness.cluster.providers import Hardware
+from harness.cluster import Hardware
 from harness.worker.process.os_process import RUN_FOLDER_VARIABLE
 
 WORKER_IMPORTS = ("tensorflow", "keras", "harness.worker.counters.read")

@@ -47,8 +47,12 @@ def opened_inside(folder: Path, *names: str) -> Iterator[int]:
 def read_inside(folder: Path, *names: str, most_bytes: int = MOST_BYTES) -> bytes:
     """Read a regular file that lies in a folder.
 
+    Args:
+        folder: as for `opened_inside`.
+        names: as for `opened_inside`.
+        most_bytes: beyond which the file is refused.
     Raises:
-        StoreError: as `opened_inside`, or it has more bytes. OSError: it cannot be read.
+        StoreError: as `opened_inside`, or it is longer. OSError: it cannot be read.
     """
     with opened_inside(folder, *names) as file:
         size = os.fstat(file).st_size
@@ -63,6 +67,9 @@ def read_inside(folder: Path, *names: str, most_bytes: int = MOST_BYTES) -> byte
 def checksum_inside(folder: Path, *names: str) -> str:
     """Checksum of a regular file that lies in a folder, however long it is; as `checksums.file_checksum`.
 
+    Args:
+        folder: as for `opened_inside`.
+        names: as for `opened_inside`.
     Raises:
         StoreError: as `opened_inside`. OSError: it cannot be read.
     """
@@ -73,6 +80,9 @@ def checksum_inside(folder: Path, *names: str) -> str:
 def written_files(folder: Path, *names: str) -> tuple[str, ...]:
     """Names of what lies in a folder below another and is not empty, the last written last.
 
+    Args:
+        folder: as for `opened_inside`.
+        names: of the folders on the way, and of that whose files are wanted.
     Raises:
         StoreError: as `opened_inside`. OSError: it cannot be read.
     """
@@ -141,6 +151,9 @@ def require_regular(path: Path) -> None:
 def make_folder(folder: Path, *names: str) -> Path:
     """Make a folder below another one and those on the way, where they are not there; no link is followed.
 
+    Args:
+        folder: as for `opened_inside`.
+        names: of the folders, each in the one before.
     Raises:
         StoreError: one of them is a link or no folder. OSError: it cannot be made.
     """

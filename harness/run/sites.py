@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 
-from harness.cluster.shape import ClusterShape, largest
+from harness.cluster import ClusterShape, largest
 from harness.errors import UsageError
 from harness.experiment.cases import Case, folders_of_users
 from harness.experiment.model import Experiment

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from cases import Case as Checked
 
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape
 from harness.errors import CaseError
 from harness.experiment.cases import Case
 from harness.experiment.model import Computation

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from pages import ROOT, commands, refuse_unknown_options
 
-from harness.cluster.providers import PROVIDERS
+from harness.cluster import PROVIDERS
 from harness.experiment.cluster import Cluster
 
 PAGE = (ROOT / "docs" / "running.md").read_text()

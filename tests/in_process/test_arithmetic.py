@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 import tensorflow as tf
 
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape
 from harness.errors import UNSUPPORTED, CaseError
 from harness.experiment.cases import Case
 from harness.experiment.model import Computation

@@ -9,7 +9,7 @@ tf = pytest.importorskip("tensorflow")
 
 from graph_text import exact_text, from_text
 
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape
 from harness.errors import UsageError
 from harness.experiment.cases import Case
 from harness.experiment.references import StrategyRef, WorkloadRef

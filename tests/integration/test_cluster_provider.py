@@ -16,7 +16,7 @@ from docker.models.containers import Container
 from waiting import eventually
 from watched_run import records, watched
 
-from harness.cluster.shape import ClusterShape, Connection
+from harness.cluster import ClusterShape, Connection
 from harness.errors import CaseError
 from harness.provision.cluster.provider import ClusterProvider
 from harness.provision.docker import containers, leftovers

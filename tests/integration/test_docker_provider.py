@@ -20,7 +20,7 @@ import pytest
 from docker.models.containers import Container
 from waiting import eventually, is_waiting
 
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape
 from harness.errors import CaseError
 from harness.provision.docker import leftovers
 from harness.provision.docker.engine import IMAGE
@@ -374,7 +374,7 @@ class TestFailures:
 DRIVER = """
     import os, sys
     from pathlib import Path
-    from harness.cluster.shape import ClusterShape
+    from harness.cluster import ClusterShape
     from harness.provision.docker.provider import DockerProvider
 
     place = Path(sys.argv[1])

@@ -11,7 +11,7 @@ import gpu_jobs
 import pytest
 from watched_run import records, watched
 
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape
 from harness.provision.accelerators import host_devices
 from harness.provision.local import LocalProvider
 from harness.worker.jobs.arithmetic import check_exactly, set_tf32

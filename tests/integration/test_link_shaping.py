@@ -7,8 +7,7 @@ from contextlib import contextmanager
 import docker
 import pytest
 
-from harness.cluster.link_limits import Limits, WorkerLink, limits_of
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape, Limits, WorkerLink, limits_of
 from harness.errors import CaseError
 from harness.measure.link import MOST_OFF, measured_links
 from harness.provision.docker.leftovers import RUN_LABEL

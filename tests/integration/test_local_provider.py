@@ -17,7 +17,7 @@ import pytest
 from processes import descendants, of_process, process_ids, program, session
 from waiting import eventually, is_waiting
 
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape
 from harness.errors import CaseError
 from harness.provision.failures import JobFailed, WorkerDied, WorkerUnresponsive
 from harness.provision.local import LocalProvider
@@ -208,7 +208,7 @@ DRIVER = """
     import sys
     from pathlib import Path
     import probe_jobs
-    from harness.cluster.shape import ClusterShape
+    from harness.cluster import ClusterShape
     from harness.provision.local import LocalProvider
 
     logs = Path(sys.argv[1])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rival_processes import SERVERS, make_ready, started
 
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape
 from harness.errors import CaseError
 from harness.experiment.cases import Case
 from harness.experiment.references import WorkloadRef, parse_strategy

@@ -10,7 +10,7 @@ import repeated_rows
 from repeated_rows import OPTIMIZERS
 from rival_processes import make_ready, started
 
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape
 from harness.experiment.cases import Case
 from harness.experiment.references import WorkloadRef, parse_strategy
 from harness.provision.child_processes import child_process

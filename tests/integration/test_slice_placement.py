@@ -12,7 +12,7 @@ import pytest
 from docker.models.containers import Container
 from waiting import eventually
 
-from harness.cluster.shape import ClusterShape, Connection, Slice
+from harness.cluster import ClusterShape, Connection, Slice
 from harness.provision.cluster.provider import ClusterProvider
 from harness.provision.docker import containers, leftovers
 from harness.provision.docker.container_settings import RunPlace, share_secret

@@ -12,7 +12,7 @@ import numpy as np
 import probe_jobs
 import pytest
 
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape
 from harness.errors import CaseError
 from harness.measure.collector import Measurement, Meter
 from harness.provision.failures import WorkerDied

@@ -18,7 +18,7 @@ import probe_jobs
 from docker.errors import DockerException
 from waiting import eventually, is_waiting
 
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape
 from harness.errors import CaseError
 from harness.provision.docker.provider import DockerProvider
 

@@ -48,9 +48,9 @@ def _workloads() -> Sequence[Mapping[str, object]]:
 
 
 def _providers() -> Sequence[Mapping[str, object]]:
-    from harness.cluster import providers
+    from harness import cluster
 
-    return providers.describe()
+    return cluster.describe()
 
 
 def _compressors() -> Sequence[Mapping[str, object]]:
@@ -72,8 +72,7 @@ def _faults() -> Sequence[Mapping[str, object]]:
 
 
 def _experiments() -> Sequence[Mapping[str, object]]:
-    from harness.experiment.file import read, shipped
-    from harness.experiment.load import resolve
+    from harness.experiment.load import read, resolve, shipped
 
     experiments: list[Mapping[str, object]] = []
     for path in shipped():

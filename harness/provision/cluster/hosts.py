@@ -15,8 +15,7 @@ from ray.exceptions import RayError
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from harness.cluster.link_limits import Limits
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape, Limits
 from harness.host_facts import clock_hz, machine
 from harness.provision.failures import HEAD_GONE, ProvisionError
 from harness.provision.ray.client import Head

@@ -11,7 +11,7 @@ from ray.exceptions import GetTimeoutError, RayError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.tpu import slice_placement_group
 
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape
 from harness.provision.cluster.tpu_slices import amounts, facts_of, require_room, resources_of, told
 from harness.provision.failures import ProvisionError
 from harness.provision.ray.client import Head

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cluster.shape import ClusterShape, Connection
+from harness.cluster import ClusterShape, Connection
 from harness.provision.failures import HEAD_GONE, ProvisionError, RayEndedError
 from harness.provision.protocols import USUAL_START, StartLimits
 from harness.provision.ray.settings import chatter_in, ray_environment

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.cluster.shape import ClusterShape, Slice
+from harness.cluster import ClusterShape, Slice
 from harness.errors import UsageError
 from harness.processes import module_command
 from harness.provision.failures import ProvisionError

@@ -13,7 +13,7 @@ from docker.errors import APIError, NotFound
 from docker.models.containers import Container
 from docker.models.networks import Network
 
-from harness.cluster.link_limits import Limits, LinkLimit
+from harness.cluster import Limits, LinkLimit
 from harness.provision.docker import tc_helper
 from harness.provision.docker.container_settings import ContainerLimits, RunPlace, create_arguments
 from harness.provision.docker.engine import GONE, refused

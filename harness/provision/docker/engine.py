@@ -17,8 +17,7 @@ from docker.models.images import Image
 from docker.types import DeviceRequest
 from docker.utils import kwargs_from_env
 
-from harness.cluster.providers import Hardware
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape, Hardware
 from harness.errors import first_line
 from harness.host_facts import n_usable_cores
 from harness.provision.failures import ProvisionError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import docker
 from docker.models.images import Image
 
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape
 from harness.provision.accelerators import devices_of_workers
 from harness.provision.docker import containers, leftovers
 from harness.provision.docker.container_settings import (

@@ -8,7 +8,7 @@ from typing import Protocol
 import ray
 from ray.exceptions import RayActorError, RayError
 
-from harness.cluster.link_limits import Limits
+from harness.cluster import Limits
 from harness.errors import CaseError
 from harness.provision import failures
 from harness.provision.failures import Awaited

@@ -10,7 +10,7 @@ from pathlib import Path
 import ray
 from ray.exceptions import RayError
 
-from harness.cluster.link_limits import Limits
+from harness.cluster import Limits
 from harness.provision.failures import Awaited
 from harness.provision.ray.actors import (
     ANSWER_MARGIN_S,

@@ -10,7 +10,7 @@ import pytest
 from _pytest.capture import CaptureResult
 
 from harness.cli import main
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape
 from harness.experiment.cases import Case
 from harness.experiment.model import Experiment
 from harness.experiment.references import StrategyRef, WorkloadRef

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from called import Pipeline, call, document, verified
 
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.requests import Target, VerifyRequest
 from harness.study import Verified, shape_of

@@ -8,12 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.cli.commands.run import planned_table
-from harness.cluster.providers import PROVIDERS
-from harness.cluster.shape import Connection, Slice
+from harness.cluster import PROVIDERS, Connection, Slice
 from harness.errors import UsageError
 from harness.experiment.cases import expand
-from harness.experiment.file import parse
-from harness.experiment.load import load_experiment, resolve
+from harness.experiment.load import load_experiment, parse, resolve
 from harness.experiment.references import StrategyRef, WorkloadRef
 
 _MINIMAL: dict[str, Any] = {"name": "x", "workloads": ["wide-mlp"], "strategies": ["single", "ps"]}

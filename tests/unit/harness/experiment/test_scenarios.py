@@ -6,8 +6,7 @@ import pytest
 
 from harness.errors import UsageError
 from harness.experiment.cases import Case, expand
-from harness.experiment.file import find, read
-from harness.experiment.load import resolve
+from harness.experiment.load import find, read, resolve
 from harness.experiment.model import NO_FAULTS
 from harness.experiment.schedule import baseline_of, blocks_of
 

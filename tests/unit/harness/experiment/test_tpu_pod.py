@@ -4,7 +4,7 @@ import pytest
 
 from harness import pipeline
 from harness.cli.commands.run import planned_table
-from harness.cluster.shape import NO_CLUSTER
+from harness.cluster import NO_CLUSTER
 from harness.errors import UsageError
 from harness.experiment.load import load_experiment
 from harness.experiment.references import StrategyRef

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from fake_processes import FakeProcesses
 
-from harness.cluster.link_limits import Limits, WorkerLink, limits_of
+from harness.cluster import Limits, WorkerLink, limits_of
 from harness.errors import CaseError
 from harness.measure.link import link_of_record, measured_links
 from harness.measure.timeouts import USUAL, Timeouts

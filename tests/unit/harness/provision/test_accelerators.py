@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cluster.providers import Device
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape, Device
 from harness.provision import accelerators
 from harness.provision.accelerators import (
     Gpu,

@@ -9,7 +9,7 @@ import ray
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape
 from harness.provision.failures import ProvisionError
 from harness.provision.local import LocalProvider, _alone, core_sets, own_ray
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.cluster.providers import PROVIDERS
+from harness.cluster import PROVIDERS
 from harness.provision.protocols import USUAL_START
 from harness.provision.registry import MAKERS
 

@@ -8,8 +8,7 @@ import pytest
 
 from harness.errors import UsageError
 from harness.experiment.cases import expand
-from harness.experiment.file import shipped
-from harness.experiment.load import load_experiment
+from harness.experiment.load import load_experiment, shipped
 from harness.pytest_plugin.one_case import CaseRequest, one_case, with_one_step
 
 SWEEP = """

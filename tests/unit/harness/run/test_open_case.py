@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape
 from harness.experiment.model import Measure
 from harness.measure.timeouts import USUAL
 from harness.run import open_case

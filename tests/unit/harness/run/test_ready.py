@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from fake_processes import FakeProcesses
 
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape
 from harness.experiment.cases import Case
 from harness.experiment.model import Computation
 from harness.experiment.references import WorkloadRef, parse_strategy

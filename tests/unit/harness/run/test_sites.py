@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from open_folders import made_record
 
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape
 from harness.experiment.cases import expand
 from harness.experiment.load import resolve
 from harness.experiment.schedule import Slot, schedule

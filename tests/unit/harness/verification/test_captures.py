@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fake_processes import require_call
 
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape
 from harness.errors import UNSUPPORTED, CaseError
 from harness.experiment.cases import Case
 from harness.experiment.model import Computation

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.cluster.shape import Slice
+from harness.cluster import Slice
 from harness.errors import UsageError
 from harness.provision.cluster import files
 from harness.provision.cluster.files.check import check, main

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.cluster.shape import ClusterShape, Connection, Slice
+from harness.cluster import ClusterShape, Connection, Slice
 from harness.errors import UsageError
 from harness.experiment.load import resolve
 from harness.experiment.model import Experiment
@@ -100,7 +100,7 @@ def test_what_no_slice_has_is_refused_before_anything_is_started(cluster: dict[s
 def test_a_check_leaves_it_to_the_provider_to_import_ray() -> None:
     code = (
         "import sys; from harness.provision.cluster import tpu_slices; "
-        "from harness.cluster.shape import Slice; "
+        "from harness.cluster import Slice; "
         "tpu_slices.require_hosts(Slice(accelerator='v4', topology='2x2x2'), [1, 2], [4]); "
         "print('ray' in sys.modules)"
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from harness.cluster.shape import ClusterShape, Connection
+from harness.cluster import ClusterShape, Connection
 from harness.provision.cluster.tpu_slices import require_room
 from harness.provision.failures import ProvisionError
 

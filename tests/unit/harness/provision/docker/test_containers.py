@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from docker.errors import APIError
 
-from harness.cluster.link_limits import Limits, WorkerLink, limits_of
+from harness.cluster import Limits, WorkerLink, limits_of
 from harness.errors import EXIT_MISSING
 from harness.provision.docker import tc_helper
 from harness.provision.docker.container_settings import RunPlace

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape
 from harness.provision.docker.engine import engine
 from harness.provision.docker.provider import DockerProvider
 from harness.provision.failures import ProvisionError

@@ -1,24 +1,154 @@
-"""Shape of a cluster: its workers, what each of them has, and the Ray cluster that they run on, if any."""
+"""Clusters that an experiment may ask for: providers and devices, shapes, limits of links, connections."""
 
 from __future__ import annotations
 
 import dataclasses
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from harness.cluster.link_limits import Limits, WorkerLinks, limits_of
+from harness.canonical import JsonValue
 from harness.sections import AbsolutePath, Section
 from strategies.tpu_slices import Accelerator
 
-if TYPE_CHECKING:
-    from harness.cluster.providers import Device, Hardware
+Device: TypeAlias = Literal["cpu", "gpu", "tpu", "tpu-emulated"]
+"""What a case's replicas run on, as records say it."""
+Hardware: TypeAlias = Literal["cpu", "gpu", "tpu"]
+"""What that takes of a host: emulated cores are devices of its processor."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProviderTraits:
+    """One row of the table.
+
+    Attributes:
+        devices: kinds of device that its workers can have.
+        shapes_links: whether it can limit the rate between workers.
+    """
+
+    summary: str
+    devices: tuple[Device, ...]
+    shapes_links: bool = False
+
+
+PROVIDERS: Mapping[str, ProviderTraits] = {
+    "local": ProviderTraits(
+        summary="Worker processes on this machine under their own Ray instance; memory is not limited",
+        devices=("cpu", "gpu", "tpu", "tpu-emulated"),
+    ),
+    "docker": ProviderTraits(
+        summary="A container for each worker on this host, with cores, memory and a network of its own",
+        devices=("cpu", "gpu", "tpu-emulated"),
+        shapes_links=True,
+    ),
+    "cluster": ProviderTraits(
+        summary="Nodes of a Ray cluster that is there already, at cluster.address",
+        devices=("cpu", "gpu", "tpu", "tpu-emulated"),
+    ),
+}
+
+
+def describe() -> list[dict[str, object]]:
+    """Return the rows of `list providers`."""
+    return [{"name": name, "summary": provider.summary, "params": []} for name, provider in PROVIDERS.items()]
+
+
+_BURST_S = 0.004  # so late a timer may be
+_MOST_BURST_S = 0.008
+# The largest piece that TCP hands over at once, with the headers of its packets. In a smaller bucket it is
+# cut up, and acknowledged packet by packet.
+_WHOLE_BYTES = 72_000
+_LEAST_BURST_BYTES = 16_000
+MOST_MBIT = 30_000.0
+"""What the kernel's token bucket can be told: 2³² bytes a second, rounded down."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LinkLimit:
+    """Limit of one worker's link, the same in both directions.
+
+    Attributes:
+        burst_bytes: what may pass at once after a silence.
+    """
+
+    rate_mbit: float
+    burst_bytes: int
+
+
+Limits: TypeAlias = Sequence[LinkLimit | None]
+"""Of each worker's link in worker order; None has no limit."""
+
+
+Rate: TypeAlias = Annotated[float, Field(gt=0, le=MOST_MBIT, allow_inf_nan=False)]
+Burst: TypeAlias = Annotated[int, Field(ge=2, le=10**6)]
+
+
+class WorkerLink(Section):
+    """Limit of one worker's link in place of that of all; a rate of None is no limit.
+
+    Attributes:
+        burst_kb: thousands of bytes; None takes that of all.
+    """
+
+    rate_mbit: Rate | None
+    burst_kb: Burst | None = None
+
+
+WorkerLinks: TypeAlias = tuple[tuple[int, WorkerLink], ...]
+"""Those that differ, by the worker's number."""
+
+
+def limits_of(
+    rate_mbit: float | None, burst_kb: int | None, different: WorkerLinks, n_workers: int
+) -> Limits:
+    """Limits of the links of all workers.
+
+    Args:
+        rate_mbit: None for no limit.
+        burst_kb: thousands of bytes; None takes one that suits the rate.
+    """
+    links = dict(different)
+    asked = (
+        (links[worker].rate_mbit, links[worker].burst_kb or burst_kb)
+        if worker in links
+        else (rate_mbit, burst_kb)
+        for worker in range(n_workers)
+    )
+    return tuple(_limit(rate, burst) for rate, burst in asked)
+
+
+def other_keys(burst_kb: int | None, different: WorkerLinks) -> dict[str, JsonValue]:
+    """The keys of `cluster.link` beside the rate; none where there was no choice."""
+    workers: dict[str, JsonValue] = {str(worker): link.model_dump() for worker, link in different}
+    return {
+        # Runs from before there were such keys keep their hash.
+        **({} if burst_kb is None else {"burst_kb": burst_kb}),
+        **({"workers": workers} if workers else {}),
+    }
+
+
+def rate_between(sender: LinkLimit | None, receiver: LinkLimit | None) -> float | None:
+    """The rate in Mbit/s from one worker to another, that of the slower link; None without a limit."""
+    return min((limit.rate_mbit for limit in (sender, receiver) if limit is not None), default=None)
+
+
+def _limit(rate_mbit: float | None, burst_kb: int | None) -> LinkLimit | None:
+    if rate_mbit is None:
+        return None
+    burst_bytes = _burst_bytes(rate_mbit * 1e6 / 8) if burst_kb is None else burst_kb * 1000
+    return LinkLimit(rate_mbit=rate_mbit, burst_bytes=burst_bytes)
+
+
+def _burst_bytes(bytes_per_s: float) -> int:
+    """A burst that costs no rate on a busy machine, and that a step's bytes are many times of."""
+    least_bytes = _WHOLE_BYTES if bytes_per_s * _MOST_BURST_S >= _WHOLE_BYTES else _LEAST_BURST_BYTES
+    return max(least_bytes, int(bytes_per_s * _BURST_S))
 
 
 Placement = Literal["spread", "pack"]

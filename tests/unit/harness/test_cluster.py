@@ -1,6 +1,8 @@
+""" """
+
 import pytest
 
-from harness.cluster.link_limits import LinkLimit, WorkerLink, limits_of, rate_between
+from harness.cluster import LinkLimit, WorkerLink, limits_of, rate_between
 
 
 def test_a_worker_has_its_own_limit_or_that_of_all() -> None:
