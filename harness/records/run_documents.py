@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from harness.atomic_files import write_json, write_text
 from harness.canonical import JsonValue, canonical_hash, json_value, slug
 from harness.errors import StoreError, first_line
-from harness.atomic_files import write_json, write_text
-from harness.records.contained_files import read_inside
 from harness.records.checksums import require_sealed, sealed, unsealed
 from harness.records.contained_files import read_inside
 

@@ -13,10 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
+from harness.atomic_files import is_unfinished, remove_unfinished, sync_directory, write_json, write_text
 from harness.canonical import JsonValue, canonical_hash, writable
 from harness.errors import StoreError, UsageError
-from harness.atomic_files import is_unfinished, remove_unfinished, sync_directory, write_json, write_text
-from harness.records.contained_files import make_folder, open_to_write, require_plain
 from harness.records.checksums import file_checksum
 from harness.records.contained_files import make_folder, open_to_write, require_plain
 from harness.records.record import Record, to_json

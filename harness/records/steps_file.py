@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.errors import StoreError, first_line
 from harness.atomic_files import write_bytes
+from harness.errors import StoreError, first_line
 from harness.records.run_documents import STEPS
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from harness.canonical import JsonValue
 from harness.errors import StoreError
-from harness.records.contained_files import MOST_BYTES, checksum_inside, is_inside, read_inside, written_files
 from harness.records.checksums import file_checksum, require_unchanged
 from harness.records.contained_files import MOST_BYTES, checksum_inside, is_inside, read_inside, written_files
 from harness.records.record import Record, from_json

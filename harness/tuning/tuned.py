@@ -8,11 +8,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.atomic_files import why_not_writable, write_json
 from harness.canonical import JsonValue
 from harness.cluster import other_keys
 from harness.errors import UsageError
 from harness.experiment.references import StrategyRef
-from harness.atomic_files import why_not_writable, write_json
 
 if TYPE_CHECKING:
     from harness.experiment.cases import Case

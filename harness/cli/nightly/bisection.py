@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.atomic_files import write_json
 from harness.cli import output
 from harness.cli.nightly.checkout import BAD, GOOD, SKIP, STOP, Checkout, Commit
 from harness.cli.nightly.commit_runs import CommitRuns, OutOfTimeError, placed_in, single_case
@@ -16,7 +17,6 @@ from harness.cli.output import Answer
 from harness.errors import EXIT_CASE, EXIT_OK, CaseError, StoreError, UsageError
 from harness.experiment.cases import Case, expand
 from harness.experiment.model import Experiment
-from harness.atomic_files import write_json
 from harness.host_facts import checkout_of, own_checkout
 from harness.provision.temporary_folder import run_folder
 from reports.changes.changes import ByRate, Factor, changes_between

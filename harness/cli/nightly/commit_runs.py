@@ -14,7 +14,6 @@ from harness.errors import CaseError, first_line
 from harness.experiment.cases import Case
 from harness.experiment.model import Experiment
 from harness.experiment.references import StrategyRef, file_of
-from harness.records.contained_files import open_to_write
 from harness.host_facts import own_checkout, without_git
 from harness.processes import run_stratbench
 from harness.records.contained_files import open_to_write

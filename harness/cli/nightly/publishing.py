@@ -12,13 +12,12 @@ from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
 
+from harness.atomic_files import why_not_writable, write_bytes, write_text
 from harness.canonical import canonical_hash, slug
 from harness.cli import output
 from harness.cli.output import Answer
 from harness.errors import EXIT_CASE, EXIT_OK, EXIT_REGRESSION, StoreError, UsageError
 from harness.experiment.references import file_of
-from harness.atomic_files import why_not_writable, write_bytes, write_text
-from harness.records.contained_files import open_to_write
 from harness.host_facts import checkout_of, commits_between, own_checkout
 from harness.measure.prometheus import NightFigures, SeriesFigure, night_page
 from harness.records.circumstances import Repository

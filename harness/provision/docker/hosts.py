@@ -11,7 +11,7 @@ from pathlib import Path
 
 import docker
 
-from harness.cluster import link_limits
+from harness import cluster
 from harness.errors import StoreError
 from harness.provision.docker import containers
 from harness.provision.docker.container_settings import ContainerLimits, RunPlace, share
@@ -120,7 +120,7 @@ class ContainerHosts:
     def admit(self, folder: Path) -> None:
         share(folder)
 
-    def limit_links(self, limits: link_limits.Limits) -> None:
+    def limit_links(self, limits: cluster.Limits) -> None:
         try:
             self._limited_links = containers.limit_links(
                 self._client, self._place, self._workers, limits, self._limited_links

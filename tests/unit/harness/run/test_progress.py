@@ -12,7 +12,7 @@ import pytest
 from open_folders import made_record
 
 from harness import pipeline
-from harness.cluster.shape import ClusterShape
+from harness.cluster import ClusterShape
 from harness.experiment.cases import Case, expand
 from harness.experiment.load import resolve
 from harness.experiment.references import StrategyRef, WorkloadRef
