@@ -14,7 +14,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from harness.records.record import Record
+from harness.records.record import Record, from_json
 from harness.records.run_documents import RESULTS, RUN_FILE, STEPS
 from harness.records.safe_text import cut, redacted, spelt_out
 from harness.records.store import (
@@ -25,7 +25,6 @@ from harness.records.store import (
     read_documents,
     read_index,
     read_lines,
-    read_record,
 )
 from reports.rows.evidence import StepSeries
 from reports.rows.repeat import is_square
@@ -329,7 +328,7 @@ def _record(line: bytes, where: str, left_out: list[LeftOut]) -> Record | None:
     damaged: list[str] = []
     while True:
         try:
-            return read_record(line, without=damaged)
+            return from_json(line, without=damaged)
         except StoreError as error:
             field = (error.field or "").split(".")[0]
             if field not in _NULLABLE:

@@ -66,15 +66,15 @@ def checks(folder: Path = Path()) -> Sequence[Check]:
     )
 
 
+def _check(name: str, detail: str, way_out: str, *, ok: bool, required: bool = False) -> Check:
+    return Check(name=name, ok=ok, detail=detail, way_out="" if ok else way_out, required=required)
+
+
 def _python() -> Check:
-    ok = sys.version_info[:2] >= _MIN_PYTHON
     wanted = ".".join(map(str, _MIN_PYTHON))
-    return Check(
-        name="python",
-        ok=ok,
-        detail=".".join(map(str, sys.version_info[:3])),
-        way_out="" if ok else f"install Python {wanted} or newer and run `make setup PYTHON=python{wanted}`",
-    )
+    way_out = f"install Python {wanted} or newer and run `make setup PYTHON=python{wanted}`"
+    ok = sys.version_info[:2] >= _MIN_PYTHON
+    return _check("python", ".".join(map(str, sys.version_info[:3])), way_out, ok=ok, required=True)
 
 
 def _distribution(name: str, candidates: Sequence[str]) -> Check:
@@ -89,97 +89,47 @@ def _distribution(name: str, candidates: Sequence[str]) -> Check:
 
 def _cores() -> Check:
     n_cores = n_usable_cores()
-    ok = n_cores >= _MIN_CORES
-    return Check(
-        name="cores",
-        ok=ok,
-        detail=f"{n_cores} usable",
-        way_out=""
-        if ok
-        else f"allow {_MIN_CORES} cores; with fewer, workers share one and timings mean little",
-        required=False,
-    )
+    way_out = f"allow {_MIN_CORES} cores; with fewer, workers share one and timings mean little"
+    return _check("cores", f"{n_cores} usable", way_out, ok=n_cores >= _MIN_CORES)
 
 
 def _memory() -> Check:
     n_bytes = available_memory_bytes()
-    ok = n_bytes is None or n_bytes >= _MIN_MEMORY_BYTES
     detail = "unknown" if n_bytes is None else f"{n_bytes / _GIB:.1f} GiB available"
-    return Check(
-        name="memory",
-        ok=ok,
-        detail=detail,
-        way_out=""
-        if ok
-        else f"free memory up to {_MIN_MEMORY_BYTES / _GIB:.0f} GiB, or lower cluster.workers",
-        required=False,
-    )
+    way_out = f"free memory up to {_MIN_MEMORY_BYTES / _GIB:.0f} GiB, or lower cluster.workers"
+    return _check("memory", detail, way_out, ok=n_bytes is None or n_bytes >= _MIN_MEMORY_BYTES)
 
 
 def _shared_memory(path: Path) -> Check:
+    name = "shared-memory"
     if not path.is_dir():
-        return Check(
-            name="shared-memory",
-            ok=False,
-            detail=f"no {path}",
-            way_out="mount it: Ray keeps its object store there",
-            required=False,
-        )
+        return _check(name, f"no {path}", "mount it: Ray keeps its object store there", ok=False)
     n_bytes = shutil.disk_usage(path).free
-    ok = n_bytes >= _MIN_SHM_BYTES
     way_out = "give the container more (docker: --shm-size=1g); Ray falls back to slow files in /tmp"
-    return Check(
-        name="shared-memory",
-        ok=ok,
-        detail=f"{n_bytes / 2**20:.0f} MiB free in {path}",
-        way_out="" if ok else way_out,
-        required=False,
-    )
+    return _check(name, f"{n_bytes / 2**20:.0f} MiB free in {path}", way_out, ok=n_bytes >= _MIN_SHM_BYTES)
 
 
 def _disk(folder: Path) -> Check:
     try:
         n_bytes = shutil.disk_usage(folder.resolve()).free
     except OSError as error:
-        return Check(
-            name="disk",
-            ok=False,
-            detail=f"the current folder: {error.strerror}",
-            way_out="go to another folder",
-        )
+        detail = f"the current folder: {error.strerror}"
+        return _check("disk", detail, "go to another folder", ok=False, required=True)
+    way_out = "free some, or put runs elsewhere with --out"
     ok = n_bytes >= _MIN_DISK_BYTES
-    return Check(
-        name="disk",
-        ok=ok,
-        detail=f"{n_bytes / _GIB:.1f} GiB free here",
-        way_out="" if ok else "free some, or put runs elsewhere with --out",
-    )
+    return _check("disk", f"{n_bytes / _GIB:.1f} GiB free here", way_out, ok=ok, required=True)
 
 
 def _namespaces() -> Check:
     reason = refusal()
-    return Check(
-        name="network-namespaces",
-        ok=reason is None,
-        detail="can be made" if reason is None else reason,
-        way_out=""
-        if reason is None
-        else f"{WAY_OUT}; without, TensorFlow's unauthenticated servers listen on this host's own addresses",
-        required=False,
-    )
+    way_out = f"{WAY_OUT}; without, TensorFlow's unauthenticated servers listen on this host's own addresses"
+    return _check("network-namespaces", reason or "can be made", way_out, ok=reason is None)
 
 
 def _inet_diag() -> Check:
     problem = inet_diag_problem()
-    return Check(
-        name="inet-diag",
-        ok=problem is None,
-        detail="answers" if problem is None else problem,
-        way_out=""
-        if problem is None
-        else "load the kernel modules tcp_diag and inet_diag; else TCP bytes are null",
-        required=False,
-    )
+    way_out = "load the kernel modules tcp_diag and inet_diag; else TCP bytes are null"
+    return _check("inet-diag", problem or "answers", way_out, ok=problem is None)
 
 
 def _docker() -> Check:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from harness.canonical import JsonValue
 from harness.errors import StoreError
 from harness.records.checksums import file_checksum, require_unchanged
 from harness.records.contained_files import MOST_BYTES, checksum_inside, is_inside, read_inside, written_files
-from harness.records.record import Record, from_json
+from harness.records.record import Record
 from harness.records.results_file import DamagedLine, Lost, lost_lines, read_index, read_results, result_lines
 from harness.records.run_documents import (
     CASES,
@@ -38,7 +38,6 @@ __all__ = [
     "read_documents",
     "read_index",
     "read_lines",
-    "read_record",
     "require_run",
 ]
 """With the error that all of it raises, for readers that know nothing else of the harness."""
@@ -217,14 +216,3 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """
     for line in result_lines(path / RESULTS):
         yield line.number, line.content
-
-
-def read_record(line: bytes, *, without: Collection[str] = ()) -> Record:
-    """Read one line of `results.jsonl`, for a reader that goes on where another line is damaged.
-
-    Args:
-        without: fields that are taken for missing, whatever they hold.
-    Raises:
-        StoreError: for anything that is not a record this version understands; it names the field.
-    """
-    return from_json(line, without=without)
