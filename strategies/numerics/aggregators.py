@@ -12,8 +12,10 @@ from typing import TypeAlias
 import tensorflow as tf
 
 from strategies.numerics.compressors import StateSpec
-from strategies.numerics.rows import Rows, finite_vectors
+from strategies.numerics.rows import Rows, ascending, finite_vectors, padded
 from strategies.plan.aggregation import BUCKETING, CLIPPING, MEAN, MIXING, TOO_FEW_FINITE, Aggregation
+
+INFINITE = float("inf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +132,7 @@ def median(rows: Rows) -> tf.Tensor:
     Source:
         Yin et al. 2018, arXiv:1803.01498, definition 1.
     """
-    return rows.map(lambda matrix: _middle(tf.sort(tf.transpose(matrix))))
+    return rows.map(lambda matrix: _middle(_sorted(matrix, rows), rows.count))
 
 
 def trimmed_mean(rows: Rows, *, f: tf.Tensor) -> tf.Tensor:
@@ -141,9 +143,7 @@ def trimmed_mean(rows: Rows, *, f: tf.Tensor) -> tf.Tensor:
     Source:
         Yin et al. 2018, arXiv:1803.01498, definition 2, with f/n for its β.
     """
-    return rows.map(
-        lambda matrix: tf.reduce_mean(tf.sort(tf.transpose(matrix))[:, f : rows.count - f], axis=1)
-    )
+    return rows.map(lambda matrix: tf.reduce_mean(_sorted(matrix, rows)[f : rows.count - f], axis=0))
 
 
 def mean_around_median(rows: Rows, *, count: tf.Tensor) -> tf.Tensor:
@@ -154,11 +154,10 @@ def mean_around_median(rows: Rows, *, count: tf.Tensor) -> tf.Tensor:
     """
 
     def of_chunk(matrix: tf.Tensor) -> tf.Tensor:
-        columns = tf.transpose(matrix)
-        gaps = tf.abs(columns - _middle(tf.sort(columns))[:, None])
-        # Of equal gaps that of the first row comes first.
-        closest = tf.math.top_k(-gaps, count).indices
-        return tf.reduce_mean(tf.gather(columns, closest, batch_dims=1), axis=1)
+        middle = _middle(_sorted(matrix, rows), rows.count)
+        values = padded(matrix, len(rows.vectors), INFINITE)
+        closest = ascending([tf.abs(value - middle) for value in values], carried=values)
+        return tf.reduce_mean(tf.stack(closest)[:count], axis=0)
 
     return rows.map(of_chunk)
 
@@ -313,13 +312,22 @@ def median_of_servers(*values: tf.Tensor, n_lying: int) -> tf.Tensor:
     """
     n_honest = len(values) - n_lying
     sent = [value if place < n_honest else -value for place, value in enumerate(values)]
-    ascending = tf.sort(tf.stack(sent, axis=-1))
-    return _middle(ascending) if values[0].dtype.is_floating else ascending[..., (len(values) - 1) // 2]
+    by_value = ascending(sent)
+    return (
+        _middle(tf.stack(by_value), len(values))
+        if values[0].dtype.is_floating
+        else by_value[(len(values) - 1) // 2]
+    )
 
 
-def _middle(ascending: tf.Tensor) -> tf.Tensor:
-    n = tf.shape(ascending)[-1]
-    return ascending[..., (n - 1) // 2] * 0.5 + ascending[..., n // 2] * 0.5
+def _sorted(matrix: tf.Tensor, rows: Rows) -> tf.Tensor:
+    """Values of each coordinate in ascending order, then infinite ones: [number of vectors, c]."""
+    return tf.stack(ascending(padded(matrix, len(rows.vectors), INFINITE)))
+
+
+def _middle(values: tf.Tensor, n: tf.Tensor | int) -> tf.Tensor:
+    """Median of the first n of ascending values."""
+    return values[(n - 1) // 2] * 0.5 + values[n // 2] * 0.5
 
 
 def _nearest_sums(squares: tf.Tensor, n_nearest: tf.Tensor) -> tf.Tensor:
