@@ -23,7 +23,7 @@ LONG_S = 60.0  # nothing takes so long that ends at all
 
 @pytest.fixture
 def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(actor_jobs.__file__).parent))
     monkeypatch.setenv("RAY_SECRET", "x")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")  # as Ray does for an actor before it makes it
     path = {"LD_LIBRARY_PATH": "/pip/nvidia/cusolver/lib"}
