@@ -74,9 +74,9 @@ PASSES: tuple[type[Pass], ...] = (
     Placement,
     PackPulls,
 )
-"""Every pass there is: copies for replicas, what a task combines, collectives, servers.
+"""Passes of replicas with a graph of their own: copies, what a task combines, collectives, servers.
 
-Each says by itself whether a plan needs it.
+Each decides whether a plan needs it.
 """
 
 CORE_PASSES: tuple[type[Pass], ...] = (
@@ -90,14 +90,14 @@ CORE_PASSES: tuple[type[Pass], ...] = (
     HostLoopReshard,
     EmulateCores,
 )
-"""Those for replicas that are cores, which run one computation together."""
+"""Passes of emulated TPU cores, which run one computation together."""
 
 
 TPU_PASSES: tuple[type[Pass], ...] = (MergeRows, FuseUpdates, HoistReads, DenseRows, ReplicateComputation)
-"""Those where there are cores: TensorFlow makes the programs of a replicated computation there, and loops."""
+"""Passes of real TPU cores, for which TensorFlow makes programs and loops of a replicated computation."""
 
 UPDATE_PASSES: tuple[type[Pass], ...] = (MergeRows, FuseUpdates)
-"""Those that change updates alone, and so the step of a single replica too."""
+"""Passes of updates, which apply to a single replica's step too."""
 
 
 def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
