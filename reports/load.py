@@ -17,7 +17,7 @@ import numpy as np
 from harness.records.record import Record, from_json
 from harness.records.run_documents import RESULTS, RUN_FILE, STEPS
 from harness.records.safe_text import cut, redacted, spelt_out
-from harness.records.store import (
+from harness.records.stored_run import (
     StoredRun,
     StoreError,
     load_run,

@@ -11,8 +11,8 @@ from strategies.ir.graph import Function, Graph, Shape, producer
 from strategies.ir.graph_rules import verify
 from strategies.numerics.resharding import COUNTS, GAUGES
 from strategies.passes.tpu.computations import Member
+from strategies.passes.tpu.emulate_cores import counts_name, lower_computations
 from strategies.passes.tpu.host_loop_reshard import reshard_host_loops
-from strategies.passes.tpu.lowering import counts_name, lower_computations
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.function_bodies import function_of
 from strategies.tf_bridge.graphdef import serialize_graph

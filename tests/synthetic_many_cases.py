@@ -13,7 +13,7 @@ from harness.records.checksums import file_checksum
 from harness.records.outcome import Rounds
 from harness.records.record import Record, to_json
 from harness.records.run_folder import open_run
-from harness.records.store import StoredRun, load_run
+from harness.records.stored_run import StoredRun, load_run
 
 N_ROUNDS = 10
 N_WORKLOADS = 5

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from harness.experiment.cases import Case
     from harness.experiment.model import Experiment
     from harness.records.record import Record
-    from harness.records.store import StoredRun
+    from harness.records.stored_run import StoredRun
 
 
 _CLEANING_S = 60.0
@@ -39,7 +39,7 @@ def run_experiment(spec: Experiment, folder: Path) -> StoredRun:
         CaseError: it could not be run.
     """
     from harness.records.run_documents import RUN_FILE
-    from harness.records.store import load_run
+    from harness.records.stored_run import load_run
 
     experiment, run_dir, log = folder / "experiment.yaml", folder / "run", folder / "run.log"
     # What is JSON is YAML too.

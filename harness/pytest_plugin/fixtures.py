@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harness.experiment.model import Experiment
     from harness.pytest_plugin.benchmarked_case import BenchmarkedCase
     from harness.pytest_plugin.one_case import CaseRequest
-    from harness.records.store import StoredRun
+    from harness.records.stored_run import StoredRun
 
 
 Run = Callable[["Experiment", Path], "StoredRun"]

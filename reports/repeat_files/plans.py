@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 from harness.records.record import Record
 from harness.records.run_documents import PLAN
 from harness.records.safe_text import spelt_out
-from harness.records.store import StoreError
+from harness.records.stored_run import StoreError
 from reports.load import Run, legible
 from reports.rows.evidence import Placement, PlacementLine
 from reports.rows.report import LeftOut

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from harness.records.record import Record
 from harness.records.run_documents import TRACE
-from harness.records.store import StoreError
+from harness.records.stored_run import StoreError
 from reports.load import Run
 from reports.repeat_files.plans import placement_of
 from reports.rows.evidence import Problem, TraceFile

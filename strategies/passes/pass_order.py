@@ -5,9 +5,9 @@ from strategies.passes.collectives.batch_norm import SyncStatistics
 from strategies.passes.collectives.gather_variables import GatherVariables
 from strategies.passes.collectives.leader_reduce import LeaderBroadcast, LeaderReduce
 from strategies.passes.collectives.local_sgd import AverageVariables
-from strategies.passes.collectives.ring import TcpAllReduce
 from strategies.passes.collectives.separate_collectives import SeparateCollectives
 from strategies.passes.collectives.shard_updates import ShardUpdates
+from strategies.passes.collectives.tcp_ring import TcpAllReduce
 from strategies.passes.compression.compressed_all_reduce import (
     CompressedAllReduce,
     CompressedTcpAllReduce,
@@ -30,9 +30,9 @@ from strategies.passes.robust.inject_faults import InjectFaults
 from strategies.passes.run import Pass
 from strategies.passes.task_plan import TaskPlan
 from strategies.passes.tpu.dense_rows import DenseRows
+from strategies.passes.tpu.emulate_cores import EmulateCores
 from strategies.passes.tpu.host_loop_reshard import HostLoopReshard
 from strategies.passes.tpu.loops import LoopOnCores, LoopOnHost
-from strategies.passes.tpu.lowering import EmulateCores
 from strategies.passes.tpu.replicate import ReplicateComputation
 from strategies.passes.update.fuse import FuseUpdates
 from strategies.passes.update.merge_rows import MergeRows

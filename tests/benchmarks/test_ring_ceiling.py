@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from harness.worker.transport.ring import Ring, address_of, listen
+from harness.worker.transport.tcp_ring import Ring, address_of, listen
 
 N_VALUES = 4_412_426  # of wide-mlp, 17.6 MB
 N_SUMS = 15

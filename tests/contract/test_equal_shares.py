@@ -12,7 +12,7 @@ from cases import Case, case_of_model
 from layer_models import bfloat16_weights
 
 from harness.verification.worker.in_process import programs_of
-from harness.worker.transport.ring import Ring
+from harness.worker.transport.tcp_ring import Ring
 
 N_EXAMPLES = 6
 STRATEGIES = ("all-reduce", "hierarchical-all-reduce", "sharded-update", "fully-sharded")

@@ -19,12 +19,12 @@ from harness.verification.reference import Outcome
 from harness.verification.worker.check import make_reference
 from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.session.session import WorkerSession
-from harness.worker.transport.ring import Ring
+from harness.worker.transport.tcp_ring import Ring
 from strategies.ir.train_graph import TrainGraph
 from strategies.numerics.collectives import gather_rows
 from strategies.passes.collectives import all_reduce
 from strategies.passes.collectives.all_reduce import DenseAllReduce
-from strategies.passes.collectives.ring import TcpAllReduce
+from strategies.passes.collectives.tcp_ring import TcpAllReduce
 from strategies.passes.parameter_server import synchronous
 from strategies.passes.pass_order import passes_of
 from strategies.passes.replicate import replicate

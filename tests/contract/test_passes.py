@@ -16,7 +16,7 @@ from strategies.passes.collectives.all_reduce import DenseAllReduce, SparseAllGa
 from strategies.passes.collectives.batch_norm import SyncStatistics
 from strategies.passes.collectives.leader_reduce import LeaderBroadcast, LeaderReduce
 from strategies.passes.collectives.local_sgd import AverageVariables
-from strategies.passes.collectives.ring import TcpAllReduce
+from strategies.passes.collectives.tcp_ring import TcpAllReduce
 from strategies.passes.parameter_server.synchronous import ParameterServerSync
 from strategies.passes.pass_order import PASSES, passes_of
 from strategies.passes.replicate.contributions import LocalReduce

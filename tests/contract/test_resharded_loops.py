@@ -30,8 +30,8 @@ from strategies.errors import GraphError
 from strategies.ir.graph import DType, Function, Graph, Node
 from strategies.numerics.resharding import part_length
 from strategies.passes.tpu.computations import Sharding
+from strategies.passes.tpu.emulate_cores import lower_computations
 from strategies.passes.tpu.host_loop_reshard import reshard_host_loops
-from strategies.passes.tpu.lowering import lower_computations
 from strategies.tf_bridge.graphdef import serialize_graph
 
 DTYPES = {"float32": FLOAT, "float64": DType("double"), "int32": INT32}

@@ -27,7 +27,7 @@ from test_mutations import after, broken, noticed
 from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.transport.exchange import Exchange
 from strategies.numerics.exchange import hand_over_rows, take_back_rows
-from strategies.passes.collectives import ring
+from strategies.passes.collectives import tcp_ring
 from workloads import TrainStep
 
 TOPOLOGIES = ((1, 1), (2, 1), (1, 1, 1), (2, 2))
@@ -240,7 +240,7 @@ def test_wrong_rows_are_noticed(cases, monkeypatch, function, mistake):
     case = cases.of("word-lm", "momentum")
     plan = case.plan("all-reduce", (2, 1))
     with monkeypatch.context() as patch:
-        patch.setattr(ring, function, mistake)
+        patch.setattr(tcp_ring, function, mistake)
         programs = broken(case, plan, lambda sound: [sound])
     assert noticed(case, plan, programs)
 

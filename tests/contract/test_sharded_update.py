@@ -14,7 +14,7 @@ import numpy as np
 from matrix import OPTIMIZERS, TOPOLOGIES, WORKLOADS
 
 from harness.verification.worker.in_process import InProcessCluster, programs_of
-from harness.worker.transport.ring import Ring
+from harness.worker.transport.tcp_ring import Ring
 from strategies.errors import StrategyError
 from strategies.ir.traversal import ancestors
 from strategies.numerics import collectives

@@ -14,7 +14,7 @@ from harness.verification.reference import Outcome
 from harness.verification.worker.check import check
 from harness.verification.worker.divergence import first_divergence
 from strategies.numerics.exchange import take_back, take_back_rows
-from strategies.passes.collectives import all_reduce, ring
+from strategies.passes.collectives import all_reduce, tcp_ring
 from strategies.passes.parameter_server import accumulator
 from strategies.passes.replicate import contributions
 
@@ -55,9 +55,9 @@ def doubled_rows(rows: Any, ids: Any, **static: int) -> tuple[Any, Any]:
         ("ps", contributions, "weighted_sum", half_weights, "local-reduce", False),
         ("all-reduce", contributions, "weighted_sum", half_weights, "local-reduce", False),
         (RING, all_reduce, "keyed_all_reduce", no_collective, "dense-all-reduce", False),
-        ("all-reduce", ring, "take_back", a_constant, "tcp-all-reduce", False),
+        ("all-reduce", tcp_ring, "take_back", a_constant, "tcp-all-reduce", False),
         (RING, all_reduce, "gather_rows", no_gather, "sparse-all-gather", True),
-        ("all-reduce", ring, "take_back_rows", doubled, "tcp-all-reduce", True),
+        ("all-reduce", tcp_ring, "take_back_rows", doubled, "tcp-all-reduce", True),
         ("ps", accumulator, "number_rows", doubled_rows, "sync-ps", True),
     ],
 )

@@ -21,7 +21,7 @@ from watched_run import WatchedRun, records, records_so_far, watched
 
 from harness.measure.windows import LEAD_STEPS
 from harness.provision import network_namespace
-from harness.records.store import load_run
+from harness.records.stored_run import load_run
 from reports.recommendation.notes import ALARM_FLOOR_BYTES
 
 pytestmark = [pytest.mark.ray, pytest.mark.tensorflow]

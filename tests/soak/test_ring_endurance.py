@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from harness.worker.transport.ring import Ring, address_of, listen
+from harness.worker.transport.tcp_ring import Ring, address_of, listen
 
 N_WORKERS = 4
 N_SUMS = 20_000

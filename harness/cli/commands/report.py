@@ -109,7 +109,7 @@ def _destination(run_dirs: list[Path], format: Format, out: Path | None) -> Path
         return out
     if len(run_dirs) > 1:
         raise UsageError("must be given for an HTML report of several runs", field="out")
-    from harness.records.store import require_run
+    from harness.records.stored_run import require_run
 
     require_run(run_dirs[0])
     return run_dirs[0] / REPORT

@@ -15,7 +15,7 @@ import tensorflow as tf
 from harness.worker.session.capture_store import InitialValues
 from harness.worker.session.session import WorkerSession
 from harness.worker.session.tensorflow_settings import Use, start_server
-from harness.worker.transport.ring import Ring, address_of, listen
+from harness.worker.transport.tcp_ring import Ring, address_of, listen
 from harness.worker.variable_parts import Array, Copy, values_of
 from strategies.compile import compile_tasks
 from strategies.ir.train_graph import TrainGraph

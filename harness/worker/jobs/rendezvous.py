@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from harness.errors import CaseError
 from harness.worker.process.job import JobState
-from harness.worker.transport.ring import Ring, RingError, address_of
-from harness.worker.transport.ring import listen as listen_on
+from harness.worker.transport.tcp_ring import Ring, RingError, address_of
+from harness.worker.transport.tcp_ring import listen as listen_on
 
 _PORT_WORDS = ("address already in use", "could not start grpc server")
 

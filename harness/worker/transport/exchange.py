@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import ml_dtypes
 import numpy as np
 
-from harness.worker.transport.ring import RingError, Vector
+from harness.worker.transport.tcp_ring import RingError, Vector
 from strategies.ir.train_graph import BEFORE_ALL, Transfer
 
 _WIRES: Mapping[str, np.dtype[Any]] = {"bfloat16": np.dtype(ml_dtypes.bfloat16)}

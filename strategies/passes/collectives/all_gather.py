@@ -12,7 +12,7 @@ from strategies.ir.traversal import at_level
 from strategies.numerics.collectives import all_gather
 from strategies.passes.collectives.buckets import Member, ShardBucket, shard_buckets
 from strategies.passes.collectives.members import instance_keys
-from strategies.passes.collectives.ring import Exchange, carry_out, give
+from strategies.passes.collectives.tcp_ring import Exchange, carry_out, give
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Replica, Topology

@@ -27,7 +27,7 @@ from strategies.numerics.compressed_sums import (
 from strategies.numerics.compressors import Cast, Codec, Power, codec_of
 from strategies.passes.collectives.buckets import encoded_buckets, static_dims
 from strategies.passes.collectives.members import Members, compressed_keys
-from strategies.passes.collectives.ring import Dims, Exchange, Given, ahead, carry_out, give
+from strategies.passes.collectives.tcp_ring import Dims, Exchange, Given, ahead, carry_out, give
 from strategies.passes.compression.encoders import Encoders, gradient_spec, state_specs
 from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.replicate.rewire import sync_prefix

@@ -269,7 +269,7 @@ def mistake(*_: object, **__: object) -> None:
     "place",
     [
         "reports.load.load_run",
-        "harness.records.store.read_steps",
+        "harness.records.stored_run.read_steps",
         "reports.repeat_files.plans._placement",
         "reports.repeat_files.row_files._telling_log",
     ],

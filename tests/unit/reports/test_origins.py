@@ -13,7 +13,7 @@ from synthetic_run import SINGLE, Case, write_run
 import reports
 from harness.records.checksums import sealed
 from harness.records.record import Record, to_json
-from harness.records.store import load_run
+from harness.records.stored_run import load_run
 from reports.compare import build
 from reports.load import load
 from reports.rows.report import FactValue

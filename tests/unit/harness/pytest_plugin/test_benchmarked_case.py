@@ -16,7 +16,7 @@ from harness.pytest_plugin.benchmarked_case import BenchmarkedCase, problem_of
 from harness.pytest_plugin.one_case import CaseRequest, one_case
 from harness.records.outcome import Equivalence
 from harness.records.record import Record
-from harness.records.store import load_run
+from harness.records.stored_run import load_run
 
 SPEC = one_case(CaseRequest(experiment="quickstart", workload="digits-cnn", strategy="all-reduce")).spec
 

@@ -28,7 +28,7 @@ import pytest
 from synthetic_run import DIED, Case, write_run
 
 from harness.experiment.cases import expand
-from harness.records.store import load_run
+from harness.records.stored_run import load_run
 
 
 @pytest.fixture

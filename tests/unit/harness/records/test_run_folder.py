@@ -19,7 +19,7 @@ from harness.records.outcome import Failure
 from harness.records.record import to_json
 from harness.records.run_documents import RUN_FILE, default_name
 from harness.records.run_folder import RemovedRuns, RunFolder, hold, open_run, remove_old_runs
-from harness.records.store import load_run
+from harness.records.stored_run import load_run
 
 
 @pytest.fixture

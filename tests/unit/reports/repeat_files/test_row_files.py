@@ -14,7 +14,7 @@ import reports
 from harness.records.costs import PassCost
 from harness.records.outcome import Failure
 from harness.records.record import to_json
-from harness.records.store import load_run
+from harness.records.stored_run import load_run
 from reports.compare import build
 from reports.load import load
 from reports.rows.evidence import PlacementLine, Problem, TraceFile

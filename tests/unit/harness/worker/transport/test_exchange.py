@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.worker.transport.exchange import Exchange
-from harness.worker.transport.ring import RingError
+from harness.worker.transport.tcp_ring import RingError
 from strategies.ir.train_graph import BEFORE_ALL, Transfer
 
 TIMEOUT_S = 30

@@ -10,17 +10,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from strategies.errors import GraphError
-from strategies.ir.graph import (
-    Attr,
-    DType,
-    Function,
-    FunctionRef,
-    Graph,
-    Node,
-    Shape,
-    no_op,
-    producer,
-)
+from strategies.ir.graph import Attr, DType, Function, FunctionRef, Graph, Node, Shape, no_op, producer
 from strategies.ir.tensor_proto import const
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import COLOCATION_ATTR, descendants, drop_unreachable_functions

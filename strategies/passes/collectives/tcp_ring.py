@@ -15,13 +15,7 @@ from strategies.ir.graph import DType, Node, Shape, element_bytes, n_elements
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph, Transfer
 from strategies.ir.traversal import at_level
 from strategies.numerics.exchange import hand_over, hand_over_rows, take_back, take_back_rows, waypoint
-from strategies.passes.collectives.buckets import (
-    Member,
-    collectives,
-    row_shape,
-    shard_buckets,
-    static_dims,
-)
+from strategies.passes.collectives.buckets import Member, collectives, row_shape, shard_buckets, static_dims
 from strategies.passes.collectives.members import Members
 from strategies.passes.replicate.rewire import contribute, sync_prefix
 from strategies.passes.task_plan import Between, TaskPlan

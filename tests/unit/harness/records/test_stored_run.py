@@ -13,7 +13,7 @@ from harness.canonical import canonical_hash
 from harness.errors import StoreError
 from harness.records.run_folder import RunFolder
 from harness.records.steps_file import Steps
-from harness.records.store import load_run
+from harness.records.stored_run import load_run
 
 
 @pytest.fixture

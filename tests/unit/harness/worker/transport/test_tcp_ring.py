@@ -1,3 +1,5 @@
+""" """
+
 import hmac
 import select
 import socket
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from ports import kept_port
 
-from harness.worker.transport.ring import Ring, RingError, address_of, listen
+from harness.worker.transport.tcp_ring import Ring, RingError, address_of, listen
 
 HOST = "127.0.0.1"
 SECRET = b"of these workers"
@@ -301,7 +303,7 @@ def leave(stranger):
     ids=["greets otherwise", "says nothing", "leaves at once"],
 )
 def test_a_stranger_does_not_get_in(monkeypatch, behave):
-    monkeypatch.setattr("harness.worker.transport.ring.GREETING_S", 0.2)
+    monkeypatch.setattr("harness.worker.transport.tcp_ring.GREETING_S", 0.2)
     stranger = socket.socket()
 
     def knock(addresses):
@@ -321,7 +323,7 @@ def test_a_stranger_does_not_get_in(monkeypatch, behave):
 
 
 def test_who_knows_the_addresses_alone_does_not_get_in(monkeypatch):
-    monkeypatch.setattr("harness.worker.transport.ring.CONNECT_S", 0.5)
+    monkeypatch.setattr("harness.worker.transport.tcp_ring.CONNECT_S", 0.5)
     listener = listen(HOST)
     with listen(HOST) as other, socket.socket() as stranger:
         addresses = [address_of(listener), address_of(other)]
@@ -342,7 +344,7 @@ def test_a_neighbour_that_does_not_listen():
 
 
 def test_a_neighbour_that_does_not_come(monkeypatch):
-    monkeypatch.setattr("harness.worker.transport.ring.CONNECT_S", 0.2)
+    monkeypatch.setattr("harness.worker.transport.tcp_ring.CONNECT_S", 0.2)
     with listen(HOST) as other:
         listener = listen(HOST)
         with pytest.raises(
