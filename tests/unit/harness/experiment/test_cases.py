@@ -1,5 +1,8 @@
+"""Cases of an experiment, their schedule, the baseline once more, and the folders of files that a user names."""
+
 import itertools
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,9 +11,9 @@ from hypothesis import strategies as st
 
 from harness.errors import UsageError
 from harness.experiment import cases
-from harness.experiment.cases import Case, expand, global_batch
+from harness.experiment.cases import Case, expand, folders_of_users, global_batch
 from harness.experiment.load import resolve
-from harness.experiment.schedule import schedule
+from harness.experiment.schedule import baseline_of, blocks_of, schedule
 
 
 def _cases(**changes: Any) -> tuple[Case, ...]:
@@ -274,3 +277,77 @@ def test_cases_of_one_site_run_in_a_row_and_are_interleaved_there() -> None:
     repeats = [turn.repeat for turn in turns[:half]]
     assert repeats == sorted(repeats)
     assert len({turn.case.id for turn in turns[: half // 2]}) == half // 2
+
+
+def users_folders(workload: str, **sections: object) -> tuple[Path, ...]:
+    spec = resolve({"name": "x", "workloads": [workload], "strategies": ["single"], **sections})
+    return folders_of_users(expand(spec), spec)
+
+
+@pytest.fixture
+def current(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, beside one that holds a user's file."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "mine.py").write_text("FACTOR = 1\n")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_a_file_behind_a_link_is_where_it_is_named_and_where_it_lies(current: Path) -> None:
+    (current / "models").symlink_to(current.parent / "data")
+    assert users_folders("models/mine.py:Model") == (current.parent / "data", current / "models")
+
+
+def test_folders_above_the_current_one_are_named_from_the_root_on(current: Path) -> None:
+    (current.parent / "checkpoint").mkdir()
+    named = users_folders("../data/mine.py:Model", checkpoint={"restore": "../checkpoint"})
+    assert named == (current.parent / "checkpoint", current.parent / "data")
+
+
+def twin_cases(**measure: Any) -> tuple[Case, ...]:
+    strategies = ["single", "none", "ps:staleness=1"]
+    document = {"name": "x", "workloads": ["digits-mlp"], "strategies": strategies}
+    spec = resolve({**document, "measure": measure, "compare": {"baseline": "ps:staleness=1"}})
+    assert resolve(spec.to_document()) == spec
+    return expand(spec)
+
+
+def test_the_twin_has_a_name_of_its_own_and_the_baselines_strategy() -> None:
+    plain, found = twin_cases(), twin_cases(aa=True)
+    assert found[: len(plain)] == plain
+    (twin,) = found[len(plain) :]
+    (baseline,) = (case for case in plain if case.strategy.name == "ps")
+    assert str(twin.strategy) == "ps:aa=true,staleness=1"
+    assert twin.id != baseline.id
+    assert twin.chosen == baseline.chosen
+    assert len(blocks_of(found)) == 1
+
+
+def test_the_twin_is_compared_with_the_baseline_and_never_taken_for_it() -> None:
+    found = twin_cases(aa=True)
+    baseline = next(case for case in found if case.strategy.name == "ps" and not case.is_twin)
+    alike = [case for case in found if case.shape == baseline.shape]
+    assert len(alike) == 3
+    assert all(baseline_of(case, found, baseline.strategy) == baseline for case in alike)
+
+
+def test_a_name_that_a_person_gives_is_no_twin() -> None:
+    document = {"name": "x", "workloads": ["digits-mlp"], "strategies": ["ps:aa=true"]}
+    (case,) = expand(resolve(document))
+    with pytest.raises(UsageError, match="aa"):
+        _ = case.chosen
+
+
+@pytest.mark.parametrize("asked", [{"aa": True}, {"until": {"ratio_ci": "3%"}}])
+def test_what_is_formed_within_rounds_needs_them(asked: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"measure\.interleave"):
+        twin_cases(interleave=False, **asked)
+
+
+def test_without_its_baseline_there_is_no_twin() -> None:
+    strategies = ["single", "ps"]
+    document = {"name": "x", "workloads": ["digits-mlp"], "strategies": strategies, "measure": {"aa": True}}
+    with pytest.raises(UsageError, match=r"measure\.aa: must be used with the baseline"):
+        expand(resolve({**document, "matrix": {"exclude": [{"strategy": "single"}]}}))

@@ -1,4 +1,6 @@
-"""`stratbench run`: what it hands over, and what it prints of it."""
+"""`stratbench run`: what it hands over, what it prints of it, and the command line that its folder keeps."""
+
+from __future__ import annotations
 
 import json
 import socket
@@ -9,10 +11,12 @@ import pytest
 from called import WRITTEN, Pipeline, call, document
 from ports import kept_port
 
+from harness.cli import main
 from harness.cli.commands.run import planned_table
 from harness.experiment.cases import expand
 from harness.experiment.load import resolve
 from harness.experiment.references import WorkloadRef
+from harness.host_facts import environment
 from harness.measure.timeouts import Timeouts
 from harness.pipeline import RunOutcome
 
@@ -193,3 +197,13 @@ def test_a_dry_run_tells_apart_what_is_swept(cluster: dict[str, Any], column: st
     assert planned.columns[-2] == column
     assert {row[-2] for row in planned.rows} == cells
     assert planned.total == "2 cases, 1 repeat of each: 2 to run"
+
+
+def test_a_run_keeps_the_command_that_makes_it_again_without_secrets(pipeline: Pipeline) -> None:
+    arguments = ["run", "quickstart", "--out", "my runs", "--restore", "https://bob:hunter2@example.org/"]
+    assert main(arguments) == 0
+    ((_, options),) = pipeline.asked
+    command = "stratbench run quickstart --out 'my runs' --restore 'https://[redacted]@example.org/'"
+    assert options.command == command
+    assert environment({}, command=command)["command"] == command
+    assert "command" not in environment({})

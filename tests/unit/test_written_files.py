@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 BY_NAME = frozenset(
     ("write_text", "write_bytes", "touch", "truncate", "symlink_to", "hardlink_to", "mkfifo", "connect")
 )

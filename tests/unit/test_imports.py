@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-_ROOT = Path(__file__).resolve().parents[3]
+_ROOT = Path(__file__).resolve().parents[2]
 _PRIVATE = ("tensorflow.python", "tensorflow.compiler", "keras.src")
 
 
