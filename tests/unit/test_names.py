@@ -14,7 +14,8 @@ def is_named_by_what_it_tests(test: Path, product: Path) -> bool:
     """Tell whether a test's path, from `tests/unit` on, is that of what it tests.
 
     Args:
-        test: `harness/run/test_block.py` or `test_block_<aspect>.py`; for the whole folder `test_run_<aspect>.py`.
+        test: Such as `harness/run/test_block.py`, `test_block_<aspect>.py`, or `test_run_<aspect>.py` for all
+            of the folder.
         product: The folder that holds the packages.
     """
     folder = product / test.parent

@@ -1,4 +1,4 @@
-"""Cases of an experiment, their schedule, the baseline once more, and the folders of files that a user names."""
+"""Cases of an experiment, their schedule, the baseline once more, and folders of files that a user names."""
 
 import itertools
 import re
