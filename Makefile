@@ -9,14 +9,13 @@ PYTEST_ARGS ?=
 # What compares times runs alone; the rest in two processes, each with a TensorFlow or starting one.
 PAIR := --numprocesses 2 --dist loadfile
 ALONE := tests/integration/test_input_pipeline.py tests/integration/test_link_shaping.py tests/benchmarks
-IN_PROCESS := $(PAIR) --ignore tests/integration --ignore tests/benchmarks
 # Tests run TensorFlow in their own process, which finds the gpu lock's CUDA libraries with a path to them.
 SPACE := $() $()
 CUDA_LIBRARIES = $(wildcard $(CURDIR)/$(VENV)/lib/python3*/site-packages/nvidia/*/lib)
 PYTEST = LD_LIBRARY_PATH=$(subst $(SPACE),:,$(strip $(LD_LIBRARY_PATH) $(CUDA_LIBRARIES))) $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench benchmarks test test-all soak check image compose-files lock
+.PHONY: help setup bench benchmarks test test-more quick test-all soak check image compose-files lock
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -38,13 +37,18 @@ benchmarks: setup  ## short benchmarks of pytest, timed, as build/benchmarks.jso
 	@mkdir -p build
 	$(BIN)/python -m pytest tests/benchmarks/timed --benchmark-json build/benchmarks.json
 
-test: setup  ## the tests; those that lack Docker, a browser or a GPU are skipped with the reason
-	$(PYTEST) $(IN_PROCESS) $(PYTEST_ARGS)
-	$(PYTEST) $(PAIR) tests/integration $(ALONE:%=--ignore %) $(PYTEST_ARGS)
+test: setup  ## the tests, twelve minutes on two cores; those that lack a browser or a GPU are skipped with the reason
+	$(PYTEST) $(PAIR) -m "not more" $(PYTEST_ARGS)
+
+test-more: setup  ## the longer tests: more models, Docker, clusters, browsers, timings
+	$(PYTEST) $(PAIR) -m more $(ALONE:%=--ignore %) $(PYTEST_ARGS)
 	$(PYTEST) $(ALONE) $(PYTEST_ARGS)
 
+quick: setup  ## the tests of one room, within a minute: make quick ROOM=strategies/passes
+	$(PYTEST) $(PAIR) tests/unit/$(ROOM) $(PYTEST_ARGS)
+
 test-all: setup  ## the whole contract matrix
-	$(PYTEST) $(IN_PROCESS) --all-cases $(PYTEST_ARGS)
+	$(PYTEST) $(PAIR) --ignore tests/integration --ignore tests/benchmarks --all-cases $(PYTEST_ARGS)
 
 soak: setup  ## the long calibrations and cycles, outside CI
 	$(PYTEST) tests/soak $(PYTEST_ARGS)

@@ -37,6 +37,33 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 # A process keeps thousands of graphs, which a collection by the usual limits would look through all the time.
 gc.set_threshold(50_000, 20, 100)
 
+_LONG = (
+    "benchmarks/",
+    "browser/",
+    "contract/test_batch_statistics.py",
+    "contract/test_bounds.py",
+    "contract/test_compiled_replicas.py",
+    "contract/test_compressors.py",
+    "contract/test_equal_rows.py",
+    "contract/test_keras_models.py",
+    "contract/test_model_types.py",
+    "contract/test_mutations.py",
+    "contract/test_ps_modes.py",
+    "contract/test_real_models.py",
+    "contract/test_resharded_loops.py",
+    "contract/test_robust.py",
+    "contract/test_rows_in_ring.py",
+    "contract/test_sequences.py",
+    "contract/test_shrink.py",
+    "contract/test_standard_workloads.py",
+    "contract/test_users_step.py",
+    "in_process/test_workload_sizes.py",
+    "in_process/test_workloads.py",
+    "integration/",
+)
+"""Folders and files that `make test-more` runs, most of them minutes long; all others are for `make test`."""
+_SHORT = ("integration/test_local_provider.py", "integration/test_run.py")
+"""Of these folders, what `make test` runs all the same."""
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _HEAD_IMAGE = "stratbench-head:dev"
 _PROBE_TIMEOUT_S = 60.0
@@ -76,9 +103,13 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"--require: must be of {known}, got {', '.join(unknown)}")
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` takes its choice
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     required = _required(config)
     for item in items:
+        path = item.path.relative_to(Path(__file__).parent).as_posix()
+        if path.startswith(_LONG) and path not in _SHORT:
+            item.add_marker("more")
         for need in _PROBES:
             if item.get_closest_marker(need) is None or need in required:
                 continue
