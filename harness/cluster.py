@@ -18,9 +18,9 @@ from harness.sections import AbsolutePath, Section
 from strategies.tpu_slices import Accelerator
 
 Device: TypeAlias = Literal["cpu", "gpu", "tpu", "tpu-emulated"]
-"""What a case's replicas run on, as records say it."""
+"""Device of a case's replicas, as records name it."""
 Hardware: TypeAlias = Literal["cpu", "gpu", "tpu"]
-"""What that takes of a host: emulated cores are devices of its processor."""
+"""Device of a host that it needs; emulated cores need its processor."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +66,7 @@ _MOST_BURST_S = 0.008
 _WHOLE_BYTES = 72_000
 _LEAST_BURST_BYTES = 16_000
 MOST_MBIT = 30_000.0
-"""What the kernel's token bucket can be told: 2³² bytes a second, rounded down."""
+"""Highest rate of the kernel's token bucket: 2³² bytes a second, rounded down."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +82,7 @@ class LinkLimit:
 
 
 Limits: TypeAlias = Sequence[LinkLimit | None]
-"""Of each worker's link in worker order; None has no limit."""
+"""Limits of each worker's link in worker order; None has no limit."""
 
 
 Rate: TypeAlias = Annotated[float, Field(gt=0, le=MOST_MBIT, allow_inf_nan=False)]
@@ -101,7 +101,7 @@ class WorkerLink(Section):
 
 
 WorkerLinks: TypeAlias = tuple[tuple[int, WorkerLink], ...]
-"""Those that differ, by the worker's number."""
+"""Limits that differ, by the worker's number."""
 
 
 def limits_of(
@@ -249,7 +249,7 @@ class ClusterShape:
 
     @property
     def alone(self) -> bool:
-        """Whether its devices serve one process at a time, so that no two cases can be ready on them."""
+        """True if its devices serve one process at a time, so that no two cases can be ready on them."""
         return self.hardware == "tpu"
 
     @property

@@ -179,7 +179,7 @@ class Caller:
 
     Args:
         owns_process: whether the process is the command's alone, so that it may move to another network.
-        settled: told once the process is where it stays, and may start threads.
+        settled: called once the process is in its final namespace and may start threads.
         arguments: of the command line, without the program's name.
         as_json: whether a program reads the answer.
     """
@@ -191,7 +191,7 @@ class Caller:
 
 
 def is_watched(context: typer.Context) -> bool:
-    """Whether a person at a terminal waits for the command, and may see how it goes on."""
+    """True if a person at a terminal watches the command's progress."""
     return not _is_json(context) and sys.stderr.isatty()
 
 

@@ -17,7 +17,7 @@ from harness.written_values import kebab
 
 CONNECTION_KEYS = tuple(Connection.model_fields)
 _CLUSTER = ("cluster", ["cluster"])
-"""How a document names the cluster provider."""
+"""Name of the cluster provider in a document."""
 # A slice is more than a variable holds.
 _AROUND_KEYS = tuple(key for key in CONNECTION_KEYS if key != "slice")
 _DEVICES: tuple[Device, ...] = get_args(Device)
@@ -121,7 +121,7 @@ class Cluster(Connection):
 
     @property
     def connection(self) -> Connection:
-        """How the cluster provider reaches its cluster."""
+        """Connection of the cluster provider to its cluster."""
         return Connection(**{key: getattr(self, key) for key in CONNECTION_KEYS})
 
     def shapes(self) -> Iterator[ClusterShape]:

@@ -150,7 +150,7 @@ _Loader.add_implicit_resolver(
 
 
 def _count(node: yaml.Node, known: dict[yaml.Node, int], above: set[yaml.Node]) -> int:
-    """How many values a node stands for, what anchors repeat counted each time.
+    """Number of values of a node, counting what anchors repeat each time.
 
     Args:
         known: counts of nodes. above: nodes that this one is a part of.
@@ -243,7 +243,7 @@ def _settings(texts: Sequence[str]) -> dict[str, YamlValue]:
 
 
 def _left_out(document: Mapping[str, YamlValue], overrides: Mapping[str, object]) -> tuple[str, ...]:
-    """What options put out of force of a file without naming it."""
+    """Values of a file that options override without naming them."""
     measure = document.get("measure")
     until = measure.get("until") if isinstance(measure, Mapping) else None
     if until is None or overrides.get("measure.until", until) is not None:

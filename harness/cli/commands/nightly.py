@@ -176,7 +176,7 @@ def trend(
 
 def serve(
     context: typer.Context,
-    experiment: options.ExperimentArgument,  # noqa: ARG001 - as the rest, but for `at`: passed on to `run`
+    experiment: options.ExperimentArgument,  # noqa: ARG001 - all options except `at` go to `run`
     *,
     at: Annotated[
         str, typer.Option("--at", metavar="HH:MM", help="When each night begins.", show_default=False)

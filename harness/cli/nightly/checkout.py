@@ -45,7 +45,7 @@ class Checkout:
     """A folder with the files of a commit, and git's data beside them or in another checkout.
 
     Args:
-        environ: of git's processes, but for variables of git itself.
+        environ: of git's processes, without git's own variables.
     """
 
     root: Path

@@ -46,7 +46,7 @@ def run(
     """Run an experiment, add it to a history, judge it, and remove run folders that are too old.
 
     Args:
-        options: of the run, but for its folder, which is one of the store.
+        options: of the run; its folder is one of the store.
         confirm: nights that a change must last. keep: run folders that stay.
     """
     check_experiment(spec)

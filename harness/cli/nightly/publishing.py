@@ -85,7 +85,7 @@ def _own(before: Night, since: Night) -> Iterator[str]:
     yield from (f"{name} {commit}" for commit in _commits(root, before.git_sha, since.git_sha))
 
 
-# Many series change with one night, and each is told of in several places.
+# Many series change in one night, and several places show each.
 _commits = cache(commits_between)
 _checkout = cache(checkout_of)
 
@@ -183,7 +183,7 @@ def write_trend(store: Path, verdict: NightVerdict, commits: Commits) -> Path | 
     """Write the page of a night, whole or not at all.
 
     Returns:
-        Its path; None where it cannot be written, which is told: the night itself is in the history.
+        Its path; None with a message if it cannot be written: the night itself is in the history.
     """
     path, night = store / TREND, verdict.night
     try:
