@@ -130,8 +130,9 @@ def check_nodes(nodes: Sequence[PlanNode], step: StepSummary, rule: Aggregation 
             "step, got a sparse gradient; choose geometric-median, or another rule without state"
         )
     for node in chosen:
-        goes = node.synchronizer in BY_RULE or _whole(node)
-        if goes and node.compressor is None and _way(node) == _way(chosen[0]):
+        synchronizer, destinations = way = _way(node)
+        is_complete = synchronizer in BY_RULE or (synchronizer == "ps" and len(destinations) == 1)
+        if is_complete and node.compressor is None and way == _way(chosen[0]):
             continue
         got = f"{node.synchronizer} to {node.destination}" if node.compressor is None else "a compressor"
         raise StrategyError(
@@ -141,14 +142,10 @@ def check_nodes(nodes: Sequence[PlanNode], step: StepSummary, rule: Aggregation 
         )
 
 
-def _way(node: PlanNode) -> tuple[object, ...]:
+def _way(node: PlanNode) -> tuple[Synchronizer, frozenset[int | None]]:
+    """The synchronizer and servers to which a gradient goes."""
     parts = None if node.partition is None else node.partition.destinations
-    return node.synchronizer, node.destination if parts is None else parts[0]
-
-
-def _whole(node: PlanNode) -> bool:
-    parts = None if node.partition is None else node.partition.destinations
-    return node.synchronizer == "ps" and (parts is None or len(set(parts)) == 1)
+    return node.synchronizer, frozenset(parts or (node.destination,))
 
 
 def trained_variables(step: StepSummary) -> Sequence[VariableSummary]:

@@ -1,8 +1,11 @@
-"""A node in its plan: what its variable is, what the nodes beside it say, and how it is refused."""
+"""Rules of plan nodes: fields that follow from the capture, conditions of the others, and places of parts."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NoReturn, TypeAlias
+from typing import TypeAlias
+
+from pydantic import BaseModel
 
 from strategies.errors import StrategyError, suggestion
 from strategies.ir.variable import part_name
@@ -12,7 +15,7 @@ from strategies.topology import UPDATER, Topology
 
 Mistake: TypeAlias = tuple[str, object, str]
 """The rule, what was received, and the way out."""
-_BY_ALL = "let all replicas update it, with no owner"
+_WHOLE = "keep it whole with `partition: null`"
 
 
 def owners_of(node: PlanNode) -> tuple[int, ...]:
@@ -23,86 +26,8 @@ def owners_of(node: PlanNode) -> tuple[int, ...]:
 
 
 def is_owned(node: PlanNode) -> bool:
-    """Whether single replicas update a variable or its parts."""
+    """True if single replicas update a variable or its parts."""
     return bool(owners_of(node))
-
-
-def ownership_mistake(
-    v: VariableSummary, node: PlanNode, trainable: PlanNode | None, n_replicas: int
-) -> Mistake | None:
-    """What is wrong with the owners of a variable or slot, None if nothing.
-
-    Args:
-        trainable: node of the variable whose slot this is.
-    """
-    if trainable is not None:
-        return _slot_mistake(v, node, trainable)
-    owners = owners_of(node)
-    if node.gathered and not (owners and v.read_before_update):
-        what = "one that does" if owners else "a variable without owner"
-        return (
-            "only an owner's variable that no step reads after its update is gathered",
-            what,
-            "set gathered to false",
-        )
-    if not owners:
-        whole = node.whole_gradient
-        return ("whole_gradient is for a variable with an owner", whole, "set it to false") if whole else None
-    return _variable_mistake(v, node) or _place_mistake(v, node, owners, n_replicas)
-
-
-def _variable_mistake(v: VariableSummary, node: PlanNode) -> Mistake | None:
-    """Why no single replica can update a variable."""
-    if node.synchronizer != "all-reduce" or v.kind != "trainable":
-        return "an owner is for a trainable under all-reduce", f"{v.kind}, {node.synchronizer}", _BY_ALL
-    if node.compressor is not None:
-        return "a gradient that goes to an owner travels as it is", "a compressor", "set compressor to null"
-    if not v.bytes:
-        return "an owner is for a variable that has elements", list(v.shape), _BY_ALL
-    if not v.apart:
-        return "one replica can update it only if no other update reads it", "one that does", _BY_ALL
-    if v.gradient_shared and not v.sparse and not node.whole_gradient:
-        return "other updates read its gradient, which all must have", False, "set whole_gradient to true"
-    return None
-
-
-def _place_mistake(
-    v: VariableSummary, node: PlanNode, owners: tuple[int, ...], n_replicas: int
-) -> Mistake | None:
-    """Why these cannot be the owners."""
-    if not all(0 <= rank < n_replicas for rank in owners):
-        return f"an owner must be a replica from 0 to {n_replicas - 1}", list(owners), "choose one"
-    if node.partition is None:
-        return None
-    n = len(node.partition.sizes)
-    if node.owner is not None:
-        return "owner must be null where parts have owners", node.owner, "drop it"
-    if len(owners) != n:
-        return f"partition.owners needs one for each of {n} sizes", len(owners), "add or drop some"
-    if node.partition.axis not in v.apart_axes and len(set(owners)) > 1:
-        return (
-            "parts with several owners need an update in which no part reads another",
-            f"axis {node.partition.axis}, along which they do",
-            "keep it whole with `partition: null`, or give all parts one owner",
-        )
-    return None
-
-
-def _slot_mistake(v: VariableSummary, node: PlanNode, trainable: PlanNode) -> Mistake | None:
-    owned = owners_of(trainable)
-    if v.shape != trainable.shape and trainable.partition is not None and owned:
-        return (
-            f"a slot of another shape than {trainable.variable!r} has goes with the whole",
-            "parts",
-            f"keep {trainable.variable!r} whole with `partition: null`",
-        )
-    if owners_of(node) != owned:
-        return (
-            f"a slot has the owners of {trainable.variable!r}, {list(owned)}",
-            list(owners_of(node)),
-            "give it the same",
-        )
-    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,13 +35,11 @@ class NodeInPlan:
     """One node and what it must agree with.
 
     Attributes:
-        where: begins the error line.
         owner: node of the variable whose slot this is.
         synchronizers: of all variables that cross replicas.
         names: of all variables.
     """
 
-    where: str
     v: VariableSummary
     node: PlanNode
     owner: PlanNode | None
@@ -125,40 +48,35 @@ class NodeInPlan:
     names: frozenset[str]
 
     @property
-    def n_tasks(self) -> int:
-        """How many tasks may serve."""
-        return self.topology.n_tasks
+    def described(self) -> str:
+        sparse = "sparse " if self.v.sparse else ""
+        return f"a {sparse}{self.v.kind} of {self.v.dtype} under {self.node.synchronizer}"
 
-    def fail(self, rule: str, got: object, way_out: str) -> NoReturn:
-        """Refuse the node.
-
-        Raises:
-            StrategyError: always; one line with the variable, the rule, what was received and the way out.
-        """
-        raise StrategyError(f"{self.where}: variable {self.v.name!r}: {rule}, got {got}; {way_out}")
+    @property
+    def on_cores(self) -> bool:
+        return "cross-replica-sum" in self.synchronizers
 
     @property
     def served(self) -> bool:
-        """Whether it lives on a server: what replicas share does, where there are servers.
+        """True if it lives on a server, as everything that replicas share does in a plan of servers alone.
 
-        Beside collectives, what no gradient or new state reaches may be either, a slot as its variable is; so
-        may what no step changes.
+        Beside collectives, what no gradient or new state reaches may be there or not, a slot as its variable
+        is; so may what no step changes.
         """
         if self.v.synced or "ps" not in self.synchronizers:
             return self.node.synchronizer == "ps"
         if self.v.rule == "per-replica":
             return False
         always = self.synchronizers == {"ps"} and not self.v.only_read
-        return always or _is_served(self.owner or self.node)
+        return always or _has_server(self.owner or self.node)
 
     @property
     def reduced(self) -> bool:
-        """Whether it takes part in collectives."""
         return self.v.synced and self.node.synchronizer not in ("ps", "none", "cross-replica-sum")
 
     @property
     def in_bucket(self) -> bool:
-        """Whether it travels with others: all but rows that TensorFlow's collectives gather.
+        """True if it travels with others, as all do but rows that TensorFlow's collectives gather.
 
         Averages and new values from owners are dense whatever gradients are.
         """
@@ -166,158 +84,23 @@ class NodeInPlan:
         by_rule = self.node.synchronizer in BY_RULE
         return self.reduced and not by_rule and (dense or self.node.transport == "tcp")
 
+    @property
+    def can_be_owned(self) -> bool:
+        """True of a trainable under all-reduce; a slot has the owners of its variable."""
+        by_all_reduce = self.node.synchronizer == "all-reduce" and self.v.kind == "trainable"
+        return by_all_reduce or self.owner is not None
 
-def _is_served(node: PlanNode) -> bool:
+    @property
+    def crosses_in_steps(self) -> bool:
+        """True if its gradient crosses replicas as a gradient, in processes of their own."""
+        stays = self.node.synchronizer in ("none", "average", "cross-replica-sum", *BY_RULE)
+        return self.v.kind == "trainable" and not stays
+
+
+def _has_server(node: PlanNode) -> bool:
     return node.destination is not None or (
         node.partition is not None and node.partition.destinations is not None
     )
-
-
-_WHOLE = "keep it whole with `partition: null`"
-
-
-def check_placement(checked: NodeInPlan) -> None:
-    """Check where a node has its variable, or each part of it.
-
-    Raises:
-        StrategyError: for the first rule that it breaks.
-    """
-    if checked.node.partition is None:
-        _place(checked)
-    else:
-        _cut(checked, checked.node.partition)
-        _places_of_parts(checked, checked.node.partition)
-    if checked.owner is not None:
-        _with_owner(checked, checked.owner)
-
-
-def _place(checked: NodeInPlan) -> None:
-    node = checked.node
-    if checked.served:
-        _destination(checked, node.destination, "destination")
-        if checked.v.kind == "slot" and checked.v.slot_of is None and node.destination != UPDATER:
-            checked.fail(
-                f"what all updates share must be on task {UPDATER}", node.destination, f"use {UPDATER}"
-            )
-    elif node.destination is not None:
-        checked.fail(
-            "every replica has its own, so destination must be null", node.destination, "set it to null"
-        )
-    in_bucket = checked.in_bucket
-    if in_bucket and (node.group is None or node.group < 0):
-        checked.fail("group must be the number of its bucket", node.group, "give one from 0")
-    if not in_bucket and node.group is not None:
-        checked.fail(
-            "only what collectives sum or transport tcp moves has a bucket, so group must be null",
-            node.group,
-            "set it to null",
-        )
-
-
-def _destination(checked: NodeInPlan, task: int | None, field: str) -> None:
-    if task is None or not 0 <= task < checked.n_tasks:
-        checked.fail(
-            f"{field} must be a task from 0 to {checked.n_tasks - 1}", task, "choose one or add workers"
-        )
-
-
-def _cut(checked: NodeInPlan, partition: Partition) -> None:
-    v = checked.v
-    if v.kind == "state" or (checked.owner is None and not v.synced):
-        checked.fail("only trainables that a gradient reaches have parts, with their slots", v.kind, _WHOLE)
-    if not 0 <= partition.axis < len(v.shape):
-        checked.fail(f"partition.axis must be an axis of shape {v.shape}", partition.axis, _WHOLE)
-    length, sizes = v.shape[partition.axis], partition.sizes
-    if len(sizes) > length:
-        checked.fail(
-            f"partition: axis {partition.axis} has {length} rows, one for each part at least",
-            f"{len(sizes)} parts",
-            "use fewer shards",
-        )
-    if len(sizes) < 2 or min(sizes) < 1 or sum(sizes) != length:
-        checked.fail(
-            f"partition.sizes must be two or more, each at least 1, that add up to {length}",
-            f"{list(sizes)}, which add up to {sum(sizes)}",
-            f"change them or {_WHOLE}",
-        )
-    if checked.owner is None and partition.axis not in v.partitionable_axes:
-        able = ", ".join(map(str, v.partitionable_axes))
-        reason = v.cut_refusals.get(partition.axis)
-        checked.fail(
-            "a cut needs an update that is elementwise or row-local along its axis, and no use of the "
-            "variable in control flow",
-            f"axis {partition.axis}, along which it cannot be cut" + (f" ({reason})" if reason else ""),
-            f"use axis {able}" if able else _WHOLE,
-        )
-    for k in range(len(sizes)):
-        if part_name(v.name, k) in checked.names:
-            checked.fail(
-                "its parts need names of their own",
-                f"a variable {part_name(v.name, k)!r}",
-                "rename that one",
-            )
-
-
-def _places_of_parts(checked: NodeInPlan, partition: Partition) -> None:
-    n = len(partition.sizes)
-    for field in ("destination", "group"):
-        if getattr(checked.node, field) is not None:
-            checked.fail(
-                f"{field} must be null where parts have {field}s", getattr(checked.node, field), "drop it"
-            )
-    for field, needed in (("destinations", checked.served), ("groups", checked.in_bucket)):
-        given: tuple[int, ...] | None = getattr(partition, field)
-        if needed and (given is None or len(given) != n):
-            checked.fail(
-                f"partition.{field} needs one for each of {n} sizes",
-                0 if given is None else len(given),
-                "add or drop some",
-            )
-        if not needed and given is not None:
-            checked.fail(f"partition.{field} must be null under its synchronizer", list(given), "drop it")
-    for task in partition.destinations or ():
-        _destination(checked, task, "partition.destinations")
-    if min(partition.groups or (0,)) < 0:
-        checked.fail(
-            "partition.groups must be numbers of buckets, from 0",
-            min(partition.groups or ()),
-            "change it",
-        )
-
-
-def _with_owner(checked: NodeInPlan, owner: PlanNode) -> None:
-    """A slot lives where its variable does, and is cut as it is if it has its shape."""
-    alike = checked.v.shape == owner.shape
-    cut, of_owner = _cut_of(checked.node), _cut_of(owner)
-    if cut != of_owner and (alike or cut is not None):
-        rule = (
-            f"a slot is cut like {owner.variable!r}, {of_owner}"
-            if alike
-            else "a slot of another shape is whole"
-        )
-        checked.fail(rule, cut, "give it the same partition" if alike else _WHOLE)
-    if owner.partition is None and checked.node.destination != owner.destination:
-        checked.fail(
-            f"a slot must be where {owner.variable!r} is, on task {owner.destination}",
-            checked.node.destination,
-            "give it the same destination",
-        )
-
-
-def _cut_of(node: PlanNode) -> Mapping[str, object] | None:
-    """Where a node's parts begin, end and live; None where it is whole."""
-    return (
-        None if node.partition is None else node.partition.model_dump(exclude={"groups"}, exclude_none=True)
-    )
-
-
-_TOGETHER = (
-    {"all-reduce", "average"},
-    {"ps", "all-reduce"},
-    {"ps", "hierarchical-all-reduce"},
-    {"robust-gather", "hierarchical-all-reduce"},
-    {"robust-servers", "hierarchical-all-reduce"},
-)
 
 
 def check_nodes(nodes: Sequence[PlanNode], step: StepSummary, topology: Topology, *, where: str) -> None:
@@ -346,128 +129,269 @@ def check_nodes(nodes: Sequence[PlanNode], step: StepSummary, topology: Topology
         )
     synchronizers = {by_name[v.name].synchronizer for v in step.variables if v.synced}
     for v in step.variables:
-        _check(
-            NodeInPlan(
-                where=where,
-                v=v,
-                node=by_name[v.name],
-                owner=None if v.slot_of is None else by_name.get(v.slot_of),
-                synchronizers=frozenset(synchronizers),
-                topology=topology,
-                names=frozenset(known),
-            )
+        checked = NodeInPlan(
+            v=v,
+            node=by_name[v.name],
+            owner=None if v.slot_of is None else by_name.get(v.slot_of),
+            synchronizers=frozenset(synchronizers),
+            topology=topology,
+            names=frozenset(known),
         )
+        try:
+            for rule, got, way_out in _mistakes(checked):
+                raise StrategyError(f"{rule}, got {_shown(got)}; {way_out}")
+        except StrategyError as error:
+            raise StrategyError(f"{where}: variable {v.name!r}: {error}") from None
 
 
-def _check(checked: NodeInPlan) -> None:
-    """Check all rules, what others build on first."""
-    _facts(checked)
-    _synchronizer(checked)
-    check_placement(checked)
-    _proxy(checked)
-    _transport(checked)
-    _on_cores(checked)
-    wrong = ownership_mistake(checked.v, checked.node, checked.owner, checked.topology.n_replicas)
-    if wrong is not None:
-        checked.fail(*wrong)
-    if is_owned(checked.node) and "ps" in checked.synchronizers:
-        checked.fail("an owner needs a plan without servers", "one with", "set owner to null")
+def _shown(value: object) -> object:
+    return value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else value
+
+
+def _mistakes(checked: NodeInPlan) -> Iterator[Mistake]:
+    """All rules, those that others build on first."""
+    yield from _captured(checked)
+    if checked.owner is not None:
+        yield from _followed(checked, checked.owner)
+    yield from _synchronizers(checked)
+    if checked.node.partition is not None:
+        yield from _cut(checked, checked.node.partition)
+    for place in _PLACES:
+        yield from place.mistakes(checked)
+    for field, is_for, applies in _CONDITIONS:
+        value = getattr(checked.node, field)
+        if value not in (None, False) and not applies(checked):
+            got = f"{_shown(value)} for {checked.described}"
+            yield f"{field} is for {is_for}", got, f"set it to {'false' if value is True else 'null'}"
+    yield from _owned(checked)
     if checked.node.compressor is not None:
-        _compressor(checked, checked.node.compressor)
+        yield from _compressor(checked, checked.node.compressor)
+    yield from _transport(checked)
 
 
-def _facts(checked: NodeInPlan) -> None:
+def _captured(checked: NodeInPlan) -> Iterator[Mistake]:
+    """Fields that follow from the capture."""
+    v, node = checked.v, checked.node
     for fact in ("shape", "dtype", "bytes", "sparse"):
-        captured, got = getattr(checked.v, fact), getattr(checked.node, fact)
+        captured, got = getattr(v, fact), getattr(node, fact)
         if captured != got:
-            checked.fail(
-                f"{fact} must be the captured one, {captured}",
-                got,
-                "take it from a plan of this workload",
-            )
+            yield f"{fact} must be the captured one, {captured}", got, "take it from a plan of this workload"
+    if not v.synced and node.synchronizer != "none":
+        rule = "synchronizer must be none, because nothing of it crosses replicas"
+        yield rule, node.synchronizer, "set it to none"
+    if v.kind == "slot" and v.slot_of is None and checked.served and node.destination != UPDATER:
+        rule = f"destination must be {UPDATER}, because all updates share it"
+        yield rule, node.destination, f"use {UPDATER}"
 
 
-def _synchronizer(checked: NodeInPlan) -> None:
-    got = checked.node.synchronizer
+def _followed(checked: NodeInPlan, owner: PlanNode) -> Iterator[Mistake]:
+    """Fields of a slot that follow from its variable."""
+    node, partition = checked.node, _without_groups(owner.partition)
+    if checked.v.shape != owner.shape:
+        if partition is not None and is_owned(owner):
+            rule = f"a slot of another shape than {owner.variable!r} goes with the whole"
+            yield rule, "parts", f"keep {owner.variable!r} whole with `partition: null`"
+        partition = None
+    expected = {
+        "partition": (partition, _without_groups(node.partition)),
+        "owner": (owner.owner, node.owner),
+        "destination": (node.destination if owner.partition else owner.destination, node.destination),
+    }
+    for field, (value, got) in expected.items():
+        if got != value:
+            rule = f"{field} of a slot must follow {owner.variable!r}, {_shown(value)}"
+            yield rule, got, "give it the same"
+
+
+def _without_groups(partition: Partition | None) -> Partition | None:
+    return partition and partition.model_copy(update={"groups": None})
+
+
+_TOGETHER = (
+    {"all-reduce", "average"},
+    {"ps", "all-reduce"},
+    {"ps", "hierarchical-all-reduce"},
+    {"robust-gather", "hierarchical-all-reduce"},
+    {"robust-servers", "hierarchical-all-reduce"},
+)
+
+
+def _synchronizers(checked: NodeInPlan) -> Iterator[Mistake]:
     if not checked.v.synced:
-        if got != "none":
-            checked.fail(
-                "nothing of it crosses replicas, so synchronizer must be none", got, "set it to none"
-            )
-    elif len(checked.synchronizers) > 1 and checked.synchronizers not in _TOGETHER:
-        checked.fail(
-            "synchronizers must be one, or all-reduce and average, or an all-reduce beside ps or a rule",
-            ", ".join(sorted(checked.synchronizers)),
-            "choose among those",
-        )
-    elif got == "average" and checked.v.rule == "sum":
-        checked.fail("what replicas add up has no average", "synchronizer average", "make it all-reduce")
-
-
-def _proxy(checked: NodeInPlan) -> None:
-    if checked.node.proxy and (checked.node.synchronizer != "ps" or checked.v.sparse):
-        what = "a sparse gradient" if checked.v.sparse else f"synchronizer {checked.node.synchronizer}"
-        checked.fail("a proxy copies a dense variable from its server", what, "set proxy to false")
-
-
-def _transport(checked: NodeInPlan) -> None:
-    transport = checked.node.transport
-    if transport is None:
         return
-    if not checked.reduced or checked.node.synchronizer in ("average", *BY_RULE):
-        checked.fail("transport is for gradients of collectives", transport, "set it to null")
-    if checked.v.sparse and not is_owned(checked.node) and transport != "tcp":
-        checked.fail("transport of rows is tcp, or null for TensorFlow's", transport, "use one of these")
-    if transport == "tcp" and checked.n_tasks < 2:
-        checked.fail("transport tcp needs two workers", "one", "use auto")
+    if len(checked.synchronizers) > 1 and checked.synchronizers not in _TOGETHER:
+        rule = "synchronizers must be one, or all-reduce and average, or an all-reduce beside ps or a rule"
+        yield rule, ", ".join(sorted(checked.synchronizers)), "choose among those"
+    if checked.node.synchronizer == "average" and checked.v.rule == "sum":
+        yield "what replicas add up has no average", "synchronizer average", "make it all-reduce"
+
+
+def _cut(checked: NodeInPlan, partition: Partition) -> Iterator[Mistake]:
+    v = checked.v
+    if v.kind == "state" or (checked.owner is None and not v.synced):
+        yield "only trainables that a gradient reaches have parts, with their slots", v.kind, _WHOLE
+    if checked.on_cores:
+        yield "on cores parts are equal and come by in_parts", "a partition", "set it to null"
+    if not 0 <= partition.axis < len(v.shape):
+        yield f"partition.axis must be an axis of shape {v.shape}", partition.axis, _WHOLE
+    length, sizes = v.shape[partition.axis], partition.sizes
+    if len(sizes) > length:
+        rule = f"partition: axis {partition.axis} has {length} rows, one for each part at least"
+        yield rule, f"{len(sizes)} parts", "use fewer shards"
+    if len(sizes) < 2 or min(sizes) < 1 or sum(sizes) != length:
+        rule = f"partition.sizes must be two or more, each at least 1, that add up to {length}"
+        yield rule, f"{list(sizes)}, which add up to {sum(sizes)}", f"change them or {_WHOLE}"
+    if checked.owner is None and partition.axis not in v.partitionable_axes:
+        able = ", ".join(map(str, v.partitionable_axes))
+        reason = v.cut_refusals.get(partition.axis)
+        rule = (
+            "a cut needs an update that is elementwise or row-local along its axis, and no use of the "
+            "variable in control flow"
+        )
+        got = f"axis {partition.axis}, along which it cannot be cut" + (f" ({reason})" if reason else "")
+        yield rule, got, f"use axis {able}" if able else _WHOLE
+    for part in (part_name(v.name, k) for k in range(len(sizes))):
+        if part in checked.names:
+            yield "its parts need names of their own", f"a variable {part!r}", "rename that one"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """A number that a whole variable has in a field, and each part in `partition` under the plural.
+
+    Attributes:
+        noun: what it numbers.
+        needed: true if a node that it applies to must have it.
+        end: first number too large.
+    """
+
+    field: str
+    noun: str
+    is_for: str
+    applies: Callable[[NodeInPlan], bool]
+    needed: bool
+    end: Callable[[NodeInPlan], float]
+
+    def mistakes(self, checked: NodeInPlan) -> Iterator[Mistake]:
+        whole, partition = getattr(checked.node, self.field), checked.node.partition
+        name, given = self.field, None if whole is None else (whole,)
+        if partition is not None:
+            if whole is not None:
+                yield f"{name} must be null where parts have {name}s", whole, "drop it"
+            name, given = f"partition.{name}s", getattr(partition, f"{name}s")
+        n_places = 1 if partition is None else len(partition.sizes)
+        applies, end = self.applies(checked), self.end(checked)
+        rule = f"{name} must be a {self.noun} from 0" + ("" if end == math.inf else f" to {end - 1}")
+        if given is not None and not applies:
+            got = f"{whole if partition is None else list(given)} for {checked.described}"
+            yield f"{name} is for {self.is_for}", got, "set it to null"
+        elif given is None and applies and self.needed and partition is None:
+            yield rule, None, "choose one"
+        elif (given is None and applies and self.needed) or (given is not None and len(given) != n_places):
+            yield f"{name} needs one for each of {n_places} sizes", len(given or ()), "add or drop some"
+        for number in given or ():
+            if not 0 <= number < end:
+                yield rule, number, "choose one"
+
+
+_PLACES = (
+    _Place(
+        field="destination",
+        noun="task",
+        is_for="what servers hold",
+        applies=lambda c: c.served,
+        needed=True,
+        end=lambda c: c.topology.n_tasks,
+    ),
+    _Place(
+        field="group",
+        noun="bucket",
+        is_for="what collectives sum or transport tcp moves",
+        applies=lambda c: c.in_bucket,
+        needed=True,
+        end=lambda _: math.inf,
+    ),
+    _Place(
+        field="owner",
+        noun="replica",
+        is_for="a trainable under all-reduce in a plan without servers",
+        applies=lambda c: c.can_be_owned and "ps" not in c.synchronizers,
+        needed=False,
+        end=lambda c: c.topology.n_replicas,
+    ),
+)
+_CONDITIONS: tuple[tuple[str, str, Callable[[NodeInPlan], bool]], ...] = (
+    ("proxy", "a dense variable on a server", lambda c: c.node.synchronizer == "ps" and not c.v.sparse),
+    (
+        "transport",
+        "gradients of collectives",
+        lambda c: c.reduced and c.node.synchronizer not in ("average", *BY_RULE),
+    ),
+    ("in_parts", "what cores keep", lambda c: c.on_cores),
+    (
+        "in_parts",
+        "what replicas have alike, of a type that is gathered, with an element for each",
+        lambda c: c.v.can_lie_in_parts(c.topology.n_replicas),
+    ),
+    ("whole_gradient", "a variable with an owner", lambda c: is_owned(c.node)),
+    (
+        "gathered",
+        "an owner's variable that no step reads after its update",
+        lambda c: is_owned(c.node) and c.v.read_before_update,
+    ),
+    ("compressor", "a gradient that crosses replicas", lambda c: c.crosses_in_steps),
+    ("compressor", "gradients that all replicas get, not an owner alone", lambda c: not is_owned(c.node)),
+    (
+        "compressor",
+        "dense floating gradients of known shape",
+        lambda c: not c.v.sparse and c.v.dtype in compressors.FLOATING and -1 not in c.v.shape,
+    ),
+)
+
+
+def _owned(checked: NodeInPlan) -> Iterator[Mistake]:
+    """Rules of a variable that single replicas update; its slots follow it."""
+    v, node, partition = checked.v, checked.node, checked.node.partition
+    if checked.owner is not None or not is_owned(node):
+        return
+    by_all = "let all replicas update it, with no owner"
+    if not v.bytes:
+        yield "an owner is for a variable that has elements", list(v.shape), by_all
+    if not v.apart:
+        yield "one replica can update it only if no other update reads it", "one that does", by_all
+    if v.gradient_shared and not v.sparse and not node.whole_gradient:
+        yield "other updates read its gradient, which all must have", False, "set whole_gradient to true"
+    if partition is not None and partition.axis not in v.apart_axes and len(set(owners_of(node))) > 1:
+        yield (
+            "parts with several owners need an update in which no part reads another",
+            f"axis {partition.axis}, along which they do",
+            f"{_WHOLE}, or give all parts one owner",
+        )
+
+
+def _transport(checked: NodeInPlan) -> Iterator[Mistake]:
+    transport, compressor = checked.node.transport, checked.node.compressor
+    if transport not in (None, "tcp") and checked.v.sparse and not is_owned(checked.node):
+        yield "transport of rows is tcp, or null for TensorFlow's", transport, "use one of these"
     if transport == "nccl" and checked.topology.nccl_mistake is not None:
         need, received = checked.topology.nccl_mistake
-        checked.fail(f"transport nccl needs {need}", received, "use auto")
+        yield f"transport nccl needs {need}", received, "use auto"
     if transport == "nccl" and is_owned(checked.node):
-        checked.fail("transport nccl takes sums that all begin in one order", "an owner", "use auto")
-    if transport == "tcp" and "ps" in checked.synchronizers:
-        # On one core that is the only one, and another worker's step may need it to read here.
-        checked.fail("transport tcp waits on a thread that servers need", "ps beside it", "use auto")
-    compressor = checked.node.compressor
-    if transport == "tcp" and compressor is not None and not compressors.on_own_transport(compressor.name):
-        checked.fail(
-            "transport tcp does not add up half precision",
-            f"compressor {compressor.name}",
-            "use auto",
-        )
-
-
-def _on_cores(checked: NodeInPlan) -> None:
-    """Rules of cores, which run one program: what it takes is the same for all variables and replicas."""
-    v, node = checked.v, checked.node
-    on_cores = "cross-replica-sum" in checked.synchronizers
-    if node.in_parts:
-        if not on_cores:
-            checked.fail("only what cores keep lies in parts", "in_parts true", "set it to false")
-        if not v.can_lie_in_parts(checked.topology.n_replicas):
-            checked.fail(
-                "in parts lies what replicas have alike, of a type that is gathered, a value for each",
-                f"{v.dtype}{list(v.shape)}",
-                "set in_parts to false",
-            )
-    if not on_cores:
+        yield "transport nccl takes sums that all begin in one order", "an owner", "use auto"
+    if transport != "tcp":
         return
-    if node.partition is not None:
-        checked.fail("on cores parts are equal and come by in_parts", "a partition", "set it to null")
+    if checked.topology.n_tasks < 2:
+        yield "transport tcp needs two workers", "one", "use auto"
+    if "ps" in checked.synchronizers:
+        # On one core that is the only one, and another worker's step may need it to read here.
+        yield "transport tcp waits on a thread that servers need", "ps beside it", "use auto"
+    if compressor is not None and not compressors.on_own_transport(compressor.name):
+        rule = "transport tcp does not add up half precision"
+        yield rule, f"compressor {compressor.name}", "use auto"
 
 
-def _compressor(checked: NodeInPlan, compression: Compression) -> None:
-    v, way_out = checked.v, "set compressor to null"
-    stays = checked.node.synchronizer in ("none", "average", "cross-replica-sum", *BY_RULE)
-    if v.kind != "trainable" or stays:
-        what = f"synchronizer {checked.node.synchronizer}" if stays else v.rule or v.kind
-        checked.fail("a compressor is for a gradient that crosses replicas", what, way_out)
-    if v.sparse or v.dtype not in compressors.FLOATING or -1 in v.shape:
-        what = "rows of a sparse gradient" if v.sparse else f"{v.dtype} of shape {v.shape}"
-        checked.fail("a compressor takes dense floating gradients", what, way_out)
-    try:
-        compressors.check(compression)
-    except StrategyError as error:
-        raise StrategyError(f"{checked.where}: variable {v.name!r}: {error}") from None
-    if compressors.BY_NAME[compression.name].matrices and len(v.shape) < 2:
-        checked.fail(f"{compression.name} takes two axes or more", f"shape {v.shape}", way_out)
+def _compressor(checked: NodeInPlan, compression: Compression) -> Iterator[Mistake]:
+    compressors.check(compression)
+    if compressors.BY_NAME[compression.name].matrices and len(checked.v.shape) < 2:
+        rule = f"{compression.name} takes two axes or more"
+        yield rule, f"shape {checked.v.shape}", "set compressor to null"

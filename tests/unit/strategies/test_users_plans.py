@@ -263,26 +263,34 @@ MISTAKES = {
     "task": (
         "ps",
         put("b", destination=2),
-        "'b': destination must be a task from 0 to 1, got 2; choose one or",
+        "'b': destination must be a task from 0 to 1, got 2; choose one",
     ),
     "no task": ("ps", put("b", destination=None), "'b': destination must be a task from 0 to 1, got None"),
     "negative task": ("ps", put("b", destination=-1), "must be a task from 0 to 1, got -1"),
     "task of a copy": (
         "all-reduce",
         put("b", destination=0),
-        "'b': every replica has its own.*got 0; set it",
+        "'b': destination is for what servers hold, got 0 for a trainable of float under all-reduce; set",
     ),
     "slot elsewhere": (
         "ps",
         put("w/m", destination=1),
-        "'w/m': a slot must be where 'w' is, on task 0, got 1",
+        "'w/m': destination of a slot must follow 'w', 0, got 1; give it the same",
     ),
-    "counter": ("ps", put("iteration", destination=1), "'iteration': what all updates share.* task 0, got 1"),
-    "own state": ("ps", put("seed", destination=0), "'seed': every replica has its own, so destination must"),
+    "counter": (
+        "ps",
+        put("iteration", destination=1),
+        "'iteration': destination must be 0, because all updates share it, got 1",
+    ),
+    "own state": (
+        "ps",
+        put("seed", destination=0),
+        "'seed': destination is for what servers hold, got 0 for",
+    ),
     "own state synced": (
         "ps",
         put("seed", synchronizer="ps"),
-        "'seed': nothing of it crosses replicas.*got ps",
+        "'seed': synchronizer must be none, because nothing of it crosses replicas, got ps",
     ),
     "mixture": (
         "ps",
@@ -302,7 +310,7 @@ MISTAKES = {
     "compressed average": (
         "local-sgd",
         put("w", compressor={"name": "fp16"}),
-        "'w': a compressor is for a gradient that crosses replicas, got synchronizer average; set",
+        "'w': compressor is for a gradient that crosses replicas, got .*fp16.* under average; set it to null",
     ),
     "ring beside servers": (
         "parallax",
@@ -317,17 +325,17 @@ MISTAKES = {
     "reduced beside servers": (
         "parallax",
         put("w", destination=1),
-        "'w': every replica has its own, so destination must be null, got 1; set it to null",
+        "'w': destination is for what servers hold, got 1 for .*; set it to null",
     ),
     "slot apart": (
         "parallax",
         put("w", synchronizer="ps", destination=1, group=None, transport=None),
-        "'w/m': destination must be a task from 0 to 1, got None",
+        "'w/m': destination of a slot must follow 'w', 1, got None",
     ),
     "counter beside collectives": (
         "parallax",
         put("iteration", destination=1),
-        "'iteration': what all updates share must be on task 0, got 1",
+        "'iteration': destination must be 0, because all updates share it, got 1",
     ),
     "sync beside collectives": (
         "ps",
@@ -339,17 +347,17 @@ MISTAKES = {
     "no bucket": (
         "all-reduce",
         put("b", group=None),
-        "'b': group must be the number of its bucket, got None",
+        "'b': group must be a bucket from 0, got None",
     ),
     "bucket of rows": (
         "all-reduce",
         put("table", transport=None, group=1),
-        "'table': only what collectives sum or transport tcp moves has a bucket.*got 1; set it to",
+        "'table': group is for what collectives sum or transport tcp moves, got 1 for a sparse .*; set it to",
     ),
     "rows in no bucket": (
         "all-reduce",
         put("table", group=None),
-        "'table': group must be the number of its bucket, got None; give one from 0",
+        "'table': group must be a bucket from 0, got None; choose one",
     ),
     "sum": (
         "ps",
@@ -382,7 +390,7 @@ MISTAKES = {
     "cut alone": (
         "partitioned-ps",
         put("w/m", partition=None, destination=0),
-        "'w/m': a slot is cut like 'w'",
+        "'w/m': partition of a slot must follow 'w', .*'axis': 0.*, got None; give it the same",
     ),
     "places": (
         "ps",
@@ -399,21 +407,25 @@ MISTAKES = {
         cut("w", destinations=None),
         "partition.groups needs one for each of 2 sizes",
     ),
-    "groups": ("ps", cut("w", groups=[0, 1]), "'w': partition.groups must be null under its synchronizer"),
+    "groups": (
+        "ps",
+        cut("w", groups=[0, 1]),
+        "'w': partition.groups is for what collectives sum or transport tcp moves, got .0, 1. for",
+    ),
     "proxy of rows": (
         "ps",
         put("table", proxy=True),
-        "'table': a proxy copies a dense variable.*a sparse grad",
+        "'table': proxy is for a dense variable on a server, got True for a sparse",
     ),
     "proxy of a copy": (
         "all-reduce",
         put("b", proxy=True),
-        "'b': a proxy copies.*got synchronizer all-reduce",
+        "'b': proxy is for .*, got True for .*",
     ),
     "integers": (
         "ps",
         put("n", compressor={"name": "fp16"}),
-        "'n': a compressor takes dense.*got int32 of shape",
+        "'n': compressor is for dense floating gradients.* for a trainable of int32",
     ),
     "transport of rows": (
         "all-reduce",
@@ -431,8 +443,16 @@ MISTAKES = {
         put("w", compressor={"name": "fp16"}),
         "'w': transport tcp does not add up half precision, got compressor fp16",
     ),
-    "rows": ("ps", put("table", compressor={"name": "fp16"}), "'table': a compressor .*got rows of a sparse"),
-    "state": ("ps", put("mean", compressor={"name": "fp16"}), "'mean': a compressor is for a gradient"),
+    "rows": (
+        "ps",
+        put("table", compressor={"name": "fp16"}),
+        "'table': compressor is for dense .* for a sparse trainable",
+    ),
+    "state": (
+        "ps",
+        put("mean", compressor={"name": "fp16"}),
+        "'mean': compressor is for a gradient that crosses replicas, got .* for a state",
+    ),
     "codec": (
         "ps",
         put("w", compressor={"name": "pf16"}),
@@ -461,17 +481,17 @@ MISTAKES = {
     "owner of another": (
         "sharded-update",
         put("w", owner=2),
-        r"'w': an owner must be a replica from 0 to 1, got \[2\]",
+        "'w': owner must be a replica from 0 to 1, got 2; choose one",
     ),
     "owner under ps": (
         "ps",
         put("w", owner=0),
-        "'w': an owner is for a trainable under all-reduce, got trainable, ps",
+        "'w': owner is for a trainable under all-reduce .*got 0 for a trainable of float under ps",
     ),
     "owner of state": (
         "sharded-update",
         put("mean", owner=0),
-        "'mean': an owner is for a trainable.*got state",
+        "'mean': owner is for a trainable.*got 0 for a state",
     ),
     "owner alone": (
         "sharded-update",
@@ -481,12 +501,12 @@ MISTAKES = {
     "owner of what travels small": (
         "sharded-update",
         put("w", compressor={"name": "fp16"}, transport="ring"),
-        "'w': a gradient that goes to an owner travels as it is, got a compressor",
+        "'w': compressor is for gradients that all replicas get, not an owner alone, got .*fp16",
     ),
     "slot of another owner": (
         "sharded-update",
         put("w/m", owner=None),
-        r"'w/m': a slot has the owners of 'w', \[0\], got \[\]",
+        "'w/m': owner of a slot must follow 'w', 0, got None",
     ),
     "told by nobody": (
         "all-reduce",
@@ -496,7 +516,7 @@ MISTAKES = {
     "gathered from nobody": (
         "all-reduce",
         put("b", gathered=True),
-        "'b': only an owner's variable .* is gathered, got a variable without owner; set gathered to false",
+        "'b': gathered is for an owner's variable that no step reads .*, got True .*; set it to false",
     ),
     "owners": (
         "sharded-update",
@@ -516,7 +536,7 @@ MISTAKES = {
     "slot of the whole": (
         "sharded-update",
         shared("w"),
-        "'w/count': a slot of another shape than 'w' has goes with the whole",
+        "'w/count': a slot of another shape than 'w' goes with the whole",
     ),
     "stale": ("ps", knobs(sync=False, staleness=2), "staleness=2 needs sync=true, got sync=false; drop"),
     "backup": (
@@ -606,16 +626,16 @@ def on_cores(change: Any, step: Any) -> None:
     [
         (
             {"synchronizer": "all-reduce", "group": 0, "transport": "auto"},
-            "only what cores keep lies in parts, got in_parts true; set it to false",
+            "in_parts is for what cores keep, got True for a trainable of float",
         ),
         (
             {"partition": {"axis": 0, "sizes": [6, 6]}},
             "on cores parts are equal and come by in_parts, got a partition; set it to null",
         ),
-        ({"transport": "auto"}, "transport is for gradients of collectives, got auto; set it to null"),
-        ({"owner": 0}, "an owner is for a trainable under all-reduce, got trainable, cross-replica-sum"),
-        ({"compressor": {"name": "bf16"}}, "a compressor is for a gradient that crosses replicas"),
-        ({"group": 0}, "only what collectives sum or transport tcp moves has a bucket"),
+        ({"transport": "auto"}, "transport is for gradients of collectives, got auto for a trainable"),
+        ({"owner": 0}, "owner is for a trainable under all-reduce in a plan without servers, got 0 for"),
+        ({"compressor": {"name": "bf16"}}, "compressor is for a gradient that crosses replicas"),
+        ({"group": 0}, "group is for what collectives sum or transport tcp moves, got 0 for"),
     ],
 )
 def test_a_plan_for_cores_is_refused_what_cores_cannot_do(change, line):
@@ -633,7 +653,7 @@ def test_what_replicas_do_not_have_alike_lies_in_no_parts():
     def edit(document):
         document["nodes"][1]["in_parts"] = True
 
-    with pytest.raises(StrategyError, match="'seed': in parts lies what replicas have alike"):
+    with pytest.raises(StrategyError, match="'seed': in_parts is for what replicas have alike"):
         on_cores(edit, step)
 
 

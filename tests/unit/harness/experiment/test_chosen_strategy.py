@@ -208,7 +208,7 @@ def test_what_is_wrong_with_a_file_is_named(folder: Path, reference: str, parts:
         ),
         (
             "laid_out(lambda s, t, p: [node_of(v, synchronizer='ps', destination=3) for v in s.variables])",
-            "layout: variable 'w': destination must be a task from 0 to 2, got 3; choose one or add workers",
+            "layout: variable 'w': destination must be a task from 0 to 2, got 3; choose one",
         ),
         (
             "laid_out(lambda s, *_: [reduced(v).model_copy(update={'group': 'a'}) for v in s.variables])",
