@@ -17,7 +17,6 @@ from host_loop_graphs import (
     metadata,
     nested,
     program,
-    while_graph,
 )
 
 from strategies.ir.graph import FunctionRef, Graph, Node
@@ -29,7 +28,8 @@ NOT_ALONE = (
     "in its loop executes alone must use each variable that may be sharded already, got another use of "
     "argument 0"
 )
-NO_LOOP = "must be in a loop of the host, got it in none that is entered from one place"
+NO_LOOP = "must be in a loop of the host, got it in none"
+NOT_ONE_CALL = "must be in a function that is called in one place, so that its format is known there"
 NOT_AWAITED = (
     "every iteration must make its executes and wait for them, got 'loop/execute_1', which is not between "
     "the loop's Switches and its NextIterations"
@@ -149,19 +149,11 @@ def one_variable_twice() -> Graph:
     return graph
 
 
-def swapped(*, way: str) -> Graph:
+def swapped() -> Graph:
     """Each iteration hands on the handles of w and m of the first replica in each other's place."""
-    if way == "while":
-        return while_graph(loop(W, M, X), handed_on={"w_0": "m_0", "m_0": "w_0"})
     graph = graph_of(loop(*(replace(each, way="iterated") for each in (W, M, X))))
     graph = changed(graph, "loop/w_0/next", inputs=("loop/m_0/body",))
     return changed(graph, "loop/m_0/next", inputs=("loop/w_0/body",))
-
-
-def handed_to_reader() -> Graph:
-    """From the second iteration on, what the body reads as x is w of the first replica."""
-    shared = replace(X, shared=True)
-    return while_graph(loop(W, shared, second_handles=["x"]), handed_on={"x_again": "w_0"})
 
 
 def unawaited() -> Graph:
@@ -195,22 +187,14 @@ def two_call_sites() -> Graph:
     return graph.with_nodes((*graph.nodes, graph.by_name["step"].changed(name="again")))
 
 
-def while_in_loop() -> Graph:
-    """The While node is in a loop of the first kind itself."""
-    inner = while_graph(loop())
-    handles = loop().handles()
-    nodes: list[Node] = [*handles.values()]
-    for node in nested(loop(name="inner")):
-        if node.name == "outer/count/next":
-            kept = (ref for ref in node.inputs if not ref.startswith("^inner/"))
-            nodes.append(node.changed(inputs=(*kept, "^loop/total")))
-        elif node.name.startswith("outer/"):
-            nodes.append(node)
-    for node in inner.nodes:
-        inputs = tuple(f"outer/{ref}/enter" if ref in handles else ref for ref in node.inputs)
-        if node.op != "VarHandleOp":
-            nodes.append(node.changed(inputs=("^outer/count/body",) if node.op == "Const" else inputs))
-    return Graph(nodes=tuple(nodes), functions=inner.functions)
+def in_while_node() -> Graph:
+    """A While node calls the function of the loop as its body."""
+    graph = called_loop(loop())
+    function = FunctionRef("train")
+    attrs = {"T": (RESOURCE,) * 4, "body": function, "cond": function}
+    return graph.with_nodes(
+        replace(node, op="While", attrs=attrs) if node.name == "step" else node for node in graph.nodes
+    )
 
 
 CHANGED: Mapping[str, Callable[[], Graph]] = {
@@ -234,10 +218,7 @@ CHANGED: Mapping[str, Callable[[], Graph]] = {
     "second-handle": second_handle,
     "unnamed": unnamed,
     "read-in-function": read_in_function,
-    "while": lambda: while_graph(loop(W, replace(M, n_identities=1))),
-    "while-in-loop": while_in_loop,
-    "swapped": lambda: swapped(way="frames"),
-    "swapped-in-while": lambda: swapped(way="while"),
+    "swapped": swapped,
     "made-in-function": made_in_function,
 }
 """Name → a graph in which something is resharded."""
@@ -261,9 +242,10 @@ LEFT: Mapping[str, tuple[Callable[[], Graph], Mapping[str, str]]] = {
         {"loop/compile": NOT_ALONE},
     ),
     "read in a function": (
-        lambda: while_graph(loop(W, readers=["w_0"])),
-        {"compile": NOTHING},
+        lambda: called_loop(loop(W, readers=["w_0"])),
+        {"loop/compile": NOTHING},
     ),
+    "in a While node": (in_while_node, {"loop/compile": NOT_ONE_CALL}),
     "two cores for each replica": (
         lambda: graph_of(loop(n_cores_per_replica=2)),
         {"loop/compile": _TWO_CORES},
@@ -289,10 +271,7 @@ LEFT: Mapping[str, tuple[Callable[[], Graph], Mapping[str, str]]] = {
         {"loop/compile": "shapes must be known when it compiles, got 1 that are not"},
     ),
     "unawaited": (unawaited, {"loop/compile": NOT_AWAITED}),
-    "several call sites": (
-        two_call_sites,
-        {"loop/compile": "must be reached from one place, so that its format is known there, got several"},
-    ),
+    "several call sites": (two_call_sites, {"loop/compile": NOT_ONE_CALL}),
     "shared by some": (
         lambda: changed(
             graph_of(loop(W, n_replicas=3)),
@@ -312,6 +291,5 @@ LEFT: Mapping[str, tuple[Callable[[], Graph], Mapping[str, str]]] = {
         lambda: graph_of(loop(W), more=[_ELSEWHERE, enter("fed", "loop/fed"), read("loop/fed")]),
         {"loop/compile": NOTHING},
     ),
-    "handed to a reader": (handed_to_reader, {"compile": NOTHING}),
 }
 """Name → a graph that is left as it is, and the reason for each computation."""

@@ -23,7 +23,6 @@ from host_loop_graphs import (
     graph_of,
     in_function,
     nested,
-    while_graph,
 )
 
 from strategies.errors import GraphError
@@ -205,7 +204,6 @@ def in_outer_loop(loop: HostLoopGraph) -> Graph:
     ("build", "label", "fetches", "times"),
     [
         (called_loop, "train/loop/compile", ["step"], 1),
-        (while_graph, "body/compile", ["loop/count", "loop/total"], 1),
         (in_outer_loop, COMPILE, ["outer/count"], 2),
     ],
 )

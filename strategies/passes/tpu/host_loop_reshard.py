@@ -11,29 +11,26 @@ Source:
     arXiv:2004.13336.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain
 from typing import ClassVar
 
 from strategies.errors import GraphError
 from strategies.ir.graph import (
     DType,
-    Function,
     Graph,
     Node,
     Shape,
     after,
     identity,
     no_op,
-    producer,
 )
 from strategies.ir.tensor_proto import const
 from strategies.ir.train_graph import TrainGraph
 from strategies.passes.task_plan import TaskPlan
 from strategies.passes.tpu.computations import COMPILES, Computation, Sharding, read_computation
-from strategies.passes.tpu.reshard_loops import FunctionLoop, HostLoop, LoopHandles, function_loop, host_loops
+from strategies.passes.tpu.reshard_loops import HostLoop, LoopHandles, host_loops
 from strategies.passes.tpu.scopes import Scope, Scopes, handle_node
 from strategies.topology import Topology
 
@@ -62,7 +59,7 @@ class ReplicaFormat:
         place_in_library = "/".join(filter(None, (scope.name, compile_name, str(place))))
         return cls(prefix=prefix, device=execute.device, shared_name=f"stratbench/format/{place_in_library}")
 
-    def state(self, waits: Sequence[str] = ()) -> Node:
+    def state(self, waits: Sequence[str]) -> Node:
         handle = handle_node(
             f"{self.prefix}state",
             shared_name=self.shared_name,
@@ -112,27 +109,18 @@ class ReshardedComputation:
 
 
 def choose_computations(
-    scope: Scope,
-    compiles: Iterable[Node],
-    handles: LoopHandles,
-    check: Callable[[Computation], None],
-    source: Callable[[str], str | None],
-    left: dict[str, str],
+    scope: Scope, loop: HostLoop, handles: LoopHandles, left: dict[str, str]
 ) -> list[ReshardedComputation]:
-    """Computations of a loop that can be resharded; `left` gets a reason for the others.
-
-    Args:
-        check: raises unless the loop runs a computation in every iteration.
-        source: reference taken by an execute → its source outside of the loop.
-    """
+    """Computations of a loop that can be resharded; `left` gets a reason for the others."""
     chosen: list[ReshardedComputation] = []
-    for node in compiles:
+    for node in loop.compiles:
         try:
             computation = read_computation(scope, node)
-            check(computation)
-            taken = [execute.data_inputs for execute in computation.executes]
+            loop.check(scope, computation)
+            inputs = [execute.data_inputs for execute in computation.executes]
             sources = {
-                position: [source(refs[position]) for refs in taken] for position in computation.candidates()
+                position: [loop.source(scope, refs[position]) for refs in inputs]
+                for position in computation.candidates()
             }
             chosen.append(_chosen(computation, handles.reshardable(computation, sources)))
         except GraphError as error:
@@ -160,79 +148,23 @@ def _chosen(computation: Computation, positions: tuple[int, ...]) -> ReshardedCo
 
 @dataclass(slots=True)
 class ScopeEdits:
-    """Edits of one scope.
-
-    Attributes:
-        ending: nodes that run after a While node, before other users of its results.
-        gated: While node → nodes among them that all others wait for.
-    """
+    """Edits of one scope."""
 
     replaced: dict[str, Node] = field(default_factory=dict)
     added: list[Node] = field(default_factory=list)
-    ending: list[Node] = field(default_factory=list)
-    gated: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return bool(self.added or self.ending)
 
     def nodes(self, scope: Scope) -> tuple[Node, ...]:
-        nodes = (*(self.replaced.get(node.name, node) for node in scope.graph.nodes), *self.added)
-        if not self.gated:
-            return nodes
-        waiting = (
-            node.changed(inputs=tuple(self.after_loops(scope, ref) for ref in node.inputs)) for node in nodes
-        )
-        return (*waiting, *self.ending, *self._gates(scope))
-
-    def after_loops(self, scope: Scope, ref: str) -> str:
-        name = producer(ref)
-        if name not in self.gated:
-            return ref
-        gate = _gate(name)
-        return f"^{gate}" if ref[0] == "^" else scope.ref(f"{gate}_{scope.number(ref)}")
-
-    def _gates(self, scope: Scope) -> Iterator[Node]:
-        for name, waits in self.gated.items():
-            loop, gate = scope.graph.by_name[name], _gate(name)
-            dtypes = loop.attrs["T"]
-            assert isinstance(dtypes, tuple)
-            yield no_op(gate, waits, loop.device)
-            for number, dtype in enumerate(dtypes):
-                ref = scope.ref(name, "output", number, number)
-                yield identity(f"{gate}_{number}", ref, dtype, loop.device, [gate])
-
-
-def _gate(name: str) -> str:
-    return f"{name}/reshard/gate"
+        return (*(self.replaced.get(node.name, node) for node in scope.graph.nodes), *self.added)
 
 
 def apply_edits(graph: Graph, edits: Mapping[str, ScopeEdits], scopes: Scopes) -> Graph:
     """Apply edits to a graph; the same object if there are none."""
-    if not any(edits.values()):
+    edited = {name: own.nodes(scopes.by_name[name]) for name, own in edits.items() if own.added}
+    if not edited:
         return graph
-    functions = {
-        **graph.functions,
-        **{
-            name: _edited_function(scopes.by_name[name], each)
-            for name, each in edits.items()
-            if name and each
-        },
-    }
-    own = edits[""].nodes(scopes.by_name[""]) if edits[""] else graph.nodes
-    return replace(graph, nodes=own, functions=functions)
-
-
-def _edited_function(scope: Scope, edits: ScopeEdits) -> Function:
-    function = scope.function
-    assert function is not None
-    return replace(
-        function,
-        nodes=edits.nodes(scope),
-        results={name: edits.after_loops(scope, ref) for name, ref in function.results.items()},
-        control_results={
-            name: edits.after_loops(scope, f"^{node}")[1:] for name, node in function.control_results.items()
-        },
-    )
+    nodes = edited.pop("", graph.nodes)
+    functions = {name: replace(graph.functions[name], nodes=own) for name, own in edited.items()}
+    return replace(graph, nodes=nodes, functions={**graph.functions, **functions})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,30 +190,17 @@ def reshard_host_loops(graph: Graph) -> Resharded:
     left: dict[str, str] = {}
     for name, scope in scopes.by_name.items():
         if name and scopes.only_site(name) is None:
-            reason = "must be reached from one place, so that its format is known there, got several"
+            reason = "must be in a function that is called in one place, so that its format is known there"
             left |= {node.name: reason for node in scope.graph.nodes if node.op in COMPILES}
             continue
         for loop in host_loops(scope, left):
-            _reshard_in_frame(scopes, scope, loop, edits[name], left)
-        in_no_frame = [n for n in scope.graph.nodes if n.op in COMPILES and n.name not in scope.loops.frames]
-        if in_no_frame:
-            _reshard_in_function(scopes, scope, in_no_frame, edits, left)
+            chosen = choose_computations(scope, loop, loop.handles(scopes, scope), left)
+            if chosen:
+                _insert(scope, loop, chosen, edits[name])
     return Resharded(graph=apply_edits(graph, edits, scopes), left=left)
 
 
-def _reshard_in_frame(
-    scopes: Scopes, scope: Scope, loop: HostLoop, edits: ScopeEdits, left: dict[str, str]
-) -> None:
-    handles = loop.handles(scopes, scope)
-    check, source = partial(loop.check, scope), partial(loop.source, scope)
-    chosen = choose_computations(scope, loop.compiles, handles, check, source, left)
-    if chosen:
-        _insert_in_frame(scope, loop, chosen, edits)
-
-
-def _insert_in_frame(
-    scope: Scope, loop: HostLoop, chosen: Iterable[ReshardedComputation], edits: ScopeEdits
-) -> None:
+def _insert(scope: Scope, loop: HostLoop, chosen: Iterable[ReshardedComputation], edits: ScopeEdits) -> None:
     prefix, device = f"{loop.condition.name}/reshard/", loop.condition.device
     goes_on = next(iter(loop.switches.values()))
     goes_on_ref = scope.ref(goes_on.name, "output_true", 1)
@@ -322,51 +241,6 @@ def _at_end(scope: Scope, loop: HostLoop, ref: str, last: Mapping[str, Node]) ->
     source = loop.source(scope, ref)
     assert source is not None
     return scope.ref(source)
-
-
-def _reshard_in_function(
-    scopes: Scopes, scope: Scope, nodes: Iterable[Node], edits: Mapping[str, ScopeEdits], left: dict[str, str]
-) -> None:
-    try:
-        loop = function_loop(scopes, scope)
-    except GraphError as error:
-        left |= {node.name: str(error) for node in nodes}
-        return
-    chosen = choose_computations(scope, nodes, loop.handles(scopes), loop.check, loop.source, left)
-    if chosen:
-        _insert_in_function(loop, chosen, edits[scope.name], edits[loop.caller.name])
-
-
-def _insert_in_function(
-    loop: FunctionLoop, chosen: Iterable[ReshardedComputation], inside: ScopeEdits, outside: ScopeEdits
-) -> None:
-    body, caller, name = loop.body, loop.caller, loop.node.name
-    before = no_op("reshard/before", [], "")
-    after = no_op(f"{name}/reshard/after", [name], loop.node.device)
-    inside.added.append(before)
-    outside.ending.append(after)
-    back: list[str] = []
-    for each in chosen:
-        inside.replaced[each.computation.compile.name] = each.compile_node()
-        for place, execute in enumerate(each.computation.executes):
-            own = ReplicaFormat.of(body, each.computation.compile.name, execute, place)
-            state = own.state()
-            key = execute.data_inputs[-1]
-            handles = each.handles(execute)
-            waits = each.waits(body, execute, before)
-            shard = own.reshard("shard", handles, key, body.ref(state.name, "resource"), waits)
-            inside.added += [state, shard]
-            inside.replaced[execute.name] = execute.waiting_for(shard.name)
-            own = replace(own, prefix=f"{name}/{own.prefix}")
-            # Where the While node is in a loop itself, so must they be.
-            state, default_key = own.state([after.name]), own.default_key([after.name])
-            sources = [loop.source(ref) for ref in handles]
-            at_end = [loop.handle(source) for source in sources if source is not None]
-            default_ref, state_ref = caller.ref(default_key.name), caller.ref(state.name, "resource")
-            unshard = own.reshard("unshard", at_end, default_ref, state_ref, [after.name])
-            outside.ending += [state, default_key, unshard]
-            back.append(unshard.name)
-    outside.gated[name] = tuple(back)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from strategies.errors import GraphError
 from strategies.ir.control_flow import Frame
-from strategies.ir.graph import Function, FunctionRef, Node, producer
-from strategies.ir.ops import ENTERS, EXITS, LOOPS, NEXT_ITERATIONS, SWITCHES
+from strategies.ir.graph import Node, producer
+from strategies.ir.ops import ENTERS, EXITS, NEXT_ITERATIONS, SWITCHES
 from strategies.ir.traversal import ancestors, descendants, reachable_functions
 from strategies.passes.tpu.computations import COMPILES, EXECUTES, Computation
 from strategies.passes.tpu.scopes import Origin, Scope, Scopes, origin, origin_of_node
@@ -22,7 +22,7 @@ class LoopHandle:
     """A handle that enters a loop.
 
     Attributes:
-        source: an Enter, or an argument of the loop's body.
+        source: name of its Enter.
         uses: executes that take it; None if anything else does.
     """
 
@@ -221,6 +221,8 @@ def host_loops(scope: Scope, left: dict[str, str]) -> Iterator[HostLoop]:
     Args:
         left: receives the reason for compile nodes in no such loop.
     """
+    in_no_frame = (n for n in scope.graph.nodes if n.op in COMPILES and n.name not in scope.loops.frames)
+    left |= {node.name: "must be in a loop of the host, got it in none" for node in in_no_frame}
     by_frame = {
         frame: compiles
         for frame, own in scope.by_frame.items()
@@ -261,118 +263,3 @@ def _is_after_last(scope: Scope, switches: dict[str, Node], ref: str) -> bool:
     while (node := scope.of_data(ref)) is not None and node.op == "Identity":
         ref = node.data_inputs[0]
     return producer(ref) in switches and ref == scope.ref(producer(ref), "output_false", 0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FunctionLoop:
-    """A While node whose body has compile nodes, in the scope `caller`."""
-
-    node: Node
-    caller: Scope
-    body: Scope
-    condition: Scope
-    compiles: tuple[Node, ...]
-
-    @property
-    def function(self) -> Function:
-        assert self.body.function is not None
-        return self.body.function
-
-    def handles(self, scopes: Scopes) -> LoopHandles:
-        entering = {
-            arg.name: LoopHandle(
-                source=arg.name,
-                origin=origin(scopes, self.caller, self.node.data_inputs[position]),
-                uses=self._uses(position),
-            )
-            for position, arg in enumerate(self.function.inputs)
-            if arg.dtype == "resource"
-        }
-        nodes = (*self.body.graph.nodes, *self.condition.graph.nodes)
-        return LoopHandles(entering=entering, made=handles_made(scopes, nodes, self.compiles))
-
-    def source(self, ref: str) -> str | None:
-        name = self._argument(ref)
-        position = self.body.places.get(name) if name is not None else None
-        if position is None:
-            return None
-        handed_on = self.function.results[self.function.outputs[position].name]
-        return name if self._argument(handed_on) == name else None
-
-    def handle(self, source: str) -> str:
-        return self.node.data_inputs[self.body.places[source]]
-
-    def check(self, computation: Computation) -> None:
-        """Check that each call of the body waits for the executes.
-
-        Raises:
-            GraphError: the last iteration's could run on after the loop.
-        """
-        ends = (*map(producer, self.function.results.values()), *self.function.control_results.values())
-        awaited = ancestors(self.body.graph, ends, stop=self.body.places)
-        for execute in computation.executes:
-            if execute.name not in awaited:
-                raise GraphError(
-                    f"every iteration must wait for its executes, got {execute.name!r}, which no result of "
-                    "the loop's body needs"
-                )
-
-    def _argument(self, ref: str) -> str | None:
-        while (node := self.body.of_data(ref)) is not None:
-            if node.op != "Identity":
-                return None
-            ref = node.data_inputs[0]
-        return producer(ref)
-
-    def _uses(self, position: int) -> frozenset[Use] | None:
-        tested = self.condition.function
-        assert tested is not None
-        uses: set[Use] = set()
-        waiting = [self.function.inputs[position].name]
-        seen = set(waiting)
-        for name in waiting:
-            place = self.body.places.get(name)
-            if place is not None and self.condition.readers(tested.inputs[place].name):
-                return None
-            handed_on = [self.function.inputs[each].name for each in self._results_of.get(name, ())]
-            for reader, at in self.body.readers(name):
-                if reader.op in EXECUTES:
-                    uses.add((reader.name, at))
-                elif reader.op == "Identity":
-                    handed_on.append(reader.name)
-                else:
-                    return None
-            waiting += [each for each in handed_on if each not in seen]
-            seen.update(handed_on)
-        return frozenset(uses)
-
-    @cached_property
-    def _results_of(self) -> Mapping[str, Sequence[int]]:
-        places: dict[str, list[int]] = {}
-        for place, output in enumerate(self.function.outputs):
-            places.setdefault(producer(self.function.results[output.name]), []).append(place)
-        return places
-
-
-def function_loop(scopes: Scopes, scope: Scope) -> FunctionLoop:
-    """The loop whose body is a scope.
-
-    Raises:
-        GraphError: there is none, or there are several.
-    """
-    site = scopes.only_site(scope.name) if scope.function is not None else None
-    if site is None or site.node.op not in LOOPS or _called(site.node, "body") != scope.name:
-        raise GraphError("must be in a loop of the host, got it in none that is entered from one place")
-    return FunctionLoop(
-        node=site.node,
-        caller=site.scope,
-        body=scope,
-        condition=scopes.by_name[_called(site.node, "cond")],
-        compiles=tuple(node for node in scope.graph.nodes if node.op in COMPILES),
-    )
-
-
-def _called(node: Node, attribute: str) -> str:
-    called = node.attrs[attribute]
-    assert isinstance(called, FunctionRef)
-    return called.name

@@ -17,19 +17,17 @@ from strategies.ir.graph import (
     producer,
     tensor,
 )
-from strategies.ir.ops import ENTERS, EXITS, LOOPS, NEXT_ITERATIONS
+from strategies.ir.ops import ENTERS, EXITS, NEXT_ITERATIONS
 from strategies.ir.traversal import called_functions, reachable_functions
 
 _CALLS: Mapping[str, tuple[tuple[str, ...], int]] = {
     "PartitionedCall": (("f",), 0),
     "StatefulPartitionedCall": (("f",), 0),
     "TPUPartitionedCall": (("f",), 0),
-    "While": (("cond", "body"), 0),
-    "StatelessWhile": (("cond", "body"), 0),
     "If": (("then_branch", "else_branch"), 1),
     "StatelessIf": (("then_branch", "else_branch"), 1),
 }
-"""Op → attributes that name functions which it calls, and how many inputs come before their arguments."""
+"""Op → attributes naming functions that it calls at most once, and the inputs before their arguments."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,26 +240,18 @@ def _before(scopes: Scopes, scope: Scope, ref: str) -> Iterator[tuple[Scope, str
             function = called.function
             assert function is not None
             yield called, function.results[_result(scope, node, function, ref)]
-        if node.op in LOOPS:
-            yield scope, node.data_inputs[scope.number(ref)]
 
 
 def _passed(scopes: Scopes, scope: Scope, argument: str) -> Iterator[tuple[Scope, str]]:
     site = scopes.only_site(scope.name) if scope.function is not None else None
     if site is None or scope.function is None:
         return
-    place = scope.places[argument]
-    yield site.scope, site.node.data_inputs[site.n_before + place]
-    body = site.node.attrs.get("body")
-    if site.node.op in LOOPS and isinstance(body, FunctionRef):
-        handing_on = scopes.by_name[body.name]
-        assert handing_on.function is not None
-        yield handing_on, handing_on.function.results[handing_on.function.outputs[place].name]
+    yield site.scope, site.node.data_inputs[site.n_before + scope.places[argument]]
 
 
 def _called(scopes: Scopes, node: Node) -> tuple[Scope, ...]:
     names = [node.op]
-    for attribute in ("f", "then_branch", "else_branch", "body"):
+    for attribute in ("f", "then_branch", "else_branch"):
         called = node.attrs.get(attribute)
         names += [called.name] if isinstance(called, FunctionRef) else []
     return tuple(scopes.by_name[name] for name in names if name in scopes.by_name)

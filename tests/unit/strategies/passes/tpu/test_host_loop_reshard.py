@@ -6,7 +6,7 @@ import pytest
 from golden_texts import check_text
 from graph_text import exact_text
 from host_loop_cases import CHANGED, LEFT, enter, loop, read, second_handle
-from host_loop_graphs import RESOURCE, graph_of, in_function, while_graph
+from host_loop_graphs import RESOURCE, graph_of, in_function
 
 from strategies.ir.graph import FunctionRef, Graph, Node
 from strategies.ir.graph_rules import verify
@@ -160,10 +160,3 @@ def test_metadata_keeps_what_it_does_not_know():
 
 
 CHANGED_METADATA = b"\x0a\x04\x18\x02\x30\x02\x0a\x04\x18\x02\x30\x02\x18\x02\x20\x01"
-
-
-def test_a_while_body_must_wait_for_its_executes():
-    graph = while_graph(loop(n_results=0), awaits=False)
-    made = reshard_host_loops(graph)
-    assert made.graph is graph
-    assert made.left["compile"].startswith("every iteration must wait for its executes, got 'execute_0'")
