@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from reports.charts.specification import (
     Axis,
     Bar,
     BarChart,
-    Chart,
     Event,
     Lane,
     Line,
@@ -19,6 +18,7 @@ from reports.charts.specification import (
     StripLane,
     StripRepeat,
 )
+from reports.load import MAX_SHOWN_REPEATS
 from reports.quantities import byte_count, interval_of, limits, plain, seconds, spread_of, times
 from reports.rows.report import Comparison, LossCurve
 from reports.rows.row import Row, TimeSplit
@@ -188,6 +188,18 @@ def step_times(comparison: Comparison) -> StripChart | None:
             for row in rows
         ),
     )
+
+
+def step_note(comparison: Comparison) -> str:
+    """Legend of step times: how they are drawn, and how many are not."""
+    n_thinned = sum(steps.thinned_from is not None for row in comparison.rows for steps in row.steps)
+    n_undrawn = sum(row.n - len(row.steps) for row in comparison.rows if row.n > MAX_SHOWN_REPEATS)
+    notes = ["one line per repeat, logarithmic axis"]
+    if n_thinned:
+        notes.append(f"{n_thinned} long repeats are thinned evenly for display")
+    if n_undrawn:
+        notes.append(f"{n_undrawn} repeats are not drawn, evenly spread over the run")
+    return "; ".join(notes)
 
 
 def rounds_over_time(comparison: Comparison) -> LineChart | None:
@@ -374,18 +386,3 @@ def _mark(row: Row) -> str:
 
 def _colors(comparison: Comparison) -> dict[str, int]:
     return {row.strategy: number for number, row in enumerate(comparison.rows)}
-
-
-CHARTS: Mapping[str, Callable[[Comparison], Chart | None]] = {
-    "ranking": ranking,
-    "trade-off": trade_off,
-    "bytes": bytes_sent,
-    "steps": step_times,
-    "rounds": rounds_over_time,
-    "split": time_split,
-    "traced": traced_split,
-    "memory": memory,
-    "loss-by-step": losses_by_step,
-    "loss-by-second": losses_by_second,
-}
-"""Name in the page → chart; `reports/templates/report.html.j2` has its place."""

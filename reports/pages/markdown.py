@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from harness.records.safe_text import spelt_out
+from reports.pages.sections import SECTIONS, Drop
 from reports.quantities import Cell, Table
 from reports.recommendation.notes import is_warning
 from reports.rows.report import Comparison, FaultMatrix, LinkSensitivity, Report, Scaling
-from reports.tables.curves import fault_table, front_line, link_table, scaling_table, trade_off_table
-from reports.tables.figures import (
-    byte_table,
-    check_table,
-    cost_table,
-    reshard_table,
-    rule_table,
-    speed_table,
-    step_table,
-    trace_table,
-)
-from reports.tables.placements import difference_table, pass_table, problem_table
+from reports.tables.curves import fault_table, front_line, link_table, scaling_table
+from reports.tables.figures import speed_table
+from reports.tables.placements import difference_table, problem_table
 
 _NOTHING = "<!-- -->"
 """Stands within what GitHub would make a link of: it looks for names once Markdown has been read, when
@@ -66,45 +57,14 @@ MOST_CHARACTERS = 60_000
 """A comment on GitHub holds 65,536, and some of them are for whoever posts it."""
 _FOR_CLOSING_LINES = 1_500
 
-Kind = Literal[
-    "heading",
-    "verdict",
-    "ranking",
-    "reasons",
-    "curves",
-    "problems",
-    "checks",
-    "bytes",
-    "steps",
-    "trade-off",
-    "rules",
-    "resharding",
-    "traced",
-    "left-out",
-    "passes",
-    "costs",
-    "differences",
-    "origins",
-]
-_DROPPED_WHOLE: dict[Kind, str] = {
-    "passes": "passes over graphs",
-    "costs": "other costs",
-    "traced": "where a step's time goes",
-    "origins": "what ran where",
-    "resharding": "variables in parts",
-    "differences": "facts that differ",
-    "trade-off": "speed against bytes",
-    "rules": "rules of aggregation",
-    "left-out": "what the report itself could not use",
-    "steps": "step times",
-    "bytes": "bytes over the wire",
-    "checks": "equivalence checks",
-    "problems": "failures",
-    "curves": "scaling and links",
-    "reasons": "reasons and notes",
-}
-"""What is left out for want of room, the least important first, in words."""
-_DROPPED_SINGLY: dict[Kind, str] = {"ranking": "rankings", "verdict": "verdicts"}
+_ORIGINS = Drop(40, "what ran where")
+_DIFFERENCES = Drop(60, "facts that differ")
+_LEFT_OUT = Drop(90, "what the report itself could not use")
+_PROBLEMS = Drop(130, "failures")
+_CURVES = Drop(140, "scaling and links")
+_REASONS = Drop(150, "reasons and notes")
+_RANKING = Drop(160, "rankings", singly=True)
+_VERDICT = Drop(170, "verdicts", singly=True)
 
 _LEGEND = (
     "Mark: what a check against one device says of what a strategy computes; a control sends nothing and "
@@ -112,23 +72,15 @@ _LEGEND = (
     "tell apart those that share one."
 )
 
-_FOLDED: tuple[tuple[Kind, str, Callable[[Comparison], Table | None]], ...] = (
-    ("steps", "Step times", step_table),
-    ("traced", "Where a step's time goes", trace_table),
-    ("bytes", "Over the wire, per step", byte_table),
-    ("trade-off", "Speed against bytes", trade_off_table),
-    ("resharding", "Variables in parts while a loop runs", reshard_table),
-    ("rules", "Combining gradients by a rule", rule_table),
-    ("checks", "Does it compute the right thing?", check_table),
-    ("passes", "What each pass makes of the graph", pass_table),
-    ("costs", "Other costs", cost_table),
-)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Block:
-    kind: Kind
     text: str
+    drop: Drop | None
+
+    @property
+    def size(self) -> int:
+        return len(self.text) + len("\n\n")
 
 
 def to_markdown(report: Report, *, most: int = MOST_CHARACTERS) -> str:
@@ -138,8 +90,8 @@ def to_markdown(report: Report, *, most: int = MOST_CHARACTERS) -> str:
         most: characters, of which the least important tables are left out first, and that is said.
     """
     blocks = [
-        _block("heading", f"# {markdown_text(_clipped(report.title, most // 20))}"),
-        *(_block("heading", markdown_text(hint)) for hint in report.hints),
+        _block(None, f"# {markdown_text(_clipped(report.title, most // 20))}"),
+        *(_block(None, markdown_text(hint)) for hint in report.hints),
         *_blocks(report),
     ]
     kept, left_out = _fitting(blocks, most - _FOR_CLOSING_LINES)
@@ -154,30 +106,30 @@ def to_markdown(report: Report, *, most: int = MOST_CHARACTERS) -> str:
 
 def _blocks(report: Report) -> Iterator[_Block]:
     if report.comparisons:
-        yield _block("heading", markdown_text(_LEGEND))
+        yield _block(None, markdown_text(_LEGEND))
     for comparison in report.comparisons:
         yield from _comparison_blocks(comparison, report.run_in_words(comparison.run))
     for matrix in report.fault_matrices:
         heading = _heading(matrix.title, matrix, report.run_in_words(matrix.run))
-        yield _block("verdict", heading, "", f"**{markdown_text(front_line(matrix))}**")
-        yield _block("ranking", *markdown_table(fault_table(matrix)))
+        yield _block(_VERDICT, heading, "", f"**{markdown_text(front_line(matrix))}**")
+        yield _block(_RANKING, *markdown_table(fault_table(matrix)))
     across: tuple[Scaling | LinkSensitivity, ...] = (*report.scaling, *report.link_sensitivity)
     for curves in across:
         yield _curves_block(curves, report.run_in_words(curves.run))
     if report.problems:
         title = f"Failures: {len(report.problems)}"
-        yield _folded("problems", title, *markdown_table(problem_table(report.problems)))
+        yield _folded(_PROBLEMS, title, *markdown_table(problem_table(report.problems)))
     if report.left_out:
         items = [f"- {markdown_text(item.where)}: {markdown_text(item.why)}" for item in report.left_out]
-        yield _folded("left-out", f"Left out: {len(items)}", *items)
+        yield _folded(_LEFT_OUT, f"Left out: {len(items)}", *items)
     differing = difference_table(report)
     if differing is not None:
         caption = markdown_text(differing.caption)
-        yield _folded("differences", "What differs", caption, "", *markdown_table(differing))
+        yield _folded(_DIFFERENCES, "What differs", caption, "", *markdown_table(differing))
     for origin in report.origins:
         facts = [f"- {markdown_text(name)}: {markdown_text(value)}" for name, value in origin.facts]
         yield _folded(
-            "origins",
+            _ORIGINS,
             "What ran where",
             f"**{markdown_text(report.run_in_words(origin.run) or origin.run)}**",
             "",
@@ -190,18 +142,19 @@ def _comparison_blocks(comparison: Comparison, run: str) -> Iterator[_Block]:
     answers = [each.text for each in verdict.answers if each.goal != verdict.goal]
     heading = _heading(comparison.workload, comparison, run)
     further = [line for text in answers for line in ("", markdown_text(text))]
-    yield _block("verdict", heading, "", f"**{markdown_text(verdict.headline)}**", *further)
+    yield _block(_VERDICT, heading, "", f"**{markdown_text(verdict.headline)}**", *further)
     ranking = speed_table(comparison)
-    yield _block("ranking", *markdown_table(ranking), "", markdown_text(ranking.caption))
+    yield _block(_RANKING, *markdown_table(ranking), "", markdown_text(ranking.caption))
     warnings = [note for note in comparison.notes if is_warning(note)]
     details = [text for text in verdict.details if text not in answers]
     reasons = (*warnings, *details, *(note for note in comparison.notes if not is_warning(note)))
     if reasons:
-        yield _block("reasons", *(f"- {markdown_text(text)}" for text in reasons))
-    for kind, title, table in _FOLDED:
-        content = table(comparison)
-        if content is not None:
-            yield _folded(kind, title, markdown_text(content.caption), "", *markdown_table(content))
+        yield _block(_REASONS, *(f"- {markdown_text(text)}" for text in reasons))
+    for section in SECTIONS:
+        table = section.table(comparison) if section.table and section.drop else None
+        if table is not None:
+            lines = [markdown_text(table.caption), "", *markdown_table(table)]
+            yield _folded(section.drop, section.title, *lines)
 
 
 def _curves_block(curves: Scaling | LinkSensitivity, run: str) -> _Block:
@@ -211,7 +164,7 @@ def _curves_block(curves: Scaling | LinkSensitivity, run: str) -> _Block:
         title, table = "Links", link_table(curves)
         sentences = [f"- {markdown_text(sentence)}" for sentence in curves.sentences]
     heading = _heading(f"{title}: {curves.workload}", curves, run)
-    return _block("curves", heading, "", *sentences, *([""] if sentences else []), *markdown_table(table))
+    return _block(_CURVES, heading, "", *sentences, *([""] if sentences else []), *markdown_table(table))
 
 
 def _heading(title: str, of: Comparison | FaultMatrix | Scaling | LinkSensitivity, run: str) -> str:
@@ -219,40 +172,37 @@ def _heading(title: str, of: Comparison | FaultMatrix | Scaling | LinkSensitivit
     return f"## {markdown_text(title)}\n\n{markdown_text(where)}"
 
 
-def _block(kind: Kind, *lines: str) -> _Block:
-    return _Block(kind=kind, text="\n".join(lines))
+def _block(drop: Drop | None, *lines: str) -> _Block:
+    return _Block(text="\n".join(lines), drop=drop)
 
 
-def _folded(kind: Kind, title: str, *lines: str) -> _Block:
+def _folded(drop: Drop | None, title: str, *lines: str) -> _Block:
     """Lines that are shown once a reader opens them; the title is ours and no Markdown."""
-    return _block(kind, "<details>", f"<summary>{title}</summary>", "", *lines, "", "</details>")
+    return _block(drop, "<details>", f"<summary>{title}</summary>", "", *lines, "", "</details>")
 
 
 def _fitting(blocks: Sequence[_Block], most: int) -> tuple[list[_Block], list[str]]:
-    """Blocks of not more than so many characters, and in words what is missing."""
-    kept, missing = list(blocks), []
-    for kind, words in _DROPPED_WHOLE.items():
-        if _size(kept) <= most:
+    """Blocks of at most so many characters, and words for each kind of block that is missing."""
+    rest, missing = list(blocks), []
+    for drop in sorted({block.drop for block in blocks if block.drop is not None}):
+        excess = sum(block.size for block in rest) - most
+        if excess <= 0:
             break
-        if any(block.kind == kind for block in kept):
-            kept = [block for block in kept if block.kind != kind]
-            missing.append(words)
-    for kind, words in _DROPPED_SINGLY.items():
-        excess, last = _size(kept) - most, []
-        for block in reversed([block for block in kept if block.kind == kind]):
-            if excess <= 0:
-                break
-            last.append(id(block))
-            excess -= len(block.text) + 2
-        if last:
-            total = sum(block.kind == kind for block in kept)
-            kept = [block for block in kept if id(block) not in last]
-            missing.append(f"the last {len(last)} of {total} {words}")
-    return kept, missing
+        of_kind = [block for block in rest if block.drop == drop]
+        dropped = _last(of_kind, excess) if drop.singly else of_kind
+        rest = [block for block in rest if block not in dropped]
+        count = f"the last {len(dropped)} of {len(of_kind)} " if drop.singly else ""
+        missing.append(f"{count}{drop.words}")
+    return rest, missing
 
 
-def _size(blocks: Sequence[_Block]) -> int:
-    return sum(len(block.text) + 2 for block in blocks)
+def _last(blocks: Sequence[_Block], n_characters: int) -> Sequence[_Block]:
+    """As many of the last blocks as hold so many characters."""
+    for i in reversed(range(len(blocks))):
+        n_characters -= blocks[i].size
+        if n_characters <= 0:
+            return blocks[i:]
+    return blocks
 
 
 def _clipped(text: str, most: int) -> str:

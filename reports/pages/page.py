@@ -15,45 +15,19 @@ from markupsafe import Markup
 
 from harness.records.comparison import CONFIDENCE, MIN_REPEATS_INTERVAL, SEQUENTIAL_CONFIDENCE, TRIMMED_SHARE
 from reports.charts.across import fault_front, link_sensitivity, scaling
-from reports.charts.comparison import CHARTS, standing
+from reports.charts.comparison import ranking, standing
 from reports.charts.in_page import PageCharts, charts_source, echarts_source, packed
 from reports.contrasts import SIGNIFICANCE
-from reports.load import MAX_SHOWN_REPEATS
 from reports.pages.data import document
+from reports.pages.sections import SECTIONS, Section
 from reports.quantities import byte_count
 from reports.recommendation.candidates import can_win
 from reports.rows.report import Comparison, Report
 from reports.rows.row import Row
 from reports.statistics import MIN_REPEATS_SIGN_FLIP, MIN_REPEATS_TEST
-from reports.tables.curves import (
-    balance_table,
-    fault_table,
-    front_line,
-    link_table,
-    loss_table,
-    memory_table,
-    round_table,
-    scaling_table,
-    trade_off_table,
-)
-from reports.tables.figures import (
-    byte_table,
-    check_table,
-    cost_table,
-    ratio_cell,
-    reshard_table,
-    rule_table,
-    speed_table,
-    step_table,
-    trace_table,
-)
-from reports.tables.placements import (
-    difference_table,
-    pass_table,
-    placement_table,
-    problem_table,
-    server_table,
-)
+from reports.tables.curves import fault_table, front_line, link_table, scaling_table
+from reports.tables.figures import ratio_cell, speed_table
+from reports.tables.placements import difference_table, placement_table, problem_table, server_table
 
 _CODE = re.compile(r"`([^`]+)`")
 
@@ -126,7 +100,7 @@ def to_html(report: Report, *, in_run_folder: bool = False) -> str:
         report=report,
         in_run_folder=in_run_folder,
         **_across_shapes(report, charts),
-        sections=[_section(comparison, i, charts) for i, comparison in enumerate(report.comparisons)],
+        sections=[_comparison(comparison, i, charts) for i, comparison in enumerate(report.comparisons)],
         problems=problem_table(report.problems) if report.problems else None,
         with_logs=[problem for problem in report.problems if problem.log],
         differences=difference_table(report),
@@ -246,45 +220,37 @@ def _ratios(comparison: Comparison) -> dict[str, object]:
     }
 
 
-def _section(comparison: Comparison, number: int, charts: PageCharts) -> dict[str, object]:
+def _comparison(comparison: Comparison, number: int, charts: PageCharts) -> dict[str, object]:
     name = f"comparison-{number}"
     return {
         "id": name,
         "comparison": comparison,
-        "charts": {each: charts.add(f"{name}-{each}", draw(comparison)) for each, draw in CHARTS.items()},
+        "ranking": charts.add(f"{name}-ranking", ranking(comparison)),
         "speed": speed_table(comparison),
-        "steps": step_table(comparison),
-        "traced": trace_table(comparison),
-        "bytes": byte_table(comparison),
-        "checks": check_table(comparison),
-        "costs": cost_table(comparison),
-        "resharding": reshard_table(comparison),
-        "rules": rule_table(comparison),
-        "trade_off": trade_off_table(comparison),
-        "balance": balance_table(comparison),
-        "rounds": round_table(comparison),
-        "losses": loss_table(comparison),
-        "servers": server_table(comparison),
-        "passes": pass_table(comparison),
+        "parts": [part for each in SECTIONS if (part := _part(each, comparison, name, charts)) is not None],
+        "matrices": [(row.strategy, heat) for row in comparison.rows if (heat := _heat(row))],
         "placements": [
             (row, table) for row in comparison.rows if (table := placement_table(row)) is not None
         ],
+        "servers": server_table(comparison),
         "traces": [row for row in comparison.rows if row.traces],
-        "memory": memory_table(comparison),
-        "matrices": [(row.strategy, heat) for row in comparison.rows if (heat := _heat(row))],
-        "step_note": _step_note(comparison),
     }
 
 
-def _step_note(comparison: Comparison) -> str:
-    n_thinned = sum(steps.thinned_from is not None for row in comparison.rows for steps in row.steps)
-    n_undrawn = sum(row.n - len(row.steps) for row in comparison.rows if row.n > MAX_SHOWN_REPEATS)
-    notes = ["one line per repeat, logarithmic axis"]
-    if n_thinned:
-        notes.append(f"{n_thinned} long repeats are thinned evenly for display")
-    if n_undrawn:
-        notes.append(f"{n_undrawn} repeats are not drawn, evenly spread over the run")
-    return "; ".join(notes)
+def _part(
+    section: Section, comparison: Comparison, name: str, charts: PageCharts
+) -> dict[str, object] | None:
+    """A section with its charts and its table; None when there is nothing to show."""
+    pictures = [
+        picture
+        for chart, draw in section.charts.items()
+        if (picture := charts.add(f"{name}-{chart}", draw(comparison))) is not None
+    ]
+    table = section.table(comparison) if section.table else None
+    if not pictures and (table is None or (section.charts and not section.if_empty)):
+        return None
+    note = section.note(comparison) if section.note else ""
+    return {"section": section, "charts": pictures, "note": note, "table": table}
 
 
 def _heat(row: Row) -> list[list[tuple[str, str]]]:

@@ -6,7 +6,6 @@ import math
 import re
 import textwrap
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -183,11 +182,6 @@ def test_the_crossing_of_two_lines_is_marked_between_their_rates(sizes_and_links
     assert 100.0 < event.x < 1000.0
     # Ratios of 2 and of 1/2: half-way on a logarithmic axis.
     assert event.x == pytest.approx(math.sqrt(100.0 * 1000.0), rel=0.1)
-
-
-def test_every_chart_has_its_place_in_the_page() -> None:
-    template = resources.files("reports.templates").joinpath("report.html.j2").read_text(encoding="utf-8")
-    assert sorted(re.findall(r'picture\(section\.charts\["([^"]+)"\]', template)) == sorted(charts.CHARTS)
 
 
 def test_the_example_in_the_docs_is_a_chart(report: Report) -> None:

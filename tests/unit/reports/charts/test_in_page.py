@@ -13,11 +13,12 @@ from typing import Literal
 import pytest
 
 import reports
-from reports.charts.comparison import CHARTS
+from reports.charts.comparison import ranking
 from reports.charts.in_page import KINDS, as_data, charts_source, echarts_source, legend_of
 from reports.charts.specification import Axis, Event, Line, LineChart
 from reports.compare import build
 from reports.load import load, read_steps
+from reports.pages.sections import SECTIONS
 
 _FIGURE = re.compile(
     r'<figure class="chart" data-chart="([^"]+)">.*?<figcaption class="legend">(.*?)</figcaption>', re.DOTALL
@@ -55,10 +56,13 @@ def test_legends_of_a_page_are_those_of_its_charts(full_run: Path) -> None:
         for chart, legend in _FIGURE.findall(reports.render([full_run], "html"))
     }
     report = build([load(full_run)], read_steps=read_steps)
+    charts = {name: draw for section in SECTIONS for name, draw in section.charts.items()} | {
+        "ranking": ranking
+    }
     expected = {
         f"comparison-{i}-{name}": [entry.text for entry in legend_of(chart)]
         for i, comparison in enumerate(report.comparisons)
-        for name, draw in CHARTS.items()
+        for name, draw in charts.items()
         if (chart := draw(comparison)) is not None
     }
     assert expected.items() <= in_page.items()
