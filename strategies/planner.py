@@ -3,21 +3,21 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from strategies.builders import all_reduce, partitioned, robust, tpu
+from strategies.builders import all_reduce, partitioned, robust
 from strategies.builders.knobs import (
     ACCUMULATE,
     SYNC_BATCH_NORM,
-    check_apart,
+    check_exclusions,
     merging_notes,
     with_sparse_duplicates,
 )
 from strategies.errors import StrategyError, UnsupportedError, first_few, suggestion
 from strategies.plan import compressors
-from strategies.plan.aggregation import Aggregation
+from strategies.plan.aggregation import Aggregation, has_reference
 from strategies.plan.compressors import compressed
 from strategies.plan.execution import Execution, asked_of
 from strategies.plan.payload import WireTypes, payload_of, server_bytes, vector_type, worker_bytes
-from strategies.plan.schema import BY_RULE, Plan, PlanNode, StatisticSummary, StepSummary
+from strategies.plan.schema import BY_RULE, Plan, PlanNode, StatisticSummary, StepSummary, StrategyClass
 from strategies.plan.strategy import Param, Params, ParamValue, Strategy, independent
 from strategies.topology import Topology
 
@@ -87,7 +87,7 @@ Settled = tuple[Strategy, dict[str, ParamValue]]
 def settled(strategy: Strategy, params: Params | None = None) -> Settled:
     """A strategy with the class that these parameters give it, and all parameters with defaults.
 
-    A compressor makes the class `bounded`.
+    A compressor makes the class `bounded`, updates that do not wait for all workers `statistical`.
 
     Raises:
         StrategyError: unknown parameter (with a suggestion), wrong type, or contradicting values.
@@ -104,12 +104,15 @@ def settled(strategy: Strategy, params: Params | None = None) -> Settled:
         raise StrategyError(
             f"strategy {strategy.name!r}: takes chunk_size or bucket_bytes, got both; drop one of them"
         )
-    check_apart(values)
+    check_exclusions(values)
     compression, filled = compressors.choose(strategy.name, values)
     strategy_class = strategy.strategy_class if compression is None else "bounded"
-    if strategy.settle is not None:
-        strategy_class = strategy.settle(filled, strategy_class)
-    return replace(strategy, strategy_class=strategy_class), dict(filled)
+    return replace(strategy, strategy_class=class_with(filled, strategy_class)), dict(filled)
+
+
+def class_with(params: Params, otherwise: StrategyClass) -> StrategyClass:
+    """Class with these parameters: `statistical` if updates do not wait for all or take no mean."""
+    return otherwise if Execution.of(params).waits_for_all and has_reference(params) else "statistical"
 
 
 def plan_of(strategy: Strategy, values: Params, step: StepSummary, topology: Topology) -> Plan:
@@ -126,7 +129,7 @@ def plan_of(strategy: Strategy, values: Params, step: StepSummary, topology: Top
             f"strategy {strategy.name!r}: runs one replica, got {topology.n_replicas}; "
             "use workers=1 and replicas=1"
         )
-    reason = strategy.lacks(topology.device) or all_reduce.refuse_nccl(topology, values)
+    reason = strategy.lacks(topology.device) or all_reduce.refuse_transport(topology, values)
     if reason is None and strategy.refuses is not None:
         reason = strategy.refuses(topology, values)
     if reason is not None:
@@ -195,8 +198,6 @@ def assembled(
             "got one, whose step stays as it was captured; raise workers or replicas, or drop accumulate"
         )
     in_parts = any(node.in_parts for node in nodes)
-    if in_parts and topology.device == "tpu":
-        raise StrategyError(f"strategy {strategy.name!r}: {tpu.NOT_IN_PARTS}")
     if in_parts and Execution.of(values).loops_on_device:
         raise StrategyError(
             f"strategy {strategy.name!r}: variables lie in parts while a loop of the host runs, got "
@@ -282,8 +283,10 @@ def check_param(strategy: str, param: Param, value: ParamValue) -> ParamValue:
     if not fits:
         raise StrategyError(f"strategy {strategy!r}: {param.name} must be {kind}, got {value!r}; {way_out}")
     if param.choices and value not in param.choices:
+        allowed = ", ".join(str(choice).lower() for choice in param.choices)
+        one_of = "one of " if len(param.choices) > 1 else ""
         raise StrategyError(
-            f"strategy {strategy!r}: {param.name} must be one of {', '.join(param.choices)}, got {value!r}"
+            f"strategy {strategy!r}: {param.name} must be {one_of}{allowed}, got {value!r}; {way_out}"
         )
     if param.minimum is not None and isinstance(value, int | float) and value < param.minimum:
         raise StrategyError(

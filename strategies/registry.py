@@ -43,7 +43,6 @@ _DESCRIBED = (
         strategy_class="exact",
         layout=parameter_server.one_server,
         params=(*parameter_server.PARAMS, *compressors.PARAMS),
-        settle=parameter_server.settle,
     ),
     Strategy(
         name="ps-load-balancing",
@@ -51,7 +50,6 @@ _DESCRIBED = (
         strategy_class="exact",
         layout=parameter_server.load_balancing,
         params=(*parameter_server.PARAMS, *compressors.PARAMS),
-        settle=parameter_server.settle,
     ),
     Strategy(
         name="all-reduce",
@@ -59,7 +57,6 @@ _DESCRIBED = (
         strategy_class="exact",
         layout=all_reduce.bucketed,
         params=(*all_reduce.PARAMS, *compressors.PARAMS),
-        refuses=all_reduce.refuse_transport,
     ),
     Strategy(
         name="hierarchical-all-reduce",
@@ -67,7 +64,6 @@ _DESCRIBED = (
         strategy_class="exact",
         layout=all_reduce.hierarchical,
         params=(*all_reduce.PARAMS, *compressors.PARAMS),
-        refuses=all_reduce.refuse_transport,
     ),
     Strategy(
         name="local-sgd",
@@ -84,7 +80,6 @@ _DESCRIBED = (
         parts=partitioned.by_smallest_divisor,
         whole="ps-load-balancing",
         params=(partitioned.MAX_SHARDS, *parameter_server.PARAMS, *compressors.PARAMS),
-        settle=parameter_server.settle,
     ),
     Strategy(
         name="uneven-partitioned-ps",
@@ -94,7 +89,6 @@ _DESCRIBED = (
         parts=partitioned.by_smallest_non_divisor,
         whole="ps-load-balancing",
         params=(partitioned.MAX_SHARDS, *parameter_server.PARAMS, *compressors.PARAMS),
-        settle=parameter_server.settle,
     ),
     Strategy(
         name="sharded-ps",
@@ -104,7 +98,6 @@ _DESCRIBED = (
         parts=partitioned.by_servers,
         whole="ps-load-balancing",
         params=(partitioned.MIN_BYTES, *parameter_server.PARAMS, *compressors.PARAMS),
-        settle=parameter_server.settle,
     ),
     Strategy(
         name="parallax",
@@ -112,7 +105,6 @@ _DESCRIBED = (
         strategy_class="exact",
         layout=parallax.by_gradient,
         params=(*parallax.PARAMS, *compressors.PARAMS),
-        settle=parallax.settle,
     ),
     Strategy(
         name="partitioned-all-reduce",
@@ -122,7 +114,6 @@ _DESCRIBED = (
         parts=partitioned.by_smallest_divisor,
         whole="all-reduce",
         params=(partitioned.MAX_SHARDS, *all_reduce.PARAMS, *compressors.PARAMS),
-        refuses=all_reduce.refuse_transport,
     ),
     Strategy(
         name="random-axis-partitioned-all-reduce",
@@ -137,7 +128,6 @@ _DESCRIBED = (
             *all_reduce.PARAMS,
             *compressors.PARAMS,
         ),
-        refuses=all_reduce.refuse_transport,
     ),
     Strategy(
         name="sharded-update",
@@ -145,7 +135,6 @@ _DESCRIBED = (
         strategy_class="exact",
         layout=sharded.sharded_update,
         params=sharded.PARAMS,
-        refuses=all_reduce.refuse_transport,
     ),
     Strategy(
         name="fully-sharded",
@@ -154,7 +143,6 @@ _DESCRIBED = (
         layout=sharded.fully_sharded,
         params=sharded.PARAMS,
         notes=sharded.notes,
-        refuses=all_reduce.refuse_transport,
     ),
     Strategy(
         name="robust-ps",
@@ -162,7 +150,6 @@ _DESCRIBED = (
         strategy_class="exact",
         layout=robust.on_server,
         params=(*robust.PARAMS, *robust.SERVERS),
-        settle=robust.settle,
         notes=robust.notes,
     ),
     Strategy(
@@ -171,7 +158,6 @@ _DESCRIBED = (
         strategy_class="exact",
         layout=robust.by_all_workers,
         params=robust.PARAMS,
-        settle=robust.settle,
         notes=robust.notes,
     ),
     Strategy(
@@ -181,7 +167,6 @@ _DESCRIBED = (
         layout=tpu.replicated,
         params=tpu.PARAMS,
         refuses=tpu.refuse,
-        settle=tpu.settle,
         notes=tpu.notes,
         devices=("cpu", "gpu", "tpu"),
         on_one_host=("tpu",),
@@ -261,9 +246,12 @@ def _with_common(strategy: Strategy) -> Strategy:
 
 
 STRATEGIES = tuple(_with_common(each) if each.runner == "graph" else each for each in _DESCRIBED)
-KNOBS = {p.name: p for p in sorted((p for s in STRATEGIES for p in s.params), key=lambda p: len(p.choices))}
-"""What passes read of any plan, so that a name means the same whoever declares it; a strategy may allow fewer
-words."""
+KNOBS = {
+    p.name: p
+    for p in sorted((p for s in STRATEGIES for p in s.params), key=lambda p: len(p.choices) or math.inf)
+}
+"""Knobs that passes read of any plan, so that a name means the same whoever declares it; a strategy may allow
+fewer values."""
 _BY_NAME = {strategy.name: strategy for strategy in STRATEGIES}
 
 

@@ -14,12 +14,12 @@ from typing import Protocol, get_args
 from pydantic import ValidationError
 
 from strategies.builders import parameter_server
-from strategies.builders.knobs import MERGE_ROWS, check_apart
+from strategies.builders.knobs import MERGE_ROWS, check_exclusions
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.plan.node_rules import check_nodes
 from strategies.plan.schema import Frozen, Plan, PlanNode, StepSummary, StrategyClass, mistake
-from strategies.plan.strategy import Layout, Param, Params, ParamValue, Settlement, Strategy, independent
-from strategies.planner import assembled, check_param, settled
+from strategies.plan.strategy import Layout, Param, Params, ParamValue, Strategy, independent
+from strategies.planner import assembled, check_param, class_with, settled
 from strategies.registry import KNOBS, STRATEGIES
 from strategies.topology import Topology
 
@@ -150,9 +150,8 @@ def _settled(document: _Document) -> tuple[Strategy, Mapping[str, ParamValue]]:
         )
         given = document.strategy_params.items()
         params = {k: check_param(own.name, KNOBS[k], v) if k in KNOBS else v for k, v in given}
-        check_apart(params)
-        knobs = {p.name: p.default for p in parameter_server.PARAMS} | params
-        return replace(own, strategy_class=parameter_server.settle(knobs, "exact")), params
+        check_exclusions(params)
+        return replace(own, strategy_class=class_with(params, "exact")), params
     if made_with.runner != "graph":
         raise StrategyError(
             f"must be of a strategy that rewrites the graph, got {made_with.name!r}, which runs the "
@@ -234,7 +233,6 @@ def strategy_of(made: object, *, where: str) -> Strategy:
         strategy_class=builder.strategy_class,
         layout=_checked_layout(builder, where),
         params=params,
-        settle=_settlement(params),
     )
 
 
@@ -307,18 +305,6 @@ def _check_types(node: PlanNode, where: str) -> None:
             f"{where}: layout: variable {node.variable!r}: {mistake(error)}; fields are as `stratbench plan "
             "--json` prints them"
         ) from error
-
-
-def _settlement(params: Sequence[Param]) -> Settlement | None:
-    own = {p.name for p in params}
-    if own.isdisjoint(p.name for p in parameter_server.PARAMS):
-        return None
-    others = {p.name: p.default for p in parameter_server.PARAMS if p.name not in own}
-
-    def settle(values: Params, otherwise: StrategyClass) -> StrategyClass:
-        return parameter_server.settle({**others, **values}, otherwise)
-
-    return settle
 
 
 def _check_params(params: Sequence[Param], where: str) -> None:

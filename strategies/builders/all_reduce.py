@@ -51,22 +51,19 @@ def transport_of(topology: Topology, params: Params) -> Transport:
 
 
 def refuse_transport(topology: Topology, params: Params) -> str | None:
-    """Why a transport cannot be had on a topology, if so."""
-    if params.get("transport") == "tcp" and topology.n_tasks < 2:
+    """Reason why a transport that a knob of any strategy asks for cannot be had, None if it can."""
+    knob = next((knob for knob in _KNOBS_OF_SUMS if params.get(knob) == "nccl"), None)
+    if knob is not None and topology.nccl_mistake is not None:
+        need, received = topology.nccl_mistake
+        return f"{knob}=nccl needs {need}, got {received}; use auto"
+    if params.get("transport") != "tcp":
+        return None
+    if topology.n_tasks < 2:
         return "transport=tcp needs two workers, got one; use auto"
     compressor = params.get("compressor")
-    if params.get("transport") == "tcp" and compressor is not None and not on_own_transport(str(compressor)):
+    if compressor is not None and not on_own_transport(str(compressor)):
         return f"transport=tcp does not add up half precision, got compressor={compressor}; use auto, or bf16"
     return None
-
-
-def refuse_nccl(topology: Topology, params: Params) -> str | None:
-    """Why a knob of any strategy cannot ask for NCCL on a topology, if one does."""
-    knob = next((knob for knob in _KNOBS_OF_SUMS if params.get(knob) == "nccl"), None)
-    if knob is None or topology.nccl_mistake is None:
-        return None
-    need, received = topology.nccl_mistake
-    return f"{knob}=nccl needs {need}, got {received}; use auto"
 
 
 def notes_on_sharing(nodes: Iterable[PlanNode], topology: Topology, params: Params) -> list[str]:

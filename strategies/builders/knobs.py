@@ -1,6 +1,7 @@
 """Knobs that several families share: micro-batches, statistics of the whole batch, rows of equal ids."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from strategies.errors import StrategyError, first_few
 from strategies.plan.execution import Execution
@@ -13,54 +14,59 @@ SYNC_BATCH_NORM = Param(name="sync_batch_norm", type=bool, default=False)
 KNOBS = (ACCUMULATE, SYNC_BATCH_NORM)
 
 
-def check_waiting(params: Params, got: str) -> None:
-    """Refuse micro-batches and whole-batch statistics if an update does not wait for all workers.
+_ASK_FOR_NOTHING = {"sync": True, "accumulate": 1}
+"""Values of knobs that ask for nothing, where these are neither 0 nor false."""
 
-    Args:
-        got: the contradicting knob.
-    Raises:
-        StrategyError: for the first that is given.
+
+def asked(params: Params, *knobs: str) -> str | None:
+    """The first of these knobs that asks for something, as `knob=value`; None if none does.
+
+    Words ask for nothing: a user's builder may mean something else by a name.
     """
-    steps = Execution.of(params)
-    k = steps.micro_batches
-    asked = {f"{ACCUMULATE.name}={k}": k > 1, f"{SYNC_BATCH_NORM.name}=true": steps.global_statistics}
-    knob = next((knob for knob, given in asked.items() if given), None)
-    if knob is not None:
-        raise StrategyError(f"{knob} needs updates that wait for all workers, got {got}; drop one of them")
+    for knob in knobs:
+        value = params.get(knob)
+        if isinstance(value, int | float) and value != _ASK_FOR_NOTHING.get(knob, 0):
+            return f"{knob}={str(value).lower()}"
+    return None
 
 
-def check_apart(params: Params) -> None:
-    """Refuse micro-batches with whole-batch statistics: one micro-batch lacks the statistics of the others.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Exclusion:
+    """Knobs that need something, and the other knobs that take it away."""
+
+    knobs: tuple[str, ...]
+    needs: str
+    others: tuple[str, ...]
+
+
+_EXCLUSIONS = (
+    _Exclusion(knobs=("sync_batch_norm",), needs="all examples at once", others=("accumulate",)),
+    _Exclusion(knobs=("staleness", "backup"), needs="sync=true", others=("sync",)),
+    _Exclusion(knobs=("backup",), needs="staleness=0", others=("staleness",)),
+    _Exclusion(
+        knobs=("accumulate", "sync_batch_norm"),
+        needs="updates that wait for all workers",
+        others=("sync", "staleness", "backup"),
+    ),
+    _Exclusion(knobs=("reshard",), needs="a loop of the host", others=("device_loop",)),
+)
+
+
+def check_exclusions(params: Params) -> None:
+    """Refuse knobs that contradict each other.
 
     Raises:
-        StrategyError: both are given.
+        StrategyError: for the first two.
     """
-    steps = Execution.of(params)
-    if steps.micro_batches > 1 and steps.global_statistics:
-        raise StrategyError(
-            f"{SYNC_BATCH_NORM.name}=true needs all examples at once, got {ACCUMULATE.name}="
-            f"{steps.micro_batches}; drop one of them"
-        )
+    for exclusion in _EXCLUSIONS:
+        knob, other = asked(params, *exclusion.knobs), asked(params, *exclusion.others)
+        if knob is not None and other is not None:
+            raise StrategyError(f"{knob} needs {exclusion.needs}, got {other}; drop one of them")
 
 
 MERGE_ROWS = Param(name="merge_rows", type=bool, default=False)
-ALWAYS_MERGED = Param(name=MERGE_ROWS.name, type=bool, default=True)
+ALWAYS_MERGED = Param(name=MERGE_ROWS.name, type=bool, default=True, choices=(True,))
 """The same knob of strategies that cannot apply rows of equal ids one by one."""
-
-
-def check_always_merged(strategy: str, params: Params, reason: str) -> None:
-    """Refuse merge_rows=false if a strategy always sums rows of equal ids.
-
-    Args:
-        reason: why it sums them.
-    Raises:
-        StrategyError: merge_rows is false.
-    """
-    if params.get(MERGE_ROWS.name) is False:
-        raise StrategyError(
-            f"strategy {strategy!r}: {reason}, which sums rows of equal ids, got merge_rows=false; leave it "
-            "out"
-        )
 
 
 def with_sparse_duplicates(

@@ -3,24 +3,21 @@
 Source: Kim et al. 2019, Parallax: sparsity-aware data parallel training, arXiv:1808.02621.
 """
 
+from dataclasses import replace
+
 from strategies.builders import all_reduce, parameter_server
 from strategies.builders.knobs import KNOBS
-from strategies.plan.schema import PlanNode, StepSummary, StrategyClass, VariableSummary
+from strategies.plan.schema import PlanNode, StepSummary, VariableSummary
 from strategies.plan.strategy import Params
 from strategies.topology import Topology
 
-PARAMS = (all_reduce.CHUNK_SIZE, parameter_server.SYNC, parameter_server.STALENESS, *KNOBS)
-
-
-def settle(params: Params, otherwise: StrategyClass) -> StrategyClass:
-    """Its class, whatever its parameters.
-
-    Raises:
-        StrategyError: when workers should go ahead of each other, which collectives do not let them.
-    """
-    parameter_server.settle(params, otherwise)
-    parameter_server.check_together(params, "dense variables")
-    return otherwise
+# Collectives wait for all workers, so that none can go ahead of the others.
+PARAMS = (
+    all_reduce.CHUNK_SIZE,
+    replace(parameter_server.SYNC, choices=(True,)),
+    replace(parameter_server.STALENESS, choices=(0,)),
+    *KNOBS,
+)
 
 
 def by_gradient(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from strategies.builders.knobs import KNOBS, check_waiting
+from strategies.builders.knobs import KNOBS, asked
 from strategies.errors import StrategyError
 from strategies.plan.execution import Execution
-from strategies.plan.schema import PlanNode, StepSummary, StrategyClass, VariableSummary
+from strategies.plan.schema import PlanNode, StepSummary, VariableSummary
 from strategies.plan.strategy import Param, Params, node_of
 from strategies.topology import Topology
 
@@ -14,40 +14,6 @@ SYNC = Param(name="sync", type=bool, default=True)
 STALENESS = Param(name="staleness", type=int, default=0, minimum=0)
 BACKUP = Param(name="backup", type=int, default=0, minimum=0)
 PARAMS = (PROXY, SYNC, STALENESS, BACKUP, *KNOBS)
-
-
-def settle(params: Params, otherwise: StrategyClass) -> StrategyClass:
-    """The class of a parameter server with these knobs.
-
-    Args:
-        otherwise: its class when an update waits for all workers.
-    Raises:
-        StrategyError: when knobs contradict each other.
-    """
-    steps = Execution.of(params)
-    staleness, backup = steps.staleness, steps.backup
-    if not steps.sync:
-        if staleness:
-            raise StrategyError(
-                f"staleness={staleness} needs sync=true, got sync=false; drop staleness for fully "
-                "asynchronous updates"
-            )
-        if backup:
-            raise StrategyError(
-                f"backup={backup} needs sync=true, got sync=false; drop backup: asynchronous updates wait "
-                "for nobody"
-            )
-        check_waiting(params, "sync=false")
-        return "statistical"
-    if staleness and backup:
-        raise StrategyError(
-            f"backup={backup} needs staleness=0, got staleness={staleness}; drop one of them: an update with "
-            "staleness waits for nobody"
-        )
-    if staleness or backup:
-        check_waiting(params, f"staleness={staleness}" if staleness else f"backup={backup}")
-        return "statistical"
-    return otherwise
 
 
 def one_server(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
@@ -103,35 +69,17 @@ def check_backup(params: Params, topology: Topology) -> None:
         )
 
 
-def check_together(params: Params, reduced: str) -> None:
-    """Refuse knobs that let workers go ahead of each other, beside collectives, where nobody can.
-
-    Args:
-        reduced: what goes through collectives, for the message.
-    Raises:
-        StrategyError: for the first such knob.
-    """
-    steps = Execution.of(params)
-    asked = {
-        "sync=false": not steps.sync,
-        f"{STALENESS.name}={steps.staleness}": steps.staleness > 0,
-        f"{BACKUP.name}={steps.backup}": steps.backup > 0,
-    }
-    knob = next((knob for knob, given in asked.items() if given), None)
-    if knob is not None:
-        raise StrategyError(
-            f"{knob} lets workers go ahead of each other, got collectives for {reduced}, where all wait for "
-            f"all; drop {knob.partition('=')[0]}, or put every variable on a server"
-        )
-
-
 def check_knobs(params: Params, nodes: Sequence[PlanNode], topology: Topology) -> None:
     """Refuse knobs of servers that other nodes, or too few workers, do not allow.
 
     Raises:
-        StrategyError: as `check_backup` and `check_together`.
+        StrategyError: too many backup workers, or workers that go ahead of each other beside collectives.
     """
     check_backup(params, topology)
     reduced = next((n for n in nodes if n.synchronizer not in ("none", "ps")), None)
-    if reduced is not None:
-        check_together(params, f"variable {reduced.variable!r}")
+    knob = asked(params, SYNC.name, STALENESS.name, BACKUP.name)
+    if reduced is not None and knob is not None:
+        raise StrategyError(
+            f"{knob} lets workers go ahead of each other, got collectives for variable {reduced.variable!r}, "
+            f"where all wait for all; drop {knob.partition('=')[0]}, or put every variable on a server"
+        )

@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from strategies.builders import all_reduce, parameter_server
-from strategies.builders.knobs import ALWAYS_MERGED, KNOBS, check_always_merged
+from strategies.builders.knobs import ALWAYS_MERGED, KNOBS
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.plan.aggregation import (
     BUCKETING,
     BY_NAME,
     CLIPPING,
-    MEAN,
     MIXING,
     NONE,
     RULES,
@@ -22,7 +21,6 @@ from strategies.plan.schema import (
     BY_RULE,
     PlanNode,
     StepSummary,
-    StrategyClass,
     Synchronizer,
     VariableSummary,
 )
@@ -46,16 +44,6 @@ SERVERS = (
     Param(name="lying", type=int, default=0, minimum=0),
 )
 SERVER = 0
-
-
-def settle(params: Params, otherwise: StrategyClass) -> StrategyClass:
-    """Class of a rule: `statistical`, except for the plain mean, which has a reference.
-
-    Raises:
-        StrategyError: merge_rows=false.
-    """
-    check_always_merged("robust", params, "a rule sees one vector of each worker")
-    return otherwise if params.get("rule") == MEAN and params.get("pre") in (None, NONE) else "statistical"
 
 
 def on_server(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:

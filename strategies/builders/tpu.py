@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from strategies.builders.knobs import ALWAYS_MERGED, SYNC_BATCH_NORM, check_always_merged
-from strategies.errors import StrategyError, UnsupportedError, first_few
+from strategies.builders.knobs import ALWAYS_MERGED, SYNC_BATCH_NORM
+from strategies.errors import UnsupportedError, first_few
 from strategies.plan.payload import by_elements
-from strategies.plan.schema import Plan, PlanNode, StepSummary, StrategyClass
+from strategies.plan.schema import Plan, PlanNode, StepSummary
 from strategies.plan.strategy import Param, Params, node_of
 from strategies.topology import Topology
 
@@ -21,11 +21,6 @@ PARAMS = (
     MATMUL,
     ALWAYS_MERGED,
 )
-NOT_IN_PARTS = (
-    "variables lie in parts by this plan where cores are emulated, got device tpu, where TensorFlow's own "
-    "rewrites of loops decide that; leave reshard out, and compare device_loop=true, which keeps them whole"
-)
-"""Why no plan for TPU devices says of variables that they lie in parts."""
 
 
 def replicated(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
@@ -56,28 +51,16 @@ def notes(step: StepSummary, nodes: Sequence[PlanNode], *_: object) -> list[str]
     return [note for note, names in told.items() if names]
 
 
-def settle(params: Params, strategy_class: StrategyClass) -> StrategyClass:
-    """The class that it has.
-
-    Raises:
-        StrategyError: variables are to be resharded between iterations that the host does not see, or rows
-            of equal ids are to be kept.
-    """
-    check_always_merged("tpu-replicate", params, "cores run programs of known shapes")
-    if params["reshard"] and params["device_loop"]:
-        raise StrategyError(
-            "strategy 'tpu-replicate': reshard=true needs a loop of the host, got device_loop=true; drop one "
-            "of them"
-        )
-    return strategy_class
-
-
 def refuse(topology: Topology, params: Params) -> str | None:
     """Why replicas cannot run one program, if so."""
     if topology.device != "tpu" and params[MATMUL.name] != MATMUL.default:
         return f"matmul={params[MATMUL.name]} is for TPU devices, got device {topology.device}; leave it out"
     if topology.device == "tpu" and params["reshard"]:
-        return NOT_IN_PARTS
+        return (
+            "variables lie in parts by this plan where cores are emulated, got device tpu, where "
+            "TensorFlow's own rewrites of loops decide that; leave reshard out, and compare "
+            "device_loop=true, which keeps them whole"
+        )
     if topology.device == "tpu" and topology.n_replicas == 1:
         return "replicates over TPU devices, got one; raise replicas"
     return uneven_shares(topology)

@@ -119,6 +119,16 @@ USUAL: Mapping[tuple[str, str], int | float] = {
 """Rule and knob → its value where none is given."""
 
 
+def has_rule(params: Params) -> bool:
+    """True if a strategy's parameters name a rule; a user's own builder may mean something else by a name."""
+    return isinstance(params.get("rule"), str) and "pre" in params
+
+
+def has_reference(params: Params) -> bool:
+    """True if gradients become their mean, as a single device has it, by a rule or without one."""
+    return not has_rule(params) or (params["rule"] == MEAN and params["pre"] in (None, NONE))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregation:
     """A rule for the gradients of n workers.
@@ -154,10 +164,9 @@ class Aggregation:
         Raises:
             StrategyError: workers are too few for the rule, or it has no such knob.
         """
-        name = params.get("rule")
-        # A user's own builder may mean something else by a name; all of ours have both.
-        if not isinstance(name, str) or "pre" not in params:
+        if not has_rule(params):
             return None
+        name = str(params["rule"])
         if name not in BY_NAME:
             raise StrategyError(f"rule must be one of {', '.join(BY_NAME)}, got {name!r}; choose one")
         rule = BY_NAME[name]

@@ -330,6 +330,11 @@ _CONDITIONS: tuple[tuple[str, str, Callable[[NodeInPlan], bool]], ...] = (
     ("in_parts", "what cores keep", lambda c: c.on_cores),
     (
         "in_parts",
+        "emulated cores; TensorFlow's own rewrites of loops decide on TPU devices",
+        lambda c: c.topology.device != "tpu",
+    ),
+    (
+        "in_parts",
         "what replicas have alike, of a type that is gathered, with an element for each",
         lambda c: c.v.can_lie_in_parts(c.topology.n_replicas),
     ),

@@ -13,7 +13,6 @@ from strategies.topology import Device, Topology
 ParamValue: TypeAlias = bool | int | float | str | None
 Params: TypeAlias = Mapping[str, ParamValue]
 Layout: TypeAlias = Callable[[StepSummary, Topology, Params], Sequence[PlanNode]]
-Settlement: TypeAlias = Callable[[Params, StrategyClass], StrategyClass]
 Notes: TypeAlias = Callable[[StepSummary, Sequence[PlanNode], Topology, Params], Sequence[str]]
 Refusal: TypeAlias = Callable[[Topology, Params], str | None]
 Choice: TypeAlias = tuple[int, tuple[int, ...]] | str
@@ -26,7 +25,7 @@ class Param:
     """A knob of a strategy; one whose default is None may be none.
 
     Attributes:
-        choices: the only words it may be, any if empty.
+        choices: the only values it may have, any if empty.
         tunable: values that `tune` measures; empty for a knob that changes what is computed.
     """
 
@@ -35,7 +34,7 @@ class Param:
     default: ParamValue
     minimum: float | None = None
     maximum: float | None = None
-    choices: tuple[str, ...] = ()
+    choices: tuple[ParamValue, ...] = ()
     tunable: tuple[ParamValue, ...] = ()
 
 
@@ -52,7 +51,6 @@ class Strategy:
         single: always one worker and one replica.
         runner: `graph` runs rewritten graphs; the others run the workload's own code under TensorFlow's
             strategy, all replicas in step (`baseline`) or by a coordinator; see `runner_on`.
-        settle: its class with given parameters; raises if they contradict each other.
         parts: its cut of each trainable that replicas share, for strategies that partition.
         whole: the strategy that it equals if it cuts nothing.
         notes: sentences that a plan shows.
@@ -72,7 +70,6 @@ class Strategy:
     whole: str | None = None
     notes: Notes | None = None
     refuses: Refusal | None = None
-    settle: Settlement | None = None
     devices: tuple[Device, ...] = ("cpu", "gpu")
     on_one_host: tuple[Device, ...] = ()
 

@@ -51,7 +51,7 @@ def test_either_spelling_resolves():
         (
             "ps",
             {"staleness": 2, "sync": False},
-            "staleness=2 needs sync=true, got sync=false; drop staleness for fully asynchronous updates",
+            "staleness=2 needs sync=true, got sync=false; drop one of them",
         ),
         ("ps-load-balancing", {"backup": 1, "sync": False}, "backup=1 needs sync=true, got sync=false; drop"),
         ("ps", {"backup": 1, "staleness": 2}, "backup=1 needs staleness=0, got staleness=2; drop one"),
@@ -84,7 +84,7 @@ def test_either_spelling_resolves():
             "sync_batch_norm=true needs updates that wait for all workers, got sync=false; drop one of them",
         ),
         (
-            "parallax",
+            "ps",
             {"sync_batch_norm": True, "staleness": 1},
             "sync_batch_norm=true needs updates that wait for all workers, got staleness=1",
         ),

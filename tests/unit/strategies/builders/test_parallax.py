@@ -66,15 +66,8 @@ def test_payload_is_that_of_both_kinds_together():
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        (
-            {"sync": False},
-            "sync=false lets workers go ahead of each other, got collectives for dense variables",
-        ),
-        (
-            {"staleness": 2},
-            "staleness=2 lets workers go ahead of each other, got collectives for dense variables",
-        ),
-        ({"staleness": 2, "sync": False}, "staleness=2 needs sync=true, got sync=false"),
+        ({"sync": False}, "'parallax': sync must be true, got False; leave it out for true"),
+        ({"staleness": 2}, "'parallax': staleness must be 0, got 2; leave it out for 0"),
         ({"backup": 1}, "unknown parameter 'backup'"),
         ({"local_proxy_variable": True}, "unknown parameter 'local_proxy_variable'"),
     ],

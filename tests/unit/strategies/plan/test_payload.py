@@ -113,7 +113,7 @@ def test_rows_are_merged_where_they_travel_or_must_be(strategy, replicas_per_tas
 
 @pytest.mark.parametrize("strategy", ["robust-ps", "robust-all-reduce", "tpu-replicate"])
 def test_strategies_that_must_merge_refuse_not_to(strategy):
-    with pytest.raises(StrategyError, match="sums rows of equal ids, got merge_rows=false; leave it out"):
+    with pytest.raises(StrategyError, match="merge_rows must be true, got False; leave it out for true"):
         resolve(strategy, {"merge_rows": False})
 
 
