@@ -23,107 +23,23 @@ _CONTROL_STARTS = tuple("\t\r\n")
 
 _Reader: TypeAlias = Callable[[Comparison, Row], object]
 
-_ORDER = [
-    "run",
-    "workload",
-    "provider",
-    "device",
-    "workers",
-    "replicas",
-    "batch_size",
-    "link_requested_mbit",
-    "precision",
-    "xla",
-    "scenario",
-    "strategy",
-    "class",
-    "status",
-    "rank",
-    "n",
-    "n_repeats",
-    "baseline",
-    "examples_per_s",
-    "window_examples_per_s",
-    "ratio",
-    "ratio_p",
-    "step_p50_s",
-    "step_p90_s",
-    "step_p99_s",
-    "payload_bytes_per_step",
-    "tcp_bytes_per_step",
-    "interface_bytes_per_step",
-    "between_hosts_bytes_per_step",
-    "resent_bytes_per_step",
-    "tcp_over_payload",
-    "exposed_comm_s",
-    "input_s",
-    "input_share",
-    "input_bound",
-    "traced_step_s",
-    "traced_compute_s",
-    "traced_transfer_s",
-    "traced_wait_s",
-    "traced_rest_s",
-    "traced_receiving_s",
-    "traced_hidden_share",
-    "traced_received_bytes",
-    "traced_n_transfers",
-    "traced_algorithm_bytes_per_s",
-    "traced_bus_bytes_per_s",
-    "codec_s",
-    "rule_s",
-    "n_faulty",
-    "accuracy",
-    "link_measured_mbit",
-    "predicted_step_s",
-    "cpu_s_per_step",
-    "package_j_per_step",
-    "gpu_j_per_step",
-    "gpu_busy",
-    "gpu_own_bytes",
-    "gpu_link_bytes_per_step",
-    "gpu_pcie_bytes_per_step",
-    "price_per_hour",
-    "cost_per_million_examples",
-    "mark",
-    "max_update_error",
-    "tolerance",
-    "loss_first",
-    "loss_last",
-    "loss_first_step",
-    "loss_last_step",
-    "error_type",
-    "error_stage",
-    "error_message",
-    "notes",
-    "is_baseline",
-    "batch_rule",
-    "on_front",
-    "exposed_comm_s_least",
-    "exposed_comm_s_greatest",
-    "exposed_comm_s_n",
-    "tcp_bytes_per_step_least",
-    "tcp_bytes_per_step_greatest",
-    "tcp_bytes_per_step_n",
-    "payload_is_bound",
-    "step_over_predicted",
-    "warmup_steps",
-    "transform_s",
-    "peak_rss_bytes",
-    "variable_bytes",
-    "noise_floor",
-    "metric_step",
-    "rule",
-    "reshards_per_run",
-    "reshard_sent_bytes",
-    "shape",
-    "gpu_peak_bytes",
-    "tf32",
-    "host_bound",
-    "traced_copy_s",
-    "traced_host_s",
-    "replicas_on_gpus",
-]
+_ORDER = """
+    run workload provider device workers replicas batch_size link_requested_mbit precision xla scenario
+    strategy class status rank n n_repeats baseline examples_per_s window_examples_per_s ratio ratio_p
+    step_p50_s step_p90_s step_p99_s payload_bytes_per_step tcp_bytes_per_step interface_bytes_per_step
+    between_hosts_bytes_per_step resent_bytes_per_step tcp_over_payload exposed_comm_s input_s
+    input_share input_bound traced_step_s traced_compute_s traced_transfer_s traced_wait_s traced_rest_s
+    traced_receiving_s traced_hidden_share traced_received_bytes traced_n_transfers
+    traced_algorithm_bytes_per_s traced_bus_bytes_per_s codec_s rule_s n_faulty accuracy
+    link_measured_mbit predicted_step_s cpu_s_per_step package_j_per_step gpu_j_per_step gpu_busy
+    gpu_own_bytes gpu_link_bytes_per_step gpu_pcie_bytes_per_step price_per_hour
+    cost_per_million_examples mark max_update_error tolerance loss_first loss_last loss_first_step
+    loss_last_step error_type error_stage error_message notes is_baseline batch_rule on_front
+    exposed_comm_s_least exposed_comm_s_greatest exposed_comm_s_n tcp_bytes_per_step_least
+    tcp_bytes_per_step_greatest tcp_bytes_per_step_n payload_is_bound step_over_predicted warmup_steps
+    transform_s peak_rss_bytes variable_bytes noise_floor metric_step rule reshards_per_run
+    reshard_sent_bytes shape gpu_peak_bytes tf32 host_bound traced_copy_s traced_host_s replicas_on_gpus
+"""
 """Columns in the order in which readers by place know them, each before the limits of its interval."""
 
 
@@ -155,11 +71,15 @@ def to_csv(report: Report) -> str:
 
 
 def _columns() -> dict[str, _Reader]:
-    columns = {**_OF_COMPARISONS, **_OF_MARKS_AND_PROBLEMS}
+    order = _ORDER.split()
+    # What nothing else reads is a field of the comparison.
+    fields = _field_names(Comparison)
+    columns = {name: _of_comparison(name) for name in order if name in fields}
+    columns |= _OF_COMPARISONS | _OF_MARKS_AND_PROBLEMS
     for part, figure in all_figures():
         if figure.csv:
             columns.update(_figure_columns(part, figure))
-    known = {name: place for place, name in enumerate(_ORDER)}
+    known = {name: place for place, name in enumerate(order)}
 
     def place(name: str) -> int:
         # Limits stay behind their figure, since sorting keeps the order of equals.
@@ -196,6 +116,11 @@ def _reader(path: str, of_figure: str) -> _Reader:
     return read
 
 
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    return tuple(item.name for item in dataclasses.fields(kind))
+
+
 def _of_row(read: Callable[[Row], object]) -> _Reader:
     return lambda _, row: read(row)
 
@@ -226,25 +151,6 @@ def _mean(mean: Mean | None) -> float | None:
 
 
 _OF_COMPARISONS: dict[str, _Reader] = {
-    **{
-        name: _of_comparison(name)
-        for name in [
-            "run",
-            "workload",
-            "provider",
-            "device",
-            "workers",
-            "replicas",
-            "batch_size",
-            "link_requested_mbit",
-            "precision",
-            "xla",
-            "baseline",
-            "batch_rule",
-            "shape",
-            "tf32",
-        ]
-    },
     "scenario": lambda comparison, _: comparison.scenario or None,
     "link_measured_mbit": lambda comparison, _: _mean(comparison.link_measured_mbit),
     "on_front": _on_front,
@@ -304,8 +210,3 @@ def _plain(value: object, without: Collection[str]) -> object:
     if isinstance(value, Sequence):
         return [_plain(item, without) for item in value]
     return str(value)
-
-
-@cache
-def _field_names(kind: type) -> tuple[str, ...]:
-    return tuple(item.name for item in dataclasses.fields(kind))
