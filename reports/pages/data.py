@@ -9,10 +9,9 @@ import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
-from operator import attrgetter
 from typing import TypeAlias
 
-from reports.rows.figure import Figure
+from reports.rows.figure import Figure, at
 from reports.rows.report import Comparison, Report
 from reports.rows.row import Row, all_figures
 from reports.statistics import Mean
@@ -74,7 +73,7 @@ def _columns() -> dict[str, _Reader]:
     order = _ORDER.split()
     # What nothing else reads is a field of the comparison.
     fields = _field_names(Comparison)
-    columns = {name: _of_comparison(name) for name in order if name in fields}
+    columns: dict[str, _Reader] = {name: _of_comparison(name) for name in order if name in fields}
     columns |= _OF_COMPARISONS | _OF_MARKS_AND_PROBLEMS
     for part, figure in all_figures():
         if figure.csv:
@@ -100,20 +99,14 @@ def _figure_columns(part: str, figure: Figure) -> Iterator[tuple[str, _Reader]]:
 
 
 def _reader(path: str, of_figure: str) -> _Reader:
-    """Reader of a row's number, or of a part of its figure; None as soon as something on the way is None."""
-    names = path.split(".")
+    """Reader of a row's number, or of a part of its figure."""
+    read, part = at(path), at(of_figure)
 
-    def read(_: Comparison, row: Row) -> object:
-        value: object = row
-        for name in names:
-            value = None if value is None else getattr(value, name)
-        if not dataclasses.is_dataclass(value):
-            return value
-        for name in of_figure.split("."):
-            value = None if value is None else getattr(value, name)
-        return value
+    def read_part(_: Comparison, row: Row) -> object:
+        figure = read(row)
+        return part(figure) if dataclasses.is_dataclass(figure) else figure
 
-    return read
+    return read_part
 
 
 @cache
@@ -125,9 +118,8 @@ def _of_row(read: Callable[[Row], object]) -> _Reader:
     return lambda _, row: read(row)
 
 
-def _of_comparison(name: str) -> _Reader:
-    read = attrgetter(name)
-    return lambda comparison, _: read(comparison)
+def _of_comparison(path: str) -> _Reader:
+    return lambda comparison, _: at(path)(comparison)
 
 
 def _problem(name: str) -> _Reader:
@@ -152,18 +144,18 @@ def _mean(mean: Mean | None) -> float | None:
 
 _OF_COMPARISONS: dict[str, _Reader] = {
     "scenario": lambda comparison, _: comparison.scenario or None,
-    "link_measured_mbit": lambda comparison, _: _mean(comparison.link_measured_mbit),
+    "link_measured_mbit": _of_comparison("link_measured_mbit.value"),
     "on_front": _on_front,
     "variable_bytes": _variable_bytes,
     "replicas_on_gpus": lambda comparison, _: "+".join(map(str, comparison.replicas_on_gpus)) or None,
 }
 _OF_MARKS_AND_PROBLEMS: dict[str, _Reader] = {
-    "ratio_p": _of_row(lambda row: row.ratio.p_value if row.ratio else None),
+    "ratio_p": _of_row(at("ratio.p_value")),
     "accuracy": _of_row(lambda row: _mean(row.metrics.get("accuracy"))),
-    "mark": _of_row(lambda row: row.mark.kind),
-    "max_update_error": _of_row(lambda row: row.mark.max_update_error),
-    "tolerance": _of_row(lambda row: row.mark.tolerance),
-    "noise_floor": _of_row(lambda row: row.mark.noise_floor),
+    "mark": _of_row(at("mark.kind")),
+    "max_update_error": _of_row(at("mark.max_update_error")),
+    "tolerance": _of_row(at("mark.tolerance")),
+    "noise_floor": _of_row(at("mark.noise_floor")),
     "error_type": _problem("type"),
     "error_stage": _problem("stage"),
     "error_message": _problem("message"),

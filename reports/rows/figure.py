@@ -21,6 +21,21 @@ Reader = Callable[[Record], Any]
 LAST = 100
 
 
+@cache
+def at(path: str) -> Callable[[Any], Any]:
+    """Reader of a dotted path of fields; it returns None as soon as one of them is None."""
+    names = path.split(".")
+
+    def read(owner: Any) -> Any:
+        for name in names:
+            if owner is None:
+                break
+            owner = getattr(owner, name)
+        return owner
+
+    return read
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """Column of a table of `reports.tables.figures`.
@@ -28,15 +43,15 @@ class Column:
     Attributes:
         section: one of that module's sections.
         place: order of the columns, from the left.
-        always: whether it is there even where no row of a comparison has the figure.
-        when: the same as a question to a comparison.
+        if_any: whether it needs a row of the comparison that has the figure.
+        when: test of a comparison, for a column that not all have.
         cell: makes a cell of the row, or part of a row, and the figure; None for the unit's own.
     """
 
     section: str
     heading: str
     place: int = LAST
-    always: bool = False
+    if_any: bool = False
     when: Callable[[Any], bool] | None = None
     cell: Callable[[Any, Any], Cell] | None = None
 
@@ -81,7 +96,7 @@ class Figure:
 
     Attributes:
         name: of the field, and in JSON.
-        of: the figure of one repeat, None where it has none.
+        of: reader of the figure of one repeat, or its path in the record; None where it has none.
         combine: the figure of all repeats that have it.
         csv: name of the column in CSV, empty for none.
         has_interval: whether it has an interval, whose limits CSV has, too.
@@ -90,7 +105,7 @@ class Figure:
     """
 
     name: str = ""
-    of: Reader | None = None
+    of: Reader | str | None = None
     combine: Callable[[Sequence[Any]], Any] | None = None
     unit: Unit = "number"
     csv: str = ""
@@ -103,8 +118,12 @@ class Figure:
 
     def values(self, records: Iterable[Record]) -> list[Any]:
         """The figure of each repeat that has it."""
+        return [value for record in records if (value := self.read(record)) is not None]
+
+    def read(self, record: Record) -> Any:
+        """The figure of one repeat, or None."""
         assert self.of is not None, self.name
-        return [value for record in records if (value := self.of(record)) is not None]
+        return (at(self.of) if isinstance(self.of, str) else self.of)(record)
 
     def cell(self, owner: object) -> Cell:
         """The figure of a row, or of a part of one, as a table shows it."""
@@ -114,24 +133,24 @@ class Figure:
         return figure_cell(value, self.unit)
 
 
-def estimate(of: Reader, csv: str = "", column: Column | None = None, **others: Any) -> Any:
+def estimate(of: Reader | str, csv: str = "", column: Column | None = None, **others: Any) -> Any:
     """Geometric mean of the repeats, with its interval: an `Estimate`, or None."""
     return _declared(Figure(of=of, csv=csv, column=column, combine=estimate_of, has_interval=True, **others))
 
 
-def mean(of: Reader, csv: str = "", column: Column | None = None, **others: Any) -> Any:
+def mean(of: Reader | str, csv: str = "", column: Column | None = None, **others: Any) -> Any:
     """Arithmetic mean of the repeats, with their range: a `Mean`, or None."""
     return _declared(Figure(of=of, csv=csv, column=column, combine=mean_of, **others))
 
 
-def largest(of: Reader, csv: str = "", column: Column | None = None, **others: Any) -> Any:
+def largest(of: Reader | str, csv: str = "", column: Column | None = None, **others: Any) -> Any:
     """Largest of the repeats, or None."""
     return _declared(
         Figure(of=of, csv=csv, column=column, combine=lambda values: max(values, default=None), **others)
     )
 
 
-def either(of: Reader, csv: str = "", column: Column | None = None, **others: Any) -> Any:
+def either(of: Reader | str, csv: str = "", column: Column | None = None, **others: Any) -> Any:
     """True if any repeat says so."""
     return _declared(Figure(of=of, csv=csv, column=column, combine=any, **others), default=False)
 

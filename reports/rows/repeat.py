@@ -29,11 +29,6 @@ def loss_step(place: int) -> Callable[[Record], int | None]:
     return of
 
 
-def step_percentile(name: str) -> Callable[[Record], float | None]:
-    """Reader of a percentile of the step time."""
-    return lambda record: getattr(record.step_s, name) if record.step_s else None
-
-
 def predicted_step_s(record: Record) -> float | None:
     """Seconds of a step that computes like the control and then waits for its payload on the busiest link.
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.records.record import Record
 from reports.quantities import MISSING, Cell, count, digits, mean_cell, number_cell, plain
 from reports.rows import repeat
 from reports.rows.evidence import Mark, PassRow, Placement, Problem, RowStatus, StepSeries, TraceFile
@@ -128,27 +127,25 @@ class TimeSplit:
         Column("traced", "transfer in all", 8, cell=_part_cell),
     )
     hidden_share: Mean | None = mean(
-        repeat.hidden_share,
-        "traced_hidden_share",
-        Column("traced", "of it hidden", 9, always=True, cell=_share_cell),
+        repeat.hidden_share, "traced_hidden_share", Column("traced", "of it hidden", 9, cell=_share_cell)
     )
     received_bytes: Mean | None = mean(repeat.traced_sum("received_bytes"), "traced_received_bytes")
     n_transfers: Mean | None = mean(
         repeat.traced_sum("n_transfers"),
         "traced_n_transfers",
-        Column("traced", "transfers", 10, always=True),
+        Column("traced", "transfers", 10),
         unit="count",
     )
     algorithm_bytes_per_s: Mean | None = mean(
         repeat.algorithm_bandwidth,
         "traced_algorithm_bytes_per_s",
-        Column("traced", "algorithm bandwidth", 11, always=True),
+        Column("traced", "algorithm bandwidth", 11),
         unit="bandwidth",
     )
     bus_bytes_per_s: Mean | None = mean(
         repeat.bus_bandwidth,
         "traced_bus_bytes_per_s",
-        Column("traced", "bus bandwidth", 12, always=True),
+        Column("traced", "bus bandwidth", 12),
         unit="bandwidth",
     )
     copy_s: Mean | None = mean(
@@ -163,10 +160,6 @@ class TimeSplit:
     )
 
 
-def _reshards(name: str) -> Callable[[Record], Any]:
-    return lambda r: getattr(r.resharding, name) if r.resharding else None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopResharding:
     """Resharding of variables in a run of the host loop on average.
@@ -176,15 +169,15 @@ class LoopResharding:
     loops and within them.
     """
 
-    reshards: Mean = mean(_reshards("reshards"), "reshards_per_run", Column("resharding", "asked for", 2))
-    shards: Mean = mean(_reshards("shards"), "", Column("resharding", "made", 3))
-    unshards: Mean = mean(_reshards("unshards"), "", Column("resharding", "undone", 4))
+    reshards: Mean = mean("resharding.reshards", "reshards_per_run", Column("resharding", "asked for", 2))
+    shards: Mean = mean("resharding.shards", "", Column("resharding", "made", 3))
+    unshards: Mean = mean("resharding.unshards", "", Column("resharding", "undone", 4))
     sent_bytes: Mean = mean(
-        _reshards("sent_bytes"), "reshard_sent_bytes", Column("resharding", "bytes a loop", 5), unit="bytes"
+        "resharding.sent_bytes", "reshard_sent_bytes", Column("resharding", "bytes a loop", 5), unit="bytes"
     )
-    whole_bytes: int = largest(_reshards("whole_bytes"), "", Column("resharding", "outside", 7), unit="bytes")
+    whole_bytes: int = largest("resharding.whole_bytes", "", Column("resharding", "outside", 7), unit="bytes")
     kept_bytes: int = largest(
-        _reshards("kept_bytes"), "", Column("resharding", "memory within loops", 6), unit="bytes"
+        "resharding.kept_bytes", "", Column("resharding", "memory within loops", 6), unit="bytes"
     )
 
 
@@ -202,10 +195,7 @@ class RuleUse:
     n_faulty: int = fact("n_faulty")
     selects: bool
     rule_s: Mean | None = mean(
-        lambda r: r.aggregation.rule_s if r.aggregation else None,
-        "rule_s",
-        Column("rules", "combining", 2, always=True),
-        unit="seconds",
+        "aggregation.rule_s", "rule_s", Column("rules", "combining", 2), unit="seconds"
     )
     over_mean: Mean | None = mean(
         lambda r: (
@@ -214,9 +204,9 @@ class RuleUse:
             else None
         ),
         "",
-        Column("rules", "÷ plain mean", 3, always=True),
+        Column("rules", "÷ plain mean", 3),
     )
-    not_finite: float | None = fact(column=Column("rules", "not finite", 5, always=True))
+    not_finite: float | None = fact(column=Column("rules", "not finite", 5))
     chosen: tuple[float, ...] | None
 
 
@@ -249,12 +239,12 @@ class Row:
     n: int = fact("n")
     n_repeats: int = fact("n_repeats")
     rate: Estimate | None = estimate(
-        lambda r: r.median_examples_per_s, "examples_per_s", Column("speed", "examples/s", 3, always=True)
+        "median_examples_per_s", "examples_per_s", Column("speed", "examples/s", 3)
     )
     window_rate: Estimate | None = estimate(
-        lambda r: r.examples_per_s,
+        "examples_per_s",
         "window_examples_per_s",
-        Column("speed", "whole window", 6, always=True),
+        Column("speed", "whole window", 6),
         gauge=Gauge(
             name="throughput_examples_per_second",
             help="Global examples per second of the newest repeat, by the slowest worker's wall time.",
@@ -262,26 +252,16 @@ class Row:
     )
     ratio: Ratio | None = fact("ratio", has_interval=True)
     p50_s: Estimate | None = estimate(
-        repeat.step_percentile("p50"),
-        "step_p50_s",
-        Column("steps", "step p50", 1, always=True),
-        unit="seconds",
-        terminal="p50",
+        "step_s.p50", "step_p50_s", Column("steps", "step p50", 1), unit="seconds", terminal="p50"
     )
-    p90_s: Estimate | None = estimate(
-        repeat.step_percentile("p90"), "step_p90_s", Column("steps", "p90", 2, always=True), unit="seconds"
-    )
+    p90_s: Estimate | None = estimate("step_s.p90", "step_p90_s", Column("steps", "p90", 2), unit="seconds")
     p99_s: Estimate | None = estimate(
-        repeat.step_percentile("p99"),
-        "step_p99_s",
-        Column("steps", "p99", 3, always=True),
-        unit="seconds",
-        terminal="p99",
+        "step_s.p99", "step_p99_s", Column("steps", "p99", 3), unit="seconds", terminal="p99"
     )
     payload_bytes: Mean | None = mean(
-        lambda r: r.payload_bytes_per_step,
         "payload_bytes_per_step",
-        Column("bytes", "payload predicted", 1, always=True),
+        "payload_bytes_per_step",
+        Column("bytes", "payload predicted", 1),
         unit="bytes",
         terminal="payload",
         gauge=Gauge(
@@ -289,11 +269,11 @@ class Row:
         ),
         followed=Followed(metric="payload_bytes", name="payload", least_effect=0.01, usual_noise=0.003),
     )
-    payload_is_bound: bool = either(lambda r: r.payload_is_bound, "payload_is_bound")
+    payload_is_bound: bool = either("payload_is_bound", "payload_is_bound")
     tcp_bytes: Mean | None = mean(
-        lambda r: r.tcp_bytes_per_step,
         "tcp_bytes_per_step",
-        Column("bytes", "TCP measured", 2, always=True),
+        "tcp_bytes_per_step",
+        Column("bytes", "TCP measured", 2),
         unit="bytes",
         csv_range=True,
         terminal="TCP",
@@ -304,9 +284,9 @@ class Row:
         followed=Followed(metric="tcp_bytes", name="TCP", least_effect=0.05, usual_noise=0.01),
     )
     interface_bytes: Mean | None = mean(
-        lambda r: r.interface_bytes_per_step,
         "interface_bytes_per_step",
-        Column("bytes", "interface measured", 3, always=True),
+        "interface_bytes_per_step",
+        Column("bytes", "interface measured", 3),
         unit="bytes",
     )
     between_hosts_bytes: Mean | None = mean(
@@ -316,18 +296,18 @@ class Row:
         unit="bytes",
     )
     resent_bytes: Mean | None = mean(
-        lambda r: r.resent_bytes_per_step,
+        "resent_bytes_per_step",
         "resent_bytes_per_step",
         Column("bytes", "sent again", 6, when=_any_sent("resent_bytes")),
         unit="bytes",
     )
     tcp_over_payload: float | None = fact(
-        "tcp_over_payload", Column("bytes", "TCP ÷ payload", 4, always=True, cell=_overhead_cell)
+        "tcp_over_payload", Column("bytes", "TCP ÷ payload", 4, cell=_overhead_cell)
     )
     exposed_comm_s: Mean | None = mean(
-        lambda r: r.exposed_comm_s,
         "exposed_comm_s",
-        Column("steps", "exposed communication", 4, always=True),
+        "exposed_comm_s",
+        Column("steps", "exposed communication", 4),
         unit="seconds",
         csv_range=True,
         terminal="exposed",
@@ -337,14 +317,14 @@ class Row:
         ),
     )
     input_s: Mean | None = mean(
-        lambda r: r.input_s.mean if r.input_s else None,
+        "input_s.mean",
         "input_s",
-        Column("steps", "waiting for input", 10, cell=_input_cell),
+        Column("steps", "waiting for input", 10, cell=_input_cell, if_any=True),
         unit="seconds",
     )
-    input_share: Mean | None = mean(lambda r: r.input_s.share if r.input_s else None, "input_share")
-    input_bound: bool = either(lambda r: r.input_s.bound if r.input_s else None, "input_bound")
-    host_bound: bool = either(lambda r: r.traced_step.host_bound if r.traced_step else None, "host_bound")
+    input_share: Mean | None = mean("input_s.share", "input_share")
+    input_bound: bool = either("input_s.bound", "input_bound")
+    host_bound: bool = either("traced_step.host_bound", "host_bound")
     predicted_step_s: Mean | None = mean(
         repeat.predicted_step_s,
         "predicted_step_s",
@@ -362,19 +342,14 @@ class Row:
         Column("steps", "step ÷ that", 9, when=lambda comparison: comparison.link_measured_mbit is not None),
     )
     time_split: TimeSplit | None = None
-    codec_s: Mean | None = mean(
-        lambda r: r.codec_s, "codec_s", Column("steps", "codec", 5, always=True), unit="seconds"
-    )
+    codec_s: Mean | None = mean("codec_s", "codec_s", Column("steps", "codec", 5), unit="seconds")
     transform_s: Mean | None = mean(
-        lambda r: r.transform_s,
-        "transform_s",
-        Column("costs", "graph rewrite", 9, always=True),
-        unit="seconds",
+        "transform_s", "transform_s", Column("costs", "graph rewrite", 9), unit="seconds"
     )
     peak_rss_bytes: int | None = largest(
         repeat.peak_rss_bytes,
         "peak_rss_bytes",
-        Column("costs", "largest worker's memory", 10, always=True, cell=_memory_cell),
+        Column("costs", "largest worker's memory", 10, cell=_memory_cell),
         gauge=Gauge(
             name="peak_resident_bytes", help="Largest resident memory of any worker in the newest repeat."
         ),
@@ -382,11 +357,11 @@ class Row:
     resharding: LoopResharding | None = None
     rule: RuleUse | None = None
     metrics: Mapping[str, Mean]
-    metric_step: Mean | None = mean(lambda r: r.evaluation.step if r.evaluation else None, "metric_step")
+    metric_step: Mean | None = mean("evaluation.step", "metric_step")
     cpu_s: Mean | None = mean(
         lambda r: sum(r.cpu_s_per_step) if r.cpu_s_per_step else None,
         "cpu_s_per_step",
-        Column("costs", "CPU time of a step", 1, always=True),
+        Column("costs", "CPU time of a step", 1),
         unit="seconds",
         gauge=Gauge(
             name="cpu_seconds_per_step",
@@ -394,19 +369,17 @@ class Row:
         ),
     )
     package_j: Mean | None = mean(
-        lambda r: r.energy.package_j_per_step if r.energy else None,
+        "energy.package_j_per_step",
         "package_j_per_step",
-        Column("costs", "energy of a step, J", 2),
+        Column("costs", "energy of a step, J", 2, if_any=True),
     )
     gpu_j: Mean | None = mean(
-        lambda r: r.gpus.joules_per_step if r.gpus else None,
+        "gpus.joules_per_step",
         "gpu_j_per_step",
         Column("costs", "energy of GPUs, J", 3, when=_any_row(*_OF_GPUS)),
     )
     gpu_busy: Mean | None = mean(
-        lambda r: r.gpus.busy if r.gpus else None,
-        "gpu_busy",
-        Column("costs", "GPUs busy, share", 4, when=_any_row(*_OF_GPUS)),
+        "gpus.busy", "gpu_busy", Column("costs", "GPUs busy, share", 4, when=_any_row(*_OF_GPUS))
     )
     gpu_own_bytes: int | None = largest(
         lambda r: r.gpus.own_bytes or None if r.gpus else None, "gpu_own_bytes"
@@ -417,55 +390,40 @@ class Row:
         Column("costs", "largest worker's GPU memory", 5, when=_any_row(*_OF_GPUS), cell=_gpu_memory_cell),
     )
     gpu_link_bytes: Mean | None = mean(
-        lambda r: r.gpus.link_bytes_per_step if r.gpus else None,
+        "gpus.link_bytes_per_step",
         "gpu_link_bytes_per_step",
-        Column("costs", "over NVLink", 6),
+        Column("costs", "over NVLink", 6, if_any=True),
         unit="bytes",
     )
     gpu_pcie_bytes: Mean | None = mean(
-        lambda r: r.gpus.pcie_bytes_per_step if r.gpus else None,
+        "gpus.pcie_bytes_per_step",
         "gpu_pcie_bytes_per_step",
-        Column("costs", "from GPUs over PCI Express", 7),
+        Column("costs", "from GPUs over PCI Express", 7, if_any=True),
         unit="bytes",
     )
     price_per_hour: float | None = fact("price_per_hour")
     cost_per_million: Mean | None = mean(
-        lambda r: r.cost_per_million_examples,
         "cost_per_million_examples",
-        Column("costs", "cost of a million examples", 8, cell=_cost_cell),
+        "cost_per_million_examples",
+        Column("costs", "cost of a million examples", 8, cell=_cost_cell, if_any=True),
     )
     warmup_steps: Mean | None = mean(
-        lambda r: r.warmup_steps,
-        "warmup_steps",
-        Column("steps", "warm-up steps", 6, always=True),
-        unit="count",
+        "warmup_steps", "warmup_steps", Column("steps", "warm-up steps", 6), unit="count"
     )
     loss_first: Mean | None = mean(
         lambda r: r.loss[0] if r.loss else None,
         "loss_first",
-        Column(
-            "checks",
-            "first timed loss",
-            5,
-            always=True,
-            cell=lambda row, loss: _loss_cell(loss, row.loss_first_step),
-        ),
+        Column("checks", "first timed loss", 5, cell=lambda row, loss: _loss_cell(loss, row.loss_first_step)),
     )
     loss_last: Mean | None = mean(
         lambda r: r.loss[-1] if r.loss else None,
         "loss_last",
-        Column(
-            "checks",
-            "last timed loss",
-            6,
-            always=True,
-            cell=lambda row, loss: _loss_cell(loss, row.loss_last_step),
-        ),
+        Column("checks", "last timed loss", 6, cell=lambda row, loss: _loss_cell(loss, row.loss_last_step)),
     )
     loss_first_step: Mean | None = mean(repeat.loss_step(0), "loss_first_step")
     loss_last_step: Mean | None = mean(repeat.loss_step(-1), "loss_last_step")
     mark: Mark = fact(
-        of=lambda r: r.equivalence.max_update_error if r.equivalence else None,
+        of="equivalence.max_update_error",
         gauge=Gauge(
             name="update_error_ratio",
             help="Largest difference from the single-device reference, relative to the update.",
@@ -485,7 +443,7 @@ class Row:
             else None
         ),
         "gpu_w",
-        Column("costs", "power of GPUs, W"),
+        Column("costs", "power of GPUs, W", if_any=True),
     )
 
 
@@ -507,7 +465,7 @@ def followed_figures() -> Mapping[Followed, Figure]:
 def repeat_gauges() -> tuple[RepeatGauge, ...]:
     """Gauges that Prometheus gets of each repeat."""
     return tuple(
-        RepeatGauge(name=figure.gauge.name, help=figure.gauge.help, of=figure.of)
+        RepeatGauge(name=figure.gauge.name, help=figure.gauge.help, of=figure.read)
         for figure in figures_of(Row).values()
         if figure.gauge is not None and figure.of is not None
     )

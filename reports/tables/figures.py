@@ -178,7 +178,8 @@ def _figure_columns(comparison: Comparison, section: str) -> list[_Column]:
         column = figure.column
         if column is None or column.section != section:
             continue
-        if column.always or (column.when or _has(part, figure))(comparison):
+        when = _has(part, figure) if column.if_any else column.when
+        if when is None or when(comparison):
             columns.append(_column(column.heading, column.place, _cell_of(figure.cell, part)))
     return columns
 
