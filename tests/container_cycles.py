@@ -7,17 +7,19 @@ from pathlib import Path
 import docker
 
 from harness.cluster import ClusterShape
+from harness.provision.docker import provider as docker_provider
 from harness.provision.docker.leftovers import RUN_LABEL
-from harness.provision.docker.provider import DockerProvider
+from harness.provision.protocols import StartOptions
+
+OPTIONS = StartOptions(imports=("json",))
 
 
 def assert_nothing_is_left_of_cycles(n_cycles: int, logs: Path) -> None:
     """Start and stop two workers that often, three times at least: the first time loads what stays loaded."""
     seen = []
     for cycle in range(n_cycles):
-        provider = DockerProvider(imports=("json",))
         run = f"cycle-{os.getpid()}-{cycle}"
-        with provider.start(ClusterShape(workers=2), run, logs) as cluster:
+        with docker_provider.start(ClusterShape(workers=2), run, logs, OPTIONS) as cluster:
             cluster.wait_ready(2)
             folder = cluster.scratch.parent
         assert not folder.exists()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
-from harness.provision.protocols import USUAL_START, StartLimits
+from harness.provision.protocols import USUAL_START, StartOptions
 
 if TYPE_CHECKING:
     from strategies.plan.faults import Fault
@@ -63,9 +63,11 @@ class Timeouts:
         return replace(self, delay_s=max(by_worker.values(), default=0.0))
 
     @property
-    def start(self) -> StartLimits:
-        return StartLimits(
-            preload_s=self.factor * USUAL_START.preload_s, fork_s=self.factor * USUAL_START.fork_s
+    def start(self) -> StartOptions:
+        return replace(
+            USUAL_START,
+            preload_s=self.factor * USUAL_START.preload_s,
+            fork_s=self.factor * USUAL_START.fork_s,
         )
 
     @property

@@ -12,13 +12,14 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, TypeAlias
 
-from harness.cluster import ClusterShape, Limits
+from harness.cluster import ClusterShape
 from harness.errors import first_line
 from harness.host_facts import machine
 from harness.provision.accelerators import devices_of_workers, lack_of_tensorflow
 from harness.provision.failures import ProvisionError
-from harness.provision.network_namespace import NOT_ASKED, exposed_line
-from harness.provision.protocols import LOOPBACK, USUAL_START, StartLimits
+from harness.provision.hosts import Hosts, Seat
+from harness.provision.network_namespace import exposed_line
+from harness.provision.protocols import LOOPBACK, USUAL_START, StartOptions
 from harness.provision.ray.settings import chatter_in, ray_environment, write_token
 from harness.provision.temporary_folder import (
     end_processes,
@@ -29,7 +30,7 @@ from harness.provision.temporary_folder import (
     run_folder,
     start_time,
 )
-from harness.provision.worker_environment import WORKER_IMPORTS, process_variables, temporary_folder
+from harness.provision.worker_environment import process_variables, temporary_folder
 
 if TYPE_CHECKING:
     from harness.provision.ray.pool import RayCluster
@@ -176,25 +177,21 @@ _WORKER_BYTES = 300 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _ThisMachine:
+class _ThisMachine(Hosts):
     """The one host of all workers; when it fails, so does the driver."""
 
     core_sets: Sequence[tuple[int, ...] | None]
-    is_up: Callable[[], bool]
+    ray: OwnRay
 
     @property
     def addresses(self) -> Sequence[str]:
         return [LOOPBACK] * len(self.core_sets)
 
+    def is_up(self) -> bool:
+        return self.ray.is_up()
+
     def cores(self, worker: int) -> tuple[int, ...] | None:
         return self.core_sets[worker]
-
-    def options(self, worker: int) -> Mapping[str, object]:
-        del worker
-        return {}
-
-    def failure(self, worker: int, *, stopped_s: float = 0.0) -> None:
-        del worker, stopped_s
 
     def renew(self, n_workers: int) -> Sequence[int]:
         del n_workers
@@ -204,96 +201,64 @@ class _ThisMachine:
             )
         return ()
 
-    def condemn(self, worker: int) -> None:
-        del worker  # none has another host
 
-    def admit(self, folder: Path) -> None:
-        del folder  # they are processes of the same user
-
-    def limit_links(self, limits: Limits) -> None:
-        del limits  # a spec that asks for one is refused, see `registry.Provider.shapes_links`
+def require(shape: ClusterShape) -> None:
+    """Check that there is memory for the workers, and that they have their devices."""
+    _require_memory(shape)
+    _devices(shape)
 
 
-class LocalProvider:
-    """Workers on this machine without containers.
+@contextmanager
+def start(
+    shape: ClusterShape,
+    run_id: str,
+    log_dir: Path,
+    options: StartOptions = USUAL_START,
+    *,
+    reads: Sequence[Path] = (),
+    writes: Sequence[Path] = (),
+) -> Iterator["RayCluster"]:
+    """Bring up workers; return once the actors are requested, which import while the caller goes on."""
+    _require_memory(shape)
+    own_devices = _devices(shape)
+    started_s = time.monotonic()
+    log_dir.mkdir(parents=True, exist_ok=True)
+    reap()
+    del reads, writes  # workers see all that the driver sees
+    with ExitStack() as stack:
+        folder = stack.enter_context(run_folder())
+        scratch = folder / "scratch"
+        scratch.mkdir()
+        ray_log = log_dir / f"ray-{run_id}.log"
+        ray = stack.enter_context(own_ray(folder, n_actors=shape.workers, log_path=ray_log))
 
-    Args:
-        imports: what each worker's zygote imports before it forks.
-        limits: how long those imports, and a fork, may take.
-        exposure: why strangers on the network can reach what this process starts; None where it has a network
-            namespace of its own.
-    """
+        from harness.provision.ray.pool import RayCluster, Traits
 
-    name = "local"
-
-    def __init__(
-        self,
-        *,
-        imports: Sequence[str] = WORKER_IMPORTS,
-        limits: StartLimits = USUAL_START,
-        exposure: str | None = NOT_ASKED,
-    ) -> None:
-        self._imports = tuple(imports)
-        self._limits = limits
-        self._exposure = exposure
-
-    def require(self, shape: ClusterShape) -> None:
-        """Check that there is memory for the workers, and that they have their devices."""
-        _require_memory(shape)
-        _devices(shape)
-
-    @contextmanager
-    def start(
-        self,
-        shape: ClusterShape,
-        run_id: str,
-        log_dir: Path,
-        *,
-        reads: Sequence[Path] = (),
-        writes: Sequence[Path] = (),
-    ) -> Iterator["RayCluster"]:
-        """Bring up workers; return once the actors are requested, which import while the caller goes on."""
-        _require_memory(shape)
-        own_devices = _devices(shape)
-        started_s = time.monotonic()
-        log_dir.mkdir(parents=True, exist_ok=True)
-        reap()
-        del reads, writes  # workers see all that the driver sees
-        with ExitStack() as stack:
-            folder = stack.enter_context(run_folder())
-            scratch = folder / "scratch"
-            scratch.mkdir()
-            ray_log = log_dir / f"ray-{run_id}.log"
-            ray = stack.enter_context(own_ray(folder, n_actors=shape.workers, log_path=ray_log))
-
-            from harness.provision.ray.actors import Preload, Seat
-            from harness.provision.ray.pool import RayCluster, Traits
-
-            cores = core_sets(sorted(os.sched_getaffinity(0)), shape.workers, shape.cores_per_worker)
-            seats = [
-                Seat(
-                    resources={"num_cpus": 1},
-                    environment=process_variables(
-                        folder, shape.hardware, temporary_folder(folder), own_devices[worker]
-                    ),
-                    log=log_dir / f"zygote-{worker}.log",
-                )
-                for worker in range(shape.workers)
-            ]
-            cluster = RayCluster(
-                seats,
-                hosts=_ThisMachine(core_sets=cores, is_up=ray.is_up),
-                traits=Traits(
-                    notes=[*_notes(shape, pinned=cores[0] is not None, exposure=self._exposure), *ray.notes],
-                    isolated=self._exposure is None,
-                    scratch=scratch,
-                    pinned=cores[0] is not None,
+        cores = core_sets(sorted(os.sched_getaffinity(0)), shape.workers, shape.cores_per_worker)
+        seats = [
+            Seat(
+                resources={"num_cpus": 1},
+                environment=process_variables(
+                    folder, shape.hardware, temporary_folder(folder), own_devices[worker]
                 ),
-                started_s=started_s,
-                preload=Preload(imports=self._imports, limits=self._limits),
+                log=log_dir / f"zygote-{worker}.log",
             )
-            stack.callback(cluster.stop)
-            yield cluster
+            for worker in range(shape.workers)
+        ]
+        cluster = RayCluster(
+            seats,
+            hosts=_ThisMachine(core_sets=cores, ray=ray),
+            traits=Traits(
+                notes=[*_notes(shape, pinned=cores[0] is not None, exposure=options.exposure), *ray.notes],
+                isolated=options.exposure is None,
+                scratch=scratch,
+                pinned=cores[0] is not None,
+            ),
+            started_s=started_s,
+            options=options,
+        )
+        stack.callback(cluster.stop)
+        yield cluster
 
 
 def core_sets(available: Sequence[int], workers: int, cores_per_worker: int) -> list[tuple[int, ...] | None]:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from harness.provision.network_namespace import NOT_ASKED
+from harness.provision.worker_environment import WORKER_IMPORTS
+
 if TYPE_CHECKING:
     from harness.cluster import ClusterShape, Limits
     from harness.records.circumstances import Machine
@@ -128,10 +131,27 @@ class Cluster(Forks, Protocol):
         """
 
 
-class Provider(Protocol):
-    """A place where workers can be had."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StartOptions:
+    """Settings of each start of workers.
 
-    name: str
+    Attributes:
+        imports: modules that each worker's zygote imports before it forks.
+        preload_s: limit of those imports, from when the worker's host is there. fork_s: limit of a fork.
+        exposure: why strangers on the network can reach what this process starts; None if they cannot.
+    """
+
+    imports: tuple[str, ...] = WORKER_IMPORTS
+    preload_s: float = 120.0
+    fork_s: float = 30.0
+    exposure: str | None = NOT_ASKED
+
+
+USUAL_START = StartOptions()
+
+
+class Provider(Protocol):
+    """A place where workers can be had; each is a module, see `registry`."""
 
     def require(self, shape: ClusterShape) -> None:
         """Check that such workers can be had here, as far as that shows before any is started.
@@ -145,6 +165,7 @@ class Provider(Protocol):
         shape: ClusterShape,
         run_id: str,
         log_dir: Path,
+        options: StartOptions = USUAL_START,
         *,
         reads: Sequence[Path] = (),
         writes: Sequence[Path] = (),
@@ -158,19 +179,3 @@ class Provider(Protocol):
         Raises:
             ProvisionError: they cannot be had here.
         """
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StartLimits:
-    """Limits of each start.
-
-    Attributes:
-        preload_s: until a worker has imported what its processes need, from when its host is there.
-        fork_s: until it has forked one.
-    """
-
-    preload_s: float = 120.0
-    fork_s: float = 30.0
-
-
-USUAL_START = StartLimits()

@@ -2,48 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
 
 from harness.provision.failures import ProvisionError
-from harness.provision.protocols import StartLimits
 from harness.provision.temporary_folder import dead_folders, reap
 
 if TYPE_CHECKING:
     from harness.provision.protocols import Provider
 
 
-def _local(exposure: str | None, limits: StartLimits) -> Provider:
-    from harness.provision.local import LocalProvider
-
-    return LocalProvider(exposure=exposure, limits=limits)
-
-
-def _docker(exposure: str | None, limits: StartLimits) -> Provider:
-    from harness.provision.docker.provider import DockerProvider
-
-    del exposure  # its containers have networks of their own
-    return DockerProvider(limits=limits)
-
-
-def _cluster(exposure: str | None, limits: StartLimits) -> Provider:
-    from harness.provision.cluster.provider import ClusterProvider
-
-    del exposure  # its workers are on a network of others
-    return ClusterProvider(limits=limits)
-
-
-MAKERS: Mapping[str, Callable[[str | None, StartLimits], Provider]] = {
-    "local": _local,
-    "docker": _docker,
-    "cluster": _cluster,
+MODULES: Mapping[str, str] = {
+    "local": "harness.provision.local",
+    "docker": "harness.provision.docker.provider",
+    "cluster": "harness.provision.cluster.provider",
 }
-"""What makes each provider of `harness.cluster.PROVIDERS`.
+"""Module of each provider of `harness.cluster.PROVIDERS`; it has the functions of `protocols.Provider`."""
 
-It takes why strangers on the network can reach what this process starts, None if they cannot, and how long
-starts may take.
-"""
+
+def provider_of(name: str) -> Provider:
+    """Import a provider's module, and with it an engine's packages, which others do not need."""
+    return cast("Provider", import_module(MODULES[name]))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.cluster import ClusterShape, largest
 from harness.errors import UsageError
@@ -15,7 +15,7 @@ from harness.experiment.schedule import Slot
 from harness.measure.live import Harmless, Onlooker
 from harness.provision.accelerators import gpus_per_worker
 from harness.provision.protocols import Cluster, Provider
-from harness.provision.registry import MAKERS
+from harness.provision.registry import provider_of
 from harness.records.run_folder import RunFolder
 from harness.requests import RunOptions
 from harness.run.further_repeats import FurtherRepeats, PlanOf, SiteSoFar, expected_s
@@ -141,7 +141,7 @@ class _Sites:
         return self.then.slots(so_far)
 
     def require(self, work: _SiteWork) -> None:
-        self._provider(work.cases).require(_shape(work.cases))
+        _provider(work.cases).require(_shape(work.cases))
 
     def run(self, work: _SiteWork) -> Iterator[Slot]:
         with ExitStack() as stack:
@@ -207,14 +207,12 @@ class _Sites:
             return "fail-fast", "an earlier case failed; mend it and go on with --resume"
         return None
 
-    def _provider(self, cases: Sequence[Case]) -> Provider:
-        return MAKERS[cases[0].shape.provider](self.options.exposure, self.options.timeouts.start)
-
     def _workers(self, cases: Sequence[Case]) -> AbstractContextManager[Cluster]:
-        return self._provider(cases).start(
+        return _provider(cases).start(
             _shape(cases),
             self.folder.run,
             self.folder.path / "logs",
+            replace(self.options.timeouts.start, exposure=self.options.exposure),
             reads=folders_of_users(cases, self.spec),
             writes=(self.folder.cases,),
         )
@@ -254,6 +252,10 @@ class _Sites:
                 return processes.call_one(0, job, args, timeout_s=timeout_s, stage=stage)
 
         return call
+
+
+def _provider(cases: Sequence[Case]) -> Provider:
+    return provider_of(cases[0].shape.provider)
 
 
 def _shape(cases: Sequence[Case]) -> ClusterShape:

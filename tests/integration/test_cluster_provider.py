@@ -18,12 +18,13 @@ from watched_run import records, watched
 
 from harness.cluster import ClusterShape, Connection
 from harness.errors import CaseError
-from harness.provision.cluster.provider import ClusterProvider
+from harness.provision.cluster import provider
 from harness.provision.docker import containers, leftovers
 from harness.provision.docker.container_settings import ContainerLimits, RunPlace, share_secret
 from harness.provision.docker.containers import CLIENT_PORT
 from harness.provision.docker.engine import IMAGE
 from harness.provision.failures import HEAD_GONE, ProvisionError
+from harness.provision.protocols import StartOptions
 from harness.provision.ray.settings import NODE_VARIABLES, write_token
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray]
@@ -101,9 +102,9 @@ class Losses:
 
         failed = CaseError("none", "no case has failed", stage="run")
         thread = threading.Thread(target=harm)
-        provider = ClusterProvider(imports=("json",))
+        options = StartOptions(imports=("json",))
         try:
-            with provider.start(shape, RUN, self.folder / "logs", reads=[self.folder]) as cluster:
+            with provider.start(shape, RUN, self.folder / "logs", options, reads=[self.folder]) as cluster:
                 try:
                     with cluster.open_session(range(n_workers), logs) as processes:
                         thread.start()

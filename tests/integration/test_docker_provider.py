@@ -23,11 +23,11 @@ from waiting import eventually, is_waiting
 from harness.cluster import ClusterShape
 from harness.errors import CaseError
 from harness.provision.docker import leftovers
+from harness.provision.docker import provider as docker_provider
 from harness.provision.docker.engine import IMAGE
 from harness.provision.docker.leftovers import RUN_LABEL
-from harness.provision.docker.provider import DockerProvider
 from harness.provision.failures import ProvisionError
-from harness.provision.protocols import Cluster, ProcessSet
+from harness.provision.protocols import Cluster, ProcessSet, StartOptions
 from harness.provision.temporary_folder import Owner
 from harness.worker.jobs import rendezvous
 from harness.worker.process.job import Job
@@ -35,6 +35,7 @@ from harness.worker.process.job import Job
 pytestmark = [pytest.mark.docker, pytest.mark.ray]
 
 HERE = Path(__file__).parent
+OPTIONS = StartOptions(imports=("json",))
 RUN = f"test-docker-{os.getpid()}"
 REFUSED, LEFT = f"test-refused-{os.getpid()}", f"test-left-{os.getpid()}"
 MEMORY_BYTES = 1 << 30
@@ -65,8 +66,9 @@ def cluster(place: Path, client: docker.DockerClient) -> Iterator[Cluster]:
     cases.mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(HERE)  # where a user's files are found, and so what the workers import from
-        provider = DockerProvider(imports=("json",))
-        with provider.start(SHAPE, RUN, place / "logs", reads=[HERE], writes=[cases]) as started:
+        with docker_provider.start(
+            SHAPE, RUN, place / "logs", OPTIONS, reads=[HERE], writes=[cases]
+        ) as started:
             started.wait_ready(2)
             yield started
         assert of_run(client, RUN) == ([], [])
@@ -218,7 +220,7 @@ class TestRefusals:
         run = REFUSED
         with (
             pytest.raises(ProvisionError) as caught,
-            DockerProvider(imports=("json",)).start(shape, run, place / "logs"),
+            docker_provider.start(shape, run, place / "logs", OPTIONS),
         ):
             pass
         assert of_run(client, run) == ([], [])
@@ -375,15 +377,16 @@ DRIVER = """
     import os, sys
     from pathlib import Path
     from harness.cluster import ClusterShape
-    from harness.provision.docker.provider import DockerProvider
+    from harness.provision.docker import provider
+    from harness.provision.protocols import StartOptions
 
     place = Path(sys.argv[1])
     (place / "cases").mkdir()
     os.chdir(sys.argv[2])
     import probe_jobs
-    provider = DockerProvider(imports=("json",))
+    options = StartOptions(imports=("json",))
     folders = {"reads": [Path.cwd()], "writes": [place / "cases"]}
-    with provider.start(ClusterShape(workers=1), sys.argv[3], place / "logs", **folders) as cluster:
+    with provider.start(ClusterShape(workers=1), sys.argv[3], place / "logs", options, **folders) as cluster:
         with cluster.open_session(range(1), [place / "cases" / "a" / "worker-0.log"]) as processes:
             processes.call(probe_jobs.wait_for_ever, [()], timeout_s=600)
 """

@@ -12,8 +12,8 @@ import pytest
 from watched_run import records, watched
 
 from harness.cluster import ClusterShape
+from harness.provision import local
 from harness.provision.accelerators import host_devices
-from harness.provision.local import LocalProvider
 from harness.worker.jobs.arithmetic import check_exactly, set_tf32
 from harness.worker.process.job import JobState
 
@@ -42,7 +42,7 @@ def test_a_worker_sees_its_own_gpu_and_takes_what_it_needs_of_it(
     before_mib = used_mib(first)
     shape = ClusterShape(workers=1, device="gpu")
     with (
-        LocalProvider().start(shape, "test-gpu", tmp_path / "logs") as cluster,
+        local.start(shape, "test-gpu", tmp_path / "logs") as cluster,
         cluster.open_session(range(1), [tmp_path / "worker-0.log"]) as processes,
     ):
         seen = processes.call_one(0, gpu_jobs.multiply, (), timeout_s=120)
@@ -58,9 +58,7 @@ def test_products_and_convolutions_round_as_float32_without_tf32(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(HERE), *filter(None, sys.path))))
     with (
-        LocalProvider().start(
-            ClusterShape(workers=1, device="gpu"), "test-gpu", tmp_path / "logs"
-        ) as cluster,
+        local.start(ClusterShape(workers=1, device="gpu"), "test-gpu", tmp_path / "logs") as cluster,
         cluster.open_session(range(1), [tmp_path / "worker-0.log"]) as processes,
     ):
         processes.call_one(0, arithmetic, (), timeout_s=120)

@@ -10,9 +10,9 @@ import pytest
 from harness.cluster import ClusterShape, Limits, WorkerLink, limits_of
 from harness.errors import CaseError
 from harness.measure.link import MOST_OFF, measured_links
+from harness.provision.docker import provider as docker_provider
 from harness.provision.docker.leftovers import RUN_LABEL
-from harness.provision.docker.provider import DockerProvider
-from harness.provision.protocols import Cluster, ProcessSet
+from harness.provision.protocols import Cluster, ProcessSet, StartOptions
 from harness.worker.jobs import link_rate
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray]
@@ -30,9 +30,9 @@ def client() -> Iterator[docker.DockerClient]:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     place = tmp_path_factory.mktemp("run")
-    provider = DockerProvider(imports=("json",))
+    options = StartOptions(imports=("json",))
     shape = ClusterShape(workers=2, memory_bytes=1 << 30)
-    with provider.start(shape, RUN, place / "logs") as started:
+    with docker_provider.start(shape, RUN, place / "logs", options) as started:
         yield started
 
 

@@ -19,9 +19,9 @@ from waiting import eventually, is_waiting
 
 from harness.cluster import ClusterShape
 from harness.errors import CaseError
+from harness.provision import local
 from harness.provision.failures import JobFailed, WorkerDied, WorkerUnresponsive
-from harness.provision.local import LocalProvider
-from harness.provision.protocols import Cluster, ProcessSet
+from harness.provision.protocols import Cluster, ProcessSet, StartOptions
 from harness.provision.temporary_folder import processes_of, start_time
 from harness.worker.process.job import Job
 from harness.worker.process.os_process import RUN_FOLDER_VARIABLE
@@ -41,7 +41,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         patch.setenv("HOME", str(home))
         patch.setenv("RAY_ADDRESS", "127.0.0.1:1")  # another cluster, never to be joined
         logs = tmp_path_factory.mktemp("logs")
-        with LocalProvider(imports=("json",)).start(ClusterShape(workers=2), "test", logs) as started:
+        options = StartOptions(imports=("json",))
+        with local.start(ClusterShape(workers=2), "test", logs, options) as started:
             yield started
             folder = Path(os.environ[RUN_FOLDER_VARIABLE])
             assert processes_of(folder)
@@ -209,10 +210,12 @@ DRIVER = """
     from pathlib import Path
     import probe_jobs
     from harness.cluster import ClusterShape
-    from harness.provision.local import LocalProvider
+    from harness.provision import local
+    from harness.provision.protocols import StartOptions
 
     logs = Path(sys.argv[1])
-    with LocalProvider(imports=("json",)).start(ClusterShape(workers=2), "test", logs) as cluster:
+    options = StartOptions(imports=("json",))
+    with local.start(ClusterShape(workers=2), "test", logs, options) as cluster:
         with cluster.open_session(range(2), [logs / f"worker-{k}.log" for k in range(2)]) as processes:
             processes.call(probe_jobs.wait_for_ever, [(), ()], timeout_s=600)
 """

@@ -13,12 +13,13 @@ from docker.models.containers import Container
 from waiting import eventually
 
 from harness.cluster import ClusterShape, Connection, Slice
-from harness.provision.cluster.provider import ClusterProvider
+from harness.provision.cluster import provider
 from harness.provision.docker import containers, leftovers
 from harness.provision.docker.container_settings import RunPlace, share_secret
 from harness.provision.docker.containers import CLIENT_PORT, GCS_PORT, ContainerNode
 from harness.provision.docker.engine import IMAGE
 from harness.provision.failures import ProvisionError
+from harness.provision.protocols import StartOptions
 from harness.provision.ray.settings import NODE_VARIABLES, write_token
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray]
@@ -115,8 +116,8 @@ def test_each_worker_is_on_its_own_host_of_one_whole_slice(
     shutil.copy(node_jobs.__file__, tmp_path)
     monkeypatch.chdir(tmp_path)
     shape = ClusterShape(workers=2, device="tpu", connection=connection)
-    provider = ClusterProvider(imports=("json",))
-    with provider.start(shape, RUN, tmp_path / "logs", reads=[tmp_path]) as cluster:
+    options = StartOptions(imports=("json",))
+    with provider.start(shape, RUN, tmp_path / "logs", options, reads=[tmp_path]) as cluster:
         # Ray's native half reads when it is imported whether there are tokens.
         import ray
 

@@ -15,8 +15,8 @@ import pytest
 from harness.cluster import ClusterShape
 from harness.errors import CaseError
 from harness.measure.collector import Measurement, Meter
+from harness.provision import local
 from harness.provision.failures import WorkerDied
-from harness.provision.local import LocalProvider
 from harness.provision.protocols import Cluster, ProcessSet
 from harness.provision.servers import join_ring, serving_processes
 from harness.run.collected import variable_bytes
@@ -73,7 +73,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parent))
         shape = ClusterShape(workers=N_WORKERS)
-        with LocalProvider().start(shape, "test", tmp_path_factory.mktemp("logs")) as started:
+        with local.start(shape, "test", tmp_path_factory.mktemp("logs")) as started:
             yield started
 
 

@@ -20,7 +20,8 @@ from waiting import eventually, is_waiting
 
 from harness.cluster import ClusterShape
 from harness.errors import CaseError
-from harness.provision.docker.provider import DockerProvider
+from harness.provision.docker import provider as docker_provider
+from harness.provision.protocols import StartOptions
 
 JOBS = Path(__file__).resolve().parents[1] / "integration"
 
@@ -70,9 +71,11 @@ def main(folder: Path, place: Path) -> None:
         cases = place / "cases"
         cases.mkdir()
         logs = [cases / "a" / f"worker-{k}.log" for k in range(2)]
-        provider = DockerProvider(imports=("json",))
+        options = StartOptions(imports=("json",))
         cluster = stack.enter_context(
-            provider.start(ClusterShape(workers=2), "restarted", place / "logs", reads=[JOBS], writes=[cases])
+            docker_provider.start(
+                ClusterShape(workers=2), "restarted", place / "logs", options, reads=[JOBS], writes=[cases]
+            )
         )
         with cluster.open_session(range(2), logs) as processes:
 

@@ -15,9 +15,10 @@ from ray.exceptions import RayError
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from harness.cluster import ClusterShape, Limits
+from harness.cluster import ClusterShape
 from harness.host_facts import clock_hz, machine
 from harness.provision.failures import HEAD_GONE, ProvisionError
+from harness.provision.hosts import Hosts
 from harness.provision.ray.client import Head
 from harness.provision.source_hash import source_hash, version
 from harness.provision.temporary_folder import owned, reap
@@ -164,7 +165,7 @@ _ANSWER_S = 60.0
 _LEAVE_S = 10.0
 
 
-class ClusterHosts:
+class ClusterHosts(Hosts):
     """Nodes of the workers as `hosts.Hosts`.
 
     Args:
@@ -236,27 +237,11 @@ class ClusterHosts:
     def is_up(self) -> bool:
         return self._head.is_up()
 
-    def failure(self, worker: int, *, stopped_s: float = 0.0) -> None:
-        """Nothing: Ray itself tells when a node is gone, and with it an actor."""
-        del worker, stopped_s
-
     def renew(self, n_workers: int) -> Sequence[int]:
         try:
             return self._head.call(lambda: self._renewed(n_workers))
         except ConnectionError as error:
             raise ProvisionError(HEAD_GONE) from error
-
-    def condemn(self, worker: int) -> None:
-        """Nothing: a node is not ours to end."""
-        del worker
-
-    def limit_links(self, limits: Limits) -> None:
-        """Nothing: the experiment is refused before it comes here with a limit."""
-        assert not any(limits)
-
-    def admit(self, folder: Path) -> None:
-        """Nothing: files travel."""
-        del folder
 
     def _leave(self) -> None:
         leaving = [agent.leave.remote() for agent in self.agents(self._n_workers).values()]

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from harness.cluster import ClusterShape, Connection
 from harness.provision.failures import HEAD_GONE, ProvisionError, RayEndedError
-from harness.provision.protocols import USUAL_START, StartLimits
+from harness.provision.hosts import Seat
+from harness.provision.protocols import USUAL_START, StartOptions
 from harness.provision.ray.settings import chatter_in, ray_environment
 from harness.provision.temporary_folder import PREFIX, reap, run_folder
-from harness.provision.worker_environment import WORKER_IMPORTS, process_variables
+from harness.provision.worker_environment import process_variables
 
 if TYPE_CHECKING:
     from harness.provision.cluster.hosts import ClusterHosts
-    from harness.provision.ray.actors import Seat
     from harness.provision.ray.client import Head
     from harness.provision.ray.pool import RayCluster
 
@@ -24,84 +24,70 @@ _ON_NODES = Path("/tmp")  # noqa: S108 - every node has it; the folder below is 
 _CONNECT_S = 20.0
 
 
-class ClusterProvider:
-    """Workers on a Ray cluster that somebody else keeps.
-
-    Args:
-        imports: what each worker's zygote imports before it forks.
-        limits: how long those imports, and a fork, may take.
-    """
-
-    name = "cluster"
-
-    def __init__(self, *, imports: Sequence[str] = WORKER_IMPORTS, limits: StartLimits = USUAL_START) -> None:
-        self._imports = tuple(imports)
-        self._limits = limits
-
-    def require(self, shape: ClusterShape) -> None:
-        """Check nothing: only the cluster knows, and it is asked when workers are placed on it."""
-
-    @contextmanager
-    def start(
-        self,
-        shape: ClusterShape,
-        run_id: str,
-        log_dir: Path,
-        *,
-        reads: Sequence[Path] = (),
-        writes: Sequence[Path] = (),
-    ) -> Iterator["RayCluster"]:
-        started_s = time.monotonic()
-        log_dir.mkdir(parents=True, exist_ok=True)
-        reap()
-        with _told(), ExitStack() as stack:
-            own = stack.enter_context(run_folder())
-            token = _token_file(shape.connection)
-            stack.enter_context(ray_environment(own, token))
-            stack.enter_context(chatter_in(log_dir / f"ray-{run_id}.log"))
-            head = stack.enter_context(_connected(shape.connection))
-
-            from harness.provision.cluster.file_sync import SCRATCH, TravellingFiles, tree_name
-            from harness.provision.cluster.hosts import ClusterHosts
-            from harness.provision.cluster.placement import await_room, placed, require_nodes
-            from harness.provision.ray.actors import Preload
-            from harness.provision.ray.pool import RayCluster, Traits
-
-            await_room(shape)
-            group = stack.enter_context(placed(shape, head))
-            folder = _ON_NODES / f"{PREFIX}{secrets.token_hex(6)}"
-            below = ["tmp", SCRATCH, tree_name(log_dir), tree_name(Path.cwd())]
-            hosts = ClusterHosts(head, group, shape, lambda: require_nodes(shape), folder, below)
-            stack.callback(hosts.stop)
-            hosts.start()
-            files = TravellingFiles(
-                folder, hosts.agents, [log_dir, *writes], [] if token is None else [token], head.call
-            )
-            files.ship(reads)
-            cores = [hosts.cores(worker) for worker in range(shape.workers)]
-            cluster = RayCluster(
-                _seats(shape, folder, log_dir),
-                hosts=hosts,
-                traits=Traits(
-                    scratch=folder / SCRATCH,
-                    pinned=None not in cores,
-                    notes=_notes(hosts, cores),
-                    isolated=False,  # whoever else uses the cluster is on its network
-                    # Asked for anew each time: a lost node is replaced by another.
-                    elsewhere=lambda: (hosts.facts[0].machine, max(node.clock_hz for node in hosts.facts)),
-                ),
-                started_s=started_s,
-                preload=Preload(imports=self._imports, limits=self._limits),
-                files=files,
-            )
-            stack.callback(_stop, cluster, head)
-            yield cluster
+def require(shape: ClusterShape) -> None:
+    """Check nothing: only the cluster knows, and it is asked when workers are placed on it."""
 
 
-def _seats(shape: ClusterShape, folder: Path, logs: Path) -> list["Seat"]:
+@contextmanager
+def start(
+    shape: ClusterShape,
+    run_id: str,
+    log_dir: Path,
+    options: StartOptions = USUAL_START,
+    *,
+    reads: Sequence[Path] = (),
+    writes: Sequence[Path] = (),
+) -> Iterator["RayCluster"]:
+    """Place workers on nodes of the cluster."""
+    started_s = time.monotonic()
+    log_dir.mkdir(parents=True, exist_ok=True)
+    reap()
+    with _told(), ExitStack() as stack:
+        own = stack.enter_context(run_folder())
+        token = _token_file(shape.connection)
+        stack.enter_context(ray_environment(own, token))
+        stack.enter_context(chatter_in(log_dir / f"ray-{run_id}.log"))
+        head = stack.enter_context(_connected(shape.connection))
+
+        from harness.provision.cluster.file_sync import SCRATCH, TravellingFiles, tree_name
+        from harness.provision.cluster.hosts import ClusterHosts
+        from harness.provision.cluster.placement import await_room, placed, require_nodes
+        from harness.provision.ray.pool import RayCluster, Traits
+
+        await_room(shape)
+        group = stack.enter_context(placed(shape, head))
+        folder = _ON_NODES / f"{PREFIX}{secrets.token_hex(6)}"
+        below = ["tmp", SCRATCH, tree_name(log_dir), tree_name(Path.cwd())]
+        hosts = ClusterHosts(head, group, shape, lambda: require_nodes(shape), folder, below)
+        stack.callback(hosts.stop)
+        hosts.start()
+        files = TravellingFiles(
+            folder, hosts.agents, [log_dir, *writes], [] if token is None else [token], head.call
+        )
+        files.ship(reads)
+        cores = [hosts.cores(worker) for worker in range(shape.workers)]
+        cluster = RayCluster(
+            _seats(shape, folder, log_dir),
+            hosts=hosts,
+            traits=Traits(
+                scratch=folder / SCRATCH,
+                pinned=None not in cores,
+                notes=_notes(hosts, cores),
+                isolated=False,  # whoever else uses the cluster is on its network
+                # Asked for anew each time: a lost node is replaced by another.
+                elsewhere=lambda: (hosts.facts[0].machine, max(node.clock_hz for node in hosts.facts)),
+            ),
+            started_s=started_s,
+            options=options,
+            files=files,
+        )
+        stack.callback(_stop, cluster, head)
+        yield cluster
+
+
+def _seats(shape: ClusterShape, folder: Path, logs: Path) -> list[Seat]:
     from harness.provision.cluster.file_sync import tree_name
     from harness.provision.cluster.tpu_slices import actor_options
-    from harness.provision.ray.actors import Seat
 
     environment = process_variables(folder, shape.hardware, folder / "tmp")
     return [

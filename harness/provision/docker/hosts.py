@@ -19,6 +19,7 @@ from harness.provision.docker.containers import CLIENT_PORT, ContainerNode, Netw
 from harness.provision.docker.engine import GONE
 from harness.provision.docker.watch import ContainerEvents, ControlLinks
 from harness.provision.failures import HOST_LOG, ProvisionError
+from harness.provision.hosts import Hosts
 from harness.records.contained_files import make_folder, open_to_write, opened_inside, written_files
 from harness.worker.process.forked_process import STOPPED_S
 from harness.worker.process.messages import CutOff, Died, Silent
@@ -27,8 +28,8 @@ _ENGINE_BACK_S = 30.0
 _POLL_S = 0.2
 
 
-class ContainerHosts:
-    """The containers of a run as `hosts.Hosts`."""
+class ContainerHosts(Hosts):
+    """The containers of a run."""
 
     def __init__(
         self,
@@ -88,10 +89,6 @@ class ContainerHosts:
 
     def options(self, worker: int) -> Mapping[str, object]:
         return {"resources": {self._resource(worker): 1}}
-
-    def cores(self, worker: int) -> None:
-        """All that there are: the engine gives a container no others."""
-        del worker
 
     def failure(self, worker: int, *, stopped_s: float = STOPPED_S) -> Died | Silent | CutOff | None:
         return self._failure(self._workers.get(worker), stopped_s)

@@ -30,11 +30,12 @@ from harness.provision.docker.engine import (
 )
 from harness.provision.docker.hosts import ContainerHosts, log_of_host
 from harness.provision.failures import ProvisionError
+from harness.provision.hosts import Seat
 from harness.provision.local import core_sets
-from harness.provision.protocols import USUAL_START, StartLimits
+from harness.provision.protocols import USUAL_START, StartOptions
 from harness.provision.ray.settings import NODE_VARIABLES, chatter_in, ray_environment, write_token
 from harness.provision.temporary_folder import reap, run_folder
-from harness.provision.worker_environment import WORKER_IMPORTS, process_variables
+from harness.provision.worker_environment import process_variables
 
 if TYPE_CHECKING:
     from harness.provision.ray.pool import RayCluster
@@ -42,78 +43,64 @@ if TYPE_CHECKING:
 _IN_CONTAINER = Path("/tmp")  # noqa: S108 - of each container alone, and gone with it
 
 
-class DockerProvider:
-    """Workers in containers of this host's engine.
+def require(shape: ClusterShape) -> None:
+    """Check that the engine answers, and that there are the image, devices and memory."""
+    with engine() as client:
+        _found(client, shape)
 
-    Args:
-        imports: what each worker's zygote imports before it forks.
-        limits: how long it may take from a container's start to that, and a fork.
-    """
 
-    name = "docker"
+@contextmanager
+def start(
+    shape: ClusterShape,
+    run_id: str,
+    log_dir: Path,
+    options: StartOptions = USUAL_START,
+    *,
+    reads: Sequence[Path] = (),
+    writes: Sequence[Path] = (),
+) -> Iterator["RayCluster"]:
+    """Bring up a container for each worker, on networks of their own."""
+    started_s = time.monotonic()
+    _refuse_system_folders(reads)
+    log_dir.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        client = stack.enter_context(engine())
+        image, limits = _found(client, shape)
+        leftovers.reap(client)
+        reap()
+        folder = stack.enter_context(run_folder())
+        place = _place(run_id, str(image.id), folder, reads, [log_dir, *writes])
+        stack.enter_context(ray_environment(folder, place.token))
+        stack.enter_context(chatter_in(log_dir / f"ray-{run_id}.log"))
+        hosts = stack.enter_context(_running(client, place, limits, log_dir))
 
-    def __init__(self, *, imports: Sequence[str] = WORKER_IMPORTS, limits: StartLimits = USUAL_START) -> None:
-        self._imports = tuple(imports)
-        self._limits = limits
+        from harness.provision.ray.pool import RayCluster, Traits
 
-    def require(self, shape: ClusterShape) -> None:
-        with engine() as client:
-            _found(client, shape)
-
-    @contextmanager
-    def start(
-        self,
-        shape: ClusterShape,
-        run_id: str,
-        log_dir: Path,
-        *,
-        reads: Sequence[Path] = (),
-        writes: Sequence[Path] = (),
-    ) -> Iterator["RayCluster"]:
-        started_s = time.monotonic()
-        _refuse_system_folders(reads)
-        log_dir.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as stack:
-            client = stack.enter_context(engine())
-            image, limits = _found(client, shape)
-            leftovers.reap(client)
-            reap()
-            folder = stack.enter_context(run_folder())
-            place = _place(run_id, str(image.id), folder, reads, [log_dir, *writes])
-            stack.enter_context(ray_environment(folder, place.token))
-            stack.enter_context(chatter_in(log_dir / f"ray-{run_id}.log"))
-            hosts = stack.enter_context(_running(client, place, limits, log_dir))
-
-            from harness.provision.ray.actors import Preload, Seat
-            from harness.provision.ray.pool import RayCluster, Traits
-
-            seats = [
-                Seat(
-                    resources={"num_cpus": 0},
-                    environment=process_variables(
-                        folder, shape.hardware, _IN_CONTAINER, limits[worker].devices
-                    ),
-                    log=log_dir / f"zygote-{worker}.log",
-                    host_log=log_of_host(log_dir, f"worker-{worker}"),
-                    folder=place.current,
-                    has_probe=True,
-                )
-                for worker in range(shape.workers)
-            ]
-            cluster = RayCluster(
-                seats,
-                hosts=hosts,
-                traits=Traits(
-                    scratch=place.scratch,
-                    pinned=True,
-                    isolated=True,
-                    image_digest=str(image.id),
-                ),
-                started_s=started_s,
-                preload=Preload(imports=self._imports, limits=self._limits),
+        seats = [
+            Seat(
+                resources={"num_cpus": 0},
+                environment=process_variables(folder, shape.hardware, _IN_CONTAINER, limits[worker].devices),
+                log=log_dir / f"zygote-{worker}.log",
+                host_log=log_of_host(log_dir, f"worker-{worker}"),
+                folder=place.current,
+                has_probe=True,
             )
-            stack.callback(cluster.stop)
-            yield cluster
+            for worker in range(shape.workers)
+        ]
+        cluster = RayCluster(
+            seats,
+            hosts=hosts,
+            traits=Traits(
+                scratch=place.scratch,
+                pinned=True,
+                isolated=True,
+                image_digest=str(image.id),
+            ),
+            started_s=started_s,
+            options=options,
+        )
+        stack.callback(cluster.stop)
+        yield cluster
 
 
 def _found(client: docker.DockerClient, shape: ClusterShape) -> tuple[Image, list[ContainerLimits]]:

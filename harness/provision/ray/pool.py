@@ -12,15 +12,12 @@ from ray.exceptions import RayError
 
 from harness.cluster import Limits
 from harness.provision.failures import Awaited
+from harness.provision.hosts import Files, Hosts, Seat, SharedFiles
+from harness.provision.protocols import StartOptions
 from harness.provision.ray.actors import (
     ANSWER_MARGIN_S,
     CHECK_S,
     ActorHandle,
-    Files,
-    Hosts,
-    Preload,
-    Seat,
-    SharedFiles,
     failure_of,
     failures_of_hosts,
     fetch,
@@ -59,7 +56,7 @@ class RayCluster:
         seats: one for each worker.
         hosts: where they run.
         started_s: when they were asked for, on the monotonic clock.
-        files: how those of driver and workers get to the other; None where both see the same.
+        files: transfer of files, None where workers see the driver's own.
     """
 
     def __init__(
@@ -69,7 +66,7 @@ class RayCluster:
         hosts: Hosts,
         traits: Traits,
         started_s: float,
-        preload: Preload,
+        options: StartOptions,
         files: Files | None = None,
     ) -> None:
         self._files = files or SharedFiles()
@@ -84,12 +81,12 @@ class RayCluster:
         self._seats = tuple(seats)
         self._started_s = started_s
         self._asked_s = [started_s] * len(self._seats)
-        self._preload = preload
+        self._options = options
         self._ready_s: dict[int, float] = {}
         self._probe_ports: dict[int, int] = {}
         self._links: Limits = ()
         self._actors = {
-            worker: start_actor(seat, preload, hosts, worker) for worker, seat in enumerate(self._seats)
+            worker: start_actor(seat, options, hosts, worker) for worker, seat in enumerate(self._seats)
         }
 
     @property
@@ -127,7 +124,7 @@ class RayCluster:
         Raises:
             ProvisionError: Ray itself has ended, or a host cannot be replaced.
         """
-        preload_s = self._preload.limits.preload_s
+        preload_s = self._options.preload_s
         self._renew(n_workers)
         replies = self._ask(range(n_workers), lambda actor, _: actor.facts.remote(), preload_s)
         lost = [worker for worker, reply in enumerate(replies) if not isinstance(reply, WorkerFacts)]
@@ -170,7 +167,7 @@ class RayCluster:
             logs = {w: str(self._files.seen(path)) for w, path in zip(workers, log_paths, strict=True)}
             asked_s = time.monotonic()
             # A worker that forks waits for its zygote first.
-            limit_s = self._preload.limits.preload_s + self._preload.limits.fork_s
+            limit_s = self._options.preload_s + self._options.fork_s
             replies = self._ask(workers, lambda actor, worker: actor.fork.remote(logs[worker]), limit_s)
             pids.update(
                 {w: reply for w, reply in zip(workers, replies, strict=True) if isinstance(reply, int)}
@@ -195,7 +192,7 @@ class RayCluster:
             with contextlib.suppress(RayError, ConnectionError):
                 ray.kill(self._actors[worker], no_restart=True)
             self._asked_s[worker] = asked_s
-            self._actors[worker] = start_actor(self._seats[worker], self._preload, self._hosts, worker)
+            self._actors[worker] = start_actor(self._seats[worker], self._options, self._hosts, worker)
 
     def _probes(self, workers: Sequence[int]) -> dict[int, ProbeAddress]:
         addresses, ports = self._hosts.addresses, self._probe_ports

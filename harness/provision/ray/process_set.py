@@ -8,12 +8,11 @@ from typing import cast
 import ray
 
 from harness.provision.failures import Awaited
+from harness.provision.hosts import Files, Hosts
 from harness.provision.ray.actors import (
     ANSWER_MARGIN_S,
     CHECK_S,
     ActorHandle,
-    Files,
-    Hosts,
     failure_of,
     failures_of_hosts,
     fetch,

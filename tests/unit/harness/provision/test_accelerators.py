@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.cluster import ClusterShape, Device
-from harness.provision import accelerators
+from harness.provision import accelerators, local
 from harness.provision.accelerators import (
     Gpu,
     HostDevices,
@@ -21,10 +21,8 @@ from harness.provision.accelerators import (
     shared_out,
 )
 from harness.provision.docker.engine import Toolkit, device_arguments, lack_of_toolkit, toolkit_of
-from harness.provision.docker.provider import DockerProvider
 from harness.provision.failures import ProvisionError
-from harness.provision.local import LocalProvider
-from harness.provision.protocols import Provider
+from harness.provision.registry import provider_of
 from harness.provision.worker_environment import process_variables
 
 UUIDS = tuple(f"GPU-{k}a0b1c2d-0000-1111-2222-333344445555" for k in range(4))
@@ -202,19 +200,18 @@ class TestPreflight:
         monkeypatch.setattr("harness.provision.local.reap", go_on)
         monkeypatch.setattr("harness.provision.docker.provider.worker_image", go_on)
         monkeypatch.setattr("harness.provision.docker.provider.engine", lambda: nullcontext(_Engine()))
-        start = {"local": LocalProvider, "docker": DockerProvider}[provider]().start
-        with pytest.raises(_WentOnError), start(shape(2, 9, "cpu"), "run", tmp_path):
+        with pytest.raises(_WentOnError), provider_of(provider).start(shape(2, 9, "cpu"), "run", tmp_path):
             pass
         assert devices_of_workers(shape(2, 9, "cpu")) == ((), ())
 
-    @pytest.mark.parametrize("provider", [LocalProvider, DockerProvider])
+    @pytest.mark.parametrize("provider", ["local", "docker"])
     def test_a_host_without_gpus_is_told_of_before_any_worker_is_started(
-        self, provider: Callable[[], Provider], monkeypatch: pytest.MonkeyPatch
+        self, provider: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(accelerators, "host_devices", HostDevices)
         monkeypatch.setattr("harness.provision.docker.provider.engine", lambda: nullcontext(_Engine()))
         with pytest.raises(ProvisionError, match="device gpu needs GPUs"):
-            provider().require(shape(1, 1))
+            provider_of(provider).require(shape(1, 1))
 
 
 class _WentOnError(Exception):
@@ -256,10 +253,9 @@ def test_chips_are_counted_by_their_place_and_not_by_the_numbers_of_their_groups
 def test_a_local_run_refuses_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.provision.local.lack_of_tensorflow", lambda device: None)
     monkeypatch.setattr(accelerators, "host_devices", HostDevices)
-    provider = LocalProvider()
     with (
         pytest.raises(ProvisionError, match="install it, or set cluster"),
-        provider.start(shape(1, 1), "run", tmp_path / "logs"),
+        local.start(shape(1, 1), "run", tmp_path / "logs"),
     ):
         pass
     assert not (tmp_path / "logs").exists()

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.cluster import ClusterShape
+from harness.provision import local
 from harness.provision.failures import ProvisionError
-from harness.provision.local import LocalProvider, _alone, core_sets, own_ray
+from harness.provision.local import _alone, core_sets, own_ray
 
 
 @given(st.integers(1, 12), st.integers(1, 4), st.sets(st.integers(0, 63), min_size=1))
@@ -38,14 +39,14 @@ def test_reading_the_provider_needs_no_ray() -> None:
 def test_a_worker_whose_memory_the_machine_lacks_is_refused() -> None:
     shape = ClusterShape(workers=1, replicas_per_worker=1, memory_bytes=2**60)
     with pytest.raises(ProvisionError, match=r"must fit this machine, which has .* GiB; lower it") as refused:
-        LocalProvider().require(shape)
+        local.require(shape)
     assert refused.value.field == "cluster.memory_per_worker"
 
 
 def test_too_many_workers_are_told_of_before_any_is_started() -> None:
-    LocalProvider().require(ClusterShape(workers=1, replicas_per_worker=1))
+    local.require(ClusterShape(workers=1, replicas_per_worker=1))
     with pytest.raises(ProvisionError, match="1000000 workers on this machine need at least"):
-        LocalProvider().require(ClusterShape(workers=1_000_000, replicas_per_worker=1))
+        local.require(ClusterShape(workers=1_000_000, replicas_per_worker=1))
 
 
 OUT_OF_TIME = "The current node timed out during startup. This could happen because"

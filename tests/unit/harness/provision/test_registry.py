@@ -1,16 +1,17 @@
 """Tests for making providers by name."""
 
-import pytest
-
 from harness.cluster import PROVIDERS
-from harness.provision.protocols import USUAL_START
-from harness.provision.registry import MAKERS
+from harness.provision import local
+from harness.provision.cluster import provider as cluster_provider
+from harness.provision.docker import provider as docker_provider
+from harness.provision.protocols import Provider
+from harness.provision.registry import MODULES, provider_of
 
 
 def test_both_tables_have_the_same_providers() -> None:
-    assert list(MAKERS) == list(PROVIDERS)
+    assert list(MODULES) == list(PROVIDERS)
 
 
-@pytest.mark.parametrize("name", MAKERS)
-def test_every_provider_can_be_made(name: str) -> None:
-    assert MAKERS[name](None, USUAL_START).name == name
+def test_every_provider_is_a_module_with_the_functions_of_the_protocol() -> None:
+    providers: list[Provider] = [local, docker_provider, cluster_provider]
+    assert [provider_of(name) for name in MODULES] == providers

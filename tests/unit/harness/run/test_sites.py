@@ -16,7 +16,7 @@ from harness.experiment.load import resolve
 from harness.experiment.schedule import Slot, schedule
 from harness.measure.live import Nobody
 from harness.measure.timeouts import USUAL, Timeouts
-from harness.provision.protocols import USUAL_START, StartLimits
+from harness.provision.protocols import USUAL_START, StartOptions
 from harness.records.circumstances import Method
 from harness.records.outcome import Failure, Rounds
 from harness.records.record import KILLED_BY_FAULT, Record
@@ -53,12 +53,11 @@ class Site:
     n_workers: list[int] = field(default_factory=list)
     preload_s: set[float] = field(default_factory=set)
 
-    def make(self, exposure: str | None, limits: StartLimits) -> "Site":
-        del exposure
-        self.preload_s.add(limits.preload_s)
-        return self
-
-    def start(self, shape: ClusterShape, *_: object, **__: object) -> contextlib.AbstractContextManager[Any]:
+    def start(
+        self, shape: ClusterShape, run: str, log_dir: Path, options: StartOptions, **_: object
+    ) -> contextlib.AbstractContextManager[Any]:
+        del run, log_dir
+        self.preload_s.add(options.preload_s)
         self.n_workers.append(shape.workers)
         cluster = SimpleNamespace(
             notes=(), wait_ready=lambda n: (), scratch=Path("scratch"), seen=lambda p: p
@@ -100,7 +99,7 @@ def run(
     before: Folder | None = None,
     **cluster: Any,
 ) -> Folder:
-    monkeypatch.setattr(sites, "MAKERS", {"local": site.make})
+    monkeypatch.setattr(sites, "provider_of", {"local": site}.get)
     monkeypatch.setattr(sites, "SlotRunner", lambda **_: site)
     monkeypatch.setattr(sites, "Captures", lambda *_, **__: None)
     monkeypatch.setattr(sites, "time", SimpleNamespace(monotonic=lambda: site.clock_s))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from harness.cluster import ClusterShape
+from harness.provision.docker import provider as docker_provider
 from harness.provision.docker.engine import engine
-from harness.provision.docker.provider import DockerProvider
 from harness.provision.failures import ProvisionError
 from harness.provision.source_hash import source_hash
 from harness.provision.temporary_folder import Owner
@@ -72,11 +72,10 @@ def test_an_engine_of_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_users_file_needs_a_folder_of_its_own(tmp_path: Path) -> None:
-    provider = DockerProvider()
     for folder in map(Path, ("/", "/tmp", "/etc", "/opt/stratbench", "/opt/stratbench/lib", "/usr/local")):
         with (
             pytest.raises(ProvisionError, match=rf"of its own, got {folder}, where their image"),
-            provider.start(ClusterShape(workers=1), "run", tmp_path, reads=[folder]),
+            docker_provider.start(ClusterShape(workers=1), "run", tmp_path, reads=[folder]),
         ):
             pass
 

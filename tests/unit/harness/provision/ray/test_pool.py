@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from harness.provision.failures import WorkerDied
-from harness.provision.protocols import LOOPBACK, StartLimits
+from harness.provision.hosts import Hosts, Seat
+from harness.provision.protocols import LOOPBACK, StartOptions
 from harness.provision.ray import actors, pool
-from harness.provision.ray.actors import Hosts, Preload, Seat
 from harness.provision.ray.pool import RayCluster, Traits
 from harness.worker.process.actor import WorkerFacts
 from harness.worker.process.messages import Died
@@ -53,7 +53,7 @@ def cluster_of(n_workers: int, hosts: _Hosts | None = None) -> RayCluster:
         hosts=cast("Any", hosts or _Hosts()),
         traits=Traits(scratch=Path("scratch"), pinned=False, isolated=False, notes=("of the hosts",)),
         started_s=0.0,
-        preload=Preload(imports=(), limits=StartLimits(preload_s=60.0, fork_s=7.0)),
+        options=StartOptions(imports=(), preload_s=60.0, fork_s=7.0),
     )
 
 
@@ -197,11 +197,6 @@ class _EndedHosts:
 def test_a_container_that_ends_early_is_told_of_with_its_own_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_own: bool, told: str
 ) -> None:
-    from harness.provision.protocols import StartLimits
-    from harness.provision.ray import pool
-    from harness.provision.ray.actors import Preload, Seat
-    from harness.provision.ray.pool import RayCluster, Traits
-
     class Actor:
         class facts:  # noqa: N801 - as the handle names it
             remote = staticmethod(object)
@@ -225,7 +220,7 @@ def test_a_container_that_ends_early_is_told_of_with_its_own_log(
             isolated=True,
         ),
         started_s=time.monotonic(),
-        preload=Preload(imports=(), limits=StartLimits(preload_s=1.0)),
+        options=StartOptions(imports=(), preload_s=1.0),
     )
     with pytest.raises(WorkerDied, match=told) as raised:
         cluster.wait_ready(1)

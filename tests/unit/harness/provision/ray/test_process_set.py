@@ -8,9 +8,9 @@ import pytest
 
 from harness.errors import CaseError
 from harness.provision.failures import WorkerDied
+from harness.provision.hosts import SharedFiles
 from harness.provision.protocols import LOOPBACK
 from harness.provision.ray import process_set
-from harness.provision.ray.actors import SharedFiles
 from harness.provision.ray.process_set import RayProcessSet
 from harness.worker.process.forked_process import STOPPED_S
 from harness.worker.process.job import JobState
