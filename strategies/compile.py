@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 from strategies.ir.access_order import Run, verify_accesses
 from strategies.ir.random_ops import require_seeds_of_variables
 from strategies.ir.train_graph import TrainGraph
-from strategies.passes.pass_order import passes_of
-from strategies.passes.run import Pass, PassTiming, run_passes
+from strategies.passes.pass_order import n_shared, passes_of
+from strategies.passes.run import PassTiming, run_passes
 from strategies.passes.task_plan import TaskPlan
 from strategies.passes.tpu.segments import replica_program
 from strategies.plan.payload import n_waiting
@@ -51,10 +50,10 @@ def compile_step(step: TrainGraph, plan: Plan, task: int, *, check: bool = True)
 def compile_tasks(
     step: TrainGraph, plan: Plan, tasks: Sequence[int], *, check: bool = True
 ) -> tuple[Compiled, ...]:
-    """As `compile_step` for several tasks; passes that all begin with are applied once."""
+    """As `compile_step` for several tasks; leading passes that are the same on all run once."""
     topology = topology_of(plan)
     passes = [passes_of(plan, task) for task in tasks]
-    shared = sum(1 for _ in takewhile(_all_equal, zip(*passes, strict=False)))
+    shared = n_shared(passes[0])
     begun = run_passes(passes[0][:shared], step, topology, check=check)
     compiled = []
     for task, own in zip(tasks, passes, strict=True):
@@ -76,7 +75,7 @@ def compile_tasks(
 
 def _check_accesses(compiled: Sequence[Compiled], plan: Plan) -> None:
     """Check the order of accesses among workers that share variables and wait for each other."""
-    task_plan = TaskPlan.of(plan, 0)
+    task_plan = TaskPlan(plan=plan, task=0)
     shares = task_plan.is_served or "robust-servers" in task_plan.synchronizers
     if not shares or not plan.execution.waits_for_all or len(compiled) < len(plan.replicas_per_task):
         return
@@ -99,7 +98,3 @@ def compile_replica(step: TrainGraph, plan: Plan, *, check: bool = True) -> Repl
     """
     require_seeds_of_variables(step.graph)
     return replica_program(run_passes(passes_of(plan, 0), step, topology_of(plan), check=check).step)
-
-
-def _all_equal(passes: Sequence[Pass]) -> bool:
-    return all(each == passes[0] for each in passes)

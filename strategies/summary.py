@@ -11,10 +11,9 @@ from strategies.ir.resource_uses import resource_uses
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import ancestors, levels_of
 from strategies.ir.variable import Variable
-from strategies.passes.replicate.hoist_reads import HoistReads
+from strategies.passes.replicate.hoist_reads import hoisted as with_hoisted_reads
 from strategies.passes.update.linear_rows import read_linearly
 from strategies.plan.schema import BatchSummary, StatisticSummary, StepSummary, VariableSummary
-from strategies.topology import Topology
 
 
 def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, float]) -> StepSummary:
@@ -23,7 +22,7 @@ def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, fl
     Args:
         rows_per_example: variable → rows of its sparse gradient per example, if known.
     """
-    hoisted = HoistReads().apply(step, Topology(replicas_per_task=(1,), batch_size=1))
+    hoisted = with_hoisted_reads(step)
     spreads = spread_along(hoisted)
     axes = axes_to_cut(hoisted, spreads)
     reach = update_reach(hoisted)

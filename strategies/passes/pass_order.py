@@ -1,4 +1,8 @@
-"""The passes that carry out a plan, in their fixed order."""
+"""The passes that carry out a plan, in their fixed order, each with the plans that need it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
+from typing import TypeAlias
 
 from strategies.passes.collectives.all_reduce import DenseAllReduce, DenseReduceScatter, SparseAllGather
 from strategies.passes.collectives.batch_norm import SyncStatistics
@@ -38,73 +42,81 @@ from strategies.passes.update.fuse import FuseUpdates
 from strategies.passes.update.merge_rows import MergeRows
 from strategies.plan.schema import Plan
 
-PASSES: tuple[type[Pass], ...] = (
-    MergeRows,
-    FuseUpdates,
-    HoistReads,
-    PartitionVariables,
-    Replicate,
-    Accumulate,
-    SyncStatistics,
-    AverageVariables,
-    ProxyVariables,
-    WorkerMean,
-    LeaderReduce,
-    LocalReduce,
-    InjectFaults,
-    GatherVariables,
-    ShardUpdates,
-    DenseReduceScatter,
-    AggregateGathered,
-    ReplicatedServers,
-    SparseAllGather,
-    CompressedAllReduce,
-    RoundedGradients,
-    CompressedTcpAllReduce,
-    TcpAllReduce,
-    DenseAllReduce,
-    LeaderBroadcast,
-    SeparateCollectives,
-    CompressedPush,
-    PackPushes,
-    AsyncUpdates,
-    SemiSyncUpdates,
-    ParameterServerSync,
-    BroadcastUpdateValues,
-    Placement,
-    PackPulls,
-)
-"""Passes of replicas with a graph of their own: copies, what a task combines, collectives, servers.
+PassTable: TypeAlias = Mapping[type[Pass], Callable[[TaskPlan], bool]]
+"""Passes in order → the plans that need them."""
 
-Each decides whether a plan needs it.
-"""
+UPDATE_PASSES: PassTable = {
+    MergeRows: lambda plan: bool(plan.merged_rows),
+    FuseUpdates: lambda plan: plan.execution.fused_update,
+}
+"""Passes of updates, which apply to a single replica's step too."""
 
-CORE_PASSES: tuple[type[Pass], ...] = (
-    MergeRows,
-    FuseUpdates,
-    HoistReads,
-    DenseRows,
-    ReplicateComputation,
-    LoopOnHost,
-    LoopOnCores,
-    HostLoopReshard,
-    EmulateCores,
-)
-"""Passes of emulated TPU cores, which run one computation together."""
+PASSES: PassTable = {
+    **UPDATE_PASSES,
+    HoistReads: lambda _: True,
+    PartitionVariables: lambda plan: bool(plan.cuts),
+    Replicate: lambda _: True,
+    Accumulate: lambda plan: plan.execution.micro_batches > 1,
+    SyncStatistics: lambda plan: bool(plan.layers),
+    AverageVariables: lambda plan: "average" in plan.synchronizers,
+    ProxyVariables: lambda plan: plan.is_served and bool(plan.proxies),
+    WorkerMean: lambda plan: plan.weighs_own_examples,
+    LeaderReduce: lambda plan: plan.between == "workers",
+    LocalReduce: lambda plan: plan.is_synchronized,
+    InjectFaults: lambda plan: plan.is_synchronized and bool(plan.own_faults),
+    GatherVariables: lambda plan: bool(plan.gathered),
+    ShardUpdates: lambda plan: bool(plan.owners),
+    DenseReduceScatter: lambda plan: bool(plan.scattered_by_collectives),
+    AggregateGathered: lambda plan: "robust-gather" in plan.synchronizers and plan.n_tasks > 1,
+    ReplicatedServers: lambda plan: plan.aggregation is not None and "robust-servers" in plan.synchronizers,
+    SparseAllGather: lambda plan: plan.needs_collectives,
+    CompressedAllReduce: lambda plan: plan.needs_collectives and bool(plan.compressions("collectives")),
+    RoundedGradients: lambda plan: plan.needs_collectives and bool(plan.rounded_on_wire),
+    CompressedTcpAllReduce: lambda plan: plan.needs_collectives and bool(plan.compressions("own transport")),
+    TcpAllReduce: lambda plan: plan.needs_collectives and bool(plan.summed_on_own_transport),
+    DenseAllReduce: lambda plan: plan.needs_collectives,
+    LeaderBroadcast: lambda plan: plan.is_reduced and plan.between == "workers",
+    SeparateCollectives: lambda plan: plan.is_served and (plan.is_reduced or bool(plan.layers)),
+    CompressedPush: lambda plan: plan.is_served and bool(plan.compressions("servers")),
+    PackPushes: lambda plan: plan.is_served and plan.n_tasks > 1,
+    AsyncUpdates: lambda plan: plan.is_served and not plan.execution.sync,
+    SemiSyncUpdates: lambda plan: plan.is_served and plan.execution.sync and not plan.execution.waits_for_all,
+    ParameterServerSync: lambda plan: plan.is_served and plan.execution.waits_for_all,
+    BroadcastUpdateValues: lambda plan: plan.is_served,
+    Placement: lambda plan: plan.is_served,
+    PackPulls: lambda plan: plan.is_served and plan.n_tasks > 1,
+}
+"""Passes of replicas with a graph of their own: copies, what a task combines, collectives, servers."""
 
-
-TPU_PASSES: tuple[type[Pass], ...] = (MergeRows, FuseUpdates, HoistReads, DenseRows, ReplicateComputation)
+TPU_PASSES: PassTable = {
+    **UPDATE_PASSES,
+    HoistReads: lambda _: True,
+    DenseRows: lambda plan: any(node.sparse for node in plan.nodes),
+    ReplicateComputation: lambda _: True,
+}
 """Passes of real TPU cores, for which TensorFlow makes programs and loops of a replicated computation."""
 
-UPDATE_PASSES: tuple[type[Pass], ...] = (MergeRows, FuseUpdates)
-"""Passes of updates, which apply to a single replica's step too."""
+CORE_PASSES: PassTable = {
+    **TPU_PASSES,
+    LoopOnHost: lambda plan: not plan.execution.loops_on_device,
+    LoopOnCores: lambda plan: plan.execution.loops_on_device,
+    HostLoopReshard: lambda plan: bool(plan.in_parts),
+    EmulateCores: lambda _: True,
+}
+"""Passes of emulated TPU cores, which run one computation together."""
+
+_EQUAL_ON_ALL_TASKS = frozenset((MergeRows, FuseUpdates, HoistReads, PartitionVariables, DenseRows))
 
 
 def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
     """The passes for one task; of a single replica's step nothing changes but its updates."""
-    task_plan = TaskPlan.of(plan, task)
+    task_plan = TaskPlan(plan=plan, task=task)
     on_cores = TPU_PASSES if plan.device == "tpu" else CORE_PASSES
-    passes = on_cores if task_plan.on_cores else PASSES
     alone = sum(plan.replicas_per_task) == 1
-    needed = (each.of(task_plan) for each in (UPDATE_PASSES if alone else passes))
-    return tuple(each for each in needed if each is not None)
+    table = UPDATE_PASSES if alone else on_cores if task_plan.on_cores else PASSES
+    return tuple(each(plan=task_plan) for each, is_needed in table.items() if is_needed(task_plan))
+
+
+def n_shared(passes: Sequence[Pass]) -> int:
+    """Number of leading passes that make the same of a step on every task."""
+    return sum(1 for _ in takewhile(lambda each: type(each) in _EQUAL_ON_ALL_TASKS, passes))

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Protocol
 
 from strategies.ir.graph_rules import verify
 from strategies.ir.train_graph import TrainGraph
@@ -16,19 +16,14 @@ from strategies.topology import Topology
 class Pass(Protocol):
     """A pure, deterministic rewriting of a train graph for one task.
 
-    The same object comes back if nothing changes.
+    Its only option is the plan. The same object comes back if nothing changes.
     """
 
     name: ClassVar[str]
 
-    @classmethod
-    def of(cls, plan: TaskPlan) -> Self | None:
-        """The pass that carries out its share of a plan; None where a plan has nothing for it."""
-        ...
+    def __init__(self, *, plan: TaskPlan) -> None: ...
 
-    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The rewritten step."""
-        ...
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,17 +1,18 @@
-"""A plan as the passes of one task see it: what they ask of it is derived here once."""
+"""A plan as the passes of one task see it, with the values that several of them derive from it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
 
+from strategies.ir.graph import DType
 from strategies.ir.variable import Cut
 from strategies.plan.aggregation import Aggregation
-from strategies.plan.compressors import is_encoded, is_rounded_on_wire
+from strategies.plan.compressors import BY_NAME, is_encoded, is_rounded_on_wire
 from strategies.plan.execution import Execution
 from strategies.plan.faults import Fault
 from strategies.plan.partitions import cuts_of, parts_of
-from strategies.plan.schema import BETWEEN_WORKERS, Compression, Plan, PlanNode
+from strategies.plan.schema import BETWEEN_WORKERS, Compression, Plan, PlanNode, Synchronizer
 
 Between: TypeAlias = Literal["replicas", "workers"]
 """Members of an exchange: all replicas, or the first replica of each worker, its leader."""
@@ -21,46 +22,62 @@ Carrier: TypeAlias = Literal["servers", "collectives", "own transport"]
 
 @dataclass(frozen=True, kw_only=True)
 class TaskPlan:
-    """Demands of a plan on one task's graph; without slots, because derived values are kept.
+    """Demands of a plan on one task's graph; without slots, because derived values are kept."""
 
-    Attributes:
-        cuts: trainable or slot → its ranges, of variables that are cut.
-        nodes: of the plan, with the parts of a variable in its place: all later passes see them as variables.
-        n_tasks: workers.
-        aggregation: the rule by which workers' gradients are combined, None where they are added up.
-        faults: of all workers.
-        layers: those that normalise by statistics of the whole batch.
-        merged_rows: variables, uncut, whose rows of equal ids are summed.
-    """
-
+    plan: Plan
     task: int
-    cuts: Mapping[str, Cut]
-    nodes: tuple[PlanNode, ...]
-    execution: Execution
-    n_tasks: int
-    layers: frozenset[str]
-    merged_rows: frozenset[str] = frozenset()
-    aggregation: Aggregation | None = None
-    faults: tuple[Fault, ...] = ()
 
-    @classmethod
-    def of(cls, plan: Plan, task: int) -> "TaskPlan":
-        """A plan as it is for this task."""
-        return cls(
-            task=task,
-            cuts=cuts_of(plan.nodes),
-            nodes=tuple(part for node in plan.nodes for part in parts_of(node)),
-            execution=plan.execution,
-            n_tasks=len(plan.replicas_per_task),
-            layers=frozenset(each.layer for each in plan.statistics),
-            merged_rows=frozenset(node.variable for node in plan.nodes if node.merges_rows),
-            aggregation=plan.aggregation,
-            faults=plan.faults,
-        )
+    @property
+    def n_tasks(self) -> int:
+        return len(self.plan.replicas_per_task)
+
+    @cached_property
+    def execution(self) -> Execution:
+        return self.plan.execution
+
+    @cached_property
+    def aggregation(self) -> Aggregation | None:
+        """The rule that combines workers' gradients; None if they are summed."""
+        return self.plan.aggregation
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """Faults of all workers."""
+        return self.plan.faults
+
+    @cached_property
+    def own_faults(self) -> tuple[Fault, ...]:
+        """Faults that this task puts into its step, in the order in which they act on a gradient."""
+        places = ("gradient", "batch")
+        return tuple(f for f in self.faults if f.worker == self.task and f.place in places)
+
+    @cached_property
+    def layers(self) -> frozenset[str]:
+        """Layers that normalise by statistics of the whole batch."""
+        return frozenset(statistic.layer for statistic in self.plan.statistics)
+
+    @cached_property
+    def cuts(self) -> Mapping[str, Cut]:
+        """Trainable or slot → its ranges, of variables that are cut; slots are cut like their trainable."""
+        return cuts_of(self.plan.nodes)
+
+    @cached_property
+    def merged_rows(self) -> frozenset[str]:
+        """Variables, uncut, whose rows of equal ids are summed."""
+        return frozenset(node.variable for node in self.plan.nodes if node.merges_rows)
+
+    @cached_property
+    def nodes(self) -> tuple[PlanNode, ...]:
+        """Nodes of the plan, with the parts of a cut variable in its place."""
+        return tuple(part for node in self.plan.nodes for part in parts_of(node))
 
     @cached_property
     def synchronizers(self) -> frozenset[str]:
         return frozenset(node.synchronizer for node in self.nodes)
+
+    def synchronized_by(self, synchronizer: Synchronizer) -> frozenset[str]:
+        """Variables with this synchronizer."""
+        return frozenset(n.variable for n in self.nodes if n.synchronizer == synchronizer)
 
     @property
     def is_synchronized(self) -> bool:
@@ -80,6 +97,11 @@ class TaskPlan:
         """Variable → task that serves it, of those that replicas share."""
         return {n.variable: n.destination for n in self.nodes if n.destination is not None}
 
+    @cached_property
+    def proxies(self) -> frozenset[str]:
+        """Variables on other tasks that this task's replicas read from one copy on their host."""
+        return frozenset(n.variable for n in self.nodes if n.proxy and n.destination != self.task)
+
     @property
     def is_served(self) -> bool:
         return self.is_synchronized and bool(self.destinations)
@@ -95,6 +117,12 @@ class TaskPlan:
     @property
     def needs_collectives(self) -> bool:
         return self.is_reduced and (self.between == "replicas" or self.n_tasks > 1)
+
+    @property
+    def weighs_own_examples(self) -> bool:
+        """True if a task contributes the mean of its own examples, not its share of the global batch's."""
+        by_rule = self.aggregation is not None and self.n_tasks > 1
+        return by_rule or (self.is_served and not self.execution.sync)
 
     @cached_property
     def buckets(self) -> tuple[tuple[str, ...], ...]:
@@ -127,6 +155,15 @@ class TaskPlan:
         return self.on_own_transport.difference(self.compressions("own transport"))
 
     @cached_property
+    def weighed_on_own_transport(self) -> frozenset[str]:
+        """Variables whose weight the workers' own transport may apply to the complete sum.
+
+        What a compressor still owes counts in the sum with the weight that its gradient has.
+        """
+        owing = (name for name, each in self.rounded_on_wire.items() if BY_NAME[each.name].feedback)
+        return self.summed_on_own_transport.difference(owing) if self.needs_collectives else frozenset()
+
+    @cached_property
     def owners(self) -> Mapping[str, int]:
         """Variable → rank of the replica that alone updates it, of those that each replica has."""
         return {
@@ -143,8 +180,19 @@ class TaskPlan:
         return frozenset(n.variable for n in self.nodes if n.variable in self.owners and n.gathered)
 
     @cached_property
-    def scattered_owners(self) -> Mapping[str, int]:
-        """Variable → rank of the replica that alone gets the sum of its gradient."""
+    def scattered_by_collectives(self) -> Mapping[str, int]:
+        """Variable → rank of the one replica that gets the sum of its gradient, from TensorFlow."""
+        return {name: owner for name, owner in self._scattered.items() if name not in self.on_own_transport}
+
+    @cached_property
+    def scattered_by_own_transport(self) -> Mapping[str, int]:
+        """Variable → rank of the one replica that gets the sum of its gradient, from the workers' ring."""
+        return {
+            name: owner for name, owner in self._scattered.items() if name in self.summed_on_own_transport
+        }
+
+    @property
+    def _scattered(self) -> Mapping[str, int]:
         return {name: owner for name, owner in self.owners.items() if name not in self.whole_gradients}
 
     def compressions(self, by: Carrier) -> Mapping[str, Compression]:
@@ -161,6 +209,11 @@ class TaskPlan:
         return {
             n.variable: n.compressor for n in self.nodes if n.compressor is not None and is_rounded_on_wire(n)
         }
+
+    @cached_property
+    def wire_types(self) -> Mapping[str, DType]:
+        """Variable → type to which the workers' own transport rounds its gradient."""
+        return {name: DType(BY_NAME[c.name].codec) for name, c in self.rounded_on_wire.items()}
 
 
 def _carrier(node: PlanNode) -> Carrier:

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
 from strategies.passes.pass_order import passes_of
-from strategies.passes.replicate.hoist_reads import HoistReads
+from strategies.passes.replicate.hoist_reads import hoisted as with_hoisted_reads
 from strategies.planner import topology_of
 from strategies.tf_bridge.graphdef import graphdef_from_graph
 from strategies.topology import Topology
@@ -83,7 +83,7 @@ def call(name, callee, *inputs, out=FLOAT):
 
 
 def hoisted(before):
-    after = HoistReads().apply(before, ALONE)
+    after = with_hoisted_reads(before)
     verify(after.graph)
     with tf.Graph().as_default():
         tf.graph_util.import_graph_def(graphdef_from_graph(after.graph), name="")
@@ -101,7 +101,7 @@ def add(name, *inputs):
 
 def test_nothing_to_do_gives_the_same_object():
     before = step(read("r", "v"))
-    assert HoistReads().apply(before, ALONE) is before
+    assert with_hoisted_reads(before) is before
 
 
 def test_equal_reads_are_merged_even_if_they_wait_for_something():
@@ -146,7 +146,7 @@ def test_a_variable_that_a_function_assigns_is_not_hoisted():
         result="r:value:0",
     )
     before = step(call("x", "writes", "v"), functions=(writes,))
-    assert HoistReads().apply(before, ALONE) is before
+    assert with_hoisted_reads(before) is before
 
 
 def test_a_variable_that_a_call_hands_on_is_read_where_the_call_takes_it():
@@ -174,7 +174,7 @@ def test_a_call_that_hands_a_variable_to_a_writer_keeps_it():
         node("w", "AssignVariableOp", "x", "v/initial", dtype=FLOAT),
         functions=(forward,),
     )
-    assert HoistReads().apply(before, ALONE) is before
+    assert with_hoisted_reads(before) is before
 
 
 def test_a_lookup_in_a_function_becomes_one_in_the_value():
@@ -262,7 +262,7 @@ def test_every_kind_of_read_leaves_a_loop_of_the_first_kind_among_the_nodes_of_a
 
 def test_a_variable_that_a_loop_of_the_first_kind_assigns_is_not_hoisted():
     before = step(*in_loop(node("w", "AssignVariableOp", "e", "v/initial", dtype=FLOAT)))
-    assert HoistReads().apply(before, ALONE) is before
+    assert with_hoisted_reads(before) is before
 
 
 def test_a_function_promises_no_read_that_left_it():
@@ -284,7 +284,7 @@ def _int32_vector():
 
 def test_a_language_model_reads_each_dense_variable_once(cases):
     case = cases.of("word-lm", "adam")
-    after = HoistReads().apply(case.step, ALONE)
+    after = with_hoisted_reads(case.step)
     verify(after.graph)
     update = after.update_nodes()
     sparse = {b.variable for b in after.gradients() if b.indices is not None}

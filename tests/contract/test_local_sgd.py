@@ -14,6 +14,7 @@ import keras
 from cases import Case, case_of
 from model import BATCH_SIZE
 from models import SMALL, STATE
+from task_plans import changed_plan
 from test_mutations import after, broken, noticed, without
 
 from harness.verification.worker.in_process import InProcessCluster, programs_of
@@ -150,7 +151,10 @@ def not_assigned(step, _):
 
 
 def seldom(sound):
-    return [replace(sound, period=2)] if sound.name == "average-variables" else [sound]
+    if sound.name != "average-variables":
+        return [sound]
+    params = {**sound.plan.plan.strategy_params, "period": 2}
+    return [replace(sound, plan=changed_plan(sound.plan, strategy_params=params))]
 
 
 MISTAKES = {

@@ -20,6 +20,7 @@ from strategies.passes.collectives.tcp_ring import TcpAllReduce
 from strategies.passes.parameter_server.synchronous import ParameterServerSync
 from strategies.passes.pass_order import PASSES, passes_of
 from strategies.passes.replicate.contributions import LocalReduce
+from strategies.passes.task_plan import TaskPlan
 from strategies.passes.update.merge_rows import MergeRows
 from strategies.plan.faults import fault_of
 from strategies.planner import topology_of
@@ -170,25 +171,26 @@ def nothing_to_do(case):
     two = dense.plan("ps", (2,))
     topology = topology_of(two)
     fuse, hoist, replicate, combine, *_ = passes_of(two, 0)
-    yield MergeRows(variables=frozenset({"w"})), dense.step, topology
+    plan = TaskPlan(plan=two, task=0)
+    yield MergeRows(plan=plan), dense.step, topology
     fused = fuse.apply(dense.step, topology)
     yield fuse, fused, topology
     hoisted = hoist.apply(fused, topology)
     yield hoist, hoisted, topology
     combined = combine.apply(replicate.apply(hoisted, topology), topology)
     yield combine, combined, topology
-    yield ParameterServerSync(task=0, destinations={}), combined, topology
-    yield SparseAllGather(task=0), combined, topology
+    yield ParameterServerSync(plan=plan), combined, topology
+    yield SparseAllGather(plan=plan), combined, topology
     sparse_only = topology_of(dense.plan("all-reduce", (1, 1)))
-    yield DenseAllReduce(task=0, buckets=()), combined, sparse_only
-    yield TcpAllReduce(task=0, buckets=()), combined, sparse_only
-    yield LocalReduce(task=0), combined, topology
-    yield SyncStatistics(task=0, layers=frozenset({"norm"})), replicate.apply(hoisted, topology), topology
-    yield AverageVariables(task=0, period=2, variables=frozenset()), hoisted, topology
+    yield DenseAllReduce(plan=plan), combined, sparse_only
+    yield TcpAllReduce(plan=plan), combined, sparse_only
+    yield LocalReduce(plan=plan), combined, topology
+    yield SyncStatistics(plan=plan), replicate.apply(hoisted, topology), topology
+    yield AverageVariables(plan=plan), hoisted, topology
     shared = topology_of(dense.plan("hierarchical-all-reduce", (1, 1)))
-    yield LeaderReduce(task=0), combined, shared
-    handed = LeaderBroadcast(task=0).apply(combined, topology)
-    yield LeaderBroadcast(task=0), handed, topology
+    yield LeaderReduce(plan=plan), combined, shared
+    handed = LeaderBroadcast(plan=plan).apply(combined, topology)
+    yield LeaderBroadcast(plan=plan), handed, topology
     place = passes_of(two, 0)[-1]
     yield place, place.apply(combined, topology), topology
 

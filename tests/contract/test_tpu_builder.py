@@ -15,6 +15,7 @@ tf = pytest.importorskip("tensorflow")
 
 import keras
 from model import values
+from task_plans import task_plan
 from tpu_builder import BODY, Computation, Replicated, of_ours, of_tensorflow
 
 from strategies.capture.capture import capture
@@ -89,7 +90,7 @@ def ours(make, reduction, replicas) -> Computation:
     keras.backend.clear_session()
     topology = Topology(replicas_per_task=replicas, batch_size=8)
     step = capture(Written(make, reduction).captured(), SPECS).step
-    replicated = ReplicateComputation(task=0).apply(step, topology)
+    replicated = ReplicateComputation(plan=task_plan(replicas_per_task=replicas)).apply(step, topology)
     verify(replicated.graph)
     return of_ours(replicated, [v.name for v in step.variables])
 

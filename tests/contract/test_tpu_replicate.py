@@ -20,6 +20,7 @@ from cases import case_of_model
 from checkpointing import restored, save
 from model import on_rows, variable
 from state_models import descent, kernel
+from task_plans import changed_plan
 from test_mutations import after, broken, noticed
 from tpu_builder import BODY, UPDATES
 
@@ -290,6 +291,8 @@ def test_statistics_of_a_shard_alone_are_noticed(cases):
     plan = case.plan("tpu-replicate", (2,))
 
     def of_no_layer(sound):
-        return [replace(sound, layers=frozenset())] if sound.name == "tpu-replicate" else [sound]
+        if sound.name != "tpu-replicate":
+            return [sound]
+        return [replace(sound, plan=changed_plan(sound.plan, statistics=()))]
 
     assert noticed(case, plan, broken(case, plan, of_no_layer))

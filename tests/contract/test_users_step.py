@@ -18,6 +18,7 @@ import keras
 from cases import case_of_model
 from model import BATCH_SIZE, ROWS, Model, on_labelled, on_rows, variable
 from models import BY_TENSORFLOW, COMPILED, FEW, MODELS, NORMALISED, NORMALISED_SUM
+from task_plans import task_plan
 
 from harness.verification.verification import CaptureVerdict
 from harness.verification.worker.plain_step import PythonDraws
@@ -26,6 +27,7 @@ from harness.worker.session.capture_store import InitialValues, save
 from strategies.capture.capture import capture
 from strategies.ir.train_graph import TrainGraph
 from strategies.passes.update.merge_rows import MergeRows
+from strategies.plan.schema import PlanNode
 from strategies.topology import Topology
 from workloads import TrainStep
 
@@ -248,7 +250,16 @@ def test_traces_of_a_step_that_is_the_same_each_time_are_alike(make: Any, optimi
 def test_merged_rows_are_noticed(optimizer: Any, tmp_path: Path) -> None:
     model = classifier(optimizer(0.05))
     assert verdict_on(model, tmp_path / "sound").equal is True
-    merging = MergeRows(variables=frozenset({"table/embeddings"}))
+    rows = PlanNode(
+        variable="table/embeddings",
+        shape=(1,),
+        dtype="float",
+        bytes=4,
+        sparse=True,
+        synchronizer="all-reduce",
+        sparse_duplicates="merged",
+    )
+    merging = MergeRows(plan=task_plan(rows))
     held = verdict_on(model, tmp_path / "merged", then=lambda step: merging.apply(step, ALONE))
     assert held.equal is False
     assert "table_embeddings" in held.worst or held.worst == "table/embeddings"

@@ -63,7 +63,7 @@ def test_the_pass_runs(tmp_path, monkeypatch) -> None:
 
     step, topology = tiny(), Topology(replicas_per_task=(1, 1), batch_size=2)
     plan = make_plan("all-reduce", {}, summarise(step, "tiny", {}), topology)
-    clip = module.ClipContributions.of(TaskPlan.of(plan, 0))
+    clip = module.ClipContributions(plan=TaskPlan(plan=plan, task=0))
     passes = list(passes_of(plan, 0))
     before = next(k for k, each in enumerate(passes) if each.name == "dense-all-reduce")
     nodes = run_passes([*passes[:before], clip, *passes[before:]], step, topology_of(plan)).step.graph.nodes

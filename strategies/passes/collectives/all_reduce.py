@@ -1,7 +1,7 @@
 """Dense all-reduce, sparse all-gather and dense reduce-scatter by TensorFlow's collectives."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strategies.ir.graph import DType, Node, Shape
@@ -25,7 +25,7 @@ from strategies.passes.collectives.members import (
     pair_group_key,
 )
 from strategies.passes.replicate.rewire import contribute, sync_prefix
-from strategies.passes.task_plan import Between, TaskPlan
+from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.attrs import constant
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Replica, Topology
@@ -36,45 +36,30 @@ _COLLECTIVE = "CollectiveReduceV2"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DenseAllReduce:
-    """Sum dense contributions over all members, a bucket at a time; those that are totals already stay.
-
-    Attributes:
-        buckets: names of the variables of each bucket; sums follow backward, whatever their order.
-        between: whose contributions are summed.
-        hints: variable → TensorFlow's implementation for its bucket, `auto` unless given.
-    """
+    """Sum dense contributions over all members, a bucket at a time; those that are totals already stay."""
 
     name: ClassVar[str] = "dense-all-reduce"
-    task: int
-    buckets: tuple[tuple[str, ...], ...]
-    between: Between = "replicas"
-    hints: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "DenseAllReduce | None":
-        if not plan.needs_collectives:
-            return None
-        buckets = (*plan.buckets, *((variable,) for variable in plan.in_no_bucket))
-        return cls(task=plan.task, buckets=buckets, between=plan.between, hints=plan.hints)
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        members = Members.of(topology, self.between)
+        members = Members.of(topology, self.plan.between)
         dense = [
             b
             for b in graph.boundaries
             if b.indices is None and b.rank in members.ranks and not b.contributions[0].total
         ]
         chosen = self._in_turn(graph, dense)
+        hints = self.plan.hints
         keys = instance_keys(name for each in chosen.values() for name in each.key_names)
         combined: dict[str, Contribution] = {}
         added: list[Node] = []
-        for replica in members.local(topology, self.task):
+        for replica in members.local(topology, self.plan.task):
             own = {sync_prefix(b): b for b in dense if b.rank == replica.rank}
             before: tuple[str, ...] = ()
             for name, collective in chosen.items():
                 summed = [own[m] for m in collective.members]
                 prefix = f"{name}/replica_{replica.rank}/"
-                hint = self.hints.get(summed[0].variable, "auto")
+                hint = hints.get(summed[0].variable, "auto")
                 own_keys = [
                     constant(f"{prefix}key_{k}", keys[key], _KEY, replica.device)
                     for k, key in enumerate(collective.key_names)
@@ -109,12 +94,13 @@ class DenseAllReduce:
     def _in_turn(self, graph: TrainGraph, dense: Sequence[Boundary]) -> dict[str, Collective]:
         """The collectives of all buckets by name, in the order in which backward has their gradients."""
         boundary = {sync_prefix(b): b for b in dense}
+        buckets = (*self.plan.buckets, *((variable,) for variable in self.plan.in_no_bucket))
 
         def turn(named: tuple[str, Collective]) -> tuple[int, int]:
             members = [boundary[name] for name in named[1].members]
             return members[0].level, graph.ready(b.variable for b in members)
 
-        return dict(sorted(collectives(dense, self.buckets, hints=self.hints).items(), key=turn))
+        return dict(sorted(collectives(dense, buckets, hints=self.plan.hints).items(), key=turn))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,22 +108,10 @@ class SparseAllGather:
     """Give every member all members' rows of each sparse gradient, in the order of their ranks.
 
     Variables that replicas share are left to their servers, here as in `DenseAllReduce`.
-
-    Attributes:
-        between: whose rows are gathered.
-        carried: variables whose rows travel by the workers' own transport.
     """
 
     name: ClassVar[str] = "sparse-all-gather"
-    task: int
-    between: Between = "replicas"
-    carried: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "SparseAllGather | None":
-        if not plan.needs_collectives:
-            return None
-        return cls(task=plan.task, between=plan.between, carried=plan.on_own_transport)
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         sparse = [
@@ -145,17 +119,17 @@ class SparseAllGather:
             for b in graph.boundaries
             if b.indices is not None
             and b.rank is not None
-            and b.variable not in self.carried
+            and b.variable not in self.plan.on_own_transport
             and not any(c.total for c in b.contributions)
         ]
         if not sparse:
             return graph
-        members = Members.of(topology, self.between)
+        members = Members.of(topology, self.plan.between)
         sparse = [b for b in sparse if b.rank in members.ranks]
         names = {sync_prefix(b) for b in sparse}
         lengths = length_keys(f"{name}/lengths" for name in names)
         ranges = key_ranges(f"{name}/{part}" for name in names for part in ("rows", "ids"))
-        devices = {replica.rank: replica.device for replica in topology.local_replicas(self.task)}
+        devices = {replica.rank: replica.device for replica in topology.local_replicas(self.plan.task)}
         combined: dict[str, Contribution] = {}
         added: list[Node] = []
         for b in sparse:
@@ -198,43 +172,27 @@ class DenseReduceScatter:
     """Sum dense gradients over all replicas, each for the replica that owns the variable, a bucket at a time.
 
     The others pass nothing on: their boundaries are gone afterwards.
-
-    Attributes:
-        buckets: names of the variables of each bucket, in the order in which backward makes them ready.
-        owners: variable → rank of the replica that gets the sum of its gradient.
-        hints: variable → TensorFlow's implementation for its bucket, `auto` unless given.
     """
 
     name: ClassVar[str] = "dense-reduce-scatter"
-    task: int
-    buckets: tuple[tuple[str, ...], ...]
-    owners: Mapping[str, int]
-    hints: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "DenseReduceScatter | None":
-        owners = {
-            name: owner for name, owner in plan.scattered_owners.items() if name not in plan.on_own_transport
-        }
-        if not owners:
-            return None
-        return cls(task=plan.task, buckets=plan.buckets, owners=owners, hints=plan.hints)
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        owned = [b for b in graph.gradients() if b.indices is None and b.variable in self.owners]
+        owners = self.plan.scattered_by_collectives
+        owned = [b for b in graph.gradients() if b.indices is None and b.variable in owners]
         if not owned:
             return graph
         Members.of(topology, "replicas")  # refuses a group of one
-        members = [Member.of(sync_prefix(b), b, self.owners[b.variable]) for b in owned]
-        buckets = shard_buckets("sync/scatter", members, self.buckets)
+        members = [Member.of(sync_prefix(b), b, owners[b.variable]) for b in owned]
+        buckets = shard_buckets("sync/scatter", members, self.plan.buckets)
         keys = instance_keys(name for bucket in buckets for name in bucket.key_names)
         combined: dict[str, Contribution] = {}
         added: list[Node] = []
         exchanged: list[str] = []
-        for replica in topology.local_replicas(self.task):
+        for replica in topology.local_replicas(self.plan.task):
             own = {sync_prefix(b): b for b in owned if b.rank == replica.rank}
             for bucket in buckets:
-                hint = self.hints.get(bucket.members[0].variable, "auto")
+                hint = self.plan.hints.get(bucket.members[0].variable, "auto")
                 nodes, sums, done = _exchange(bucket, own, replica, topology, keys, hint)
                 added += nodes
                 combined |= sums

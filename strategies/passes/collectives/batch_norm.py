@@ -32,21 +32,13 @@ class SyncStatistics:
 
     What does not need each other travels together. A worker sums its replicas first, so that bytes do not
     depend on how many it has.
-
-    Attributes:
-        layers: whose statistics.
     """
 
     name: ClassVar[str] = "sync-statistics"
-    task: int
-    layers: frozenset[str]
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "SyncStatistics | None":
-        return cls(task=plan.task, layers=plan.layers) if plan.layers else None
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        joint = [s for s in graph.statistics if s.layer in self.layers]
+        joint = [s for s in graph.statistics if s.layer in self.plan.layers]
         if not joint:
             return graph
         groups = _groups(joint)
@@ -63,7 +55,7 @@ class SyncStatistics:
                 nodes, own = self._scaled(name, copies, total, graph, topology)
                 added += nodes
                 inputs |= own
-        apart = tuple(s for s in graph.statistics if s.layer not in self.layers)
+        apart = tuple(s for s in graph.statistics if s.layer not in self.plan.layers)
         return replace(graph, graph=fed_with(graph.graph, inputs, added), statistics=apart)
 
     def _local(
@@ -71,7 +63,7 @@ class SyncStatistics:
     ) -> tuple[list[Node], list[str]]:
         by_name = graph.graph.by_name
         shares, weights = self._shares(topology), tuple(loss.weight for loss in graph.losses)
-        host = topology.host_device(self.task)
+        host = topology.host_device(self.plan.task)
         nodes: list[Node] = []
         sums: list[str] = []
         for captured, copies in group.items():
@@ -87,7 +79,7 @@ class SyncStatistics:
         self, name: str, group: Group, sums: Sequence[str], key: int, topology: Topology
     ) -> tuple[list[Node], list[str]]:
         first = [copies[0] for copies in group.values()]
-        host = topology.host_device(self.task)
+        host = topology.host_device(self.plan.task)
         own_key = constant(f"{name}/key", key, _KEY, host)
         snippet = trace(
             keyed_all_reduce,
@@ -122,7 +114,7 @@ class SyncStatistics:
         return nodes, own
 
     def _shares(self, topology: Topology) -> tuple[float, ...]:
-        return tuple(r.examples / topology.batch_size for r in topology.local_replicas(self.task))
+        return tuple(r.examples / topology.batch_size for r in topology.local_replicas(self.plan.task))
 
 
 def _groups(statistics: Sequence[Statistic]) -> dict[str, dict[str, list[Statistic]]]:

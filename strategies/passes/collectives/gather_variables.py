@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strategies.errors import StrategyError
@@ -105,35 +105,12 @@ class GatherVariables:
     their values compute. Whole values are tensors, which live until their last use. `ShardUpdates` takes out
     the copies, which only their updates use then.
 
-    Attributes:
-        buckets: names of the variables of each bucket, in the order in which forward reads them.
-        owners: variable → rank of the replica that keeps it.
-        carried: variables whose values travel by the workers' own transport.
-        hints: variable → TensorFlow's implementation for its bucket, `auto` unless given.
-
     Source:
         Rajbhandari et al. 2020, ZeRO, arXiv:1910.02054, section 5.3.
     """
 
     name: ClassVar[str] = "gather-variables"
-    task: int
-    buckets: tuple[tuple[str, ...], ...]
-    owners: Mapping[str, int]
-    carried: frozenset[str] = frozenset()
-    hints: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "GatherVariables | None":
-        if not plan.gathered:
-            return None
-        return cls(
-            task=plan.task,
-            # Backward has gradients in the reverse of the order in which forward reads.
-            buckets=plan.buckets[::-1],
-            owners={name: rank for name, rank in plan.owners.items() if name in plan.gathered},
-            carried=plan.on_own_transport & plan.gathered,
-            hints=plan.hints,
-        )
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step in which local replicas take what others keep.
@@ -141,25 +118,26 @@ class GatherVariables:
         Raises:
             StrategyError: a variable is read after its update, or not by its value alone.
         """
-        copies = [v for v in graph.variables if v.name in self.owners]
+        plan = self.plan
+        copies = [v for v in graph.variables if v.name in plan.gathered]
         if not copies:
             return graph
         Members.of(topology, "replicas")  # refuses a group of one
-        kept = [v for v in copies if v.rank == self.owners[v.name]]
+        kept = [v for v in copies if v.rank == plan.owners[v.name]]
         reads = {v.handle: _read(v, graph.graph.by_name[v.handle].device) for v in kept}
         taken = [v for v in copies if v.handle not in reads]
         prior = _prior_reads(graph, copies, taken)
         buckets = self._buckets(copies)
-        carried = [b for b in buckets if b.members[0].variable in self.carried]
+        carried = [b for b in buckets if b.members[0].variable in plan.on_own_transport]
         task_of = {replica.rank: replica.task for replica in topology.replicas()}
         joins = gathered_joins(graph, carried, copies, prior, task_of)
         gathered = gather_values(
-            [b for b in buckets if b.members[0].variable not in self.carried],
+            [b for b in buckets if b.members[0].variable not in plan.on_own_transport],
             carried,
             {(v.name, v.rank): reads[v.handle].name for v in kept},
-            self.task,
+            plan.task,
             topology,
-            self.hints,
+            plan.hints,
             group_key=VARIABLES_KEY,
             contiguous=joins.keys(),
         )
@@ -181,12 +159,13 @@ class GatherVariables:
                 variable=v.name,
                 dtype=v.dtype,
                 dims=v.shape.dims or (),
-                owner=self.owners[v.name],
+                owner=self.plan.owners[v.name],
                 level=BEFORE_ALL,
             )
             for v in copies
         ]
-        return shard_buckets("sync/variables", members, self.buckets)
+        # Backward has gradients in the reverse of the order in which forward reads.
+        return shard_buckets("sync/variables", members, self.plan.buckets[::-1])
 
 
 def _prior_reads(

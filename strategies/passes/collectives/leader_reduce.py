@@ -18,14 +18,10 @@ class LeaderReduce:
     """
 
     name: ClassVar[str] = "leader-reduce"
-    task: int
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "LeaderReduce | None":
-        return cls(task=plan.task) if plan.between == "workers" else None
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        replicas = topology.local_replicas(self.task)
+        replicas = topology.local_replicas(self.plan.task)
         if len(replicas) == 1:
             return graph
         brought: dict[str, tuple[Contribution, ...]] = {}
@@ -48,11 +44,7 @@ class LeaderBroadcast:
     """Let what comes to the leader's boundaries flow into those of the task's other replicas as well."""
 
     name: ClassVar[str] = "leader-broadcast"
-    task: int
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "LeaderBroadcast | None":
-        return cls(task=plan.task) if plan.is_reduced and plan.between == "workers" else None
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:  # noqa: ARG002 - the form of every pass
         totals = {

@@ -27,34 +27,23 @@ class AverageVariables:
 
     Each replica keeps its gradients, slots and new state to itself. In their place the values of variables
     cross a boundary, which later passes weigh and combine like any other; whatever they add is left out in
-    the steps between.
-
-    Attributes:
-        variables: names of those that are averaged, by examples; the first replica's are taken of those whose
-            rule says so.
+    the steps between. A mean is by examples; of a variable whose rule says so the first replica's value is
+    taken.
     """
 
     name: ClassVar[str] = "average-variables"
-    task: int
-    period: int
-    variables: frozenset[str]
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "AverageVariables | None":
-        averaged = frozenset(n.variable for n in plan.nodes if n.synchronizer == "average")
-        if not averaged:
-            return None
-        return cls(task=plan.task, period=plan.execution.period, variables=averaged)
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        own = [v for v in graph.variables if v.name in self.variables]
+        averaged = self.plan.synchronized_by("average")
+        own = [v for v in graph.variables if v.name in averaged]
         if not own:
             return graph
         count, following, gate, nodes = self._gate(graph, topology)
         keep = count.keep(following)
-        boundaries = [b for b in graph.boundaries if b.variable not in self.variables]
+        boundaries = [b for b in graph.boundaries if b.variable not in averaged]
         assigned: list[str] = []
-        replicas = {replica.rank: replica for replica in topology.local_replicas(self.task)}
+        replicas = {replica.rank: replica for replica in topology.local_replicas(self.plan.task)}
         for v in own:
             assert v.rank is not None
             boundary, crossing = _crossing(v, replicas[v.rank], gate, topology)
@@ -75,7 +64,7 @@ class AverageVariables:
 
         The node that runs now and then comes after all that this task's replicas update.
         """
-        host = topology.host_device(self.task)
+        host = topology.host_device(self.plan.task)
         by_name = graph.graph.by_name
         updated = join_per_device(((t, by_name[t].device) for t in graph.targets()), "average/updated")
         counting = tuple(topology.local_replicas(task)[0].rank for task in range(topology.n_tasks))
@@ -84,14 +73,15 @@ class AverageVariables:
             "average/steps",
             group="average",
             path="average/steps",
-            rank=counting[self.task],
+            rank=counting[self.plan.task],
             device=host,
             owners=counting,
             lasting=False,
         )
-        counted, (following, gate) = trace(
-            every, (TensorSpec(dtype=count.variable.dtype, shape=count.variable.shape),), period=self.period
-        ).splice("average/", [count.value], device=host, control=[node.name for node in updated])
+        spec = TensorSpec(dtype=count.variable.dtype, shape=count.variable.shape)
+        counted, (following, gate) = trace(every, (spec,), period=self.plan.execution.period).splice(
+            "average/", [count.value], device=host, control=[node.name for node in updated]
+        )
         return count, following, gate, [*count.nodes, *updated, *counted]
 
 

@@ -23,17 +23,12 @@ class SeparateCollectives:
     """
 
     name: ClassVar[str] = "separate-collectives"
-    task: int
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "SeparateCollectives | None":
-        collective = plan.is_reduced or plan.layers
-        return cls(task=plan.task) if plan.is_served and collective else None
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         if topology.n_tasks == 1:
             return graph
-        host = topology.host_device(self.task)
+        host = topology.host_device(self.plan.task)
         by_name = graph.graph.by_name
         nodes: list[Node] = []
         background: list[str] = []

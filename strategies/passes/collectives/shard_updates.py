@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strategies.errors import StrategyError
@@ -84,38 +84,10 @@ class ShardUpdates:
 
     Every replica keeps a copy of every variable but of those that are gathered, and makes the updates that
     have no owner. New values travel a bucket at a time, as soon as they are made.
-
-    Attributes:
-        buckets: names of the variables of each bucket.
-        owners: variable → rank of the replica that alone updates it.
-        whole: variables whose dense gradient every replica gets the sum of, not the owner alone.
-        gathered: variables that owners alone keep; nobody is given their new values.
-        carried: variables whose new values travel by the workers' own transport.
-        hints: variable → TensorFlow's implementation for its bucket, `auto` unless given.
     """
 
     name: ClassVar[str] = "shard-updates"
-    task: int
-    buckets: tuple[tuple[str, ...], ...]
-    owners: Mapping[str, int]
-    whole: frozenset[str] = frozenset()
-    gathered: frozenset[str] = frozenset()
-    carried: frozenset[str] = frozenset()
-    hints: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "ShardUpdates | None":
-        if not plan.owners:
-            return None
-        return cls(
-            task=plan.task,
-            buckets=plan.buckets,
-            owners=plan.owners,
-            whole=plan.whole_gradients,
-            gathered=plan.gathered,
-            carried=plan.on_own_transport.intersection(plan.owners),
-            hints=plan.hints,
-        )
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step in which local replicas update what they own.
@@ -123,39 +95,33 @@ class ShardUpdates:
         Raises:
             StrategyError: what all replicas compute reads something that one of them alone has.
         """
-        if not self.owners:
-            return graph
         Members.of(topology, "replicas")  # refuses a group of one
-        return _ShardedStep(self, graph, topology).step()
-
-    def elsewhere(self, variable: str | None, rank: int | None) -> bool:
-        """Return True if another replica than this one updates a variable."""
-        return variable is not None and self.owners.get(variable, rank) != rank
+        return _ShardedStep(self.plan, graph, topology).step()
 
 
 class _ShardedStep:
     """The step of one task: its replicas update what they own, and are given what others own."""
 
-    def __init__(self, shards: ShardUpdates, graph: TrainGraph, topology: Topology) -> None:
-        self._shards = shards
+    def __init__(self, plan: TaskPlan, graph: TrainGraph, topology: Topology) -> None:
+        self._plan = plan
         self._graph = graph
         self._topology = topology
         self._copies = {(v.name, v.rank): v for v in graph.variables}
-        self._elsewhere = [r for r in graph.regions if shards.elsewhere(r.variable, r.rank)]
-        self._given = [r for r in self._elsewhere if r.variable not in shards.gathered]
+        self._elsewhere = [r for r in graph.regions if self._is_elsewhere(r.variable, r.rank)]
+        self._given = [r for r in self._elsewhere if r.variable not in plan.gathered]
         # Owner of each variable whose new values all are given.
-        self._givers = {name: rank for name, rank in shards.owners.items() if name not in shards.gathered}
-        self._made = [r for r in graph.regions if not shards.elsewhere(r.variable, r.rank)]
-        self._foreign = [b for b in graph.gradients() if shards.elsewhere(b.variable, b.rank)]
+        self._givers = {name: rank for name, rank in plan.owners.items() if name not in plan.gathered}
+        self._made = [r for r in graph.regions if not self._is_elsewhere(r.variable, r.rank)]
+        self._foreign = [b for b in graph.gradients() if self._is_elsewhere(b.variable, b.rank)]
         # What only the owner has: a variable's slots, itself if it is gathered, and its gradient if it is not
         # told to all.
         self._private = {
             v.handle: v
             for v in graph.variables
-            if shards.elsewhere(v.slot_of, v.rank) or self._is_left_out(v.name, v.rank)
+            if self._is_elsewhere(v.slot_of, v.rank) or self._is_left_out(v.name, v.rank)
         }
         self._withheld = {
-            b.values: b for b in self._foreign if b.indices is None and b.variable not in shards.whole
+            b.values: b for b in self._foreign if b.indices is None and b.variable not in plan.whole_gradients
         }
 
     def step(self) -> TrainGraph:
@@ -165,12 +131,12 @@ class _ShardedStep:
         waits = Waits(graph.graph, removed, {t: given[_copy(r)] for r in self._given for t in r.targets})
         reads = self._new_values()
         gathered = gather_values(
-            self._buckets(self._givers.keys() - self._shards.carried),
-            self._buckets(self._shards.carried),
+            self._buckets(self._givers.keys() - self._plan.on_own_transport),
+            self._buckets(self._plan.on_own_transport),
             {copy: node.name for copy, node in reads.items()},
-            self._shards.task,
+            self._plan.task,
             self._topology,
-            self._shards.hints,
+            self._plan.hints,
             group_key=GATHER_GROUP_KEY,
         )
         assignments = [self._assignment(r, given, gathered.values, waits) for r in self._given]
@@ -200,11 +166,15 @@ class _ShardedStep:
             transfers=(*graph.transfers, *gathered.transfers),
         )
 
+    def _is_elsewhere(self, variable: str | None, rank: int | None) -> bool:
+        """Return True if another replica than this one updates a variable."""
+        return variable is not None and self._plan.owners.get(variable, rank) != rank
+
     def _is_left_out(self, variable: str, rank: int | None) -> bool:
-        return variable in self._shards.gathered and self._shards.elsewhere(variable, rank)
+        return variable in self._plan.gathered and self._is_elsewhere(variable, rank)
 
     def _is_sole(self, v: Variable) -> bool:
-        return v.slot_of in self._shards.owners or v.name in self._shards.gathered
+        return v.slot_of in self._plan.owners or v.name in self._plan.gathered
 
     def _handle(self, region: UpdateRegion) -> Node:
         return self._graph.graph.by_name[self._copies[region.variable, region.rank].handle]
@@ -264,7 +234,7 @@ class _ShardedStep:
                 region.level,
                 replica.device,
             )
-            for replica in self._topology.local_replicas(self._shards.task)
+            for replica in self._topology.local_replicas(self._plan.task)
             for region in self._made
             if region.rank == replica.rank == self._givers.get(region.variable)
         }
@@ -282,7 +252,7 @@ class _ShardedStep:
 
     def _buckets(self, variables: AbstractSet[str]) -> tuple[ShardBucket, ...]:
         owners = {name: rank for name, rank in self._givers.items() if name in variables}
-        return gather_buckets(self._graph, owners, self._shards.buckets)
+        return gather_buckets(self._graph, owners, self._plan.buckets)
 
     def _writes(self) -> dict[tuple[str, int], list[str]]:
         """Handle and level → the assignments that are made here of it."""

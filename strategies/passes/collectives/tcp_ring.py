@@ -6,7 +6,7 @@ could come to wait.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain, product
 from operator import attrgetter
 from typing import ClassVar, Generic, TypeAlias, TypeVar
@@ -18,8 +18,7 @@ from strategies.numerics.exchange import hand_over, hand_over_rows, take_back, t
 from strategies.passes.collectives.buckets import Member, collectives, row_shape, shard_buckets, static_dims
 from strategies.passes.collectives.members import Members
 from strategies.passes.replicate.rewire import contribute, sync_prefix
-from strategies.passes.task_plan import Between, TaskPlan
-from strategies.plan.compressors import BY_NAME
+from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.snippet import Snippet, TensorSpec, trace
 from strategies.topology import Replica, Topology
@@ -187,41 +186,17 @@ class TcpAllReduce:
     """Sum the contributions of these variables over all workers, a vector at a time; of rows, gather all.
 
     A worker's replicas are summed on its host first, of sparse gradients the rows of equal ids, which the
-    update merges once more over workers. The ring applies a weight that contributions still have.
-
-    Attributes:
-        buckets: names of the variables of each bucket; sums follow backward, whatever their order.
-        between: whose contributions are summed.
-        owners: variable → rank of the replica that alone gets the sum; other boundaries are gone afterwards.
-        wires: variable → type that its gradient has on its way, where it is not its own.
+    update merges once more over workers. The ring applies a weight that contributions still have. Of a sum
+    that one replica alone gets, the boundaries of all others are gone afterwards.
     """
 
     name: ClassVar[str] = "tcp-all-reduce"
-    task: int
-    buckets: tuple[tuple[str, ...], ...]
-    between: Between = "replicas"
-    owners: Mapping[str, int] = field(default_factory=dict)
-    wires: Mapping[str, DType] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "TcpAllReduce | None":
-        carried = plan.summed_on_own_transport
-        if not plan.needs_collectives or not carried:
-            return None
-        return cls(
-            task=plan.task,
-            buckets=tuple(tuple(name for name in bucket if name in carried) for bucket in plan.buckets),
-            between=plan.between,
-            owners={name: owner for name, owner in plan.scattered_owners.items() if name in carried},
-            wires={
-                name: DType(BY_NAME[compression.name].codec)
-                for name, compression in plan.rounded_on_wire.items()
-            },
-        )
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        replicas = Members.of(topology, self.between).local(topology, self.task)
-        sums = _Sums(step=self, topology=topology, brought=self._brought(graph, replicas), replicas=replicas)
+        replicas = Members.of(topology, self.plan.between).local(topology, self.plan.task)
+        brought = self._brought(graph, replicas)
+        sums = _Sums(plan=self.plan, topology=topology, brought=brought, replicas=replicas)
         levels = sums.by_level(graph)
         if not levels:
             return graph
@@ -235,12 +210,12 @@ class TcpAllReduce:
             transfers += carried.transfers
             handed_over.append(carried.given)
             last = (carried.last,)
-            combined |= self._contributions(carried.results, sums.brought)
+            combined |= self._contributions(carried.results, brought)
         # Transfers that are here already travel once updates are made: after all sums of their level.
         rewired = contribute(graph, combined, added, transfers=ahead(transfers, graph.transfers))
-        if not self.owners:
+        if not self.plan.scattered_by_own_transport:
             return rewired
-        elsewhere = {b.values for b in sums.brought.values()} - set(combined)
+        elsewhere = {b.values for b in brought.values()} - set(combined)
         return replace(
             rewired,
             boundaries=tuple(b for b in rewired.boundaries if b.values not in elsewhere),
@@ -249,7 +224,7 @@ class TcpAllReduce:
         )
 
     def _brought(self, graph: TrainGraph, replicas: Sequence[Replica]) -> Brought:
-        names = set(chain(*self.buckets))
+        names = self.plan.summed_on_own_transport.intersection(chain(*self.plan.buckets))
         ranks = {replica.rank for replica in replicas}
         return {
             (sync_prefix(b), b.rank): b
@@ -262,18 +237,20 @@ class TcpAllReduce:
         }
 
     def _contributions(self, totals: Mapping[str, Crossing], brought: Brought) -> Mapping[str, Contribution]:
+        owners = self.plan.scattered_by_own_transport
         contributions = {}
         for (name, rank), b in brought.items():
-            if name in totals and (not self.is_owned(b) or self.owners[b.variable] == rank):
+            if name in totals and (not _is_owned(b, owners) or owners[b.variable] == rank):
                 values, indices = totals[name]
                 contributions[b.values] = Contribution(
                     rank=b.contributions[0].rank, values=values, indices=indices, weight=1.0, total=True
                 )
         return contributions
 
-    def is_owned(self, b: Boundary) -> bool:
-        """Return True if one replica alone gets the sum; rows go to all."""
-        return b.variable in self.owners and b.indices is None
+
+def _is_owned(b: Boundary, owners: Mapping[str, int]) -> bool:
+    """Return True if one replica alone gets the sum; rows go to all."""
+    return b.variable in owners and b.indices is None
 
 
 _Planned: TypeAlias = tuple[int, tuple[str, ...], Exchange[Crossing]]
@@ -284,14 +261,14 @@ _Planned: TypeAlias = tuple[int, tuple[str, ...], Exchange[Crossing]]
 class _Sums:
     """The exchanges of one task, by the names that boundaries have on all replicas."""
 
-    step: TcpAllReduce
+    plan: TaskPlan
     topology: Topology
     brought: Brought
     replicas: Sequence[Replica]
 
     @property
     def host(self) -> str:
-        return self.topology.host_device(self.step.task)
+        return self.topology.host_device(self.plan.task)
 
     @property
     def ranks(self) -> list[int]:
@@ -301,7 +278,8 @@ class _Sums:
         """Level → its exchanges, in the order in which backward has all of their gradients."""
         first = min((rank for _, rank in self.brought), default=None)
         one = {name: b for (name, rank), b in self.brought.items() if rank == first}
-        owned = {name: b for name, b in one.items() if self.step.is_owned(b)}
+        owners = self.plan.scattered_by_own_transport
+        owned = {name: b for name, b in one.items() if _is_owned(b, owners)}
         sparse = {name: b for name, b in one.items() if b.indices is not None}
         dense = {name: b for name, b in one.items() if name not in owned and name not in sparse}
         planned = (*self._for_all(dense), *self._for_owners(owned), *self._rows(sparse))
@@ -310,7 +288,7 @@ class _Sums:
 
     def _for_all(self, dense: Mapping[str, Boundary]) -> Iterator[_Planned]:
         """Sums that every worker gets: of the small tensors of a bucket, and of each large one."""
-        wires = self.step.wires
+        wires = self.plan.wire_types
 
         def wire_bytes(b: Boundary) -> int:
             return n_elements(static_dims(b)) * element_bytes(wires.get(b.variable, b.dtype))
@@ -320,7 +298,7 @@ class _Sums:
 
         for factor, wire in dict.fromkeys(map(kind, dense.values())):
             alike = [b for b in dense.values() if kind(b) == (factor, wire)]
-            for bucket, each in collectives(alike, self.step.buckets, wire_bytes).items():
+            for bucket, each in collectives(alike, self.plan.buckets, wire_bytes).items():
                 first = dense[each.members[0]]
                 name = _weighted(bucket if wire is None else f"{bucket}/{wire}", factor)
                 transfer = Transfer(name=name, level=first.level, wire=wire, factor=factor)
@@ -329,13 +307,13 @@ class _Sums:
 
     def _for_owners(self, dense: Mapping[str, Boundary]) -> Iterator[_Planned]:
         """Sums of which each worker gets those of variables that its replicas own, one for each bucket."""
-        owners, topology = self.step.owners, self.topology
+        owners, topology = self.plan.scattered_by_own_transport, self.topology
         task_of = {replica.rank: replica.task for replica in topology.replicas()}
         for factor in dict.fromkeys(map(_weight, dense.values())):
             members = [
                 Member.of(name, b, owners[b.variable]) for name, b in dense.items() if _weight(b) == factor
             ]
-            for bucket in shard_buckets("sync/scatter", members, self.step.buckets):
+            for bucket in shard_buckets("sync/scatter", members, self.plan.buckets):
                 shares = bucket.by_task(task_of, topology.n_tasks)
                 names = [tuple(m.name for m in share) for share in shares]
                 transfer = Transfer(
@@ -345,13 +323,13 @@ class _Sums:
                     level=bucket.level,
                     factor=factor,
                 )
-                exchange = self._sum(transfer, bucket.dtype, names, names[self.step.task])
+                exchange = self._sum(transfer, bucket.dtype, names, names[self.plan.task])
                 yield bucket.level, tuple(chain(*names)), exchange
 
     def _rows(self, sparse: Mapping[str, Boundary]) -> Iterator[_Planned]:
         """Rows of all workers: the sparse boundaries of a bucket, of any types, travel together."""
         levels = sorted({b.level for b in sparse.values()})
-        for level, (i, bucket) in product(levels, enumerate(self.step.buckets)):
+        for level, (i, bucket) in product(levels, enumerate(self.plan.buckets)):
             names = tuple(
                 name
                 for variable in bucket

@@ -4,7 +4,7 @@ TensorFlow's collectives or the workers' ring carry encodings. Both sum factors 
 and gather payloads of words otherwise; values in a smaller type are summed on their way.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, product
 from typing import ClassVar
@@ -31,9 +31,8 @@ from strategies.passes.collectives.tcp_ring import Dims, Exchange, Given, ahead,
 from strategies.passes.compression.encoders import Encoders, gradient_spec, state_specs
 from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.replicate.rewire import sync_prefix
-from strategies.passes.task_plan import Between, TaskPlan
+from strategies.passes.task_plan import TaskPlan
 from strategies.plan.compressors import WORD_BYTES, payload_bytes
-from strategies.plan.schema import Compression
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Replica, Topology
@@ -43,42 +42,27 @@ _WORD = DType("int32")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompressedAllReduce:
-    """Sum the gradients that have a compressor over all members, by TensorFlow's collectives.
-
-    Attributes:
-        buckets: names of the variables of each bucket, in the order in which backward makes them ready.
-        compressions: variable → compressor of its gradient.
-        between: whose gradients are encoded and summed.
-    """
+    """Sum the gradients that have a compressor over all members, by TensorFlow's collectives."""
 
     name: ClassVar[str] = "compressed-all-reduce"
-    task: int
-    buckets: tuple[tuple[str, ...], ...]
-    compressions: Mapping[str, Compression]
-    between: Between = "replicas"
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "CompressedAllReduce | None":
-        compressions = plan.compressions("collectives")
-        if not plan.needs_collectives or not compressions:
-            return None
-        return cls(task=plan.task, buckets=plan.buckets, compressions=compressions, between=plan.between)
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        members = Members.of(topology, self.between)
-        encoders = Encoders.of(graph, self.compressions, members.ranks, shared=True)
+        members = Members.of(topology, self.plan.between)
+        compressions = self.plan.compressions("collectives")
+        encoders = Encoders.of(graph, compressions, members.ranks, shared=True)
         if not encoders.gradients:
             return graph
         by_name = {(sync_prefix(b), b.rank): b for b in encoders.gradients}
         exchanges = []
-        for name, bucket, compression in encoded_buckets(encoders.gradients, self.compressions, self.buckets):
+        for name, bucket, compression in encoded_buckets(encoders.gradients, compressions, self.plan.buckets):
             codec = codec_of(compression, n_terms=encoders.n_terms)
             n = n_keys(codec, len(bucket.key_names))
             exchanges.append((name, bucket.members, codec, [f"{name}/compressed_{k}" for k in range(n)]))
         keys = compressed_keys(key for *_, key_names in exchanges for key in key_names)
         combined: dict[str, Contribution] = {}
         for replica, (name, names, codec, key_names) in product(
-            members.local(topology, self.task), exchanges
+            members.local(topology, self.plan.task), exchanges
         ):
             own = [by_name[member, replica.rank] for member in names]
             sums = encoders.encode(
@@ -100,28 +84,16 @@ class RoundedGradients:
     """Round each gradient to its type on the wire, and keep what that loses where the next one gets it.
 
     The ring rounds what it sends: nothing is lost then but in sums.
-
-    Attributes:
-        compressions: variable → compressor of its gradient.
-        between: whose gradients are encoded.
     """
 
     name: ClassVar[str] = "rounded-gradients"
-    task: int
-    compressions: Mapping[str, Compression]
-    between: Between = "replicas"
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "RoundedGradients | None":
-        if not plan.needs_collectives or not plan.rounded_on_wire:
-            return None
-        return cls(task=plan.task, compressions=plan.rounded_on_wire, between=plan.between)
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        members = Members.of(topology, self.between)
-        encoders = Encoders.of(graph, self.compressions, members.ranks, shared=True)
+        members = Members.of(topology, self.plan.between)
+        encoders = Encoders.of(graph, self.plan.rounded_on_wire, members.ranks, shared=True)
         combined: dict[str, Contribution] = {}
-        for replica in members.local(topology, self.task):
+        for replica in members.local(topology, self.plan.task):
             for b in encoders.gradients:
                 if b.rank != replica.rank or not b.contributions:
                     continue
@@ -137,36 +109,21 @@ class RoundedGradients:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompressedTcpAllReduce:
-    """Sum the gradients that have a compressor over all workers, by the workers' ring.
-
-    Attributes:
-        buckets: names of the variables of each bucket; sums follow backward, whatever their order.
-        compressions: variable → compressor of its gradient.
-        between: whose gradients are encoded.
-    """
+    """Sum the gradients that have a compressor over all workers, by the workers' ring."""
 
     name: ClassVar[str] = "compressed-tcp-all-reduce"
-    task: int
-    buckets: tuple[tuple[str, ...], ...]
-    compressions: Mapping[str, Compression]
-    between: Between = "replicas"
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "CompressedTcpAllReduce | None":
-        compressions = plan.compressions("own transport")
-        if not plan.needs_collectives or not compressions:
-            return None
-        return cls(task=plan.task, buckets=plan.buckets, compressions=compressions, between=plan.between)
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        members = Members.of(topology, self.between)
-        encoders = Encoders.of(graph, self.compressions, members.ranks, shared=True)
+        members = Members.of(topology, self.plan.between)
+        compressions = self.plan.compressions("own transport")
+        encoders = Encoders.of(graph, compressions, members.ranks, shared=True)
         if not encoders.gradients:
             return graph
-        local = _LocalGradients(encoders=encoders, members=members, topology=topology, task=self.task)
+        local = _LocalGradients(encoders=encoders, members=members, topology=topology, task=self.plan.task)
         variable_of = {sync_prefix(b): b.variable for b in encoders.gradients}
         buckets = sorted(
-            encoded_buckets(encoders.gradients, self.compressions, self.buckets),
+            encoded_buckets(encoders.gradients, compressions, self.plan.buckets),
             # In the order in which backward has all of their gradients.
             key=lambda named: graph.ready(variable_of[member] for member in named[1].members),
         )

@@ -1,6 +1,5 @@
 """Compressed push: what workers push to servers goes through the compressor once."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -10,7 +9,6 @@ from strategies.passes.collectives.buckets import static_dims
 from strategies.passes.compression.encoders import Encoders
 from strategies.passes.replicate.rewire import sync_prefix
 from strategies.passes.task_plan import TaskPlan
-from strategies.plan.schema import Compression
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Topology
@@ -18,33 +16,19 @@ from strategies.topology import Topology
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompressedPush:
-    """Encode on the worker what it pushes, and decode it on the server, which adds decoded values up.
-
-    Attributes:
-        destinations: variable → task that serves it.
-        compressions: variable → compressor of its gradient.
-    """
+    """Encode on the worker what it pushes, and decode it on the server, which adds decoded values up."""
 
     name: ClassVar[str] = "compressed-push"
-    task: int
-    destinations: Mapping[str, int]
-    compressions: Mapping[str, Compression]
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "CompressedPush | None":
-        compressions = plan.compressions("servers")
-        if not plan.is_served or not compressions:
-            return None
-        return cls(task=plan.task, destinations=plan.destinations, compressions=compressions)
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         if topology.n_tasks == 1:
             return graph
         owners = tuple(topology.local_replicas(task)[0].rank for task in range(topology.n_tasks))
-        encoders = Encoders.of(graph, self.compressions, owners, shared=False, n_terms=1)
+        encoders = Encoders.of(graph, self.plan.compressions("servers"), owners, shared=False, n_terms=1)
         if not encoders.gradients:
             return graph
-        host = topology.host_device(self.task)
+        host = topology.host_device(self.plan.task)
         combined: dict[str, Contribution] = {}
         for b in encoders.gradients:
             codec = encoders.codec(b)
@@ -56,7 +40,7 @@ class CompressedPush:
                 dtype=dtype_number(b.dtype),
                 codec=codec,
             )
-            server = topology.host_device(self.destinations[b.variable])
+            server = topology.host_device(self.plan.destinations[b.variable])
             (values,) = encoders.splice(decode, f"{sync_prefix(b)}/decode/", [payload], server)
             combined[b.values] = replace(b.contributions[0], values=values)
         return encoders.into(graph, combined)

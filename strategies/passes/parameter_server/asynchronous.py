@@ -1,6 +1,6 @@
 """Parameter servers whose updates do not wait for all workers: asynchronous, stale, with backup workers."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -35,20 +35,10 @@ class AsyncUpdates:
 
     Gradients are on their servers before the task asks for its turn, so that it never holds others up while
     it computes or sends.
-
-    Attributes:
-        destinations: variable → task that serves it.
     """
 
     name: ClassVar[str] = "async-updates"
-    task: int
-    destinations: Mapping[str, int]
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "AsyncUpdates | None":
-        if not plan.is_served or plan.execution.sync:
-            return None
-        return cls(task=plan.task, destinations=plan.destinations)
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         if topology.n_tasks == 1:
@@ -57,7 +47,7 @@ class AsyncUpdates:
         graph = replace(graph, state_targets=tuple(self._state_targets(graph)))
         turn = turn_queue(topology)
         arrived = (
-            (name, topology.host_device(self.destinations[b.variable]))
+            (name, topology.host_device(self.plan.destinations[b.variable]))
             for b in graph.boundaries
             for name in (b.values, b.indices)
             if name is not None
@@ -71,9 +61,9 @@ class AsyncUpdates:
             "turn/count/", [take.name], device=take.device
         )
         targets = [target for target in graph.targets() if target in within]
-        done = join_per_device(on_servers(graph, targets, self.destinations, topology), "turn/done")
+        done = join_per_device(on_servers(graph, targets, self.plan.destinations, topology), "turn/done")
         give = turn.put("give", n_updates, (node.name for node in done))
-        setup = turn.put_all("first", [0]) if self.task == UPDATER else ()
+        setup = turn.put_all("first", [0]) if self.plan.task == UPDATER else ()
         added = [turn.handle, *landed, take, *counted, *done, give, *setup]
         return replace(
             graph,
@@ -86,7 +76,7 @@ class AsyncUpdates:
         foreign = {b.values for b in graph.boundaries if b.rule == "first-replica"}
         for target in graph.state_targets:
             node: Node = graph.graph.by_name[target]
-            if self.task == UPDATER or foreign.isdisjoint(node.data_inputs):
+            if self.plan.task == UPDATER or foreign.isdisjoint(node.data_inputs):
                 yield target
 
 
@@ -102,48 +92,29 @@ class SemiSyncUpdates:
     With `staleness` a task ends its step when no other is more than so many steps behind. With `backup` it
     ends it when there is a newer update than the one that it read; after a long step it goes on with the
     newest.
-
-    Attributes:
-        task: whose graph it is.
-        destinations: variable → task that serves it.
-        staleness: steps that a task may be ahead of the slowest.
-        backup: tasks that an update does not wait for; 0 for none, with `staleness` in its place.
     """
 
     name: ClassVar[str] = "semi-sync-ps"
-    task: int
-    destinations: Mapping[str, int]
-    staleness: int
-    backup: int
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "SemiSyncUpdates | None":
-        steps = plan.execution
-        if not plan.is_served or not steps.sync or steps.waits_for_all:
-            return None
-        return cls(
-            task=plan.task,
-            destinations=plan.destinations,
-            staleness=steps.staleness,
-            backup=steps.backup,
-        )
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         if topology.n_tasks == 1:
             return graph
-        knob = f"backup={self.backup}" if self.backup else f"staleness={self.staleness}"
+        execution = self.plan.execution
+        backup = execution.backup
+        knob = f"backup={backup}" if backup else f"staleness={execution.staleness}"
         check_gradients_come_first(graph, knob)
         crossing = [b for b in graph.boundaries if b.rule != "first-replica"]
         accumulators = [self._accumulator(b, topology) for b in crossing]
-        began = _own_step(self.task, topology).take("began").name if self.backup else None
-        push = push_in_turn(graph, accumulators, self.task, topology, step=began)
-        end = self._newest_step(push, topology) if self.backup else self._clocks(push, topology)
+        began = _own_step(self.plan.task, topology).take("began").name if backup else None
+        push = push_in_turn(graph, accumulators, self.plan.task, topology, step=began)
+        end = self._newest_step(push, topology) if backup else self._clocks(push, topology)
         nodes, setup = [*push.nodes, *end.nodes], [*graph.setup, *end.setup]
-        if self.task == UPDATER:
+        if self.plan.task == UPDATER:
             no_updates, first_turn = turn_queue(topology).put_all("first", [0])
             nodes += [no_updates, first_turn]
             setup.append(first_turn.name)
-            loop = BackgroundUpdates(destinations=self.destinations, backup=self.backup, knob=knob)
+            loop = BackgroundUpdates(destinations=self.plan.destinations, backup=backup, knob=knob)
             step = loop.beside(graph, accumulators, nodes, topology)
         else:
             step = _without_updates(graph, accumulators, nodes)
@@ -155,7 +126,7 @@ class SemiSyncUpdates:
         )
 
     def _accumulator(self, boundary: Boundary, topology: Topology) -> Accumulator:
-        device = topology.host_device(self.destinations[boundary.variable])
+        device = topology.host_device(self.plan.destinations[boundary.variable])
         return Accumulator.of(boundary, device, required=1)
 
     def _clocks(self, push: PushInTurn, topology: Topology) -> "_EndOfStep":
@@ -164,13 +135,13 @@ class SemiSyncUpdates:
         targets: list[str] = []
         setup: list[str] = []
         for other in range(topology.n_tasks):
-            if other == self.task:
+            if other == self.plan.task:
                 continue
-            outgoing = _clock(self.task, other, topology)
+            outgoing = _clock(self.plan.task, other, topology)
             tick = outgoing.put("tick", push.take, [push.give])
-            incoming = _clock(other, self.task, topology)
+            incoming = _clock(other, self.plan.task, topology)
             wait = incoming.take("wait", [push.give])
-            ahead, first = incoming.put_all("first", [0] * self.staleness)
+            ahead, first = incoming.put_all("first", [0] * self.plan.execution.staleness)
             nodes += [outgoing.handle, tick, incoming.handle, wait, ahead, first]
             targets += [tick.name, wait.name]
             setup.append(first.name)
@@ -178,7 +149,7 @@ class SemiSyncUpdates:
 
     def _newest_step(self, push: PushInTurn, topology: Topology) -> "_EndOfStep":
         """Wait for an update newer than the step, and begin the next one with the newest."""
-        tokens, own = tokens_of(self.task, topology), _own_step(self.task, topology)
+        tokens, own = tokens_of(self.plan.task, topology), _own_step(self.plan.task, topology)
         host = own.handle.device
         began = own.take("began")
         first = tokens.take("await", [push.give])

@@ -29,36 +29,17 @@ class PackPushes:
     """Send a server all small dense gradients of a type, and new forward state, in one message.
 
     Those of one level, that is: what comes of an update waits for the gradients before it.
-
-    Attributes:
-        destinations: variable → task that serves it.
-        encoded: variables whose gradients a compressor makes smaller.
-        by_rule: gradients go as the vector that a rule sees, and are not packed before.
     """
 
     name: ClassVar[str] = "pack-pushes"
-    task: int
-    destinations: Mapping[str, int]
-    encoded: frozenset[str]
-    by_rule: bool = False
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "PackPushes | None":
-        if not plan.is_served or plan.n_tasks == 1:
-            return None
-        encoded = frozenset(plan.compressions("servers"))
-        return cls(
-            task=plan.task,
-            destinations=plan.destinations,
-            encoded=encoded,
-            by_rule=plan.aggregation is not None,
-        )
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        encoded = self.plan.compressions("servers")
         messages: defaultdict[tuple[int, int, DType], list[Boundary]] = defaultdict(list)
         for b in graph.boundaries:
-            if self._is_packed(b):
-                messages[b.level, self.destinations[b.variable], b.dtype].append(b)
+            if b.variable not in encoded and self._is_packed(b):
+                messages[b.level, self.plan.destinations[b.variable], b.dtype].append(b)
         added: list[Node] = []
         combined: dict[str, Contribution] = {}
         for (level, server, dtype), members in _of_several(messages):
@@ -67,7 +48,7 @@ class PackPushes:
                 [b.contributions[0].values for b in members],
                 [b.shape for b in members],
                 dtype,
-                devices=(topology.host_device(self.task), topology.host_device(server)),
+                devices=(topology.host_device(self.plan.task), topology.host_device(server)),
             )
             added += nodes
             for b, values in zip(members, arrived, strict=True):
@@ -75,10 +56,11 @@ class PackPushes:
         return contribute(graph, combined, added)
 
     def _is_packed(self, b: Boundary) -> bool:
-        if self.by_rule and b.role == "gradient":
+        if self.plan.aggregation is not None and b.role == "gradient":
+            # They go as the vector that the rule sees.
             return False
-        sent = b.rank is None and b.contributions and self.destinations[b.variable] != self.task
-        plain = b.indices is None and b.dtype in _PUSHED and b.variable not in self.encoded
+        sent = b.rank is None and b.contributions and self.plan.destinations[b.variable] != self.plan.task
+        plain = b.indices is None and b.dtype in _PUSHED
         return bool(sent and plain and _is_small(b.shape, b.dtype))
 
 
@@ -90,10 +72,7 @@ class PackPulls:
     """
 
     name: ClassVar[str] = "pack-pulls"
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "PackPulls | None":
-        return cls() if plan.is_served and plan.n_tasks > 1 else None
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         task_of = {replica.device: replica.task for replica in topology.replicas()}

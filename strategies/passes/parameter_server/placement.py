@@ -23,22 +23,14 @@ class Placement:
     values (a global norm) runs on the first server; reading such a combination does not move a node from its
     own server. A loop or branch takes what was read on a server from a copy on its own device: TensorFlow
     leaves the values of a loop where they come from, and each round would fetch them anew.
-
-    Attributes:
-        destinations: variable → task that serves it.
     """
 
     name: ClassVar[str] = "placement"
-    task: int
-    destinations: Mapping[str, int]
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "Placement | None":
-        return cls(task=plan.task, destinations=plan.destinations) if plan.is_served else None
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         places = self._places(graph)
-        host = topology.host_device(self.task)
+        host = topology.host_device(self.plan.task)
         shared = {v.handle for v in graph.variables if v.rank is None}
         by_name = graph.graph.by_name
         own = {v.handle: by_name[v.handle].device for v in graph.variables if v.rank is not None}
@@ -69,12 +61,12 @@ class Placement:
             if v.rank is None:
                 # What all updates read (a learning rate) draws none of them to its own server.
                 common = v.kind == "slot" and v.slot_of is None
-                place = _SEVERAL if common else self.destinations[v.name]
+                place = _SEVERAL if common else self.plan.destinations[v.name]
                 places |= dict.fromkeys(v.access, place)
         for b in graph.boundaries:
             if b.rank is None:
                 places |= dict.fromkeys(
-                    (n for n in (b.values, b.indices) if n), self.destinations[b.variable]
+                    (n for n in (b.values, b.indices) if n), self.plan.destinations[b.variable]
                 )
         handles = {v.handle for v in graph.variables}
         shared = graph.update_nodes().union(graph.state_targets, places)

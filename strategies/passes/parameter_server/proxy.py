@@ -1,6 +1,5 @@
 """Reads of remote variables from one copy on the reader's host."""
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -19,26 +18,17 @@ class ProxyVariables:
 
     The copy is made anew in every step, which begins when the update before it has been made: it is never
     older than the variable. The replicas' own reads become reads of the copy, under their names.
-
-    Attributes:
-        remote: variables with a dense gradient that another task serves.
     """
 
     name: ClassVar[str] = "proxy-variables"
-    task: int
-    remote: Collection[str]
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "ProxyVariables | None":
-        remote = frozenset(n.variable for n in plan.nodes if n.proxy and n.destination != plan.task)
-        return cls(task=plan.task, remote=remote) if plan.is_served and remote else None
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        if len(topology.local_replicas(self.task)) == 1:
+        if len(topology.local_replicas(self.plan.task)) == 1:
             return graph
         shared = [v for v in graph.variables if v.rank is None]
-        variables = {v.handle: v for v in shared if v.name in self.remote}
-        host = topology.host_device(self.task)
+        variables = {v.handle: v for v in shared if v.name in self.plan.proxies}
+        host = topology.host_device(self.plan.task)
         apart = late_nodes(graph, shared) | graph.update_nodes()
         apart |= {name for v in variables.values() for name in (v.read, v.load)}
         # What a step reads after an update of its own must be read again.

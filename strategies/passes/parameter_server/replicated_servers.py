@@ -16,8 +16,6 @@ from strategies.passes.replicate.value_arguments import with_values
 from strategies.passes.robust.gathered import with_aggregated
 from strategies.passes.robust.gradient_vector import Aggregated, ServerGathering, by_level
 from strategies.passes.task_plan import TaskPlan
-from strategies.plan.aggregation import Aggregation
-from strategies.plan.faults import Fault
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Replica, Topology
 
@@ -30,27 +28,13 @@ class ReplicatedServers:
     change. Its gradients go to all servers, and it ends when all of them have made their updates; nobody
     reads before. Workers that do not serve make no updates and keep no slots; what no step changes each has.
 
-    Attributes:
-        aggregation: the rule, and how many servers there are and lie; the last ones do.
-        faults: of all workers.
-
     Source:
         El Mhamdi et al. 2020, arXiv:1905.03853, "Genuinely distributed Byzantine machine learning"; here
         servers wait for all gradients, and workers for all servers.
     """
 
     name: ClassVar[str] = "replicated-servers"
-    task: int
-    aggregation: Aggregation
-    variables: frozenset[str]
-    faults: tuple[Fault, ...] = ()
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "ReplicatedServers | None":
-        chosen = frozenset(n.variable for n in plan.nodes if n.synchronizer == "robust-servers")
-        if plan.aggregation is None or not chosen:
-            return None
-        return cls(task=plan.task, aggregation=plan.aggregation, variables=chosen, faults=plan.faults)
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         """The step of a worker that pulls from servers and pushes to them, and of a server that updates.
@@ -58,8 +42,10 @@ class ReplicatedServers:
         Raises:
             UnsupportedError: a variable is read after its update.
         """
-        servers = topology.replicas()[: self.aggregation.servers]
-        (own,) = topology.local_replicas(self.task)
+        aggregation = self.plan.aggregation
+        assert aggregation is not None
+        servers = topology.replicas()[: aggregation.servers]
+        (own,) = topology.local_replicas(self.plan.task)
         serves = own in servers
         changed = {*(b.variable for b in graph.boundaries), *(region.variable for region in graph.regions)}
         updated = [v for v in graph.variables if v.rule is None and (v.kind == "slot" or v.name in changed)]
@@ -71,15 +57,16 @@ class ReplicatedServers:
                     "begins, got a read after its update; leave servers out"
                 )
         told = [v for v in updated if reads[v.handle]]
-        pulled = _Pulled.of(told, graph, servers, own, self.aggregation.lying)
+        pulled = _Pulled.of(told, graph, servers, own, aggregation.lying)
         nodes = list(with_values(graph, told, reads, pulled.values, {}))
         graph = replace(graph, graph=graph.graph.with_nodes([*nodes, *pulled.nodes]))
-        gradients = [b for b in graph.boundaries if b.role == "gradient" and b.variable in self.variables]
+        chosen = self.plan.synchronized_by("robust-servers")
+        gradients = [b for b in graph.gradients() if b.variable in chosen]
         added: list[Node] = []
         pushes: list[str] = []
         parts: list[Aggregated] = []
-        for vector in by_level(self.aggregation, gradients, self.faults):
-            sent = vector.sent(self.task, own.device)
+        for vector in by_level(self.plan, gradients):
+            sent = vector.sent(self.plan.task, own.device)
             added += sent.nodes
             for place, server in enumerate(servers):
                 gathering = ServerGathering(
@@ -88,7 +75,7 @@ class ReplicatedServers:
                     task=server.task,
                     name=f"server_{place}/{vector.name}",
                 )
-                pushed = gathering.push(self.task, sent, pulled.by_server[place])
+                pushed = gathering.push(self.plan.task, sent, pulled.by_server[place])
                 added += pushed
                 pushes.append(pushed[-1].name)
                 if server == own:

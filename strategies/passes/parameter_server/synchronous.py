@@ -1,6 +1,6 @@
 """Between-graph synchronisation through parameter servers."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -16,8 +16,6 @@ from strategies.passes.replicate.rewire import contribute
 from strategies.passes.robust.gathered import with_aggregated
 from strategies.passes.robust.gradient_vector import Aggregated, ServerGathering, by_level
 from strategies.passes.task_plan import TaskPlan
-from strategies.plan.aggregation import Aggregation
-from strategies.plan.faults import Fault
 from strategies.topology import UPDATER, Topology
 
 
@@ -29,29 +27,10 @@ class ParameterServerSync:
     the captured updates (a shared step counter, a global norm) holds across servers; the work itself stays on
     them. Another task's step ends with a token that task 0 hands out after the update: nobody reads before
     it.
-
-    Attributes:
-        destinations: variable → task that serves it.
-        aggregation: the rule by which gradients are combined, None where they are added up.
-        faults: of all workers.
     """
 
     name: ClassVar[str] = "sync-ps"
-    task: int
-    destinations: Mapping[str, int]
-    aggregation: Aggregation | None = None
-    faults: tuple[Fault, ...] = ()
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "ParameterServerSync | None":
-        if not plan.is_served or not plan.execution.waits_for_all:
-            return None
-        return cls(
-            task=plan.task,
-            destinations=plan.destinations,
-            aggregation=plan.aggregation,
-            faults=plan.faults,
-        )
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         if topology.n_tasks == 1:
@@ -59,8 +38,8 @@ class ParameterServerSync:
         uses, loops = resource_uses(graph.graph), LoopFrames.of(graph.graph)
         handles = {v.name: v.handle for v in graph.variables if v.rank is None}
         shared = [b for b in graph.boundaries if b.rank is None]
-        by_rule = [b for b in shared if self.aggregation is not None and b.role == "gradient"]
-        updates = self.task == UPDATER
+        by_rule = [b for b in shared if self.plan.aggregation is not None and b.role == "gradient"]
+        updates = self.plan.task == UPDATER
         pushes: list[str] = []
         added: list[Node] = []
         combined: dict[str, Contribution] = {}
@@ -86,27 +65,27 @@ class ParameterServerSync:
 
         gathered: list[Aggregated] = []
         for gathering in self._gatherings(by_rule, topology):
-            sent = gathering.vector.sent(self.task, topology.host_device(self.task))
-            nodes = gathering.push(self.task, sent, reads_before(gathering.vector.boundaries))
+            sent = gathering.vector.sent(self.plan.task, topology.host_device(self.plan.task))
+            nodes = gathering.push(self.plan.task, sent, reads_before(gathering.vector.boundaries))
             pushes.append(nodes[-1].name)
             added += [*sent.nodes, *nodes]
             if updates:
-                rank = topology.local_replicas(self.task)[0].rank
+                rank = topology.local_replicas(self.plan.task)[0].rank
                 nodes, aggregated = gathering.take(topology, rank, (rank,))
                 added += nodes
                 gathered.append(aggregated)
         for boundary in shared:
             if boundary in by_rule:
                 continue
-            device = topology.host_device(self.destinations[boundary.variable])
+            device = topology.host_device(self.plan.destinations[boundary.variable])
             accumulator = Accumulator.of(boundary, device, required=topology.n_tasks)
             reads = reads_before([boundary])
             # What a task brings may be nothing but zeros, yet its push says that it has read the variable.
             nodes = accumulator.push(
                 boundary.contributions[0],
                 reads,
-                topology.host_device(self.task),
-                task=self.task,
+                topology.host_device(self.plan.task),
+                task=self.plan.task,
                 n_tasks=topology.n_tasks,
             )
             pushes.append(nodes[-1].name)
@@ -126,7 +105,7 @@ class ParameterServerSync:
             return contribute(
                 graph, combined, added, step_targets=(*pushes, *(nodes[-1].name for nodes in tokens))
             )
-        wait = await_token(_tokens(self.task), topology.host_device(UPDATER), pushes)
+        wait = await_token(_tokens(self.plan.task), topology.host_device(UPDATER), pushes)
         # What is left of it belongs to this task's replicas; checks of what was updated are the updater's.
         own_state = tuple(t for t in graph.state_targets if t not in late)
         return replace(
@@ -139,12 +118,12 @@ class ParameterServerSync:
         )
 
     def _gatherings(self, by_rule: Sequence[Boundary], topology: Topology) -> tuple[ServerGathering, ...]:
-        if self.aggregation is None:
+        if not by_rule:
             return ()
-        device = topology.host_device(self.destinations[by_rule[0].variable])
+        device = topology.host_device(self.plan.destinations[by_rule[0].variable])
         return tuple(
             ServerGathering(vector=vector, device=device, task=UPDATER, name=vector.name)
-            for vector in by_level(self.aggregation, by_rule, self.faults)
+            for vector in by_level(self.plan, by_rule)
         )
 
 

@@ -148,17 +148,10 @@ class PartitionVariables:
     Outside of the update the parts of a variable are read together, and looked up in by id. What the update
     computes elementwise or row by row is copied for each part; sums over the whole become sums over parts;
     what updates share is not copied.
-
-    Attributes:
-        cuts: trainable or slot → its ranges; slots of a trainable's shape are cut as it is.
     """
 
     name: ClassVar[str] = "partition"
-    cuts: Mapping[str, Cut]
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "PartitionVariables | None":
-        return cls(cuts=plan.cuts) if plan.cuts else None
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:  # noqa: ARG002 - the form of every pass
         """The step with a variable for each part.
@@ -167,45 +160,45 @@ class PartitionVariables:
             StrategyError: when a variable is unknown, its ranges do not fill it, or its update needs all
                 of it.
         """
-        if not self.cuts:
+        if not self.plan.cuts:
             return graph
         trainables = self._checked(graph)
-        propagated = spread(graph, {name: self.cuts[name].axis for name in trainables})
+        propagated = spread(graph, {name: self.plan.cuts[name].axis for name in trainables})
         for name in trainables:
             if name in propagated.refused:
                 raise StrategyError(
                     f"variable {name!r}: a partitioned variable must be updated elementwise or row by row, "
                     f"got {propagated.refused[name]}; keep it whole (`partition: null` in the plan)"
                 )
-        return partitioned(graph, self.cuts, propagated)
+        return partitioned(graph, self.plan.cuts, propagated)
 
     def _checked(self, graph: TrainGraph) -> list[str]:
         by_name = {v.name: v for v in graph.variables}
-        for name in self.cuts:
+        for name in self.plan.cuts:
             if name not in by_name:
                 raise StrategyError(
                     f"partition: names variables of the step, got {name!r}; take names from the plan"
                 )
             self._check_variable(by_name[name])
-            for k in range(self.cuts[name].n):
+            for k in range(self.plan.cuts[name].n):
                 if part_name(name, k) in by_name:
                     raise StrategyError(
                         f"variable {name!r}: its parts need names of their own, got a variable "
                         f"{part_name(name, k)!r}; rename that one"
                     )
-        trainables = [name for name in self.cuts if by_name[name].slot_of is None]
+        trainables = [name for name in self.plan.cuts if by_name[name].slot_of is None]
         self._check_slots(cut_together(graph, trainables))
         return trainables
 
     def _check_slots(self, together: Mapping[str, Sequence[Variable]]) -> None:
         for name, family in together.items():
             for slot in family:
-                if self.cuts.get(slot.name) != self.cuts[name]:
+                if self.plan.cuts.get(slot.name) != self.plan.cuts[name]:
                     raise StrategyError(
-                        f"slot {slot.name!r}: is cut like {name!r}, {self.cuts[name]}, got "
-                        f"{self.cuts.get(slot.name)}; give it the same partition"
+                        f"slot {slot.name!r}: is cut like {name!r}, {self.plan.cuts[name]}, got "
+                        f"{self.plan.cuts.get(slot.name)}; give it the same partition"
                     )
-        alone = sorted(set(self.cuts) - {v.name for family in together.values() for v in family})
+        alone = sorted(set(self.plan.cuts) - {v.name for family in together.values() for v in family})
         if alone:
             raise StrategyError(
                 f"slot {alone[0]!r}: a slot is cut with its variable, got none of its shape that is; "
@@ -221,7 +214,7 @@ class PartitionVariables:
         self._check_sizes(variable)
 
     def _check_sizes(self, variable: Variable) -> None:
-        cut, dims = self.cuts[variable.name], variable.shape.dims
+        cut, dims = self.plan.cuts[variable.name], variable.shape.dims
         if dims is None or not 0 <= cut.axis < len(dims):
             raise StrategyError(
                 f"variable {variable.name!r}: a partition needs an axis that it has, got axis {cut.axis} of "

@@ -70,11 +70,7 @@ class BroadcastUpdateValues:
     """
 
     name: ClassVar[str] = "broadcast-update-values"
-    task: int
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "BroadcastUpdateValues | None":
-        return cls(task=plan.task) if plan.is_served else None
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         if not graph.handed or topology.n_tasks == 1:
@@ -84,10 +80,10 @@ class BroadcastUpdateValues:
             for level in sorted({handed.level for handed in graph.handed})
         ]
         added: list[Node] = []
-        if self.task != UPDATER:
+        if self.plan.task != UPDATER:
             values: dict[str, str] = {}
             for handed in levels:
-                queue = _queue(handed, self.task, topology)
+                queue = _queue(handed, self.plan.task, topology)
                 take = queue.take(f"{queue.handle.name}/take")
                 added += [queue.handle, take]
                 values |= {h.node: tensor(take.name, k) for k, h in enumerate(handed)}

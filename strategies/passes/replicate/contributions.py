@@ -13,7 +13,6 @@ from strategies.numerics.combine import concat_rows, running_sums, weighted_sum
 from strategies.passes.replicate.rewire import captured_name, contribute
 from strategies.passes.replicate.step_copies import micro_batch_prefix, replica_prefix
 from strategies.passes.task_plan import TaskPlan
-from strategies.plan.compressors import BY_NAME
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Replica, Topology
 
@@ -27,11 +26,7 @@ class Accumulate:
     """
 
     name: ClassVar[str] = "accumulate"
-    task: int
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "Accumulate | None":
-        return cls(task=plan.task) if plan.execution.micro_batches > 1 else None
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         if topology.micro_batches == 1:
@@ -41,7 +36,7 @@ class Accumulate:
                 "accumulate: micro-batches share one gradient and update in a step, got "
                 f"{graph.n_levels} in a row; leave it out"
             )
-        turns = _turns(graph, self.task, topology)
+        turns = _turns(graph, self.plan.task, topology)
         sums: dict[str, list[Contribution]] = {}
         added: list[Node] = []
         for boundary in graph.boundaries:
@@ -156,30 +151,18 @@ class LocalReduce:
     is one contribution to a boundary, which is scaled in place, or those of the whole task to the boundary of
     its leader, where they are added up. Sparse gradients are concatenated.
 
-    Attributes:
-        weighed_later: variables whose sums over all workers get the weight, if all contributions have the
-            same: the transport multiplies what is in a cache then, and here each gradient would pass once
-            more through memory.
+    Where all contributions have the same weight, the workers' own transport multiplies the complete sum: it
+    has the values in a cache, and here each gradient would pass once more through memory.
     """
 
     name: ClassVar[str] = "local-reduce"
-    task: int
-    weighed_later: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "LocalReduce | None":
-        if not plan.is_synchronized:
-            return None
-        # What a compressor still owes counts in the sum, weight and all.
-        owing = (name for name, each in plan.rounded_on_wire.items() if BY_NAME[each.name].feedback)
-        later = plan.summed_on_own_transport.difference(owing)
-        return cls(task=plan.task, weighed_later=later if plan.needs_collectives else frozenset())
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         combined: dict[str, Contribution] = {}
         added: list[Node] = []
-        devices = {replica.rank: replica.device for replica in topology.local_replicas(self.task)}
-        host = topology.host_device(self.task)
+        devices = {replica.rank: replica.device for replica in topology.local_replicas(self.plan.task)}
+        host = topology.host_device(self.plan.task)
         all_alike = len({replica.examples for replica in topology.replicas()}) == 1
         for boundary in graph.boundaries:
             parts = boundary.contributions
@@ -195,9 +178,8 @@ class LocalReduce:
 
     def _weight_for_later(self, boundary: Boundary) -> float:
         is_mean = boundary.rule == "mean" and boundary.indices is None and boundary.dtype in _MULTIPLIED
-        if not is_mean or boundary.variable not in self.weighed_later or not boundary.contributions:
-            return 1.0
-        return boundary.contributions[0].weight
+        is_weighed_later = is_mean and boundary.variable in self.plan.weighed_on_own_transport
+        return boundary.contributions[0].weight if is_weighed_later and boundary.contributions else 1.0
 
 
 def _combine(
@@ -222,32 +204,23 @@ def _combine(
 class WorkerMean:
     """Weigh contributions by their share of the task's own examples, in place of the global batch.
 
-    Attributes:
-        roles: of the boundaries whose contributions are weighed so.
-        sums: those that add up count as well: they become what all workers would add up to.
+    If a rule combines gradients, these alone; sums too, which become what all workers would add up to.
     """
 
     name: ClassVar[str] = "worker-mean"
-    task: int
-    roles: frozenset[str] = frozenset(("gradient", "state", "variable"))
-    sums: bool = False
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "WorkerMean | None":
-        if plan.aggregation is not None and plan.n_tasks > 1:
-            return cls(task=plan.task, roles=frozenset(("gradient",)), sums=True)
-        return cls(task=plan.task) if plan.is_served and not plan.execution.sync else None
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         if topology.n_tasks == 1:
             return graph
-        own = sum(replica.examples for replica in topology.local_replicas(self.task))
+        own = sum(replica.examples for replica in topology.local_replicas(self.plan.task))
         factor = topology.batch_size / own
         return replace(graph, boundaries=tuple(self._scaled(b, factor) for b in graph.boundaries))
 
     def _scaled(self, boundary: Boundary, factor: float) -> Boundary:
-        weighed = boundary.rule == "mean" or (self.sums and boundary.rule == "sum")
-        if boundary.role not in self.roles or not weighed:
+        by_rule = self.plan.aggregation is not None
+        weighed = boundary.rule == "mean" or (by_rule and boundary.rule == "sum")
+        if not weighed or (by_rule and boundary.role != "gradient"):
             return boundary
         parts = tuple(replace(c, weight=c.weight * factor) for c in boundary.contributions)
         return replace(boundary, contributions=parts)

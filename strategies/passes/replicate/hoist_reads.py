@@ -37,19 +37,20 @@ class HoistReads:
     """
 
     name: ClassVar[str] = "hoist-reads"
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "HoistReads":
-        del plan
-        return cls()
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:  # noqa: ARG002 - the form of every pass
-        values = {v.handle: (v.dtype, v.shape) for v in graph.variables if v.rule != "per-replica"}
-        left_alone = graph.update_nodes() | {name for v in graph.variables for name in (v.read, v.load)}
-        left_alone |= after_updates(graph, graph.variables)
-        hoisted = _hoist(graph.graph, values, left_alone, {v.load for v in graph.variables})
-        merged = _merge_reads(hoisted, values, left_alone)
-        return graph if merged is graph.graph else replace(graph, graph=merged)
+        return hoisted(graph)
+
+
+def hoisted(step: TrainGraph) -> TrainGraph:
+    """The step with one read per variable; the same object if nothing changes."""
+    values = {v.handle: (v.dtype, v.shape) for v in step.variables if v.rule != "per-replica"}
+    left_alone = step.update_nodes() | {name for v in step.variables for name in (v.read, v.load)}
+    left_alone |= after_updates(step, step.variables)
+    graph = _hoist(step.graph, values, left_alone, {v.load for v in step.variables})
+    merged = _merge_reads(graph, values, left_alone)
+    return step if merged is step.graph else replace(step, graph=merged)
 
 
 def calls_with_values(graph: Graph, values: Mapping[str, Value], calls: Collection[str]) -> Graph:

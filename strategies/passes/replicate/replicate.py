@@ -54,24 +54,19 @@ class Replicate:
     contributes, and passes on the first local one until a later pass replaces that by what all contribute
     together.
 
-    Attributes:
-        shared: names of the variables of which all replicas share one copy, with its update; every replica
-            owns and updates the others. Forward, backward and random state are copied always.
+    Replicas share one copy of a variable that has a server, with its update, and own and update the others.
+    Forward, backward and random state are copied always.
     """
 
     name: ClassVar[str] = "replicate"
-    task: int
-    shared: frozenset[str]
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "Replicate":
-        return cls(task=plan.task, shared=frozenset(plan.destinations))
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        shards = topology.local_shards(self.task)
-        nodes, fed = split_batch(graph.batch, shards, topology.host_device(self.task))
+        shards = topology.local_shards(self.plan.task)
+        nodes, fed = split_batch(graph.batch, shards, topology.host_device(self.plan.task))
         batch = {b.node for b in graph.batch}
-        owners = Owners.of(graph, shared=self.shared, micro_batches=topology.micro_batches)
+        shared = frozenset(self.plan.destinations)
+        owners = Owners.of(graph, shared=shared, micro_batches=topology.micro_batches)
         copied = owners.copied()
         between = marked(graph, copied)
         copies = StepCopies.of(graph, owners, shards, fed, between.refs)

@@ -11,8 +11,6 @@ from strategies.passes.collectives.members import Members, compressed_keys, key_
 from strategies.passes.replicate.rewire import contribute, sync_prefix
 from strategies.passes.robust.gradient_vector import INT64, Aggregated, GradientVector, by_level
 from strategies.passes.task_plan import TaskPlan
-from strategies.plan.aggregation import Aggregation
-from strategies.plan.faults import Fault
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Replica, Topology
 
@@ -22,37 +20,20 @@ class AggregateGathered:
     """Have the first replica of each worker gather the gradients of all workers, and combine them by a rule.
 
     All get the same of the same, to a digit: their copies of variables stay equal.
-
-    Attributes:
-        variables: names of those whose gradients are combined so.
-        faults: of all workers.
     """
 
     name: ClassVar[str] = "aggregate-gathered"
-    task: int
-    aggregation: Aggregation
-    variables: frozenset[str]
-    faults: tuple[Fault, ...] = ()
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "AggregateGathered | None":
-        chosen = frozenset(n.variable for n in plan.nodes if n.synchronizer == "robust-gather")
-        if plan.aggregation is None or not chosen or plan.n_tasks == 1:
-            return None
-        return cls(task=plan.task, aggregation=plan.aggregation, variables=chosen, faults=plan.faults)
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         members = Members.of(topology, "workers")
-        (leader,) = members.local(topology, self.task)
-        own = [
-            b
-            for b in graph.boundaries
-            if b.role == "gradient" and b.rank == leader.rank and b.variable in self.variables
-        ]
+        (leader,) = members.local(topology, self.plan.task)
+        chosen = self.plan.synchronized_by("robust-gather")
+        own = [b for b in graph.gradients() if b.rank == leader.rank and b.variable in chosen]
         added: list[Node] = []
         parts: list[Aggregated] = []
-        for vector in by_level(self.aggregation, own, self.faults):
-            nodes, received = _gathered(vector, members, leader, self.task)
+        for vector in by_level(self.plan, own):
+            nodes, received = _gathered(vector, members, leader, self.plan.task)
             added += nodes
             parts.append(
                 vector.aggregated(

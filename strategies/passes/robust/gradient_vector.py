@@ -12,6 +12,7 @@ from strategies.numerics.gradient_vectors import Layout, as_vector, combined_gra
 from strategies.passes.collectives.buckets import row_shape, static_dims
 from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.replicate.rewire import sync_prefix
+from strategies.passes.task_plan import TaskPlan
 from strategies.plan.aggregation import Aggregation
 from strategies.plan.faults import Fault
 from strategies.plan.payload import vector_type
@@ -207,13 +208,14 @@ class GradientVector:
         )
 
 
-def by_level(
-    aggregation: Aggregation, boundaries: Sequence[Boundary], faults: tuple[Fault, ...]
-) -> tuple[GradientVector, ...]:
+def by_level(plan: TaskPlan, boundaries: Sequence[Boundary]) -> tuple[GradientVector, ...]:
     """A vector for each level of these boundaries: those of an update wait for the gradients before it."""
+    aggregation = plan.aggregation
+    if aggregation is None:
+        return ()
     levels = sorted({b.level for b in boundaries})
     return tuple(
-        GradientVector.of(aggregation, [b for b in boundaries if b.level == level], faults)
+        GradientVector.of(aggregation, [b for b in boundaries if b.level == level], plan.faults)
         for level in levels
     )
 

@@ -11,7 +11,6 @@ from strategies.ir.train_graph import BatchInput, Boundary, Contribution, TrainG
 from strategies.numerics.compressors import StateSpec
 from strategies.numerics.faults import delayed, faulty, flipped_labels, next_step
 from strategies.passes.collectives.buckets import static_dims
-from strategies.passes.replicate.contributions import WorkerMean
 from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.replicate.rewire import captured_name, contribute
 from strategies.passes.task_plan import TaskPlan
@@ -28,41 +27,28 @@ class InjectFaults:
     """Let this worker send other gradients than it has computed, or compute them from other labels.
 
     Its replicas send the same kind of them; each combines its micro-batches before.
-
-    Attributes:
-        faults: of this worker, in the order in which they act on a gradient.
-        own_mean: what a worker brings is the mean of its own examples, not its share of all.
     """
 
     name: ClassVar[str] = "inject-faults"
-    task: int
-    faults: tuple[Fault, ...]
-    own_mean: bool = False
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "InjectFaults | None":
-        own = tuple(f for f in plan.faults if f.worker == plan.task and f.place in ("gradient", "batch"))
-        if not own or not plan.is_synchronized:
-            return None
-        return cls(task=plan.task, faults=own, own_mean=WorkerMean.of(plan) is not None)
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         counter = self._counter(topology)
         counted, (following,) = trace(next_step, (_STEP,)).splice(
-            f"{_PREFIX}/next/", [counter.value], device=topology.host_device(self.task)
+            f"{_PREFIX}/next/", [counter.value], device=topology.host_device(self.plan.task)
         )
         keep = counter.keep(following)
         kept: list[KeptState] = [counter]
         added: list[Node] = [*counter.nodes, *counted, keep]
         keeps = [keep.name]
         combined: dict[str, Contribution] = {}
-        devices = {replica.rank: replica.device for replica in topology.local_replicas(self.task)}
+        devices = {replica.rank: replica.device for replica in topology.local_replicas(self.plan.task)}
         gradients = [b for b in graph.boundaries if b.role == "gradient" and b.contributions]
         for b in gradients:
-            device = topology.host_device(self.task) if b.rank is None else devices[b.rank]
+            device = topology.host_device(self.plan.task) if b.rank is None else devices[b.rank]
             contribution = b.contributions[0]
-            for turn, fault in enumerate(f for f in self.faults if f.place == "gradient"):
-                share = 1.0 if self.own_mean else _share(self.task, topology)
+            for turn, fault in enumerate(f for f in self.plan.own_faults if f.place == "gradient"):
+                share = 1.0 if self.plan.weighs_own_examples else _share(self.plan.task, topology)
                 injected = _Injected.of(b, contribution, fault, counter, device, turn, share)
                 added += injected.nodes
                 kept += injected.kept
@@ -75,14 +61,14 @@ class InjectFaults:
             variables=(*rewired.variables, *(state.variable for state in kept)),
             state_targets=(*rewired.state_targets, *keeps),
         )
-        for turn, fault in enumerate(f for f in self.faults if f.place == "batch"):
+        for turn, fault in enumerate(f for f in self.plan.own_faults if f.place == "batch"):
             prefix = f"{_PREFIX}/labels/{turn}/"
-            rewired = _with_labels(rewired, fault, counter, topology.host_device(self.task), prefix)
+            rewired = _with_labels(rewired, fault, counter, topology.host_device(self.plan.task), prefix)
         return rewired
 
     def _counter(self, topology: Topology) -> KeptState:
-        rank = topology.local_replicas(self.task)[0].rank
-        return _kept("steps", (), "int64", rank, topology.host_device(self.task))
+        rank = topology.local_replicas(self.plan.task)[0].rank
+        return _kept("steps", (), "int64", rank, topology.host_device(self.plan.task))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,10 +33,7 @@ class DenseRows:
     """Make gradients of rows dense, and give updates all rows."""
 
     name: ClassVar[str] = "tpu-dense-rows"
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "DenseRows | None":
-        return cls() if plan.on_cores and any(node.sparse for node in plan.nodes) else None
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:  # noqa: ARG002 - the form of every pass
         sparse = [b for b in graph.boundaries if b.indices is not None]

@@ -368,14 +368,10 @@ class EmulateCores:
     """Lower a step's computations to this task's replicas."""
 
     name: ClassVar[str] = "tpu-emulation"
-    task: int
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "EmulateCores | None":
-        return cls(task=plan.task) if plan.on_cores else None
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        host = topology.host_device(self.task)
+        host = topology.host_device(self.plan.task)
         order = topology.collective_order()
         members = {
             replica.rank: Member(
@@ -385,7 +381,7 @@ class EmulateCores:
                 device=replica.device,
                 host=host,
             )
-            for replica in topology.local_replicas(self.task)
+            for replica in topology.local_replicas(self.plan.task)
         }
         emulated = lower_computations(graph.graph, members)
         is_resharded = any(node.op == RESHARD for node in graph.graph.nodes)

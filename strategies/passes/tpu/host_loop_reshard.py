@@ -248,10 +248,7 @@ class HostLoopReshard:
     """Keep variables in parts while the step's host loop runs."""
 
     name: ClassVar[str] = "host-loop-reshard"
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "HostLoopReshard | None":
-        return cls() if plan.on_cores and plan.in_parts else None
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:  # noqa: ARG002 - the form of every pass
         resharded = reshard_host_loops(graph.graph)

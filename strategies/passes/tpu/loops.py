@@ -61,19 +61,12 @@ class LoopOnCores:
     """Make the loop over steps a part of the computation, for up to `steps_per_loop` batches."""
 
     name: ClassVar[str] = "tpu-device-loop"
-    task: int
-    steps_per_loop: int
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "LoopOnCores | None":
-        if not plan.on_cores or not plan.execution.loops_on_device:
-            return None
-        return cls(task=plan.task, steps_per_loop=plan.execution.steps_per_loop)
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         computation = ReplicatedComputation.of(graph)
         batch = tuple(map(stacked, graph.batch))
-        host = topology.host_device(self.task)
+        host = topology.host_device(self.plan.task)
         inputs, arguments = self._arguments(computation, batch, topology)
         compiled = computation.compile_node(_COMPILE, frozenset(), waits=(), device=host)
         executes = [
@@ -92,8 +85,10 @@ class LoopOnCores:
             program=_loop_program(computation, batch, graph.graph.functions),
             output=lambda place, rank: tensor(executes[rank].name, place),
         )
-        targets = tuple(executes[r.rank].name for r in topology.local_replicas(self.task))
-        return replace(looped, batch=batch, step_targets=targets, steps_per_run=self.steps_per_loop)
+        targets = tuple(executes[r.rank].name for r in topology.local_replicas(self.plan.task))
+        return replace(
+            looped, batch=batch, step_targets=targets, steps_per_run=self.plan.execution.steps_per_loop
+        )
 
     def _arguments(
         self, computation: ReplicatedComputation, batch: Sequence[BatchInput], topology: Topology
@@ -103,11 +98,11 @@ class LoopOnCores:
         for b in batch:
             refs: list[str] = []
             for task in range(topology.n_tasks):
-                fed = b.node if task == self.task else fed_on(task, b.node)
+                fed = b.node if task == self.plan.task else fed_on(task, b.node)
                 sizes = tuple(shard.examples for shard in topology.local_shards(task))
                 snippet = trace(host_loops.replica_batches, (TensorSpec(dtype=b.dtype),), sizes=sizes)
                 added, parts = snippet.splice(
-                    f"{PREFIX}{fed}/of_replicas/", [fed], device=topology.host_device(self.task)
+                    f"{PREFIX}{fed}/of_replicas/", [fed], device=topology.host_device(self.plan.task)
                 )
                 nodes += added
                 refs += parts
@@ -166,30 +161,17 @@ LOOP = f"{PREFIX}loop/"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoopOnHost:
-    """Run a replicated computation in a host loop, once for each batch that is fed.
-
-    Attributes:
-        steps_per_loop: most batches that are fed at once.
-        in_parts: names of variables that may lie in parts while the loop runs.
-    """
+    """Run a replicated computation in a host loop, once for each batch that is fed."""
 
     name: ClassVar[str] = "tpu-host-loop"
-    task: int
-    steps_per_loop: int
-    in_parts: frozenset[str]
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "LoopOnHost | None":
-        if not plan.on_cores or plan.execution.loops_on_device:
-            return None
-        return cls(task=plan.task, steps_per_loop=plan.execution.steps_per_loop, in_parts=plan.in_parts)
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         computation = ReplicatedComputation.of(graph)
         batch = tuple(map(stacked, graph.batch))
-        building = _Building(computation=computation, batch=batch, topology=topology, task=self.task)
+        building = _Building(computation=computation, batch=batch, topology=topology, task=self.plan.task)
         handles = {v.handle.removeprefix(replica_prefix(v.rank or 0)): v.name for v in graph.variables}
-        parted = {handle for handle, name in handles.items() if name in self.in_parts}
+        parted = {handle for handle, name in handles.items() if name in self.plan.in_parts}
         nodes, ends, count = building.nodes(parted)
         examples = topology.replicas()[0].examples
         of_replica = [_of_replica(b, examples) for b in graph.batch]
@@ -199,7 +181,9 @@ class LoopOnHost:
             program=_step_program(computation, graph.graph.functions, of_replica),
             output=lambda place, rank: ends[place, rank],
         )
-        return replace(looped, batch=batch, step_targets=(count,), steps_per_run=self.steps_per_loop)
+        return replace(
+            looped, batch=batch, step_targets=(count,), steps_per_run=self.plan.execution.steps_per_loop
+        )
 
 
 def _of_replica(b: BatchInput, examples: int) -> BatchInput:

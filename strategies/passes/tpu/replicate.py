@@ -156,18 +156,10 @@ class ReplicateComputation:
 
     The result has the copies of all replicas, as a program for a whole slice needs them, and describes those
     of this task.
-
-    Attributes:
-        layers: those that normalise by statistics of the whole batch.
     """
 
     name: ClassVar[str] = "tpu-replicate"
-    task: int
-    layers: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "ReplicateComputation | None":
-        return cls(task=plan.task, layers=plan.layers) if plan.on_cores else None
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         uneven = uneven_shares(topology)
@@ -180,7 +172,7 @@ class ReplicateComputation:
         inputs, fed = self._inputs(graph, topology)
         renames = Renames({})
         renames.update(fed)
-        summed = tuple(_summed(graph, self.layers))
+        summed = tuple(_summed(graph, self.plan.layers))
         sums = {each.node: f"{PREFIX}sum/{each.node}" for each in summed}
         returned = [graph.losses[0].tensor, *(result.tensor for result in graph.results)]
         dtypes = [output_type(graph.graph, ref) for ref in returned]
@@ -203,7 +195,7 @@ class ReplicateComputation:
         return self._described(replace(graph, graph=replicated), variables, topology)
 
     def _described(self, graph: TrainGraph, variables: ReplicatedVariables, topology: Topology) -> TrainGraph:
-        local = topology.local_replicas(self.task)
+        local = topology.local_replicas(self.plan.task)
         loss = graph.losses[0]
         shares = {replica.rank: replica.examples / topology.batch_size for replica in local}
         return replace(
@@ -233,7 +225,7 @@ class ReplicateComputation:
         for task in range(topology.n_tasks):
             shards = topology.local_shards(task)
             batch = graph.batch
-            if task != self.task:
+            if task != self.plan.task:
                 batch = tuple(replace(b, node=fed_on(task, b.node)) for b in batch)
                 nodes += (
                     replace(graph.graph.by_name[b.node], name=other.node)

@@ -43,10 +43,7 @@ class FuseUpdates:
     """
 
     name: ClassVar[str] = "fuse-updates"
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "FuseUpdates | None":
-        return cls() if plan.execution.fused_update else None
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:  # noqa: ARG002 - the form of every pass
         fusions = {each.anchor: each for each in _fusions(graph)}

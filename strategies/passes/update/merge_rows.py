@@ -15,24 +15,16 @@ from strategies.topology import Topology
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MergeRows:
-    """Sum rows of equal ids right behind the boundary, so that transports may sum them before it.
-
-    Attributes:
-        variables: those whose rows are merged.
-    """
+    """Sum rows of equal ids right behind the boundary, so that transports may sum them before it."""
 
     name: ClassVar[str] = "merge-rows"
-    variables: frozenset[str]
-
-    @classmethod
-    def of(cls, plan: TaskPlan) -> "MergeRows | None":
-        return cls(variables=plan.merged_rows) if plan.merged_rows else None
+    plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:  # noqa: ARG002 - the form of every pass
         merged = {
             b.values: _merged(b)
             for b in graph.boundaries
-            if b.indices is not None and b.variable in self.variables
+            if b.indices is not None and b.variable in self.plan.merged_rows
         }
         if not merged:
             return graph

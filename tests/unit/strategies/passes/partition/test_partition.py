@@ -7,17 +7,27 @@ pytest.importorskip("tensorflow")
 
 from golden_steps import text_of, vector
 from golden_texts import check_text
+from task_plans import task_plan
 
 from strategies.ir.partitioning.propagate import axes_to_cut, spread, spread_along
-from strategies.ir.variable import Cut
 from strategies.passes.partition.partition import PartitionVariables
+from strategies.plan.schema import Partition, PlanNode
 from strategies.topology import Topology
 
 ONE = Topology(replicas_per_task=(1,), batch_size=3)
 
 
 def test_golden():
-    step = PartitionVariables(cuts={"w": Cut(axis=0, sizes=(2, 1))}).apply(vector(), ONE)
+    cut = PlanNode(
+        variable="w",
+        shape=(3,),
+        dtype="float",
+        bytes=12,
+        sparse=False,
+        partition=Partition(axis=0, sizes=(2, 1)),
+        synchronizer="none",
+    )
+    step = PartitionVariables(plan=task_plan(cut)).apply(vector(), ONE)
     parts = "".join(f"# {v.name} {v.shape.dims} {v.part}\n" for v in step.variables)
     check_text(text_of(step) + parts, "partition-task-0.txt")
 

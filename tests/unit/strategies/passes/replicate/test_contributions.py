@@ -6,6 +6,7 @@ pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow")
 
 from golden_steps import check_pass, tiny
+from task_plans import task_plan
 
 from strategies.passes.replicate.contributions import Accumulate
 from strategies.registry import make_plan
@@ -26,4 +27,4 @@ def test_golden(strategy, task, name):
 
 def test_one_shard_for_each_replica_takes_no_turns():
     step = tiny()
-    assert Accumulate(task=0).apply(step, Topology(replicas_per_task=(1, 1), batch_size=4)) is step
+    assert Accumulate(plan=task_plan()).apply(step, Topology(replicas_per_task=(1, 1), batch_size=4)) is step

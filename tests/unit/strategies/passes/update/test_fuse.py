@@ -9,6 +9,7 @@ pytest.importorskip("tensorflow")
 
 from golden_steps import FLOAT
 from graph_text import from_text
+from task_plans import task_plan
 
 from strategies.ir.graph import Shape
 from strategies.ir.graph_rules import verify
@@ -84,7 +85,7 @@ def step_of(update, *, targets=("slot", "update"), gradient=(3,), slot=(3,), ext
 
 
 def fused(step):
-    result = FuseUpdates().apply(step, ONE)
+    result = FuseUpdates(plan=task_plan()).apply(step, ONE)
     verify(result.graph)
     assert set(result.roots()) <= set(result.graph.by_name)
     assert {name for r in result.regions for name in r.nodes} <= set(result.graph.by_name)
