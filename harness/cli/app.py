@@ -32,7 +32,7 @@ from harness.cli.commands import (
     tune,
     verify,
 )
-from harness.cli.options import OF_ALL_COMMANDS, with_parameters
+from harness.cli.options import OF_ALL_COMMANDS, with_options_of_fields, with_parameters
 from harness.cli.output import Answer
 from harness.cli.process import Caller, signals_interrupt
 from harness.errors import (
@@ -207,7 +207,7 @@ def _app(given: Sequence[str]) -> typer.Typer:
     app.callback()(_group)
     for name, command, example in _COMMANDS:
         own = _with_file_options(command) if name == given[0] == "run" else command
-        whole = with_parameters(own, OF_ALL_COMMANDS)
+        whole = with_parameters(with_options_of_fields(own), OF_ALL_COMMANDS)
         app.command(name, cls=OnceEach, epilog=f"Example: {example}")(whole)
     app.add_typer(_nights(), name="nightly", help="Run an experiment every night; report what has changed.")
     return app
@@ -218,7 +218,7 @@ def _nights() -> typer.Typer:
     for name, command, example in nightly.COMMANDS:
         # `serve` has no answer that could be a document.
         common = [each for each in OF_ALL_COMMANDS if name != "serve" or each.name != "json"]
-        whole = with_parameters(command, common)
+        whole = with_parameters(with_options_of_fields(command), common)
         nights.command(name, cls=OnceEach, epilog=f"Example: {example}")(whole)
     return nights
 

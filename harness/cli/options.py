@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
-from inspect import Parameter, signature
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -78,6 +78,21 @@ TimeBudget = Annotated[
     str | None, typer.Option("--time-budget", metavar="30m", help="Start no case after this long.")
 ]
 
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HistoryOptions:
+    """Options that all commands of `nightly` have: an experiment, and its nights in a history."""
+
+    experiment: ExperimentArgument
+    store: Annotated[
+        Path, typer.Option("--store", metavar="DIR", help="The history, made if need be.", show_default=False)
+    ]
+    confirm: Annotated[
+        int, typer.Option("--confirm", metavar="K", min=3, max=30, help="Nights that a change must last.")
+    ] = 3
+    settings: Settings = None
+
+
 TimeoutFactor = Annotated[
     float,
     typer.Option(
@@ -139,6 +154,30 @@ def parsed_target(
     )
 
 
+def with_options_of_fields(command: Callable[..., T]) -> Callable[..., T]:
+    """The same command with an option for each field of each parameter that is a dataclass."""
+    own = signature(command, eval_str=True)
+    groups: dict[str, Any] = {
+        name: parameter.annotation
+        for name, parameter in own.parameters.items()
+        if is_dataclass(parameter.annotation)
+    }
+    parameters = [
+        parameter.replace(kind=Parameter.KEYWORD_ONLY)
+        for name, whole in own.parameters.items()
+        for parameter in (
+            signature(groups[name], eval_str=True).parameters.values() if name in groups else (whole,)
+        )
+    ]
+
+    def called(**arguments: Any) -> T:  # noqa: ANN401 - of any command
+        for name, group in groups.items():
+            arguments[name] = group(**{each.name: arguments.pop(each.name) for each in fields(group)})
+        return command(**arguments)
+
+    return _presented(called, command, own.replace(parameters=parameters))
+
+
 def with_parameters(
     command: Callable[..., T],
     parameters: Sequence[Parameter],
@@ -164,7 +203,12 @@ def with_parameters(
             take(arguments["context"], values)
         return command(**arguments)
 
-    called.__signature__ = own.replace(parameters=merged)  # type: ignore[attr-defined]
+    return _presented(called, command, own.replace(parameters=merged))
+
+
+def _presented(called: Callable[..., T], command: Callable[..., T], own: Signature) -> Callable[..., T]:
+    """A wrapper with the help of its command, and the parameters that Typer is to read."""
+    called.__signature__ = own  # type: ignore[attr-defined]
     called.__annotations__ = {}
     called.__doc__ = command.__doc__
     return called

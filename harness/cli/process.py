@@ -17,6 +17,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from harness.cli.options import TimeoutFactor
 from harness.errors import MissingError, UsageError
 from harness.measure.timeouts import timeouts
 from harness.provision import network_namespace
@@ -164,13 +165,28 @@ def _lead_nowhere() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-RequireIsolation = Annotated[
-    bool, typer.Option("--require-isolation", help="Stop where servers cannot have a network of their own.")
-]
-NoIsolation = Annotated[
-    bool,
-    typer.Option("--no-isolation", help="Stay on the host's network, as a workload that downloads must."),
-]
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerOptions:
+    """Options of commands that run workers: the patience with them, and their network."""
+
+    timeout_factor: TimeoutFactor = 1.0
+    require_isolation: Annotated[
+        bool,
+        typer.Option("--require-isolation", help="Stop where servers cannot have a network of their own."),
+    ] = False
+    no_isolation: Annotated[
+        bool,
+        typer.Option("--no-isolation", help="Stay on the host's network, as a workload that downloads must."),
+    ] = False
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """As they stand on a command line, without those of the default."""
+        return (
+            *(("--timeout-factor", str(self.timeout_factor)) if self.timeout_factor != 1 else ()),
+            *(("--no-isolation",) if self.no_isolation else ()),
+            *(("--require-isolation",) if self.require_isolation else ()),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -197,8 +213,8 @@ def is_watched(context: typer.Context) -> bool:
 
 def run_options(
     context: typer.Context,
+    workers: WorkerOptions,
     *,
-    timeout_factor: float,
     exposure: str | None,
     **own: Any,  # noqa: ANN401 - fields of the options
 ) -> RunOptions:
@@ -210,7 +226,7 @@ def run_options(
     from harness.host_facts import allowed
 
     return RunOptions(
-        timeouts=timeouts(timeout_factor),
+        timeouts=timeouts(workers.timeout_factor),
         quiet=_is_json(context),
         live=is_watched(context),
         exposure=exposure,
@@ -231,9 +247,7 @@ def command_of(context: typer.Context) -> str | None:
     return redacted_command(("stratbench", *context.obj.arguments))
 
 
-def isolate(
-    context: typer.Context, *, no_isolation: bool, require_isolation: bool, obstacle: str | None = None
-) -> str | None:
+def isolate(context: typer.Context, workers: WorkerOptions, *, obstacle: str | None = None) -> str | None:
     """Move this process, and all that it will start, to a network of its own.
 
     Nothing that starts threads may have been imported by then.
@@ -245,10 +259,10 @@ def isolate(
     Raises:
         UsageError: the options contradict each other. MissingError: isolation is required and not to be had.
     """
-    if no_isolation and require_isolation:
+    if workers.no_isolation and workers.require_isolation:
         raise UsageError("must not be given with --require-isolation; drop one", field="no-isolation")
-    exposure = "--no-isolation was given" if no_isolation else obstacle or _stayed(context)
-    if exposure is not None and require_isolation:
+    exposure = "--no-isolation was given" if workers.no_isolation else obstacle or _stayed(context)
+    if exposure is not None and workers.require_isolation:
         raise MissingError(
             f"a network namespace must be had, got none: {exposure}; {network_namespace.WAY_OUT}",
             field="require-isolation",
@@ -259,7 +273,7 @@ def isolate(
 
 
 def isolate_workers(
-    context: typer.Context, providers: Sequence[str], *, no_isolation: bool, require_isolation: bool
+    context: typer.Context, workers: WorkerOptions, *, providers: Sequence[str]
 ) -> str | None:
     """Move this process to a network of its own where its workers are to share that; as `isolate`.
 
@@ -267,13 +281,10 @@ def isolate_workers(
         providers: of the workers.
     """
     others = [name for name in providers if name != "local"]
-    if "local" not in providers and not (require_isolation and "cluster" in providers):
+    if "local" not in providers and not (workers.require_isolation and "cluster" in providers):
         return None
     return isolate(
-        context,
-        no_isolation=no_isolation,
-        require_isolation=require_isolation,
-        obstacle=f"provider {others[0]} needs the host's network" if others else None,
+        context, workers, obstacle=f"provider {others[0]} needs the host's network" if others else None
     )
 
 

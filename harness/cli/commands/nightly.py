@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -12,28 +13,32 @@ import typer
 from typer.core import TyperGroup
 
 from harness.cli import options, output
-from harness.cli.options import duration_s
+from harness.cli.options import HistoryOptions, duration_s, with_options_of_fields, with_parameters
 from harness.cli.output import Answer
-from harness.cli.process import NoIsolation, RequireIsolation, isolate_workers, run_options
+from harness.cli.process import WorkerOptions, isolate_workers, run_options
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
     from typer import Context
 
-Store = Annotated[
-    Path, typer.Option("--store", metavar="DIR", help="The history, made if need be.", show_default=False)
-]
-Confirm = Annotated[
-    int, typer.Option("--confirm", metavar="K", min=3, max=30, help="Nights that a change must last.")
-]
-Keep = Annotated[
-    int, typer.Option("--keep", metavar="N", min=1, help="Run folders that stay; figures all do.")
-]
+    from harness.experiment.model import Experiment
+
+
+def _writable(path: Path | None) -> Path | None:
+    """Refuse a file that cannot be written before anything has been done."""
+    if path is not None:
+        from harness.cli.nightly.publishing import require_writable
+
+        require_writable(path)
+    return path
+
+
 Prometheus = Annotated[
     Path | None,
     typer.Option(
         "--prometheus",
         metavar="FILE",
+        callback=_writable,
         help="Also write the night for the textfile collector of Prometheus' node_exporter.",
     ),
 ]
@@ -44,155 +49,103 @@ CaseArgument = Annotated[
 
 def run(
     context: typer.Context,
-    experiment: options.ExperimentArgument,
+    history: HistoryOptions,
     *,
-    store: Store,
     time_budget: options.TimeBudget = None,
-    confirm: Confirm = 3,
-    keep: Keep = 60,
+    keep: Annotated[
+        int, typer.Option("--keep", metavar="N", min=1, help="Run folders that stay; figures all do.")
+    ] = 60,
     prometheus: Prometheus = None,
-    settings: options.Settings = None,
-    timeout_factor: options.TimeoutFactor = 1.0,
-    require_isolation: RequireIsolation = False,
-    no_isolation: NoIsolation = False,
+    worker_options: WorkerOptions,
 ) -> Answer:
     """Run an experiment, add it to a history, and report changes; status 4 if something got worse."""
-    _require_writable(prometheus)
-    from harness.experiment.load import load_experiment
-
-    spec = load_experiment(experiment, settings=settings or (), surroundings=os.environ)
+    spec = _experiment(history)
     budget_s = _budget_s(time_budget)
-    exposure = isolate_workers(
-        context, spec.cluster.provider, no_isolation=no_isolation, require_isolation=require_isolation
-    )
+    exposure = isolate_workers(context, worker_options, providers=spec.cluster.provider)
     from harness.cli.nightly import nights
 
     how = run_options(
-        context,
-        timeout_factor=timeout_factor,
-        exposure=exposure,
-        time_budget_s=budget_s,
-        records_mistakes=True,
+        context, worker_options, exposure=exposure, time_budget_s=budget_s, records_mistakes=True
     )
-    return nights.run(store, spec, how, confirm=confirm, keep=keep, prometheus=prometheus)
+    return nights.run(history, spec, how, keep=keep, prometheus=prometheus)
 
 
 def import_(
-    experiment: options.ExperimentArgument,
+    history: HistoryOptions,
     paths: Annotated[
         list[Path], typer.Argument(metavar="PATH...", help="Run folders, and files of pytest-benchmark.")
     ],
     *,
-    store: Store,
-    confirm: Confirm = 3,
     prometheus: Prometheus = None,
-    settings: options.Settings = None,
 ) -> Answer:
     """Add runs that are there to a history, each as the night of its date."""
     from harness.cli.nightly import nights
 
-    name = _stored_name(experiment, settings, prometheus)
-    return nights.import_runs(store, name, paths, confirm=confirm, prometheus=prometheus)
+    return nights.import_runs(history, paths, prometheus=prometheus)
 
 
 def ack(
-    experiment: options.ExperimentArgument,
+    history: HistoryOptions,
     case: CaseArgument,
     *,
     reason: Annotated[
         str, typer.Option("--reason", metavar="TEXT", help="Why it is known.", show_default=False)
     ],
-    store: Store,
-    confirm: Confirm = 3,
     prometheus: Prometheus = None,
-    settings: options.Settings = None,
 ) -> Answer:
     """Note that what has changed of a case is known, in replays of earlier nights too."""
     from harness.cli.nightly import nights
 
-    name = _stored_name(experiment, settings, prometheus)
-    return nights.acknowledge(store, name, case, reason, confirm=confirm, prometheus=prometheus)
+    return nights.acknowledge(history, case, reason, prometheus=prometheus)
 
 
 def replay(
-    experiment: options.ExperimentArgument,
+    history: HistoryOptions,
     night: Annotated[str, typer.Argument(metavar="DATE", help="A night, named by its date.")],
     *,
-    store: Store,
-    confirm: Confirm = 3,
     prometheus: Prometheus = None,
-    settings: options.Settings = None,
 ) -> Answer:
     """Report again what changed by a night; an earlier one gets a page of its own."""
     from harness.cli.nightly import nights
 
-    name = _stored_name(experiment, settings, prometheus)
-    return nights.replay(store, name, night, confirm=confirm, prometheus=prometheus)
+    return nights.replay(history, night, prometheus=prometheus)
 
 
 def bisect(
-    experiment: options.ExperimentArgument,
+    history: HistoryOptions,
     case: CaseArgument,
     *,
-    store: Store,
     time_budget: options.TimeBudget = None,
-    confirm: Confirm = 3,
-    settings: options.Settings = None,
-    timeout_factor: options.TimeoutFactor = 1.0,
-    require_isolation: RequireIsolation = False,
-    no_isolation: NoIsolation = False,
+    worker_options: WorkerOptions,
 ) -> Answer:
     """Run a case that has regressed at commits, and report the one that it came with; adds no night."""
     from harness.cli.nightly import bisection
-    from harness.experiment.load import load_experiment
 
     return bisection.bisect(
-        store,
-        load_experiment(experiment, settings=settings or (), surroundings=os.environ),
+        history,
+        _experiment(history),
         case,
-        confirm=confirm,
         budget_s=_budget_s(time_budget),
-        run_options=(
-            *(("--timeout-factor", str(timeout_factor)) if timeout_factor != 1 else ()),
-            *(("--no-isolation",) if no_isolation else ()),
-            *(("--require-isolation",) if require_isolation else ()),
-        ),
+        run_options=worker_options.arguments,
         environ=os.environ,
     )
 
 
-def trend(
-    experiment: options.ExperimentArgument,
-    *,
-    store: Store,
-    confirm: Confirm = 3,
-    settings: options.Settings = None,
-) -> Answer:
+def trend(history: HistoryOptions) -> Answer:
     """Write the trend page of an experiment's newest night."""
     from harness.cli.nightly import nights
 
-    return nights.write_page(store, _stored_name(experiment, settings, None), confirm=confirm)
+    return nights.write_page(history)
 
 
 def serve(
     context: typer.Context,
-    experiment: options.ExperimentArgument,  # noqa: ARG001 - all options except `at` go to `run`
     *,
     at: Annotated[
         str, typer.Option("--at", metavar="HH:MM", help="When each night begins.", show_default=False)
     ],
-    store: Store,  # noqa: ARG001
-    time_budget: options.TimeBudget = None,  # noqa: ARG001
-    confirm: Confirm = 3,  # noqa: ARG001
-    keep: Keep = 60,  # noqa: ARG001
-    prometheus: Prometheus = None,
-    settings: options.Settings = None,  # noqa: ARG001
-    timeout_factor: options.TimeoutFactor = 1.0,  # noqa: ARG001
-    require_isolation: RequireIsolation = False,  # noqa: ARG001
-    no_isolation: NoIsolation = False,  # noqa: ARG001
 ) -> NoReturn:
     """Stay, and run a night every day, until interrupted."""
-    _require_writable(prometheus)
     from harness.cli.nightly.schedule import arguments_of, every_day, hour_of, sleep_until
     from harness.processes import run_stratbench
 
@@ -200,6 +153,7 @@ def serve(
     every_day(hour_of(at), partial(run_stratbench, arguments), wait_until=sleep_until)
 
 
+_OF_A_NIGHT = signature(with_options_of_fields(run)).parameters
 COMMANDS: tuple[tuple[str, Callable[..., Answer], str], ...] = (
     ("run", run, "stratbench nightly run quickstart --store nightly --time-budget 30m"),
     ("import", import_, "stratbench nightly import quickstart runs/quickstart-1 --store nightly"),
@@ -207,7 +161,11 @@ COMMANDS: tuple[tuple[str, Callable[..., Answer], str], ...] = (
     ("replay", replay, "stratbench nightly replay quickstart 2026-11-20 --store nightly"),
     ("bisect", bisect, 'stratbench nightly bisect quickstart "digits-cnn ps" --store nightly'),
     ("trend", trend, "stratbench nightly trend quickstart --store nightly"),
-    ("serve", serve, "stratbench nightly serve quickstart --store nightly --at 02:30"),
+    (
+        "serve",
+        with_parameters(serve, list(_OF_A_NIGHT.values())),
+        "stratbench nightly serve quickstart --store nightly --at 02:30",
+    ),
 )
 _FORMER = {"--ack": "ack", "--replay": "replay", "--import": "import", "--bisect": "bisect", "--at": "serve"}
 """Option of the release before → the sub-command that it has become."""
@@ -256,19 +214,10 @@ def current_arguments(former: Sequence[str]) -> list[str]:
     return [_FORMER[ways[0]], *rest, "--", *values]
 
 
-def _stored_name(experiment: str, settings: Sequence[str] | None, prometheus: Path | None) -> str:
-    """Name of an experiment in a history, once what is to be written can be."""
-    _require_writable(prometheus)
-    from harness.cli.nightly.nights import name_in_history
+def _experiment(history: HistoryOptions) -> Experiment:
+    from harness.experiment.load import load_experiment
 
-    return name_in_history(experiment, settings or ())
-
-
-def _require_writable(prometheus: Path | None) -> None:
-    if prometheus is not None:
-        from harness.cli.nightly.publishing import require_writable
-
-        require_writable(prometheus)
+    return load_experiment(history.experiment, settings=history.settings or (), surroundings=os.environ)
 
 
 def _budget_s(time_budget: str | None) -> float | None:

@@ -14,7 +14,7 @@ import typer
 from harness.cli import options, output
 from harness.cli.options import duration_s, plan_reference
 from harness.cli.output import Answer
-from harness.cli.process import NoIsolation, RequireIsolation, isolate_workers, run_options
+from harness.cli.process import WorkerOptions, isolate_workers, run_options
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -120,7 +120,6 @@ def run(
         bool, typer.Option("--fail-fast", help="Stop at the first case that fails.")
     ] = False,
     time_budget: options.TimeBudget = None,
-    timeout_factor: options.TimeoutFactor = 1.0,
     metrics_port: Annotated[
         int,
         typer.Option(
@@ -133,8 +132,7 @@ def run(
             help="Serve Prometheus metrics on this port of 127.0.0.1; 0 is off.",
         ),
     ] = 0,
-    require_isolation: RequireIsolation = False,
-    no_isolation: NoIsolation = False,
+    worker_options: WorkerOptions,
 ) -> Answer:
     """Run an experiment: every case on fresh workers, checked, timed, recorded and reported.
 
@@ -163,16 +161,11 @@ def run(
     metrics = listen(metrics_port) if metrics_port and not dry_run else None
     exposure = None
     if not dry_run:
-        exposure = isolate_workers(
-            context,
-            spec.cluster.provider,
-            no_isolation=no_isolation,
-            require_isolation=require_isolation,
-        )
+        exposure = isolate_workers(context, worker_options, providers=spec.cluster.provider)
     check_experiment(spec)
     options_of_run = run_options(
         context,
-        timeout_factor=timeout_factor,
+        worker_options,
         exposure=exposure,
         out=out,
         resume=resume,

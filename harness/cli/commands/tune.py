@@ -12,7 +12,7 @@ import typer
 from harness.canonical import slug
 from harness.cli import options, output
 from harness.cli.output import Answer
-from harness.cli.process import NoIsolation, RequireIsolation, isolate_workers, run_options
+from harness.cli.process import WorkerOptions, isolate_workers, run_options
 from harness.errors import UsageError
 from harness.requests import TuneRequest
 from harness.written_values import parse_rate_mbit
@@ -64,9 +64,7 @@ def tune(
         Path | None,
         typer.Option("--out", metavar="FILE", help="The plan's file; in the run folder if left out."),
     ] = None,
-    timeout_factor: options.TimeoutFactor = 1.0,
-    require_isolation: RequireIsolation = False,
-    no_isolation: NoIsolation = False,
+    worker_options: WorkerOptions,
 ) -> Answer:
     """Measure other values of a strategy's knobs beside the default's, and write the plan that is fastest.
 
@@ -100,16 +98,14 @@ def tune(
         },
         surroundings=os.environ,
     )
-    exposure = isolate_workers(
-        context, spec.cluster.provider, no_isolation=no_isolation, require_isolation=require_isolation
-    )
+    exposure = isolate_workers(context, worker_options, providers=spec.cluster.provider)
     check_target(target)
     check_experiment(spec)
     request = TuneRequest(
         spec=spec,
         seconds=seconds,
         out=out,
-        options=run_options(context, timeout_factor=timeout_factor, exposure=exposure),
+        options=run_options(context, worker_options, exposure=exposure),
     )
     from harness import pipeline
 

@@ -14,7 +14,7 @@ import typer
 from harness.cli import options, output
 from harness.cli.documents import verify_document
 from harness.cli.output import Answer
-from harness.cli.process import NoIsolation, RequireIsolation, is_watched, isolate
+from harness.cli.process import WorkerOptions, is_watched, isolate
 from harness.errors import EXIT_CASE, EXIT_OK
 from harness.measure.timeouts import timeouts
 from harness.provision.network_namespace import exposed_line
@@ -77,16 +77,14 @@ def verify(
     shrink: Annotated[
         bool, typer.Option("--shrink", help="Name the first pass and variable that diverge.")
     ] = False,
-    require_isolation: RequireIsolation = False,
-    no_isolation: NoIsolation = False,
-    timeout_factor: options.TimeoutFactor = 1.0,
+    worker_options: WorkerOptions,
 ) -> Answer:
     """Compare a strategy's variables and slots with a single-device reference, made on the spot.
 
     \f
     Each option is a parameter, as Typer reads them.
     """
-    exposure = isolate(context, no_isolation=no_isolation, require_isolation=require_isolation)
+    exposure = isolate(context, worker_options)
     request = VerifyRequest(
         target=options.target(
             workload,
@@ -103,7 +101,7 @@ def verify(
         restore=restore,
         shrink=shrink,
         live=is_watched(context),
-        timeouts=timeouts(timeout_factor),
+        timeouts=timeouts(worker_options.timeout_factor),
     )
     from harness import pipeline
 

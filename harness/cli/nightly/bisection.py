@@ -13,6 +13,7 @@ from harness.cli import output
 from harness.cli.nightly.checkout import BAD, GOOD, SKIP, STOP, Checkout, Commit
 from harness.cli.nightly.commit_runs import CommitRuns, OutOfTimeError, placed_in, single_case
 from harness.cli.nightly.publishing import answer_in_lines
+from harness.cli.options import HistoryOptions
 from harness.cli.output import Answer
 from harness.errors import EXIT_CASE, EXIT_OK, CaseError, StoreError, UsageError
 from harness.experiment.cases import Case, expand
@@ -32,11 +33,10 @@ _METRICS = (RATIO.name, RATE.name)
 
 
 def bisect(
-    store: Path,
+    given: HistoryOptions,
     spec: Experiment,
     case: str,
     *,
-    confirm: int,
     budget_s: float | None,
     run_options: Sequence[str],
     environ: Mapping[str, str],
@@ -54,7 +54,7 @@ def bisect(
         UsageError: there is no such regression, or its commits are not here.
         CaseError: the ends do not run, or do not differ here and now.
     """
-    regression = regression_of(store, spec.name, case, confirm=confirm)
+    regression = regression_of(given.store, spec.name, case, confirm=given.confirm)
     cases = {each.id: each for each in expand(spec)}
     subject = regression.series.subject
     if subject.case not in cases:

@@ -14,8 +14,10 @@ from pathlib import Path
 from harness import pipeline
 from harness.cli import output
 from harness.cli.nightly.publishing import answer_in_lines, live_page, night_answer, prometheus_for, publish
+from harness.cli.options import HistoryOptions
 from harness.cli.output import Answer
 from harness.errors import EXIT_CASE, EXIT_OK, Interrupted, MissingError, StoreError, UsageError
+from harness.experiment.load import load_experiment
 from harness.experiment.model import Experiment
 from harness.preflight import check_experiment
 from harness.records.contained_files import open_to_write, require_regular
@@ -35,20 +37,15 @@ _EXPERIMENT_FILES = (".yaml", ".yml")
 
 
 def run(
-    store: Path,
-    spec: Experiment,
-    options: RunOptions,
-    *,
-    confirm: int,
-    keep: int,
-    prometheus: Path | None,
+    given: HistoryOptions, spec: Experiment, options: RunOptions, *, keep: int, prometheus: Path | None
 ) -> Answer:
     """Run an experiment, add it to a history, judge it, and remove run folders that are too old.
 
     Args:
         options: of the run; its folder is one of the store.
-        confirm: nights that a change must last. keep: run folders that stay.
+        keep: run folders that stay.
     """
+    store = given.store
     check_experiment(spec)
     with writing(store, clock=partial(datetime.now, UTC)) as history:
         _require_space(store)
@@ -61,19 +58,18 @@ def run(
             raise StoreError(f"{error.message}; {_way_out(folder, spec.name)}", field="store") from None
         night = history.add(run_night(folder, tell=output.warn))
         _stamp(store / STAMP)
-        verdict = verdict_of(history, night, confirm=confirm)
+        verdict = verdict_of(history, night, confirm=given.confirm)
         remove_old_runs(store / RUNS, keep)
     return night_answer(store, publish(store, verdict, prometheus=prometheus), otherwise=outcome.exit_status)
 
 
-def import_runs(
-    store: Path, experiment: str, paths: Sequence[Path], *, confirm: int, prometheus: Path | None
-) -> Answer:
+def import_runs(given: HistoryOptions, paths: Sequence[Path], *, prometheus: Path | None) -> Answer:
     """Add run folders and files of pytest-benchmark as nights, and report on the newest.
 
-    Args:
-        experiment: reported in full, if one of its nights was imported; else that of the last path.
+    The experiment that was named is reported in full, if one of its nights was imported; else that of the
+    last path.
     """
+    store, experiment = given.store, name_in_history(given)
     new = _new_nights(paths)
     imports = []
     with writing(store, clock=partial(datetime.now, UTC)) as history:
@@ -87,21 +83,21 @@ def import_runs(
             output.warn(f"{night.name}: {what if night.id in before else ''}{path}")
             imports.append(night)
         _warn_of_others(history, experiment, imports)
-        verdicts = _newest_verdicts(history, {night.experiment for night in imports}, confirm)
+        verdicts = _newest_verdicts(history, {night.experiment for night in imports}, given.confirm)
     answered = _Answered(store=store, verdicts=verdicts, named=experiment, prometheus=prometheus)
     is_damaged = any(each.is_damaged for _, each in new)
     return answered.answer(imports[-1].experiment, otherwise=EXIT_CASE if is_damaged else EXIT_OK)
 
 
-def acknowledge(
-    store: Path, experiment: str, case: str, reason: str, *, confirm: int, prometheus: Path | None
-) -> Answer:
+def acknowledge(given: HistoryOptions, case: str, reason: str, *, prometheus: Path | None) -> Answer:
     """Note that what has changed of a case is known, and report on the newest night again.
 
+    The experiment that was named is reported in full, if the case is one of its.
+
     Args:
-        experiment: reported in full, if the case is one of its.
         case: its id, a strategy, or workload and strategy.
     """
+    store, experiment = given.store, name_in_history(given)
     path = store / DATABASE
     none = UsageError(f"must name a history with a night, got none in {path}", field="store")
     require_regular(path)
@@ -118,7 +114,7 @@ def acknowledge(
             raise UsageError(
                 f"must be a case, a strategy, or workload and strategy, got {case!r}; {hint}", field="ack"
             )
-        before = _newest_verdicts(history, {night.experiment for night in nights}, confirm)
+        before = _newest_verdicts(history, {night.experiment for night in nights}, given.confirm)
         changed = {name: [each for each in of.series if _has_changed(each)] for name, of in before.items()}
         concerned = {
             name
@@ -137,7 +133,7 @@ def acknowledge(
             )
         until = nights[-1]
         history.acknowledge(case, until=until, reason=reason)
-        verdicts = _newest_verdicts(history, concerned, confirm)
+        verdicts = _newest_verdicts(history, concerned, given.confirm)
     answered = _Answered(store=store, verdicts=verdicts, named=experiment, prometheus=prometheus)
     answer = answered.answer(
         min(verdicts),
@@ -148,22 +144,24 @@ def acknowledge(
     return replace(answer, exit_status=EXIT_OK)
 
 
-def replay(store: Path, experiment: str, name: str, *, confirm: int, prometheus: Path | None) -> Answer:
+def replay(given: HistoryOptions, name: str, *, prometheus: Path | None) -> Answer:
     """Report again on a night."""
+    store, experiment = given.store, name_in_history(given)
     with reading(store) as history:
         night = night_named(history, name, experiment=experiment)
         _warn_of_others(history, experiment, [night])
-        verdict = verdict_of(history, night, confirm=confirm)
+        verdict = verdict_of(history, night, confirm=given.confirm)
     file = prometheus_for(prometheus, named=experiment, shown=night.experiment)
     return night_answer(store, publish(store, verdict, prometheus=file), otherwise=EXIT_OK)
 
 
-def write_page(store: Path, experiment: str, *, confirm: int) -> Answer:
+def write_page(given: HistoryOptions) -> Answer:
     """Write the trend page of an experiment's newest night.
 
     Raises:
         UsageError: the history has none.
     """
+    store, experiment = given.store, name_in_history(given)
     with reading(store) as history:
         night = history.newest(experiment)
         if night is None:
@@ -172,7 +170,7 @@ def write_page(store: Path, experiment: str, *, confirm: int) -> Answer:
                 f"{history.holdings()}",
                 field="trend",
             )
-        verdict = verdict_of(history, night, confirm=confirm)
+        verdict = verdict_of(history, night, confirm=given.confirm)
     report = publish(store, verdict).report
     return answer_in_lines(
         [] if report is None else [f"report: {report}"],
@@ -181,22 +179,17 @@ def write_page(store: Path, experiment: str, *, confirm: int) -> Answer:
     )
 
 
-def name_in_history(experiment: str, settings: Sequence[str]) -> str:
+def name_in_history(given: HistoryOptions) -> str:
     """Name of an experiment's nights: what its file says, or the name itself where there is no file.
 
-    Args:
-        experiment: a path, the name of a shipped file, or a name in a history.
-        settings: as given with --set.
     Raises:
         UsageError: it is a path without a usable file.
     """
-    from harness.experiment.load import load_experiment
-
-    path = Path(experiment)
+    experiment = given.experiment
     try:
-        return load_experiment(experiment, settings=settings).name
+        return load_experiment(experiment, settings=given.settings or ()).name
     except UsageError:
-        if path.suffix in _EXPERIMENT_FILES or "/" in experiment or path.is_file():
+        if experiment.endswith(_EXPERIMENT_FILES) or "/" in experiment or Path(experiment).is_file():
             raise
         return experiment
 

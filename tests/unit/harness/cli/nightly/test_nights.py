@@ -15,6 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from synthetic_run import DIED, Case, write_run
 
+import harness.cli.nightly.nights  # noqa: F401 - which has the real pipeline then, not the fake one of a test
 from harness import pipeline
 from harness.cli import main
 from harness.cli.nightly import publishing
