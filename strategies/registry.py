@@ -27,7 +27,6 @@ _DESCRIBED = (
     Strategy(
         name="single",
         summary="the captured step on one device",
-        strategy_class="exact",
         layout=independent,
         single=True,
     ),
@@ -40,28 +39,24 @@ _DESCRIBED = (
     Strategy(
         name="ps",
         summary="parameter server, all variables on one; every worker waits for all, or less",
-        strategy_class="exact",
         layout=parameter_server.one_server,
         params=(*parameter_server.PARAMS, *compressors.PARAMS),
     ),
     Strategy(
         name="ps-load-balancing",
         summary="parameter servers on all workers, each variable on the least loaded one",
-        strategy_class="exact",
         layout=parameter_server.load_balancing,
         params=(*parameter_server.PARAMS, *compressors.PARAMS),
     ),
     Strategy(
         name="all-reduce",
         summary="collectives over buckets of gradients during backward; every replica owns all variables",
-        strategy_class="exact",
         layout=all_reduce.bucketed,
         params=(*all_reduce.PARAMS, *compressors.PARAMS),
     ),
     Strategy(
         name="hierarchical-all-reduce",
         summary="all-reduce between workers, by one replica of each that speaks for all of its worker",
-        strategy_class="exact",
         layout=all_reduce.hierarchical,
         params=(*all_reduce.PARAMS, *compressors.PARAMS),
     ),
@@ -75,7 +70,6 @@ _DESCRIBED = (
     Strategy(
         name="partitioned-ps",
         summary="parameter servers; variables in equal parts, as few as divide their rows",
-        strategy_class="exact",
         layout=partitioned.on_servers(partitioned.by_smallest_divisor),
         parts=partitioned.by_smallest_divisor,
         whole="ps-load-balancing",
@@ -84,7 +78,6 @@ _DESCRIBED = (
     Strategy(
         name="uneven-partitioned-ps",
         summary="parameter servers; variables in unequal parts, as few as do not divide their rows",
-        strategy_class="exact",
         layout=partitioned.on_servers(partitioned.by_smallest_non_divisor),
         parts=partitioned.by_smallest_non_divisor,
         whole="ps-load-balancing",
@@ -93,7 +86,6 @@ _DESCRIBED = (
     Strategy(
         name="sharded-ps",
         summary="parameter servers; every large variable over all of them",
-        strategy_class="exact",
         layout=partitioned.on_servers(partitioned.by_servers, apart=True),
         parts=partitioned.by_servers,
         whole="ps-load-balancing",
@@ -102,14 +94,12 @@ _DESCRIBED = (
     Strategy(
         name="parallax",
         summary="collectives for dense variables, parameter servers for those with sparse gradients",
-        strategy_class="exact",
         layout=parallax.by_gradient,
         params=(*parallax.PARAMS, *compressors.PARAMS),
     ),
     Strategy(
         name="partitioned-all-reduce",
         summary="collectives, one for each part of a variable; every replica owns all parts",
-        strategy_class="exact",
         layout=partitioned.by_collectives(partitioned.by_smallest_divisor),
         parts=partitioned.by_smallest_divisor,
         whole="all-reduce",
@@ -118,7 +108,6 @@ _DESCRIBED = (
     Strategy(
         name="random-axis-partitioned-all-reduce",
         summary="collectives, one for each part of a variable along an axis drawn by seed",
-        strategy_class="exact",
         layout=partitioned.by_collectives(partitioned.along_random_axis),
         parts=partitioned.along_random_axis,
         whole="all-reduce",
@@ -132,14 +121,12 @@ _DESCRIBED = (
     Strategy(
         name="sharded-update",
         summary="each replica updates its share of the variables, whose slots no other has, and tells all",
-        strategy_class="exact",
         layout=sharded.sharded_update,
         params=sharded.PARAMS,
     ),
     Strategy(
         name="fully-sharded",
         summary="each replica keeps its share of the variables and slots; all gather values before they read",
-        strategy_class="exact",
         layout=sharded.fully_sharded,
         params=sharded.PARAMS,
         notes=sharded.notes,
@@ -147,7 +134,6 @@ _DESCRIBED = (
     Strategy(
         name="robust-ps",
         summary="parameter server that combines workers' gradients by a rule that withstands faulty ones",
-        strategy_class="exact",
         layout=robust.on_server,
         params=(*robust.PARAMS, *robust.SERVERS),
         notes=robust.notes,
@@ -155,7 +141,6 @@ _DESCRIBED = (
     Strategy(
         name="robust-all-reduce",
         summary="every worker gathers all gradients and combines them by a rule that withstands faulty ones",
-        strategy_class="exact",
         layout=robust.by_all_workers,
         params=robust.PARAMS,
         notes=robust.notes,
@@ -163,7 +148,6 @@ _DESCRIBED = (
     Strategy(
         name="tpu-replicate",
         summary="one program on all TPU cores, in a loop of the host; emulated on other devices",
-        strategy_class="exact",
         layout=tpu.replicated,
         params=tpu.PARAMS,
         refuses=tpu.refuse,
@@ -174,7 +158,6 @@ _DESCRIBED = (
     Strategy(
         name="tf-one-device",
         summary="TensorFlow's OneDeviceStrategy: its own single-device step",
-        strategy_class="exact",
         layout=independent,
         single=True,
         runner="baseline",
@@ -182,7 +165,6 @@ _DESCRIBED = (
     Strategy(
         name="tf-mirrored",
         summary="TensorFlow's MirroredStrategy: collectives between the replicas of one worker",
-        strategy_class="exact",
         layout=tensorflow_strategies.mirrored,
         params=(
             Param(
@@ -198,7 +180,6 @@ _DESCRIBED = (
     Strategy(
         name="tf-central-storage",
         summary="TensorFlow's CentralStorageStrategy: replicas of one worker, and variables in one place",
-        strategy_class="exact",
         layout=tensorflow_strategies.central,
         runner="baseline",
         refuses=tensorflow_strategies.refuse_more_workers,
@@ -206,7 +187,6 @@ _DESCRIBED = (
     Strategy(
         name="tf-multi-worker-mirrored",
         summary="TensorFlow's MultiWorkerMirroredStrategy: collectives between workers",
-        strategy_class="exact",
         layout=tensorflow_strategies.mirrored,
         params=(
             Param(name="communication", type=str, default="auto", choices=("auto", "ring", "nccl")),
@@ -227,7 +207,6 @@ _DESCRIBED = (
     Strategy(
         name="tf-tpu",
         summary="TensorFlow's TPUStrategy: sums between the TPU devices of one host",
-        strategy_class="exact",
         layout=tensorflow_strategies.summed_on_tpus,
         params=(tpu.MATMUL,),
         runner="baseline",

@@ -61,8 +61,8 @@ class Strategy:
 
     name: str
     summary: str
-    strategy_class: StrategyClass
     layout: Layout
+    strategy_class: StrategyClass = "exact"
     params: tuple[Param, ...] = ()
     single: bool = False
     runner: DeclaredRunner = "graph"
