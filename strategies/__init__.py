@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from strategies.builders.parameter_server import placed as on_servers
     from strategies.builders.partitioned import in_parts
     from strategies.errors import StrategyError
+    from strategies.params import Param, Params
     from strategies.plan.schema import Compression, Partition, PlanNode, StepSummary, VariableSummary
-    from strategies.plan.strategy import Param, Params, node_of
+    from strategies.plan.strategy import node_of
     from strategies.topology import Topology
     from strategies.users_plans import Builder
 
@@ -34,8 +35,8 @@ __all__ = [
 _HOMES = {
     "Builder": "strategies.users_plans:Builder",
     "Compression": "strategies.plan.schema:Compression",
-    "Param": "strategies.plan.strategy:Param",
-    "Params": "strategies.plan.strategy:Params",
+    "Param": "strategies.params:Param",
+    "Params": "strategies.params:Params",
     "Partition": "strategies.plan.schema:Partition",
     "PlanNode": "strategies.plan.schema:PlanNode",
     "StepSummary": "strategies.plan.schema:StepSummary",

@@ -12,13 +12,14 @@ from strategies.builders.knobs import (
     with_sparse_duplicates,
 )
 from strategies.errors import StrategyError, UnsupportedError, first_few, suggestion
+from strategies.params import Params, ParamValue
 from strategies.plan import compressors
 from strategies.plan.aggregation import Aggregation, has_reference
 from strategies.plan.compressors import compressed
 from strategies.plan.execution import Execution, asked_of
 from strategies.plan.payload import WireTypes, payload_of, server_bytes, vector_type, worker_bytes
 from strategies.plan.schema import BY_RULE, Plan, PlanNode, StatisticSummary, StepSummary, StrategyClass
-from strategies.plan.strategy import Param, Params, ParamValue, Strategy, independent
+from strategies.plan.strategy import Strategy, independent
 from strategies.topology import Topology
 
 _ASKED = "BatchNormalization(synchronized=True)"
@@ -99,7 +100,7 @@ def settled(strategy: Strategy, params: Params | None = None) -> Settled:
         if snake not in known:
             hint = suggestion(snake, known) if known else "it takes no parameters"
             raise StrategyError(f"strategy {strategy.name!r}: unknown parameter {key!r}; {hint}")
-        values[snake] = check_param(strategy.name, known[snake], value)
+        values[snake] = known[snake].read(value, of=f"strategy {strategy.name!r}: ")
     if values.get("bucket_bytes") is not None and "chunk_size" in (params or {}):
         raise StrategyError(
             f"strategy {strategy.name!r}: takes chunk_size or bucket_bytes, got both; drop one of them"
@@ -261,40 +262,3 @@ def topology_of(plan: Plan) -> Topology:
         shares_devices=plan.shares_devices,
     )
     return asked_of(shape, plan.strategy_params)
-
-
-def check_param(strategy: str, param: Param, value: ParamValue) -> ParamValue:
-    """Check a parameter's value; a whole number becomes a float if the type is float.
-
-    Args:
-        strategy: name, for messages.
-    Raises:
-        StrategyError: wrong type or out of bounds.
-    """
-    if value is None and param.default is None:
-        return None
-    usual = str(param.default).lower() if param.type is bool else repr(param.default)
-    way_out = "leave it out" if param.default is None else f"leave it out for {usual}"
-    kind = "true or false" if param.type is bool else param.type.__name__
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    fits = whole if param.type is int else isinstance(value, param.type)
-    if param.type is float and whole:
-        value, fits = float(value or 0), True
-    if not fits:
-        raise StrategyError(f"strategy {strategy!r}: {param.name} must be {kind}, got {value!r}; {way_out}")
-    if param.choices and value not in param.choices:
-        allowed = ", ".join(str(choice).lower() for choice in param.choices)
-        one_of = "one of " if len(param.choices) > 1 else ""
-        raise StrategyError(
-            f"strategy {strategy!r}: {param.name} must be {one_of}{allowed}, got {value!r}; {way_out}"
-        )
-    if param.minimum is not None and isinstance(value, int | float) and value < param.minimum:
-        raise StrategyError(
-            f"strategy {strategy!r}: {param.name} must be at least {param.minimum:g}, got {value!r}; "
-            f"{way_out}"
-        )
-    if param.maximum is not None and isinstance(value, int | float) and value > param.maximum:
-        raise StrategyError(
-            f"strategy {strategy!r}: {param.name} must be at most {param.maximum:g}, got {value!r}; {way_out}"
-        )
-    return value

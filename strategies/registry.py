@@ -17,9 +17,10 @@ from strategies.builders import (
 )
 from strategies.builders.knobs import MERGE_ROWS
 from strategies.errors import StrategyError, suggestion
+from strategies.params import Param, Params
 from strategies.plan import compressors
 from strategies.plan.schema import Plan, StepSummary
-from strategies.plan.strategy import Param, Params, Strategy, independent
+from strategies.plan.strategy import Strategy, independent
 from strategies.planner import Settled, plan_of, settled
 from strategies.topology import Topology
 
@@ -241,15 +242,7 @@ def describe() -> list[dict[str, Any]]:
             "name": s.name,
             "summary": s.summary,
             "class": s.strategy_class,
-            "params": [
-                {
-                    "name": p.name,
-                    "type": p.type.__name__,
-                    "default": p.default,
-                    **({"tunable": list(p.tunable)} if p.tunable else {}),
-                }
-                for p in s.params
-            ],
+            "params": [param.describe() for param in s.params],
         }
         for s in STRATEGIES
     ]

@@ -16,10 +16,11 @@ from pydantic import ValidationError
 from strategies.builders import parameter_server
 from strategies.builders.knobs import MERGE_ROWS, check_exclusions
 from strategies.errors import StrategyError, UnsupportedError
+from strategies.params import Param, Params, ParamValue
 from strategies.plan.node_rules import check_nodes
 from strategies.plan.schema import Frozen, Plan, PlanNode, StepSummary, StrategyClass, mistake
-from strategies.plan.strategy import Layout, Param, Params, ParamValue, Strategy, independent
-from strategies.planner import assembled, check_param, class_with, settled
+from strategies.plan.strategy import Layout, Strategy, independent
+from strategies.planner import assembled, class_with, settled
 from strategies.registry import KNOBS, STRATEGIES
 from strategies.topology import Topology
 
@@ -149,7 +150,7 @@ def _settled(document: _Document) -> tuple[Strategy, Mapping[str, ParamValue]]:
             params=(),
         )
         given = document.strategy_params.items()
-        params = {k: check_param(own.name, KNOBS[k], v) if k in KNOBS else v for k, v in given}
+        params = {k: KNOBS[k].read(v, of=f"strategy {own.name!r}: ") if k in KNOBS else v for k, v in given}
         check_exclusions(params)
         return replace(own, strategy_class=class_with(params, "exact")), params
     if made_with.runner != "graph":
@@ -336,7 +337,7 @@ def _check_params(params: Sequence[Param], where: str) -> None:
 
 def _check_value(param: Param, value: ParamValue, where: str, *, rule: str, way_out: str) -> None:
     try:
-        check_param(where, param, value)
+        param.read(value)
     except StrategyError as error:
         raise StrategyError(
             f"{where}: param {param.name!r}: {rule} that it takes, got {value!r}; {way_out}"

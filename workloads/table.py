@@ -1,111 +1,25 @@
 """Shipped workloads: a literal table of each one's factory, parameters and sizes."""
 
-import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
 
+from strategies.errors import StrategyError
+from strategies.params import Param, ParamValue
 from workloads.optimizers import OPTIMIZERS
 from workloads.protocol import WorkloadError, did_you_mean
 
-Value = int | float | str | None
 SIZE = "size"
 """The parameter that chooses the defaults of others."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WorkloadParam:
-    """One parameter of a workload.
-
-    Args:
-        name: snake_case.
-        type: `int` (at least 1), `float` (above 0, or within `within`), `str` (one of `choices`), `path`
-            (absolute, or below `~`) or `sha256`.
-        default: None is allowed as a value where it is the default.
-        choices: the values of a `str`.
-        within: lower limit (included) and upper limit (excluded) of a `float`.
-        at_most: upper limit (included) of a `float`.
-        needs: the parameter without which it means nothing.
-    """
-
-    name: str
-    type: str
-    default: Value
-    choices: tuple[str, ...] = ()
-    within: tuple[float, float] | None = None
-    at_most: float | None = None
-    needs: str | None = None
-
-    def describe(self) -> dict[str, object]:
-        return {"name": self.name, "type": self.type, "default": self.default}
-
-    def read(self, value: object) -> Value:
-        """Return the value in its type.
-
-        Numbers may be text, because YAML reads `1e-3` as text.
-
-        Raises:
-            WorkloadError: when it is not of the type or outside the limits.
-        """
-        if value is None and self.default is None:
-            return None
-        if self.type == "str":
-            return self._read_choice(value)
-        if self.type in ("path", "sha256"):
-            return self._read_path(value) if self.type == "path" else self._read_digest(value)
-        number = _whole(value) if self.type == "int" else _real(value)
-        if number is None or not self._allows(number):
-            message = f"{self.name} must be {self._rule()}, got {value!r}; the default is {self.default}"
-            raise WorkloadError(message, field=self.name)
-        return number
-
-    def _read_choice(self, value: object) -> str:
-        if not isinstance(value, str) or value not in self.choices:
-            hint = did_you_mean(str(value), self.choices)
-            message = f"{self.name}={value!r} is not known{hint}"
-            raise WorkloadError(message, field=self.name)
-        return value
-
-    def _read_path(self, value: object) -> str:
-        path = Path(value).expanduser() if isinstance(value, str) else Path()
-        if not path.is_absolute():
-            # Workers have another working directory.
-            message = f"{self.name} must be an absolute path, got {value!r}; write it in full"
-            raise WorkloadError(message, field=self.name)
-        return str(path)
-
-    def _read_digest(self, value: object) -> str:
-        if not isinstance(value, str) or not re.fullmatch("[0-9a-fA-F]{64}", value):
-            message = f"{self.name} must be 64 hexadecimal digits, got {value!r}; sha256sum prints them"
-            raise WorkloadError(message, field=self.name)
-        return value.lower()
-
-    def _allows(self, number: float) -> bool:
-        if self.type == "int":
-            return number >= 1
-        if self.within is not None:
-            return self.within[0] <= number < self.within[1]
-        return 0 < number <= (math.inf if self.at_most is None else self.at_most)
-
-    def _rule(self) -> str:
-        if self.type == "int":
-            return "a positive whole number"
-        if self.within is not None:
-            return f"a number from {self.within[0]:g} up to but not {self.within[1]:g}"
-        if self.at_most is not None:
-            return f"a positive number up to {self.at_most:g}"
-        return "a positive number"
-
-
 def read_params(
     workload: str,
-    table: tuple[WorkloadParam, ...],
+    table: tuple[Param, ...],
     given: Mapping[str, object],
     *,
-    sizes: Mapping[str, Mapping[str, Value]],
-) -> dict[str, Value]:
+    sizes: Mapping[str, Mapping[str, ParamValue]],
+) -> dict[str, ParamValue]:
     """Fill in the defaults and check what was given, whose names may have `-` for `_`.
 
     Args:
@@ -118,13 +32,16 @@ def read_params(
         WorkloadError: for an unknown name or a wrong value.
     """
     by_name = {param.name: param for param in table}
-    read: dict[str, Value] = {}
+    read: dict[str, ParamValue] = {}
     for key, value in given.items():
         name = key.replace("-", "_")
         if name not in by_name:
             message = f"workload {workload} has no parameter {key!r}{did_you_mean(name, by_name)}"
             raise WorkloadError(message, field=key)
-        read[name] = by_name[name].read(value)
+        try:
+            read[name] = by_name[name].read_text(value)
+        except StrategyError as error:
+            raise WorkloadError(str(error), field=name) from None
     for name, value in read.items():
         needed = by_name[name].needs
         if value is not None and needed is not None and read.get(needed) is None:
@@ -134,25 +51,6 @@ def read_params(
     if sizes:
         defaults |= sizes[str(read.get(SIZE, defaults[SIZE]))]
     return defaults | read
-
-
-def _whole(value: object) -> int | None:
-    if isinstance(value, str):
-        try:
-            return int(value)
-        except ValueError:
-            return None
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _real(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        number = float(value)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 SIZES = ("tiny", "small", "full")
@@ -176,40 +74,40 @@ class Entry:
 
     summary: str
     factory: str
-    params: tuple[WorkloadParam, ...]
-    sizes: Mapping[str, Mapping[str, Value]] = field(default_factory=lambda: MappingProxyType({}))
+    params: tuple[Param, ...]
+    sizes: Mapping[str, Mapping[str, ParamValue]] = field(default_factory=lambda: MappingProxyType({}))
     fixed: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
-def _number(name: str, default: int) -> WorkloadParam:
-    return WorkloadParam(name=name, type="int", default=default)
+def _number(name: str, default: int) -> Param:
+    return Param(name=name, type=int, default=default, minimum=1)
 
 
-def _dropout(default: float) -> WorkloadParam:
-    return WorkloadParam(name="dropout", type="float", default=default, within=(0.0, 1.0))
+def _dropout(default: float) -> Param:
+    return Param(name="dropout", type=float, default=default, minimum=0.0, below=1.0)
 
 
-def _width_multiplier(default: float) -> WorkloadParam:
-    return WorkloadParam(name="width_multiplier", type="float", default=default, at_most=1.0)
+def _width_multiplier(default: float) -> Param:
+    return Param(name="width_multiplier", type=float, default=default, above=0.0, maximum=1.0)
 
 
 _FRACTIONS = {"dropout": _dropout, "width_multiplier": _width_multiplier}
 
 
-def _optimizer(default: str) -> tuple[WorkloadParam, ...]:
+def _optimizer(default: str) -> tuple[Param, ...]:
     return (
-        WorkloadParam(name="optimizer", type="str", default=default, choices=tuple(OPTIMIZERS)),
-        WorkloadParam(name="learning_rate", type="float", default=None),
-        WorkloadParam(name="clip_global_norm", type="float", default=None),
+        Param(name="optimizer", type=str, default=default, choices=tuple(OPTIMIZERS)),
+        Param(name="learning_rate", type=float, default=None, above=0.0),
+        Param(name="clip_global_norm", type=float, default=None, above=0.0),
     )
 
 
 # Real data in place of synthetic, and what it must hash to.
 _DATA = (
-    WorkloadParam(name="data", type="path", default=None),
-    WorkloadParam(name="data_sha256", type="sha256", default=None, needs="data"),
+    Param(name="data", type=str, form="path", default=None),
+    Param(name="data_sha256", type=str, form="sha256", default=None, needs="data"),
 )
-_PIECES = WorkloadParam(name="pieces", type="path", default=None, needs="data")
+_PIECES = Param(name="pieces", type=str, form="path", default=None, needs="data")
 
 
 def _sized(
@@ -219,7 +117,7 @@ def _sized(
     optimizer: str,
     rows: Mapping[str, tuple[float, float, float]],
     fixed: Mapping[str, str] = MappingProxyType({}),
-    data: tuple[WorkloadParam, ...] = (),
+    data: tuple[Param, ...] = (),
 ) -> Entry:
     """A workload in three sizes: parameter → its values when tiny, small and full."""
     sizes = {size: {name: values[place] for name, values in rows.items()} for place, size in enumerate(SIZES)}
@@ -228,7 +126,7 @@ def _sized(
         summary=summary,
         factory=factory,
         params=(
-            WorkloadParam(name=SIZE, type="str", default="small", choices=SIZES),
+            Param(name=SIZE, type=str, default="small", choices=SIZES),
             *[
                 _number(name, value) if isinstance(value, int) else _FRACTIONS[name](value)
                 for name, value in sizes["small"].items()

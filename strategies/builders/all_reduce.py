@@ -4,10 +4,11 @@ import math
 from collections.abc import Iterable, Mapping
 
 from strategies.builders.knobs import KNOBS
+from strategies.params import Param, Params
 from strategies.plan.compressors import on_own_transport
 from strategies.plan.payload import most_rows_bytes
 from strategies.plan.schema import PlanNode, StepSummary, Synchronizer, Transport, VariableSummary
-from strategies.plan.strategy import Param, Params, node_of
+from strategies.plan.strategy import node_of
 from strategies.topology import Topology
 
 CHUNK_SIZE = Param(name="chunk_size", type=int, default=128, minimum=1, tunable=(1, 4, 16, 128))

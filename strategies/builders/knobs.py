@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from strategies.errors import StrategyError, first_few
+from strategies.params import Param, Params
 from strategies.plan.execution import Execution
 from strategies.plan.schema import DENSE_SYNCHRONIZERS, PlanNode, SparseDuplicates, StepSummary
-from strategies.plan.strategy import Param, Params, Strategy
+from strategies.plan.strategy import Strategy
 from strategies.topology import Topology
 
 ACCUMULATE = Param(name="accumulate", type=int, default=1, minimum=1)

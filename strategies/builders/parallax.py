@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from strategies.builders import all_reduce, parameter_server
 from strategies.builders.knobs import KNOBS
+from strategies.params import Params
 from strategies.plan.schema import PlanNode, StepSummary, VariableSummary
-from strategies.plan.strategy import Params
 from strategies.topology import Topology
 
 # Collectives wait for all workers, so that none can go ahead of the others.

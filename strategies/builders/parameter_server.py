@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 
 from strategies.builders.knobs import KNOBS, asked
 from strategies.errors import StrategyError
+from strategies.params import Param, Params
 from strategies.plan.execution import Execution
 from strategies.plan.schema import PlanNode, StepSummary, VariableSummary
-from strategies.plan.strategy import Param, Params, node_of
+from strategies.plan.strategy import node_of
 from strategies.topology import Topology
 
 PROXY = Param(name="local_proxy_variable", type=bool, default=False, tunable=(False, True))

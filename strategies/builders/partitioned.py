@@ -6,8 +6,9 @@ from typing import TypeAlias
 
 from strategies.builders import all_reduce, parameter_server
 from strategies.errors import first_few
+from strategies.params import Param, Params
 from strategies.plan.schema import Partition, PlanNode, StepSummary, VariableSummary
-from strategies.plan.strategy import Choice, Choices, Layout, Param, Params, node_of
+from strategies.plan.strategy import Choice, Choices, Layout, node_of
 from strategies.topology import Topology
 
 Cuts: TypeAlias = Mapping[str, tuple[int, tuple[int, ...]]]

@@ -1,11 +1,13 @@
 """Robust aggregation: gradients of all workers combined by a rule, on a server or by every worker."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from strategies.builders import all_reduce, parameter_server
 from strategies.builders.knobs import ALWAYS_MERGED, KNOBS
 from strategies.errors import StrategyError, UnsupportedError
+from strategies.params import Param, Params
 from strategies.plan.aggregation import (
     BUCKETING,
     BY_NAME,
@@ -13,10 +15,9 @@ from strategies.plan.aggregation import (
     MIXING,
     NONE,
     RULES,
-    USUAL,
-    VARIANTS,
     Aggregation,
 )
+from strategies.plan.aggregation import KNOBS as RULE_KNOBS
 from strategies.plan.schema import (
     BY_RULE,
     PlanNode,
@@ -24,19 +25,16 @@ from strategies.plan.schema import (
     Synchronizer,
     VariableSummary,
 )
-from strategies.plan.strategy import Param, Params
 from strategies.topology import Topology
 
+_F = Param(name="f", type=int, default=None, minimum=0)
+_BUCKET_SIZE = Param(name="bucket_size", type=int, default=None, minimum=1)
 RULE = (
     Param(name="rule", type=str, default="median", choices=tuple(BY_NAME)),
-    Param(name="f", type=int, default=None, minimum=0),
-    Param(name="m", type=int, default=None, minimum=1),
-    Param(name="variant", type=str, default=None, choices=VARIANTS),
-    Param(name="iterations", type=int, default=None, minimum=1, maximum=10_000),
-    Param(name="nu", type=float, default=None, minimum=1e-300),
-    Param(name="tau", type=float, default=None, minimum=1e-300),
+    _F,
+    *RULE_KNOBS.values(),
     Param(name="pre", type=str, default=NONE, choices=(NONE, MIXING, BUCKETING)),
-    Param(name="bucket_size", type=int, default=None, minimum=1),
+    _BUCKET_SIZE,
 )
 PARAMS = (*RULE, *KNOBS, ALWAYS_MERGED)
 SERVERS = (
@@ -164,28 +162,19 @@ def _check(step: StepSummary, topology: Topology, params: Params) -> None:
 
 def describe() -> Sequence[Mapping[str, Any]]:
     """Rows of `stratbench list aggregators`."""
-    kinds = {param.name: param.type.__name__ for param in PARAMS}
     rules = [
         {
             "name": rule.name,
             "summary": f"{rule.summary}; needs {rule.bound()}",
-            "params": [
-                {"name": knob, "type": kinds[knob], "default": USUAL.get((rule.name, knob))}
-                for knob in ("f", *rule.knobs)
-            ],
+            "params": [param.describe() for param in (_F, *rule.params)],
         }
         for rule in RULES
     ]
-    before: list[Mapping[str, Any]] = [
-        {
-            "name": MIXING,
-            "summary": "before a rule: each gradient becomes the mean of its n − f nearest",
-            "params": [],
-        },
-        {
-            "name": BUCKETING,
-            "summary": "before a rule: means of a few gradients in random order take their place",
-            "params": [{"name": "bucket_size", "type": "int", "default": 2}],
-        },
+    mixing = "before a rule: each gradient becomes the mean of its n − f nearest"
+    bucketing = "before a rule: means of a few gradients in random order take their place"
+    size = replace(_BUCKET_SIZE, default=2).describe()
+    return [
+        *rules,
+        {"name": MIXING, "summary": mixing, "params": []},
+        {"name": BUCKETING, "summary": bucketing, "params": [size]},
     ]
-    return [*rules, *before]

@@ -7,9 +7,9 @@ from strategies.builders import all_reduce
 from strategies.builders.knobs import KNOBS
 from strategies.builders.partitioned import MIN_BYTES, Cuts, family, near_equal
 from strategies.errors import first_few
+from strategies.params import Param, Params
 from strategies.plan.node_rules import is_owned
 from strategies.plan.schema import Partition, PlanNode, StepSummary, VariableSummary
-from strategies.plan.strategy import Param, Params
 from strategies.topology import Topology
 
 BUCKET_BYTES = Param(

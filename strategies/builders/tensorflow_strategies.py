@@ -1,8 +1,9 @@
 """TensorFlow's own strategies: what they will send, and where they cannot run."""
 
 from strategies.builders import tpu
+from strategies.params import Param, Params
 from strategies.plan.schema import PlanNode, StepSummary
-from strategies.plan.strategy import Param, Params, node_of
+from strategies.plan.strategy import node_of
 from strategies.topology import Topology
 
 SERVERS = Param(name="servers", type=int, default=None, minimum=1)

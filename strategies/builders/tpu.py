@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from strategies.builders.knobs import ALWAYS_MERGED, SYNC_BATCH_NORM
 from strategies.errors import UnsupportedError, first_few
+from strategies.params import Param, Params
 from strategies.plan.payload import by_elements
 from strategies.plan.schema import Plan, PlanNode, StepSummary
-from strategies.plan.strategy import Param, Params, node_of
+from strategies.plan.strategy import node_of
 from strategies.topology import Topology
 
 MATMUL = Param(name="matmul", type=str, default="float32", choices=("float32", "bfloat16"))

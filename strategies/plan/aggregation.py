@@ -5,17 +5,17 @@ No TensorFlow; `strategies.numerics.aggregators` has the arithmetic.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any
 
 from strategies.errors import StrategyError
+from strategies.params import Param, Params, filled
 
 NONE, MIXING, BUCKETING = "none", "nearest-neighbour-mixing", "bucketing"
 MEAN, CLIPPING = "mean", "centered-clipping"
 _MOST_SUBSETS = 10_000
 TOO_FEW_FINITE = "finite contributions"
 """What the error of a step says that has too few for its rule."""
-Params: TypeAlias = Mapping[str, bool | int | float | str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Rule:
     per_fault: int
     beyond: int
     selects: bool = False
-    knobs: tuple[str, ...] = ()
+    params: tuple[Param, ...] = ()
 
     def needs(self, f: int) -> int:
         """Workers that it needs with f faulty ones among them."""
@@ -46,6 +46,17 @@ class Rule:
 
     def bound(self) -> str:
         return f"n ≥ {self.per_fault}f + {self.beyond}" if self.per_fault else "f = 0"
+
+
+VARIANTS = ("bulyan", "aggregathor")
+_M = Param(name="m", type=int, default=None, minimum=1)
+_VARIANT = Param(name="variant", type=str, default=None, choices=VARIANTS)
+_NU = Param(name="nu", type=float, default=1e-6, above=0)
+_TAU = Param(name="tau", type=float, default=1.0, above=0)
+
+
+def _iterations(default: int) -> Param:
+    return Param(name="iterations", type=int, default=default, minimum=1, maximum=10_000)
 
 
 RULES = (
@@ -76,7 +87,7 @@ RULES = (
         per_fault=2,
         beyond=3,
         selects=True,
-        knobs=("m",),
+        params=(_M,),
     ),
     Rule(
         name="bulyan",
@@ -84,7 +95,7 @@ RULES = (
         per_fault=4,
         beyond=3,
         selects=True,
-        knobs=("variant",),
+        params=(_VARIANT,),
     ),
     Rule(
         name="mda",
@@ -98,25 +109,19 @@ RULES = (
         summary="the vector with the least sum of distances, by smoothed Weiszfeld steps",
         per_fault=2,
         beyond=1,
-        knobs=("iterations", "nu"),
+        params=(_iterations(8), _NU),
     ),
     Rule(
         name=CLIPPING,
         summary="the step before's vector, moved by the mean of clipped differences from it",
         per_fault=2,
         beyond=1,
-        knobs=("iterations", "tau"),
+        params=(_iterations(1), _TAU),
     ),
 )
 BY_NAME: Mapping[str, Rule] = {rule.name: rule for rule in RULES}
-VARIANTS = ("bulyan", "aggregathor")
-USUAL: Mapping[tuple[str, str], int | float] = {
-    ("geometric-median", "iterations"): 8,
-    (CLIPPING, "iterations"): 1,
-    (CLIPPING, "tau"): 1.0,
-    ("geometric-median", "nu"): 1e-6,
-}
-"""Rule and knob → its value where none is given."""
+KNOBS: Mapping[str, Param] = {p.name: replace(p, default=None) for rule in RULES for p in rule.params}
+"""Parameters of all rules, none by default: what is usual depends on the rule."""
 
 
 def has_rule(params: Params) -> bool:
@@ -170,7 +175,11 @@ class Aggregation:
         if name not in BY_NAME:
             raise StrategyError(f"rule must be one of {', '.join(BY_NAME)}, got {name!r}; choose one")
         rule = BY_NAME[name]
-        _check_knobs(rule, params)
+        asked = {knob: params[knob] for knob in KNOBS if params.get(knob) is not None}
+        knobs: dict[str, Any] = filled("rule", rule, asked, RULES)
+        if params.get("bucket_size") is not None and params.get("pre") != BUCKETING:
+            pre = params.get("pre") or NONE
+            raise StrategyError(f"bucket_size needs pre={BUCKETING}, got pre={pre}; leave bucket_size out")
         _check_servers(params, n)
         pre = str(params.get("pre") or NONE)
         size = int(params.get("bucket_size") or 2) if pre == BUCKETING else 1
@@ -185,11 +194,8 @@ class Aggregation:
             rule=name,
             n=n,
             f=f,
-            m=_best(rule, params, n_rows - f - 2),
-            variant=str(params.get("variant") or VARIANTS[0]),
-            iterations=int(_knob(params, name, "iterations", 1)),
-            nu=_knob(params, name, "nu", 1e-6),
-            tau=_knob(params, name, "tau", 1.0),
+            m=_best(rule, knobs.get("m"), n_rows - f - 2),
+            **{knob: knobs[knob] for knob in ("variant", "iterations", "nu", "tau") if knobs.get(knob)},
             pre=pre,
             bucket_size=size,
             servers=int(params.get("servers") or 1),
@@ -244,7 +250,7 @@ def _faulty(rule: Rule, params: Params, n: int, bucket_size: int) -> int:
     raise StrategyError(f"rule={rule.name} needs {rule.bound()}, got f={f} with {rows}; {way_out}")
 
 
-def _best(rule: Rule, params: Params, most: int) -> int:
+def _best(rule: Rule, asked: int | None, most: int) -> int:
     """Rows that Krum or Multi-Krum takes, 0 for other rules.
 
     Raises:
@@ -252,29 +258,10 @@ def _best(rule: Rule, params: Params, most: int) -> int:
     """
     if rule.name != "multi-krum":
         return int(rule.name == "krum")
-    m = most if params.get("m") is None else int(params["m"] or 0)
+    m = most if asked is None else asked
     if m > most:
         raise StrategyError(f"m must be at most n − f − 2 = {most}, got {m}; lower m, or leave it out")
     return m
-
-
-def _check_knobs(rule: Rule, params: Params) -> None:
-    """Refuse knobs of other rules.
-
-    Raises:
-        StrategyError: for the first that is given.
-    """
-    for knob in ("m", "variant", "iterations", "nu", "tau"):
-        if params.get(knob) is not None and knob not in rule.knobs:
-            owners = [each.name for each in RULES if knob in each.knobs]
-            raise StrategyError(
-                f"{knob} is a knob of rule={' and rule='.join(owners)}, got rule={rule.name}; leave {knob} "
-                "out"
-            )
-    if params.get("bucket_size") is not None and params.get("pre") != BUCKETING:
-        raise StrategyError(
-            f"bucket_size needs pre={BUCKETING}, got pre={params.get('pre') or NONE}; leave bucket_size out"
-        )
 
 
 def _check_servers(params: Params, n: int) -> None:
@@ -294,8 +281,3 @@ def _check_servers(params: Params, n: int) -> None:
             f"lying={lying} needs servers ≥ 2·lying + 1, got servers={servers}; raise servers to "
             f"{2 * lying + 1}, or lower lying"
         )
-
-
-def _knob(params: Params, rule: str, knob: str, otherwise: float) -> float:
-    given = params.get(knob)
-    return float(USUAL.get((rule, knob), otherwise) if given is None else given)

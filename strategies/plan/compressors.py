@@ -6,29 +6,18 @@ A strategy takes one by its parameter `compressor`; options carry the prefix `co
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from strategies.errors import StrategyError, suggestion
 from strategies.ir.graph import element_bytes, n_elements
+from strategies.params import Param, ParamValue, filled
 from strategies.plan.schema import Compression, PlanNode, StepSummary
-from strategies.plan.strategy import Param, ParamValue
 from strategies.topology import Topology
 
 COMPRESSOR = "compressor"
 NONE = "none"
 FLOATING = ("half", "bfloat16", "float", "double")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """A number that a compressor takes, from `least` to `most`; the ratio must be above its least."""
-
-    name: str
-    type: type[int] | type[float]
-    default: int | float
-    least: float
-    most: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +35,13 @@ class Compressor:
     codec: str
     feedback: bool = False
     matrices: bool = False
-    options: tuple[Option, ...] = ()
+    params: tuple[Param, ...] = ()
 
 
-_RATIO = Option(name="ratio", type=float, default=0.01, least=0.0, most=1.0)
-_RANK = Option(name="rank", type=int, default=4, least=1)
+_RATIO = Param(name="ratio", type=float, default=0.01, above=0.0, maximum=1.0)
+_RANK = Param(name="rank", type=int, default=4, minimum=1)
 # Levels and their sign share a byte.
-_LEVELS = Option(name="levels", type=int, default=127, least=1, most=127)
+_LEVELS = Param(name="levels", type=int, default=127, minimum=1, maximum=127)
 _COMPRESSORS = (
     Compressor(name="fp16", summary="values in half precision; large ones saturate", codec="half"),
     Compressor(
@@ -70,7 +59,7 @@ _COMPRESSORS = (
         summary="the largest values and their positions, with error feedback",
         codec="topk",
         feedback=True,
-        options=(_RATIO,),
+        params=(_RATIO,),
     ),
     Compressor(
         name="powersgd",
@@ -78,7 +67,7 @@ _COMPRESSORS = (
         codec="power",
         feedback=True,
         matrices=True,
-        options=(_RANK,),
+        params=(_RANK,),
     ),
     Compressor(
         name="signsgd-ef", summary="a bit per value, with error feedback", codec="signs", feedback=True
@@ -87,7 +76,7 @@ _COMPRESSORS = (
         name="qsgd",
         summary="values rounded at random to a few levels, unbiased, a byte each",
         codec="quantized",
-        options=(_LEVELS,),
+        params=(_LEVELS,),
     ),
 )
 BY_NAME: Mapping[str, Compressor] = {c.name: c for c in _COMPRESSORS}
@@ -118,7 +107,7 @@ def param_of(option: str) -> str:
     return f"{COMPRESSOR}_{option}"
 
 
-_OPTIONS = {option.name: option for c in _COMPRESSORS for option in c.options}
+_OPTIONS = {option.name: option for c in _COMPRESSORS for option in c.params}
 PARAMS = (
     Param(name=COMPRESSOR, type=str, default=None),
     *(Param(name=param_of(name), type=o.type, default=None) for name, o in _OPTIONS.items()),
@@ -126,15 +115,13 @@ PARAMS = (
 
 
 def describe() -> list[dict[str, Any]]:
-    """What `stratbench list compressors` shows; options as a strategy's parameters spell them."""
+    """Rows of `stratbench list compressors`; options as a strategy's parameters spell them."""
     return [
         {
             "name": c.name,
             "summary": c.summary,
             "class": "bounded",
-            "params": [
-                {"name": param_of(o.name), "type": o.type.__name__, "default": o.default} for o in c.options
-            ],
+            "params": [replace(option, name=param_of(option.name)).describe() for option in c.params],
         }
         for c in _COMPRESSORS
     ]
@@ -151,31 +138,20 @@ def choose(
         StrategyError: for an unknown compressor (with a suggestion), an option of another one, or a number
             out of range.
     """
+    of = f"strategy {strategy!r}: "
     name = values.get(COMPRESSOR)
     given = {o: values[param_of(o)] for o in _OPTIONS if values.get(param_of(o)) is not None}
     if name is None or name == NONE:
         if given:
-            first = param_of(min(given))
+            taker = next(c.name for c in _COMPRESSORS if min(given) in {o.name for o in c.params})
             raise StrategyError(
-                f"strategy {strategy!r}: {first} needs a compressor, got none; "
-                f"add compressor={_taker(min(given))} or drop it"
+                f"{of}{param_of(min(given))} needs a compressor, got none; add compressor={taker} or drop it"
             )
         return None, values if name is None else {**values, COMPRESSOR: None}
-    kebab = str(name).replace("_", "-")
-    if kebab not in BY_NAME:
-        raise StrategyError(
-            f"strategy {strategy!r}: unknown compressor {name!r}; {suggestion(kebab, (NONE, *BY_NAME))}"
-        )
-    taken = {option.name: option for option in BY_NAME[kebab].options}
-    for option in given:
-        if option not in taken:
-            raise StrategyError(
-                f"strategy {strategy!r}: {param_of(option)} must go with compressor={_taker(option)}, got "
-                f"compressor={kebab}; drop it"
-            )
-    numbers = {o.name: _checked(strategy, o, given.get(o.name, o.default)) for o in taken.values()}
-    filled = {COMPRESSOR: kebab, **{param_of(option): number for option, number in numbers.items()}}
-    return Compression.model_validate({"name": kebab, **numbers}), {**values, **filled}
+    compressor = _found(str(name).replace("_", "-"), of)
+    options = filled(COMPRESSOR, compressor, given, _COMPRESSORS, of=of)
+    params = {COMPRESSOR: compressor.name, **{param_of(o): number for o, number in options.items()}}
+    return Compression.model_validate({"name": compressor.name, **options}), {**values, **params}
 
 
 def check(compression: Compression) -> None:
@@ -184,48 +160,17 @@ def check(compression: Compression) -> None:
     Raises:
         StrategyError: it is unknown, lacks an option, has another one's, or one out of range.
     """
-    kebab = compression.name
-    if kebab not in BY_NAME:
-        raise StrategyError(f"unknown compressor {kebab!r}; {suggestion(kebab, (NONE, *BY_NAME))}")
-    taken = {option.name: option for option in BY_NAME[kebab].options}
-    for name in _OPTIONS:
-        value = getattr(compression, name)
-        if name in taken and value is None:
-            raise StrategyError(
-                f"compressor {kebab} needs {name}, got null; give it, as {taken[name].default}"
-            )
-        if name not in taken and value is not None:
-            raise StrategyError(f"compressor {kebab} takes no {name}, got {value}; drop it")
-        if name in taken and not _in_range(taken[name], value):
-            raise StrategyError(
-                f"compressor {kebab}: {name} must be {_range(taken[name])}, got {value}; use "
-                f"{taken[name].default}"
-            )
+    given = compression.model_dump(exclude={"name"}, exclude_none=True)
+    compressor = _found(compression.name, "")
+    for name, value in filled(COMPRESSOR, compressor, given, _COMPRESSORS).items():
+        if name not in given:
+            raise StrategyError(f"compressor {compressor.name} needs {name}, got null; give it, as {value}")
 
 
-def _checked(strategy: str, option: Option, value: ParamValue) -> int | float:
-    assert isinstance(value, int | float)
-    if _in_range(option, value):
-        return value
-    raise StrategyError(
-        f"strategy {strategy!r}: {param_of(option.name)} must be {_range(option)}, got {value!r}; leave it "
-        f"out for {option.default!r}"
-    )
-
-
-def _in_range(option: Option, value: int | float) -> bool:
-    above = value > option.least if option.type is float else value >= option.least
-    return above and (option.most is None or value <= option.most)
-
-
-def _range(option: Option) -> str:
-    lower = "above" if option.type is float else "at least"
-    upper = "" if option.most is None else f" and at most {option.most:g}"
-    return f"{lower} {option.least:g}{upper}"
-
-
-def _taker(option: str) -> str:
-    return next(c.name for c in _COMPRESSORS if any(o.name == option for o in c.options))
+def _found(name: str, of: str) -> Compressor:
+    if name not in BY_NAME:
+        raise StrategyError(f"{of}unknown compressor {name!r}; {suggestion(name, (NONE, *BY_NAME))}")
+    return BY_NAME[name]
 
 
 QSGD_BLOCK = 512

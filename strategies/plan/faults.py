@@ -1,16 +1,16 @@
 """Faults of workers: the table of kinds, and one fault as an experiment asks for it; no TensorFlow."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any, Literal
 
 from strategies.errors import StrategyError, suggestion
+from strategies.params import Param, filled
 
 Place = Literal["gradient", "others", "batch", "process"]
 """Where a fault acts: on what a worker sends, on that with a look at what others send, on its labels, or on
 the worker's process."""
-_KNOBS = ("scale", "delay_steps", "delay_ms", "rate", "classes", "component", "target")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,84 +18,101 @@ class Kind:
     """An entry of the table.
 
     Attributes:
-        knobs: defaults by name; None if the default depends on the run.
+        params: with defaults, None if it depends on the run.
+        required: of these, those that must be given.
     """
 
     name: str
     summary: str
     place: Place
-    knobs: Mapping[str, float | int | str | None]
+    params: tuple[Param, ...]
     required: tuple[str, ...] = ()
 
 
-_OFTEN = {"rate": 1.0}
+_RATE = Param(name="rate", type=float, default=1.0)
+
+
+def _scale(default: float | None) -> Param:
+    return Param(name="scale", type=float, default=default)
+
+
 _KINDS = (
     Kind(
         name="sign-flip",
         summary="sends its gradient times −scale (Li et al. 2019, arXiv:1811.03761)",
         place="gradient",
-        knobs={"scale": 1.0, **_OFTEN},
+        params=(_scale(1.0), _RATE),
     ),
     Kind(
         name="reverse",
         summary="sends its gradient reversed and larger, times −scale (Damaskinos et al. 2019, AggregaThor)",
         place="gradient",
-        knobs={"scale": 100.0, **_OFTEN},
+        params=(_scale(100.0), _RATE),
     ),
     Kind(
         name="random",
         summary="sends normal draws of deviation scale in place of its gradient",
         place="gradient",
-        knobs={"scale": 1.0, **_OFTEN},
+        params=(_scale(1.0), _RATE),
     ),
     Kind(
         name="gaussian",
         summary="adds normal draws of deviation scale to its gradient",
         place="gradient",
-        knobs={"scale": 1.0, **_OFTEN},
+        params=(_scale(1.0), _RATE),
     ),
-    Kind(name="nan", summary="sends what is not a number", place="gradient", knobs=_OFTEN),
-    Kind(name="zero", summary="sends zeros", place="gradient", knobs=_OFTEN),
+    Kind(name="nan", summary="sends what is not a number", place="gradient", params=(_RATE,)),
+    Kind(name="zero", summary="sends zeros", place="gradient", params=(_RATE,)),
     Kind(
         name="drop",
         summary="loses what it sends, in a share of its steps: it arrives as no number",
         place="gradient",
-        knobs={"rate": 0.5},
+        params=(replace(_RATE, default=0.5),),
     ),
     Kind(
         name="stale",
         summary="sends its gradient of some steps before",
         place="gradient",
-        knobs={"delay_steps": 1, **_OFTEN},
+        params=(Param(name="delay_steps", type=int, default=1), _RATE),
     ),
     Kind(
         name="little-is-enough",
         summary="sends the honest mean less scale deviations (Baruch et al. 2019, arXiv:1902.06156)",
         place="others",
-        knobs={"scale": None, **_OFTEN},
+        params=(_scale(None), _RATE),
     ),
     Kind(
         name="inner-product",
         summary="sends the honest mean times −scale (Xie et al. 2020, arXiv:1903.03936)",
         place="others",
-        knobs={"scale": 0.1, **_OFTEN},
+        params=(_scale(0.1), _RATE),
     ),
     Kind(
         name="mimic",
         summary="sends what an honest worker sends (Karimireddy et al. 2022, arXiv:2006.09365)",
         place="others",
-        knobs={"target": None, **_OFTEN},
+        params=(Param(name="target", type=int, default=None), _RATE),
     ),
     Kind(
         name="label-flip",
         summary="learns from label classes − 1 − y in place of y",
         place="batch",
-        knobs={"classes": None, "component": None, **_OFTEN},
+        params=(
+            Param(name="classes", type=int, default=None),
+            Param(name="component", type=str, default=None),
+            _RATE,
+        ),
         required=("classes",),
     ),
-    Kind(name="slow", summary="waits before each of its steps", place="process", knobs={"delay_ms": 100.0}),
-    Kind(name="dead", summary="its process is killed at a step", place="process", knobs={}),
+    Kind(
+        name="slow",
+        summary="waits before each of its steps",
+        place="process",
+        params=(Param(name="delay_ms", type=float, default=100.0),),
+    ),
+    Kind(name="dead", summary="its process is killed at a step", place="process", params=()),
 )
+_TIMES = ("worker", "kind", "from_step", "to_step")
 BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in _KINDS}
 
 
@@ -130,7 +147,7 @@ class Fault:
 
     def document(self) -> dict[str, str | int | float]:
         """The keys and values of the experiment file; the seed is the experiment's."""
-        knobs = {knob: getattr(self, knob) for knob in BY_NAME[self.kind].knobs}
+        knobs = {param.name: getattr(self, param.name) for param in BY_NAME[self.kind].params}
         return {
             "worker": self.worker,
             "kind": self.kind,
@@ -140,15 +157,16 @@ class Fault:
         }
 
     def __str__(self) -> str:
-        usual = BY_NAME[self.kind].knobs
-        knobs = {knob: getattr(self, knob) for knob in usual}
-        told = [_told(name, value) for name, value in knobs.items() if value not in (None, usual[name])]
+        values = {param: getattr(self, param.name) for param in BY_NAME[self.kind].params}
+        knobs = [
+            _shown(param.name, value) for param, value in values.items() if value not in (None, param.default)
+        ]
         when = [f"from_step={self.from_step}"] * bool(self.from_step)
         when += [f"to_step={self.to_step}"] * (self.to_step is not None)
-        return " ".join((self.kind, *told, *when))
+        return " ".join((self.kind, *knobs, *when))
 
 
-def _told(name: str, value: float | int | str) -> str:
+def _shown(name: str, value: float | int | str) -> str:
     return f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
 
 
@@ -166,11 +184,8 @@ def fault_of(document: Mapping[str, Any], *, seed: int) -> Fault:
         raise StrategyError(f"kind must be a fault that there is, got {name!r}; {suggestion(name, BY_NAME)}")
     kind = BY_NAME[name]
     given = {key: value for key, value in document.items() if value is not None}
-    for knob in _KNOBS:
-        if knob in given and knob not in kind.knobs:
-            takes = f"it takes {' and '.join(kind.knobs)}" if kind.knobs else "it takes none"
-            raise StrategyError(f"kind {name} has no knob {knob}, got {knob}={given[knob]}; {takes}")
-    missing = next((knob for knob in kind.required if knob not in given), None)
+    knobs = filled("kind", kind, {k: v for k, v in given.items() if k not in _TIMES}, _KINDS)
+    missing = next((knob for knob in kind.required if knobs[knob] is None), None)
     if missing is not None:
         raise StrategyError(f"kind {name} needs {missing}, got none; give it")
     to_step = given.get("to_step")
@@ -178,8 +193,8 @@ def fault_of(document: Mapping[str, Any], *, seed: int) -> Fault:
         raise StrategyError(
             f"to_step must be above from_step={given.get('from_step', 0)}, got {to_step}; raise it"
         )
-    usual = {knob: value for knob, value in kind.knobs.items() if value is not None}
-    return Fault(**{**usual, **given, "kind": name, "seed": seed})
+    changes: dict[str, Any] = {**given, **knobs}
+    return Fault(**{**changes, "kind": name, "seed": seed})
 
 
 def check_faults(faults: Sequence[Fault], n_workers: int) -> None:
@@ -253,14 +268,14 @@ def deviations(n: int, f: int) -> float:
 
 def describe() -> Sequence[Mapping[str, Any]]:
     """Rows of `stratbench list faults`."""
-    types = {"scale": "float", "rate": "float", "delay_ms": "float", "component": "str"}
     return [
         {
             "name": kind.name,
             "summary": f"a worker {kind.summary}" if not kind.summary.startswith("its") else kind.summary,
             "params": [
-                {"name": knob, "type": types.get(knob, "int"), "default": default}
-                for knob, default in {**kind.knobs, "from_step": 0, "to_step": None}.items()
+                *(param.describe() for param in kind.params),
+                {"name": "from_step", "type": "int", "default": 0},
+                {"name": "to_step", "type": "int", "default": None},
             ],
         }
         for kind in _KINDS

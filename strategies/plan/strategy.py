@@ -7,35 +7,16 @@ from typing import Literal, TypeAlias
 from pydantic import ValidationError
 
 from strategies.errors import StrategyError
+from strategies.params import Param, Params
 from strategies.plan.schema import PlanNode, StepSummary, StrategyClass, VariableSummary, mistake
 from strategies.topology import Device, Topology
 
-ParamValue: TypeAlias = bool | int | float | str | None
-Params: TypeAlias = Mapping[str, ParamValue]
 Layout: TypeAlias = Callable[[StepSummary, Topology, Params], Sequence[PlanNode]]
 Notes: TypeAlias = Callable[[StepSummary, Sequence[PlanNode], Topology, Params], Sequence[str]]
 Refusal: TypeAlias = Callable[[Topology, Params], str | None]
 Choice: TypeAlias = tuple[int, tuple[int, ...]] | str
 """Axis and sizes of a variable's parts, or why it stays whole."""
 Choices: TypeAlias = Callable[[StepSummary, Topology, Params], Mapping[str, Choice]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Param:
-    """A knob of a strategy; one whose default is None may be none.
-
-    Attributes:
-        choices: the only values it may have, any if empty.
-        tunable: values that `tune` measures; empty for a knob that changes what is computed.
-    """
-
-    name: str
-    type: type[bool] | type[int] | type[float] | type[str]
-    default: ParamValue
-    minimum: float | None = None
-    maximum: float | None = None
-    choices: tuple[ParamValue, ...] = ()
-    tunable: tuple[ParamValue, ...] = ()
 
 
 DeclaredRunner: TypeAlias = Literal["graph", "baseline", "coordinator"]

@@ -60,7 +60,7 @@ def test_parts_of_variables_are_nothing_that_a_plan_for_tpus_decides(cases):
     edited = tpu_plan(case, (4,)).model_dump(mode="json")
     edited["nodes"][0]["in_parts"] = True
     plan = read_plan(json.dumps(edited), name="edited", where="edited.json")
-    with pytest.raises(StrategyError, match="in_parts is for emulated cores; TensorFlow.s own rewrites"):
+    with pytest.raises(StrategyError, match="in_parts is for emulated cores; TensorFlow's own rewrites"):
         plan.plan(case.summary, replace(case.topology((4,)), batch_size=8, device="tpu"))
 
 

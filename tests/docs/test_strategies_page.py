@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from strategies.errors import UnsupportedError
+from strategies.params import Param
 from strategies.plan.compressors import BY_NAME
 from strategies.plan.schema import StepSummary, VariableSummary
-from strategies.plan.strategy import Param
 from strategies.registry import KNOBS, STRATEGIES, make_plan
 from strategies.topology import Topology
 
@@ -45,6 +45,7 @@ def values_of(knob: Param) -> str:
         return ", ".join(map(code, knob.choices))
     words = {bool: "true or false", int: "whole number", float: "number", str: "word"}
     least = "" if knob.minimum is None else f", at least {knob.minimum:g}"
+    least += "" if knob.above is None else f", above {knob.above:g}"
     return f"{words[knob.type]}{least}"
 
 
@@ -72,7 +73,7 @@ def test_the_table_of_knobs_has_their_values_and_what_tune_tries() -> None:
 def test_the_table_of_compressors_has_all_with_their_options() -> None:
     rows = re.findall(r"^\| `(\S+)` \|.* \| (\S.*) \|$", SECTIONS["Compressors"], re.MULTILINE)
     assert dict(rows) == {
-        name: ", ".join(f"`compressor_{option.name}` ({option.default})" for option in compressor.options)
+        name: ", ".join(f"`compressor_{option.name}` ({option.default})" for option in compressor.params)
         or "–"
         for name, compressor in BY_NAME.items()
     }

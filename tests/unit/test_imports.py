@@ -66,9 +66,9 @@ def _rooms(package: str) -> set[str]:
             {"atomic_files", "canonical", "errors", "records", "written_values"},
         ),
         (
-            "workloads know of strategies how errors of a user's file read, and nothing else",
+            "workloads know of strategies how parameters and errors of a user's file read, and nothing else",
             "strategies",
-            {"errors", "user_errors"},
+            {"errors", "params", "user_errors"},
         ),
     ],
 )

@@ -466,7 +466,7 @@ MISTAKES = {
     "other option": (
         "ps",
         put("w", compressor={"name": "fp16", "rank": 1}),
-        "fp16 takes no rank, got 1; drop it",
+        "compressor fp16: takes no rank, got 1; drop it, it is for powersgd",
     ),
     "range": (
         "ps",

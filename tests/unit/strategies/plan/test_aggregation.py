@@ -44,7 +44,7 @@ from strategies.plan.aggregation import BY_NAME, Aggregation
         (
             {"rule": "median", "tau": 1.0},
             5,
-            "tau is a knob of rule=centered-clipping, got rule=median; leave tau out",
+            "rule median: takes no tau, got 1.0; drop it, it is for centered-clipping",
         ),
         (
             {"rule": "median", "bucket_size": 2},

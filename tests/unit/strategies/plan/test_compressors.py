@@ -40,7 +40,7 @@ def test_a_strategy_with_a_compressor_is_bounded_and_says_its_options(strategy, 
     found, values = resolve(strategy, {"compressor": name})
     assert found.strategy_class == "bounded"
     assert values["compressor"] == name
-    for option in BY_NAME[name].options:
+    for option in BY_NAME[name].params:
         assert values[f"compressor_{option.name}"] == option.default
     assert resolve(strategy, {})[0].strategy_class == "exact"
     assert plan(strategy, compressor=name).strategy_class == "bounded"
@@ -65,13 +65,19 @@ def test_either_spelling_of_a_name_resolves():
         ({"compressor_rank": 2}, "compressor_rank needs a compressor, got none; add compressor=powersgd"),
         (
             {"compressor": "topk", "compressor_rank": 2},
-            "compressor_rank must go with compressor=powersgd, got compressor=topk; drop it",
+            "compressor topk: takes no rank, got 2; drop it, it is for powersgd",
         ),
-        ({"compressor": "topk", "compressor_ratio": 0.0}, "compressor_ratio must be above 0 and at most 1"),
+        (
+            {"compressor": "topk", "compressor_ratio": 0.0},
+            "compressor topk: ratio must be above 0 and at most 1",
+        ),
         ({"compressor": "topk", "compressor_ratio": 1.5}, "got 1.5; leave it out for 0.01"),
         ({"compressor": "topk", "compressor_ratio": "x"}, "compressor_ratio must be float, got 'x'"),
-        ({"compressor": "topk", "compressor_ratio": float("nan")}, "at most 1, got nan"),
-        ({"compressor": "powersgd", "compressor_rank": 0}, "compressor_rank must be at least 1, got 0"),
+        ({"compressor": "topk", "compressor_ratio": float("nan")}, "must be finite, got nan"),
+        (
+            {"compressor": "powersgd", "compressor_rank": 0},
+            "compressor powersgd: rank must be at least 1, got 0",
+        ),
         ({"compressor": "powersgd", "compressor_rank": 1.5}, "compressor_rank must be int, got 1.5"),
         ({"compressor": "qsgd", "compressor_levels": 128}, "must be at least 1 and at most 127, got 128"),
     ],

@@ -15,11 +15,11 @@ from strategies.plan.faults import BY_NAME, check_faults, describe, deviations, 
         ),
         (
             {"worker": 1, "kind": "nan", "scale": 2.0},
-            "kind nan has no knob scale, got scale=2.0; it takes rate",
+            "kind nan: takes no scale, got 2.0; drop it, it is for sign-flip, reverse, random and 3 more",
         ),
         (
             {"worker": 1, "kind": "dead", "rate": 0.5},
-            "kind dead has no knob rate, got rate=0.5; it takes none",
+            "kind dead: takes no rate, got 0.5; drop it, it is for sign-flip",
         ),
         ({"worker": 1, "kind": "label-flip"}, "kind label-flip needs classes, got none; give it"),
         (

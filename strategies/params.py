@@ -1,0 +1,153 @@
+"""Parameters of strategies, compressors, rules, faults and workloads: type, limits and default."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol, TypeAlias
+
+from strategies.errors import StrategyError, first_few, suggestion
+
+ParamValue: TypeAlias = bool | int | float | str | None
+Params: TypeAlias = Mapping[str, ParamValue]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Param:
+    """A parameter; one whose default is None may be none.
+
+    Attributes:
+        form: of a text: an absolute path (or below `~`), or the 64 digits of a hash.
+        minimum, maximum: limits, included.
+        above, below: limits, excluded.
+        choices: the only values it may have, any if empty.
+        needs: the parameter without which it means nothing.
+        tunable: values that `tune` measures; empty for one that changes what is computed.
+    """
+
+    name: str
+    type: type[bool] | type[int] | type[float] | type[str]
+    default: ParamValue
+    form: Literal["path", "sha256"] | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    above: float | None = None
+    below: float | None = None
+    choices: tuple[ParamValue, ...] = ()
+    needs: str | None = None
+    tunable: tuple[ParamValue, ...] = ()
+
+    def describe(self) -> dict[str, object]:
+        """Row of a listing."""
+        row: dict[str, object] = {
+            "name": self.name,
+            "type": self.form or self.type.__name__,
+            "default": self.default,
+        }
+        return {**row, "tunable": list(self.tunable)} if self.tunable else row
+
+    def read(self, value: object, *, of: str = "") -> ParamValue:
+        """Check a value; a whole number becomes a float if the type is float.
+
+        Args:
+            of: beginning of the error line.
+        Raises:
+            StrategyError: wrong type or form, or out of bounds.
+        """
+        if value is None and self.default is None:
+            return None
+        if self.type is float and type(value) is int:
+            value = float(value)
+        is_typed = type(value) is self.type
+        if not is_typed or not self._allows(value):
+            raise StrategyError(
+                f"{of}{self.name} must be {self._rule(is_typed=is_typed)}, got {value!r}; {self._way_out()}"
+            )
+        if self.form == "path":
+            return str(Path(str(value)).expanduser())
+        return str(value).lower() if self.form == "sha256" else value  # type: ignore[return-value]  # typed
+
+    def read_text(self, value: object) -> ParamValue:
+        """Check a value as `read` does; a number may be text, because YAML reads `1e-3` as text."""
+        if isinstance(value, str) and self.type in (int, float):
+            with suppress(ValueError):  # Other texts are refused as such.
+                return self.read(self.type(value))
+        return self.read(value)
+
+    def _allows(self, value: object) -> bool:
+        if self.choices:
+            return value in self.choices
+        if self.form == "path":
+            # Workers have another working directory.
+            return Path(str(value)).expanduser().is_absolute()
+        if self.form == "sha256":
+            return re.fullmatch("[0-9a-fA-F]{64}", str(value)) is not None
+        if not isinstance(value, int | float):
+            return True
+        is_above = value >= _or(self.minimum, -math.inf) and value > _or(self.above, -math.inf)
+        is_below = value <= _or(self.maximum, math.inf) and value < _or(self.below, math.inf)
+        return is_above and is_below and math.isfinite(value)
+
+    def _rule(self, *, is_typed: bool) -> str:
+        if self.choices:
+            choices = ", ".join(str(choice).lower() for choice in self.choices)
+            return f"one of {choices}" if len(self.choices) > 1 else choices
+        if self.form is not None:
+            return "an absolute path" if self.form == "path" else "64 hexadecimal digits"
+        if not is_typed:
+            return "true or false" if self.type is bool else self.type.__name__
+        limits = {
+            "at least": self.minimum,
+            "above": self.above,
+            "at most": self.maximum,
+            "below": self.below,
+        }
+        words = [f"{word} {limit:g}" for word, limit in limits.items() if limit is not None]
+        return " and ".join(words) or "finite"
+
+    def _way_out(self) -> str:
+        if self.form is not None:
+            return "write it in full" if self.form == "path" else "sha256sum prints them"
+        if self.default is None:
+            return "leave it out"
+        usual = str(self.default).lower() if self.type is bool else repr(self.default)
+        return f"leave it out for {usual}"
+
+
+def _or(limit: float | None, otherwise: float) -> float:
+    return otherwise if limit is None else limit
+
+
+class Entry(Protocol):
+    """An entry of a table that takes parameters."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def params(self) -> tuple[Param, ...]: ...
+
+
+def filled(
+    kind: str, entry: Entry, given: Mapping[str, object], entries: Iterable[Entry], *, of: str = ""
+) -> dict[str, ParamValue]:
+    """Parameters of an entry, those that are not given by default.
+
+    Args:
+        kind: of the entries, for messages.
+        given: by name.
+        entries: the whole table, which says whose a parameter is.
+        of: beginning of the error line.
+    Raises:
+        StrategyError: a parameter of another entry, or a value that is not allowed.
+    """
+    of = f"{of}{kind} {entry.name}: "
+    known = {param.name: param for param in entry.params}
+    for name, value in given.items():
+        if name not in known:
+            takers = [other.name for other in entries if any(param.name == name for param in other.params)]
+            hint = f"drop it, it is for {first_few(takers)}" if takers else suggestion(name, known)
+            raise StrategyError(f"{of}takes no {name}, got {value!r}; {hint}")
+    return {name: param.read(given.get(name, param.default), of=of) for name, param in known.items()}
