@@ -23,7 +23,8 @@ from harness.worker.session.traced_runs import (
 )
 from harness.worker.session.update_loop import BesideStep, Pace, UpdateLoop
 from harness.worker.session.variable_memory import Holdings, held, lookups
-from harness.worker.transport.exchange import Exchange, Transport
+from harness.worker.transport.exchange import Exchange
+from harness.worker.transport.tcp_ring import Ring
 from harness.worker.variable_parts import Array, Copy, Held, of_part
 from strategies.ir.variable import Part
 from strategies.numerics.resharding import COUNTS, GAUGES
@@ -92,7 +93,7 @@ class WorkerSession:
         program: Program,
         target: str,
         initial: InitialValues,
-        transport: Transport | None = None,
+        transport: Ring | None = None,
         *,
         fetching: Sequence[str] = (),
         use: Use = Use.MANY_STEPS,

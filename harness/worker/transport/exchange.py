@@ -8,51 +8,17 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from harness.worker.transport.tcp_ring import RingError, Vector
+from harness.worker.transport.tcp_ring import Ring, RingError, Vector
 from strategies.ir.train_graph import BEFORE_ALL, Transfer
 
 _WIRES: Mapping[str, np.dtype[Any]] = {"bfloat16": np.dtype(ml_dtypes.bfloat16)}
 _ALIGNMENT_BYTES = 64  # TensorFlow takes arrays so aligned as they are and copies others
 _END_S = 10.0
-
-
-class Transport(Protocol):
-    """Moves vectors between all workers, which do the same in the same order."""
-
-    def sum(
-        self, values: Vector, total: Vector, wire: np.dtype[Any] | None = None, factor: float = 1.0
-    ) -> float:
-        """Sum vectors of one length and type into `total`.
-
-        Args:
-            wire: type that they have on their way, if not their own.
-            factor: what the sum is multiplied by.
-        Returns:
-            when the first came from another worker, `time.time()`; so do the others.
-        """
-
-    def scatter(self, shares: Sequence[Vector], total: Vector, factor: float = 1.0) -> float:
-        """Sum what all workers have for this one into `total`, times the factor.
-
-        Args:
-            shares: for each worker, by rank.
-        """
-
-    def gather(self, share: Vector, places: Sequence[Vector]) -> float:
-        """Take the shares of all workers into their places, by rank; this worker's place may be empty."""
-
-    def concatenate(
-        self, vectors: Sequence[Vector], room: Callable[[Sequence[int]], list[Vector]]
-    ) -> tuple[list[Vector], float]:
-        """Take the vectors of all workers, one after the other by rank, into what `room` has for them."""
-
-    def close(self) -> None:
-        """Give up; what is under way fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +48,7 @@ class Exchange:
         rank: of this worker.
     """
 
-    def __init__(self, transport: Transport, transfers: Sequence[Transfer], rank: int) -> None:
+    def __init__(self, transport: Ring, transfers: Sequence[Transfer], rank: int) -> None:
         self.seen: list[Moved] | None = None
         self._transport = transport
         self._rank = rank
