@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from harness.worker.session.timed_loop import run_steps
+from harness.worker.session.timed_loop import in_turn, run_steps
 
 STEP_S = 0.005
 N_STEPS = 10
@@ -36,7 +36,7 @@ def bare_loop_seconds(step: Callable[[object], object]) -> float:
 
 
 def timed_loop_seconds(step: Callable[[object], list[float]]) -> float:
-    times = run_steps(step, FEEDS, n_steps=N_STEPS, first=0, n_losses=1)
+    times = run_steps(step, in_turn(FEEDS, 0), n_steps=N_STEPS, n_losses=1, made_meanwhile=False)
     return float(times.end_s[-1] - times.start_s[0])
 
 

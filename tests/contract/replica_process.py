@@ -82,7 +82,9 @@ def _run(
     replicas = CompiledReplicas(program, distribution, variables, local, loops_on_device=on_device)
     placed = [replicas.placed(batch) for batch in batches]
     replicas.compile(placed[:n_steps])
-    copies = DistributedCopies(distribution, step.variables, variables, initial, local)
+    copies = DistributedCopies(
+        distribution, step.variables, variables, initial, ranks=[r.rank for r in local]
+    )
     copies.load()
     losses = [replicas(placed[first : first + n_steps]) for first in range(0, len(placed), n_steps)]
     held = {copy: value for name in copies.captured for copy, value in copies.values(name).items()}

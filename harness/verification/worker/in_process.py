@@ -175,7 +175,7 @@ class InProcessCluster:
     def _runs(self, batches: Sequence[Sequence[Array]]) -> Iterator[list[Sequence[Array]]]:
         for size, alike in itertools.groupby(batches, key=lambda batch: len(batch[0])):
             # Two runs at least, so that what one leaves to the next is looked at too.
-            limit = min(self._of_size[size][0].steps_per_run, -(-len(batches) // 2))
+            limit = min(self._of_size[size][0].steps_per_run or 1, -(-len(batches) // 2))
             while run := list(itertools.islice(alike, limit)):
                 yield run
 

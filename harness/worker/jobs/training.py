@@ -24,16 +24,8 @@ from harness.worker.jobs.gpus import require_devices
 from harness.worker.jobs.refusals import refusals_as, unsupported
 from harness.worker.jobs.rendezvous import InRing, Served
 from harness.worker.process.job import JobState
-from harness.worker.session.timed_loop import (
-    ProcessFaults,
-    StepTimes,
-    in_turn,
-    run_loops,
-    run_steps_on_pipeline,
-    runs_of,
-    seconds_unobserved,
-)
-from harness.worker.session.timed_loop import run_steps as timed_steps
+from harness.worker.session import timed_loop
+from harness.worker.session.timed_loop import ProcessFaults, StepTimes, in_turn, runs_of, seconds_unobserved
 from harness.worker.variable_parts import Held
 from strategies.plan.aggregation import TOO_FEW_FINITE
 
@@ -51,51 +43,52 @@ _MAX_PREFETCH_S = 10.0
 
 
 class StepSession(Protocol):
-    """What the jobs need of a session with a transformed step."""
+    """Session with a transformed step, as the jobs use it; its defaults do nothing."""
+
+    @property
+    def steps_per_run(self) -> int | None:
+        """Most steps that the program makes in one run; None if each step is a run of its own."""
+        return None
 
     def load(self) -> None:
         """Give every variable its initial value."""
 
     def setup(self) -> None:
         """Run once what a program needs after loading and before its first step."""
+        return
 
     def prepare(self, batch: Batch) -> Batch:
         """Turn this worker's part of a batch into what `step` takes, before any time is measured."""
+        return batch
 
     def stage(self, batches: Sequence[Batch]) -> list[Batch]:
         """Prepare all batches that steps take in turn, and keep them where replicas have them ready."""
+        return list(map(self.prepare, batches))
 
     def step(self, feeds: Batch) -> Sequence[npt.NDArray[np.generic]]:
         """Run one step on a prepared part of a batch and return the loss of each local replica."""
+
+    def steps(self, batches: Sequence[Batch]) -> npt.NDArray[np.generic]:
+        """Run a step on each of some batches and return losses, [n_steps, n_losses]."""
+        return np.stack([np.asarray(self.step(batch)) for batch in batches])
 
     def read(self) -> Held:
         """Read what this worker has of every copy of a variable."""
 
     def held_bytes(self) -> "Holdings":
-        """What lies in memory of the variables that this worker knows of, its own or another's."""
+        """Bytes in memory of the variables that this worker knows, its own or another's."""
 
-    def settle(self, n_workers: int) -> None:
-        """Wait until what all workers have contributed in as many steps is in the variables."""
+    def settle(self, n_workers: int) -> None:  # noqa: ARG002 - steps that update themselves need no wait
+        """Wait until the variables have what all workers contributed in as many steps."""
+        return
 
     def update_notes(self) -> tuple[str, ...]:
-        """What this worker's updates took and left out so far, one sentence each."""
-
-    def close(self) -> None:
-        """Give up what the session holds."""
-
-
-class LoopedSession(Protocol):
-    """What the jobs need of a session whose program makes several steps in a run."""
-
-    @property
-    def steps_per_run(self) -> int:
-        """Most steps of a run."""
-
-    def steps(self, batches: Sequence[Batch]) -> npt.NDArray[np.generic]:
-        """Run a step on each of some batches and return losses, [n_steps, n_losses]."""
+        """One sentence each on what this worker's updates used and dropped so far."""
+        return ()
 
     def resharding(self) -> "tuple[ReplicaResharding, ...]":
-        """What each local replica has counted of its resharding."""
+        """Resharding counts of each local replica."""
+        return ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -109,7 +102,6 @@ class Training:
         pipeline: batches that steps take in place of staged ones, prepared as they are taken; None where they
             take staged ones.
         loop: makes steps in a way of its own; None where the session makes one after the other.
-        looped: the session if its program makes several steps in a run.
         faults: of this process.
         aggregation_counts: what rules have counted of workers' gradients; see
             `strategies.ir.train_graph.TrainGraph`.
@@ -121,7 +113,6 @@ class Training:
     feeds: list[Batch] = field(default_factory=list)
     pipeline: Iterator[Batch] | None = None
     loop: Loop | None = None
-    looped: LoopedSession | None = None
     faults: ProcessFaults = field(default_factory=ProcessFaults)
     aggregation_counts: Callable[[], Sequence[npt.NDArray[np.generic]]] = tuple
 
@@ -227,14 +218,12 @@ def open_program(
     session = WorkerSession(program, target, initial, transport, staged_on=staged_on)
     import_s = time.monotonic() - started_s
     weights = tuple(loss.weight for loss in program.losses)
-    looped = None if program.steps_per_run is None else session
     faults = [f for f in parsed.faults if f.worker == task and f.place == "process"]
     state.put(
         Training(
             session=session,
             task=task,
             weights=weights,
-            looped=looped,
             faults=ProcessFaults(faults=faults, passes=session.passes_next),
             aggregation_counts=session.aggregation_counts,
         )
@@ -338,21 +327,22 @@ def _told_of_rules() -> Iterator[None]:
 
 
 def _timed(training: Training, n_steps: int, first: int) -> StepTimes:
-    step, n_losses = training.step, len(training.weights)
     if training.loop is not None:
         return training.loop(training.feeds, n_steps, first)
-    if training.looped is not None:
-        return run_loops(
-            training.looped.steps,
-            _batches(training, first),
-            n_steps=n_steps,
-            n_losses=n_losses,
-            steps_per_run=training.looped.steps_per_run,
-            made_meanwhile=training.pipeline is not None,
+    n_losses, made_meanwhile = len(training.weights), training.pipeline is not None
+    batches, steps_per_run = _batches(training, first), training.session.steps_per_run
+    if steps_per_run is None:
+        return timed_loop.run_steps(
+            training.step, batches, n_steps=n_steps, n_losses=n_losses, made_meanwhile=made_meanwhile
         )
-    if training.pipeline is not None:
-        return run_steps_on_pipeline(step, training.pipeline, n_steps=n_steps, n_losses=n_losses)
-    return timed_steps(step, training.feeds, n_steps=n_steps, first=first, n_losses=n_losses)
+    return timed_loop.run_loops(
+        training.session.steps,
+        batches,
+        n_steps=n_steps,
+        n_losses=n_losses,
+        steps_per_run=steps_per_run,
+        made_meanwhile=made_meanwhile,
+    )
 
 
 def _wait_for_prefetch(training: Training, step_s: float) -> None:
@@ -369,14 +359,13 @@ def _wait_for_prefetch(training: Training, step_s: float) -> None:
 def unobserved_steps(state: JobState, n_steps: int, n_lead: int, first: int) -> float:
     """Run steps that are not timed one by one; return seconds of a step, see `seconds_unobserved`."""
     training = state.get(Training)
-    batches = _batches(training, first)
-    if training.looped is None:
+    batches, per_run = _batches(training, first), training.session.steps_per_run
+    if per_run is None:
         step_s = seconds_unobserved(training.step, batches, n_steps=n_steps, n_lead=n_lead)
     else:
-        each = training.looped.steps_per_run
-        n_runs, n_lead_runs = -(-n_steps // each), -(-n_lead // each)
-        runs = runs_of(batches, each)
-        step_s = seconds_unobserved(training.looped.steps, runs, n_steps=n_runs, n_lead=n_lead_runs) / each
+        n_runs, n_lead_runs = -(-n_steps // per_run), -(-n_lead // per_run)
+        runs, steps = runs_of(batches, per_run), training.session.steps
+        step_s = seconds_unobserved(steps, runs, n_steps=n_runs, n_lead=n_lead_runs) / per_run
     _wait_for_prefetch(training, step_s)
     return step_s
 
@@ -407,8 +396,7 @@ def update_notes(state: JobState) -> tuple[str, ...]:
 
 def resharding(state: JobState) -> "tuple[ReplicaResharding, ...]":
     """What each replica of this worker has counted of its resharding; none where nothing is resharded."""
-    looped = state.get(Training).looped
-    return () if looped is None else looped.resharding()
+    return state.get(Training).session.resharding()
 
 
 def _resident_bytes() -> int | None:

@@ -206,8 +206,8 @@ class WorkerSession:
         return self._step_beside_updates(feeds)
 
     @property
-    def steps_per_run(self) -> int:
-        return self.program.steps_per_run or 1
+    def steps_per_run(self) -> int | None:
+        return self.program.steps_per_run
 
     def steps(self, batches: Sequence[Sequence[Array]]) -> Array:
         """Run a step on each of some batches in one run of a loop.

@@ -119,35 +119,19 @@ def seconds_unobserved(
 
 
 def run_steps(
-    step: Callable[[Batch], Losses], feeds: Sequence[Batch], *, n_steps: int, first: int, n_losses: int
+    step: Callable[[Batch], Losses],
+    batches: Iterator[Batch],
+    *,
+    n_steps: int,
+    n_losses: int,
+    made_meanwhile: bool,
 ) -> StepTimes:
-    """Run steps back to back, without garbage collection.
+    """Run steps back to back that each take their batch first, without garbage collection.
 
     Args:
         step: runs one step on the arrays of one batch; returns its `n_losses` losses.
-        feeds: batches, in turn and again from the start.
-        first: number of the first step; step s gets batch s modulo their count.
-    """
-    stamps = np.empty(n_steps + 1, np.float64)
-    losses = np.empty((n_steps, n_losses), np.float64)
-    turn = in_turn(feeds, first)
-    clock = time.monotonic
-    with no_garbage_collection():
-        stamps[0] = clock()
-        for index, batch in zip(range(n_steps), turn, strict=False):
-            losses[index] = step(batch)
-            stamps[index + 1] = clock()
-    return StepTimes(start_s=stamps[:-1], end_s=stamps[1:], losses=losses)
-
-
-def run_steps_on_pipeline(
-    step: Callable[[Batch], Losses], batches: Iterator[Batch], *, n_steps: int, n_losses: int
-) -> StepTimes:
-    """Run steps back to back that each fetch their batch first, without garbage collection.
-
-    Args:
-        step: as for `run_steps`.
-        batches: without end, produced during the steps.
+        batches: without end.
+        made_meanwhile: batches are produced during the steps, and waited for.
     """
     stamps = np.empty(n_steps + 1, np.float64)
     has_batch_s = np.empty(n_steps, np.float64)
@@ -161,7 +145,8 @@ def run_steps_on_pipeline(
             losses[index] = step(batch)
             stamps[index + 1] = clock()
     start_s = stamps[:-1]
-    return StepTimes(start_s=start_s, end_s=stamps[1:], losses=losses, input_s=has_batch_s - start_s)
+    input_s = has_batch_s - start_s if made_meanwhile else None
+    return StepTimes(start_s=start_s, end_s=stamps[1:], losses=losses, input_s=input_s)
 
 
 P = ParamSpec("P")

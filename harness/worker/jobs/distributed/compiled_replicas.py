@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.records.outcome import ReplicaResharding
 from harness.worker.jobs.batches import read_batches
 from harness.worker.jobs.distributed.workload import Distributed
 from harness.worker.jobs.refusals import refusals_as, unsupported
-from harness.worker.jobs.training import Batch, Opened, Training
+from harness.worker.jobs.training import Batch, Opened, StepSession, Training
 from harness.worker.process.job import JobState
 from harness.worker.variable_parts import Held
 from strategies.errors import UnsupportedError
@@ -61,7 +60,7 @@ def open_replicas(state: JobState, capture: str, plan: str, task: int, *, batche
         session = _session(state, step, initial, parsed, program, batch)
     imported_s = time.monotonic()
     weights = (program.weight,) * topology.n_replicas
-    state.put(Training(session=session, task=task, weights=weights, looped=session))
+    state.put(Training(session=session, task=task, weights=weights))
     return Opened(
         transform_s=transformed_s - started_s,
         import_s=imported_s - transformed_s,
@@ -77,8 +76,8 @@ def open_replicas(state: JobState, capture: str, plan: str, task: int, *, batche
     )
 
 
-class ReplicaSession:
-    """Steps of all replicas of a process; see `training.StepSession` and `training.LoopedSession`.
+class ReplicaSession(StepSession):
+    """Steps of all replicas of a process.
 
     Args:
         copies: of the variables.
@@ -94,14 +93,8 @@ class ReplicaSession:
     def load(self) -> None:
         self._copies.load()
 
-    def setup(self) -> None:
-        """Nothing is to be done."""
-
     def prepare(self, batch: Batch) -> Batch:
         return self._replicas.placed(batch)
-
-    def stage(self, batches: Sequence[Batch]) -> list[Batch]:
-        return list(map(self.prepare, batches))
 
     def step(self, feeds: Batch) -> "Sequence[npt.NDArray[np.generic]]":
         return tuple(self.steps([feeds])[0])
@@ -113,24 +106,11 @@ class ReplicaSession:
     def steps(self, batches: Sequence[Batch]) -> "npt.NDArray[np.generic]":
         return self._replicas(batches)
 
-    def resharding(self) -> tuple[ReplicaResharding, ...]:
-        return ()
-
     def read(self) -> Held:
-        values = (self._copies.values(name) for name in self._copies.captured)
-        return {copy: [(None, value)] for own in values for copy, value in own.items()}
+        return self._copies.read()
 
     def held_bytes(self) -> "Holdings":
         return self._copies.held_bytes()
-
-    def settle(self, n_workers: int) -> None:
-        """Steps make their updates themselves."""
-
-    def update_notes(self) -> tuple[str, ...]:
-        return ()
-
-    def close(self) -> None:
-        """Nothing to give up: the strategy ends with its process, or by `stop_distribution`."""
 
 
 def _session(
@@ -152,7 +132,8 @@ def _session(
         program, distribution, variables, topology.replicas(), loops_on_device=execution.loops_on_device
     )
     replicas.compile([replicas.placed(batch)] * execution.steps_per_loop)
-    copies = DistributedCopies(distribution, step.variables, variables, initial, topology.replicas())
+    ranks = [replica.rank for replica in topology.replicas()]
+    copies = DistributedCopies(distribution, step.variables, variables, initial, ranks=ranks, task=0)
     return ReplicaSession(replicas, copies, steps_per_run=execution.steps_per_loop)
 
 

@@ -6,7 +6,7 @@ coordinator: it builds the workload, and schedules and counts all steps.
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from harness.worker.jobs.distributed.synchronous import Array
 from harness.worker.jobs.distributed.workload import built
 from harness.worker.jobs.refusals import refusals_as, unsupported
 from harness.worker.jobs.rendezvous import on_reserved_port
-from harness.worker.jobs.training import Batch, Opened, Training
+from harness.worker.jobs.training import Batch, Opened, StepSession, Training
 from harness.worker.process.job import JobState
 from harness.worker.session.timed_loop import StepTimes, no_garbage_collection
 from harness.worker.variable_parts import Held
@@ -31,6 +31,7 @@ from strategies.planner import topology_of
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    from harness.worker.jobs.distributed.variable_copies import DistributedCopies
     from harness.worker.session.capture_store import InitialValues
     from harness.worker.session.variable_memory import Holdings
     from strategies.baselines.coordinated import CoordinatedStep
@@ -90,86 +91,54 @@ def open_coordinated(state: JobState, capture: str, plan: str, task: int, *, cas
     captured, initial = load_step(Path(capture)), InitialValues(Path(capture))
     with refusals_as(lambda line: unsupported(f"{parsed.strategy}: {line}")):
         session = _session(state, case, seed, captured, initial, parsed)
-    state.put(Training(session=session, task=task, weights=(1.0,), loop=session.steps))
+    state.put(Training(session=session, task=task, weights=(1.0,), loop=session.loop))
     dropped = left_out((), initial, {v.name for v in captured.variables})
     return Opened(start=0, stop=parsed.batch_size, notes=(*_settings(parsed), *dropped))
 
 
-class CoordinatorSession:
-    """Steps of all workers in their coordinator; see `training.StepSession`.
-
-    Args:
-        variables: captured name → TensorFlow's variable.
-        initial: values for `load`.
-    """
+class CoordinatorSession(StepSession):
+    """Steps of all workers in their coordinator, which has the one copy of each variable."""
 
     def __init__(
-        self,
-        step: "CoordinatedStep",
-        captured: TrainGraph,
-        variables: Mapping[str, "tf.Variable"],
-        initial: "InitialValues",
-        n_workers: int,
+        self, step: "CoordinatedStep", copies: "DistributedCopies", n_workers: int, *, is_sum: bool
     ) -> None:
         self._step = step
-        self._names = [v.name for v in captured.variables]
-        self._variables = dict(variables)
-        self._initial = initial
+        self._copies = copies
         self._n_workers = n_workers
-        self._is_sum = captured.losses[0].reduction == "sum"
-        self._made: Counter[int] = Counter()
+        self._is_sum = is_sum
+        self._n_closures: Counter[int] = Counter()
 
     def load(self) -> None:
-        for name, variable in self._variables.items():
-            variable.assign(self._initial.value(name, None))
-
-    def setup(self) -> None:
-        """Lookup tables are filled when their model is built: nothing is left to do."""
-
-    def prepare(self, batch: Batch) -> Batch:
-        return batch
-
-    def stage(self, batches: Sequence[Batch]) -> list[Batch]:
-        return list(batches)
+        self._copies.load()
 
     def step(self, feeds: Batch) -> Sequence[Array]:
-        return [self.steps([feeds], 1, 0).losses[0]]
+        return [self.loop([feeds], 1, 0).losses[0]]
 
-    def steps(self, feeds: Sequence[Batch], n_steps: int, first: int) -> StepTimes:
+    def loop(self, feeds: Sequence[Batch], n_steps: int, first: int) -> StepTimes:
         """Make one closure for each worker and step; a step's loss is that of all of its closures."""
         if first == 0:
             self._step.feed(feeds)
         with no_garbage_collection():
             began_s = time.time()
             losses, ended_s, workers = self._step.run(n_steps * self._n_workers)
-        self._made.update(workers.tolist())
+        self._n_closures.update(workers.tolist())
         start_s, end_s = rounds(ended_s, began_s=began_s, n_workers=self._n_workers)
         combined = np.sum if self._is_sum else np.mean
         of_steps = combined(losses.reshape(n_steps, self._n_workers), axis=1, keepdims=True)
         return StepTimes(start_s=start_s, end_s=end_s, losses=of_steps)
 
     def read(self) -> Held:
-        return {(name, None): [(None, self._value(name))] for name in self._names}
-
-    def _value(self, name: str) -> Array:
-        own = self._variables.get(name)
-        return self._initial.value(name, None) if own is None else own.numpy()
+        return self._copies.read()
 
     def held_bytes(self) -> "Holdings":
         """Bytes of each server; server k is in the process of worker k."""
-        from harness.worker.session.variable_memory import held_eagerly
-
-        return held_eagerly(self._variables.items())
-
-    def settle(self, n_workers: int) -> None:
-        """Steps end when all of their closures have."""
+        return self._copies.held_bytes()
 
     def update_notes(self) -> tuple[str, ...]:
-        counts = ", ".join(f"worker {worker} made {self._made[worker]}" for worker in range(self._n_workers))
+        counts = ", ".join(
+            f"worker {worker} made {self._n_closures[worker]}" for worker in range(self._n_workers)
+        )
         return (f"closures of one worker's share: {counts}; a step is over when {self._n_workers} more are",)
-
-    def close(self) -> None:
-        """Nothing to give up: the strategy ends with its process."""
 
 
 def rounds(ended_s: Array, *, began_s: float, n_workers: int) -> tuple[Array, Array]:
@@ -185,20 +154,11 @@ def rounds(ended_s: Array, *, began_s: float, n_workers: int) -> tuple[Array, Ar
     return stamps[:-1], stamps[1:]
 
 
-class _Waiting:
-    """A worker whose steps the coordinator makes, counts and reads; see `training.StepSession`."""
+class _Waiting(StepSession):
+    """Worker whose steps the coordinator makes, counts and reads."""
 
     def load(self) -> None:
         """The coordinator loads."""
-
-    def setup(self) -> None:
-        """Nothing is to be done."""
-
-    def prepare(self, batch: Batch) -> Batch:
-        return batch
-
-    def stage(self, batches: Sequence[Batch]) -> list[Batch]:
-        return list(batches)
 
     def step(self, feeds: Batch) -> Sequence[Array]:  # noqa: ARG002 - a StepSession
         return ()
@@ -208,15 +168,6 @@ class _Waiting:
 
     def held_bytes(self) -> "Holdings":
         return {}
-
-    def settle(self, n_workers: int) -> None:
-        """The coordinator waits."""
-
-    def update_notes(self) -> tuple[str, ...]:
-        return ()
-
-    def close(self) -> None:
-        """Nothing to give up."""
 
 
 def _no_steps(feeds: Sequence[Batch], n_steps: int, first: int) -> StepTimes:
@@ -241,6 +192,7 @@ def _settings(plan: Plan) -> tuple[str, ...]:
 def _session(
     state: JobState, case: Case, seed: int, captured: TrainGraph, initial: "InitialValues", plan: Plan
 ) -> CoordinatorSession:
+    from harness.worker.jobs.distributed.variable_copies import DistributedCopies
     from strategies.baselines.coordinated import CoordinatedStep, connected
 
     n_workers = topology_of(plan).n_tasks
@@ -256,4 +208,6 @@ def _session(
     )
     step.trace()
     variables = workload.variables(captured.variables)
-    return CoordinatorSession(step, captured, variables, initial, n_workers)
+    copies = DistributedCopies(distribution, captured.variables, variables, initial, ranks=[None])
+    is_sum = captured.losses[0].reduction == "sum"
+    return CoordinatorSession(step, copies, n_workers, is_sum=is_sum)

@@ -14,7 +14,7 @@ from harness.experiment.cases import Case
 from harness.records.circumstances import Placement
 from harness.worker.jobs.distributed.workload import Distributed, built
 from harness.worker.jobs.refusals import refusals_as, unsupported
-from harness.worker.jobs.training import Batch, Opened, Training
+from harness.worker.jobs.training import Batch, Opened, StepSession, Training
 from harness.worker.process.job import JobState
 from harness.worker.variable_parts import Held
 from strategies.ir.random_ops import require_seeds_of_variables
@@ -86,8 +86,8 @@ def open_baseline(
     )
 
 
-class BaselineSession:
-    """One worker's part of a step under TensorFlow's own strategy; see `training.StepSession`.
+class BaselineSession(StepSession):
+    """One worker's part of a step under TensorFlow's own strategy.
 
     Args:
         copies: of variables that this worker has.
@@ -103,14 +103,8 @@ class BaselineSession:
     def load(self) -> None:
         self._copies.load()
 
-    def setup(self) -> None:
-        """Lookup tables are filled when their model is built: nothing is left to do."""
-
     def prepare(self, batch: Batch) -> Batch:
         return self._step.placed(batch)  # type: ignore[no-any-return]
-
-    def stage(self, batches: Sequence[Batch]) -> list[Batch]:
-        return list(map(self.prepare, batches))
 
     @property
     def placement(self) -> Placement:
@@ -148,15 +142,6 @@ class BaselineSession:
     def held_bytes(self) -> "Holdings":
         return self._copies.held_bytes()
 
-    def settle(self, n_workers: int) -> None:
-        """Steps make their updates themselves."""
-
-    def update_notes(self) -> tuple[str, ...]:
-        return ()
-
-    def close(self) -> None:
-        """Nothing to give up: the strategy ends with its process, or by `stop_distribution`."""
-
 
 def _session(
     state: JobState,
@@ -187,7 +172,8 @@ def _session(
     )
     distributed.trace()
     variables = workload.variables(captured.variables)
-    copies = DistributedCopies(distribution, captured.variables, variables, initial, replicas)
+    ranks, task = [replica.rank for replica in replicas], replicas[0].task
+    copies = DistributedCopies(distribution, captured.variables, variables, initial, ranks=ranks, task=task)
     session = BaselineSession(distributed, distribution, copies)
     # Before the first load every replica has what its initializer drew.
     session.load()

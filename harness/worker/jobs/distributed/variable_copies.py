@@ -6,10 +6,9 @@ import tensorflow as tf
 
 from harness.worker.session.capture_store import InitialValues
 from harness.worker.session.variable_memory import Holdings, held_eagerly
-from harness.worker.variable_parts import Array, Copy
+from harness.worker.variable_parts import Array, Copy, Held
 from strategies.baselines.variables import copies
 from strategies.ir.variable import SeedMix, Variable
-from strategies.topology import Replica
 
 
 class DistributedCopies:
@@ -20,7 +19,8 @@ class DistributedCopies:
         variables: name → distributed variable; constants of the capture have none.
     Args:
         initial: values for `load`.
-        replicas: this worker's.
+        ranks: of this worker's replicas; [None] if all workers share one copy.
+        task: this worker; None if variables are on servers.
     """
 
     def __init__(
@@ -29,14 +29,16 @@ class DistributedCopies:
         captured: Sequence[Variable],
         variables: Mapping[str, tf.Variable],
         initial: InitialValues,
-        replicas: Sequence[Replica],
+        *,
+        ranks: Sequence[int | None],
+        task: int | None = None,
     ) -> None:
         self.captured = {v.name: v for v in captured}
         self.variables = dict(variables)
         self._distribution = distribution
         self._initial = initial
-        self._ranks = [replica.rank for replica in replicas]
-        self._task = replicas[0].task
+        self._ranks = list(ranks)
+        self._task = task
 
     def load(self) -> None:
         for name in self.variables:
@@ -53,6 +55,11 @@ class DistributedCopies:
         if name not in self.variables:
             return {(name, rank): self.initial(name, rank) for rank in self._ranks}
         return {(name, rank): copy.numpy() for rank, copy in self.of(name)}
+
+    def read(self) -> Held:
+        """Every copy of all captured variables."""
+        values = (self.values(name) for name in self.captured)
+        return {copy: [(None, value)] for own in values for copy, value in own.items()}
 
     def initial(self, name: str, rank: int | None) -> Array:
         v = self.captured[name]

@@ -22,7 +22,7 @@ from harness.measure.windows import (
 )
 from harness.records.costs import InputWait
 from harness.worker.jobs.training import TimedSteps
-from harness.worker.session.timed_loop import StepTimes, run_steps_on_pipeline
+from harness.worker.session.timed_loop import StepTimes, run_steps
 
 
 def noisy(n_steps: int, level: float = 0.05, seed: int = 0) -> np.ndarray:
@@ -175,7 +175,7 @@ def test_the_loop_takes_a_batch_within_each_step_and_none_beyond(monkeypatch: py
     clock = iter([10.0, 10.5, 12.0, 12.25, 15.0])
     monkeypatch.setattr("time.monotonic", lambda: next(clock))
     batches = iter([[np.array(k)] for k in range(3)])
-    times = run_steps_on_pipeline(lambda batch: [batch[0]], batches, n_steps=2, n_losses=1)
+    times = run_steps(lambda batch: [batch[0]], batches, n_steps=2, n_losses=1, made_meanwhile=True)
     assert times.input_s is not None
     assert times.input_s.tolist() == [0.5, 0.25]
     assert (times.end_s - times.start_s).tolist() == [2.0, 3.0]
