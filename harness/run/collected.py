@@ -40,7 +40,7 @@ def slowest_codec_s(
     """
     if not any(node.compressor for node in plan.nodes):
         return None, ()
-    args = [(plan.model_dump_json(),)] * len(processes.pids)
+    args = [(plan,)] * len(processes.pids)
     try:
         return max(processes.call(codec_seconds, args, timeout_s=timeouts.setup_s, stage="collect")), ()
     except CaseError as error:

@@ -60,14 +60,13 @@ class _Runner:
     """
 
     server: Job[int, Sequence[str], int, None]
-    opens: Job[str, str, int, Opened]
+    opens: Job[str, Plan, int, Opened]
     n_ports: int = 1
     stops: Job[None] | None = None
 
 
 def _runner_of(prepared: PreparedCase) -> _Runner:
     plan, case, seed = prepared.plan, prepared.case, prepared.seed
-    document = plan.model_dump_json()
     # What a pipeline makes comes from the host.
     staged = str(prepared.batches) if prepared.input == "staged" else None
     match case.chosen.strategy.runner_on(case.shape.hardware):
@@ -82,19 +81,19 @@ def _runner_of(prepared: PreparedCase) -> _Runner:
             )
         case "baseline":
             return _Runner(
-                server=partial(workload.start_distribution, plan=document),
+                server=partial(workload.start_distribution, plan=plan),
                 opens=partial(synchronous.open_baseline, case=case, seed=seed, batches=staged),
                 stops=workload.stop_distribution if plan.device == "tpu" else None,
             )
         case "replicas":
             return _Runner(
-                server=partial(workload.start_distribution, plan=document),
+                server=partial(workload.start_distribution, plan=plan),
                 opens=partial(open_replicas, batches=str(prepared.batches)),
                 stops=workload.stop_distribution,
             )
         case "coordinator":
             return _Runner(
-                server=partial(parameter_server.start_cluster, plan=document),
+                server=partial(parameter_server.start_cluster, plan=plan),
                 opens=partial(parameter_server.open_coordinated, case=case, seed=seed),
                 n_ports=_COORDINATED_PORTS,
             )
@@ -150,7 +149,7 @@ def ready_processes(
         on_gpus = [arithmetic] if plan.device == "gpu" else []
         for job in on_gpus:
             processes.call(job, [()] * len(prepared.logs), timeout_s=timeouts.setup_s, stage="load")
-        args = [(folder, plan.model_dump_json(), task) for task in range(len(prepared.logs))]
+        args = [(folder, plan, task) for task in range(len(prepared.logs))]
         opened = processes.call(runner.opens, args, timeout_s=timeouts.setup_s, stage="transform")
         # The workload's own code has run, which may have called kernels, and have a setting of its own.
         for job in (*on_gpus, training.load, training.setup):

@@ -21,6 +21,7 @@ from harness.worker.jobs.batches import stage_batches
 from harness.worker.jobs.gpus import require_devices
 from harness.worker.process.job import JobState
 from harness.worker.session import device_batches, tensorflow_settings
+from harness.worker.session.capture_store import InitialValues, load_step, save
 from harness.worker.session.device_batches import (
     MAX_SHARE,
     NUMBER,
@@ -37,6 +38,7 @@ from strategies.ir.graph import DType, Shape
 from strategies.ir.train_graph import BatchInput
 from strategies.plan.faults import fault_of
 from strategies.registry import make_plan
+from strategies.tf_bridge.float64 import step_in_float64
 from strategies.topology import Topology, task_device
 
 N_EXAMPLES = 6
@@ -126,6 +128,13 @@ def test_a_traced_step_and_held_bytes_are_of_staged_batches_too(cases):
     assert held[0] == held[1]
 
 
+def in_float64(captured, folder):
+    """Store a capture as its step in float64 and return its folder."""
+    initial = InitialValues(captured, float64=True)
+    save(folder, step_in_float64(load_step(captured)), {name: initial.stored(name) for name in initial.names})
+    return str(folder)
+
+
 @pytest.mark.parametrize("n_more_bytes", [0, 1])
 def test_the_jobs_of_a_worker_lay_batches_on_its_gpus(cases, tmp_path, monkeypatch, n_more_bytes):
     """Unless they take more than a share of what its session has there."""
@@ -133,12 +142,12 @@ def test_the_jobs_of_a_worker_lay_batches_on_its_gpus(cases, tmp_path, monkeypat
     plan = make_plan("single", {}, case.summary, replace(case.topology((1,)), device="gpu"))
     for number, part in enumerate(zip(*case.batches, strict=True)):
         np.save(tmp_path / f"{number}.{part[0].dtype.name}.npy", np.stack(part))
-    n_bytes = sum(file.stat().st_size for file in tmp_path.iterdir()) - n_more_bytes
+    n_bytes = sum(file.stat().st_size for file in tmp_path.glob("*.npy")) - n_more_bytes
     monkeypatch.setattr(device_batches, "gpu_memory_bytes", lambda _: {"GPU-0": int(n_bytes / MAX_SHARE)})
     monkeypatch.setattr(tensorflow_settings, "listed_devices", lambda *_: ["/device:GPU:0"])
     state = JobState()
-    folder, document = str(cases.folder / "digits-mlp+momentum"), plan.model_dump_json()
-    opened = training.open_program(state, folder, document, 0, float64=True, batches=str(tmp_path))
+    folder = in_float64(cases.folder / "digits-mlp+momentum", tmp_path / "capture")
+    opened = training.open_program(state, folder, plan, 0, batches=str(tmp_path))
     training.load(state)
     stage_batches(state, str(tmp_path), opened.start, opened.stop)
     steps = training.run_steps(state, 2, 0).times
@@ -164,7 +173,7 @@ def test_a_session_that_has_not_made_a_device_of_its_gpu_is_refused(cases):
     )
     folder = str(cases.folder / "digits-mlp+momentum")
     with pytest.raises(CaseError, match="worker 0: TensorFlow must make a device of each of 1 GPUs, got 0"):
-        training.open_program(JobState(), folder, plan.model_dump_json(), 0)
+        training.open_program(JobState(), folder, plan, 0)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def refused(cases):
 def test_a_run_skips_the_case(refused):
     _, folder, plan = refused
     with pytest.raises(CaseError, match=REFUSAL) as raised:
-        open_program(JobState(), folder, plan.model_dump_json(), 0)
+        open_program(JobState(), folder, plan, 0)
     assert (raised.value.kind, raised.value.stage) == (UNSUPPORTED, "transform")
 
 

@@ -28,7 +28,7 @@ def timed(strategy: str, compressor: str, n_rows: int) -> float:
         strategy, {"compressor": compressor}, step, Topology(replicas_per_task=(1, 1), batch_size=2)
     )
     assert plan.nodes[0].compressor is not None
-    return codec_seconds(JobState(), plan.model_dump_json())
+    return codec_seconds(JobState(), plan)
 
 
 @pytest.fixture

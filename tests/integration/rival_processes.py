@@ -38,7 +38,7 @@ def started(
     """
     coordinated = plan.strategy == SERVERS
     n_workers = len(plan.replicas_per_task)
-    own = partial(start_cluster if coordinated else start_distribution, plan=plan.model_dump_json())
+    own = partial(start_cluster if coordinated else start_distribution, plan=plan)
     with serving_processes(
         SoloWorkers(folder=folder),
         [folder / f"worker-{task}.log" for task in range(n_workers)],
@@ -54,7 +54,7 @@ def started(
 def make_ready(processes: ProcessSet, case: Case, capture: Capture, plan: Plan, batches: Path) -> None:
     """Build a workload in all workers, with its first batches staged and its initial values loaded."""
     n_workers = len(plan.replicas_per_task)
-    args = [(str(capture.folder), plan.model_dump_json(), task) for task in range(n_workers)]
+    args = [(str(capture.folder), plan, task) for task in range(n_workers)]
     rival = open_coordinated if plan.strategy == SERVERS else open_baseline
     by_replicas = case.chosen.strategy.runner_on(plan.device) == "replicas"
     opens = (

@@ -59,12 +59,12 @@ def opened_study(strategy: str, workload: str = "digits-mlp:units=16") -> Iterat
 
 
 def on_cpus(opened: TargetStudy, break_it: Job[None] | None) -> AbstractContextManager[ProcessSet]:
-    server = partial(tpu_jobs.start_on_cpus, plan=opened.plan.model_dump_json())
+    server = partial(tpu_jobs.start_on_cpus, plan=opened.plan)
     return started(opened.plan, opened.folder, break_it, server)
 
 
 def described(opened: TargetStudy) -> AbstractContextManager[ProcessSet]:
-    server = partial(tpu_jobs.start_described, plan=opened.plan.model_dump_json())
+    server = partial(tpu_jobs.start_described, plan=opened.plan)
     return started(opened.plan, opened.folder, tpu_jobs.only_trace, server)
 
 
@@ -87,7 +87,7 @@ def test_the_step_computes_what_the_reference_does_with_cpus_in_the_place_of_tpu
 @pytest.mark.parametrize("strategy", [RIVAL, OWN, "tpu-replicate:device_loop=true"])
 def test_tensorflow_traces_for_tpus_one_sum_over_replicas_for_each_gradient(strategy: str) -> None:
     with opened_study(strategy) as opened, described(opened) as processes:
-        args = (str(opened.capture.folder), opened.plan.model_dump_json(), 0)
+        args = (str(opened.capture.folder), opened.plan, 0)
         own = opened.plan.strategy != RIVAL
         by_replicas = partial(open_replicas, batches=str(opened.batches))
         opens = by_replicas if own else partial(open_baseline, case=opened.case, seed=0)

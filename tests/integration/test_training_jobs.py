@@ -95,8 +95,7 @@ def training(cluster: Cluster, captured: Capture, plan: Plan, logs: Path) -> Ite
     with serving_processes(cluster, paths, n_devices=[1] * N_WORKERS, server=server) as processes:
         if n_waiting(plan):
             join_ring(processes)
-        document = plan.model_dump_json()
-        args = [(str(captured.folder), document, task) for task in range(N_WORKERS)]
+        args = [(str(captured.folder), plan, task) for task in range(N_WORKERS)]
         opened = processes.call(jobs.open_program, args, timeout_s=120)
         for job in (jobs.load, jobs.setup):
             processes.call(job, [()] * N_WORKERS, timeout_s=120)

@@ -52,7 +52,7 @@ def on_cpus(resolver: object, topology: object, n_replicas: int) -> tf.distribut
 
 
 def start_without_tpus(
-    state: JobState, task: int, addresses: Sequence[str], n_devices: int, *, plan: str, describe: bool
+    state: JobState, task: int, addresses: Sequence[str], n_devices: int, *, plan: Plan, describe: bool
 ) -> None:
     """Begin as `start_distribution` does, with CPUs in the place of TPUs, or with TPUs by description."""
     events: Counter[str] = Counter()
@@ -63,7 +63,7 @@ def start_without_tpus(
         shut_down=lambda _: events.update([SHUT_DOWN]),
     )
     with on_reserved_port(state, task, addresses):
-        use_distribution(state, distribution.on_tpus(Plan.model_validate_json(plan), runtime))
+        use_distribution(state, distribution.on_tpus(plan, runtime))
     state.put(events)
 
 

@@ -4,6 +4,7 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +12,13 @@ import numpy.typing as npt
 from harness.experiment.cases import Case
 from harness.worker.counters.read import memory_left_bytes
 from harness.worker.jobs.training import Training
-from harness.worker.jobs.workload import users_mistakes, workload_of
+from harness.worker.jobs.workload import users_mistakes, workload_anew
 from harness.worker.process.job import JobState
 from strategies.plan.aggregation import Aggregation
 from strategies.plan.schema import Plan, PlanNode
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 N_WARM = 2
 N_TIMED = 5
@@ -45,9 +49,8 @@ def aggregation_seconds(
     left_bytes = memory_left_bytes(state)
     if not size or (left_bytes is not None and left_bytes < _TIMES_THE_DRAWS * 4 * size * aggregation.n):
         return None
-    return _seconds(aggregation, size, device, by_rule=True), _seconds(
-        aggregation, size, device, by_rule=False
-    )
+    by_rule_s, mean_s = (_seconds(aggregation, size, device, by_rule=by_rule) for by_rule in (True, False))
+    return by_rule_s, mean_s
 
 
 def _seconds(aggregation: Aggregation, size: int, device: str, *, by_rule: bool) -> float:
@@ -68,48 +71,39 @@ def _seconds(aggregation: Aggregation, size: int, device: str, *, by_rule: bool)
             result = aggregate(vectors, kept, aggregation=aggregation, shares=(1.0 / n,) * n).vector
         else:
             result = tf.add_n(vectors) / n
-        config = v1.ConfigProto(allow_soft_placement=True)
-        # It would leave out what only its running is waited for.
-        config.graph_options.rewrite_options.disable_meta_optimizer = True
-        with v1.Session(config=config) as session:
-            session.run(v1.global_variables_initializer())
-            call = session.make_callable(result.op)
-            seconds = []
-            for _ in range(N_WARM + N_TIMED):
-                started_s = time.perf_counter()
-                call()
-                seconds.append(time.perf_counter() - started_s)
-    return statistics.median(seconds[N_WARM:])
+        return _median_s(result.op)
 
 
-def codec_seconds(state: JobState, plan: str) -> float:
+def codec_seconds(state: JobState, plan: Plan) -> float:
     """Seconds in which one replica encodes its gradients and decodes those that it receives.
 
     The functions of the step on normal draws of the gradients' shapes, in sequence with no step in flight;
     the median of a few runs. If payloads are gathered, those of all encoders are decoded; a parameter
     server's decoding counts once per push.
-
-    Args:
-        plan: JSON of the plan.
     """
     del state
     import tensorflow as tf
 
-    parsed = Plan.model_validate_json(plan)
-    v1 = tf.compat.v1
     with tf.Graph().as_default():
-        done = [_encoded_and_decoded(node, parsed) for node in parsed.nodes if node.compressor is not None]
-        together = tf.group(*done)
-        config = v1.ConfigProto()
-        # It would leave out what only its running is waited for.
-        config.graph_options.rewrite_options.disable_meta_optimizer = True
-        with v1.Session(config=config) as session:
-            session.run(v1.global_variables_initializer())
-            seconds = []
-            for _ in range(N_WARM + N_TIMED):
-                started_s = time.perf_counter()
-                session.run(together)
-                seconds.append(time.perf_counter() - started_s)
+        codecs = [_encoded_and_decoded(node, plan) for node in plan.nodes if node.compressor is not None]
+        return _median_s(tf.group(*codecs))
+
+
+def _median_s(operation: "tf.Operation") -> float:
+    """Median seconds of a few runs of an operation of the default graph, once its variables have values."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    config = v1.ConfigProto(allow_soft_placement=True)
+    # The optimizer would drop operations whose values nobody fetches.
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    with v1.Session(config=config) as session:
+        session.run(v1.global_variables_initializer())
+        seconds = []
+        for _ in range(N_WARM + N_TIMED):
+            started_s = time.perf_counter()
+            session.run(operation)
+            seconds.append(time.perf_counter() - started_s)
     return statistics.median(seconds[N_WARM:])
 
 
@@ -161,20 +155,15 @@ def evaluate(
         UsageError: its `evaluate` fails.
     """
     del state
-    import keras
-
     from harness.worker.session.capture_store import load_step
     from strategies.baselines.variables import matched, recorded
     from strategies.capture.capture import declared_variables
     from workloads.keras_step import step_of
-    from workloads.precision import forget_models, policy_of
+    from workloads.precision import policy_of
     from workloads.protocol import EvaluatedWorkload
 
-    forget_models()
-    workload = workload_of(case)
+    workload, structure = workload_anew(case, seed)
     assert isinstance(workload, EvaluatedWorkload)
-    structure = workload.dataset(seed).element_spec
-    keras.utils.set_random_seed(seed)
     with policy_of(case.computation.precision), recorded() as created:
         step = step_of(workload, structure).step
     captured = [v for v in load_step(Path(capture)).variables if v.name in values]

@@ -167,10 +167,9 @@ class Opened:
 def open_program(
     state: JobState,
     capture: str,
-    plan: str,
+    plan: "Plan",
     task: int,
     *,
-    float64: bool = False,
     xla: bool = False,
     batches: str | None = None,
 ) -> Opened:
@@ -180,8 +179,6 @@ def open_program(
 
     Args:
         capture: folder of the capture.
-        plan: JSON of the plan.
-        float64: rewrite the step in float64 first.
         xla: whether this process's sessions compile; see `harness.worker.jobs.xla`.
         batches: folder of the global batches that steps will take, so that those of replicas on GPUs lie
             there; None feeds each step.
@@ -195,30 +192,24 @@ def open_program(
     from harness.worker.session.session import WorkerSession
     from harness.worker.session.tensorflow_settings import OWN_DEVICES
     from strategies.compile import compile_step
-    from strategies.plan.schema import Plan
 
     folder = Path(capture)
     step = load_step(folder)
-    parsed = Plan.model_validate_json(plan)
     with refusals_as(unsupported):
-        if float64:
-            from strategies.tf_bridge.float64 import step_in_float64
-
-            step = step_in_float64(step)
-        compiled = compile_step(step, parsed, task, check=False)
+        compiled = compile_step(step, plan, task, check=False)
     program = compiled.program
     if xla:
         program = replace(program, graph_def=with_same_random_numbers(program.graph_def))
     started_s = time.monotonic()
-    initial = InitialValues(folder, float64=float64)
+    initial = InitialValues(folder)
     transport = state.get(InRing).ring if program.transfers else None
     # Without a server TensorFlow does not tell what is in the functions that XLA compiles.
     target = OWN_DEVICES if program.self_contained and not xla else state.get(Served).target
-    staged_on, too_large = _gpu_of_batches(parsed, program, batches)
+    staged_on, too_large = _gpu_of_batches(plan, program, batches)
     session = WorkerSession(program, target, initial, transport, staged_on=staged_on)
     import_s = time.monotonic() - started_s
     weights = tuple(loss.weight for loss in program.losses)
-    faults = [f for f in parsed.faults if f.worker == task and f.place == "process"]
+    faults = [f for f in plan.faults if f.worker == task and f.place == "process"]
     state.put(
         Training(
             session=session,
@@ -236,7 +227,7 @@ def open_program(
         passes=tuple(PassCost(name=t.name, seconds=t.seconds, nodes=t.nodes) for t in compiled.timings),
         start=program.start,
         stop=program.stop,
-        input_placement=_placement(session, target, parsed) if parsed.device == "gpu" else None,
+        input_placement=_placement(session, target, plan) if plan.device == "gpu" else None,
         notes=(*too_large, *left_out(program.variables, initial, {v.name for v in step.variables})),
     )
 

@@ -34,6 +34,23 @@ def workload_of(case: Case) -> "Workload":
         ) from error
 
 
+def workload_anew(case: Case, seed: int) -> "tuple[Workload, object]":
+    """Make a workload once more, so that its step has the names and random numbers of the captured one.
+
+    Returns:
+        the workload, and the structure of one example of its dataset.
+    """
+    import keras
+
+    from workloads.precision import forget_models
+
+    forget_models()
+    workload = workload_of(case)
+    structure = workload.dataset(seed).element_spec
+    keras.utils.set_random_seed(seed)
+    return workload, structure
+
+
 @contextmanager
 def users_mistakes(workload: "Workload", rule: str) -> Iterator[None]:
     """Turn whatever a user's code raises, including exits and interrupts, into one line with its place."""

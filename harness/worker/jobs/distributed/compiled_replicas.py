@@ -36,11 +36,11 @@ _WHO_COMPILES = (
 )
 
 
-def open_replicas(state: JobState, capture: str, plan: str, task: int, *, batches: str) -> Opened:
+def open_replicas(state: JobState, capture: str, plan: Plan, task: int, *, batches: str) -> Opened:
     """Transform a captured step for the replicas of this process's TPU devices, and compile it.
 
     Args:
-        capture: folder of the capture. plan: JSON of the plan, of one task.
+        capture: folder of the capture. plan: of one task.
         batches: folder of global batches; the first is used for a first run.
     Raises:
         CaseError: `unsupported`, if such replicas cannot run the step.
@@ -49,15 +49,15 @@ def open_replicas(state: JobState, capture: str, plan: str, task: int, *, batche
     from harness.worker.session.checkpoint import left_out
     from strategies.compile import compile_replica
 
-    folder, parsed = Path(capture), Plan.model_validate_json(plan)
-    step, initial, topology = load_step(folder), InitialValues(folder), topology_of(parsed)
+    folder, topology = Path(capture), topology_of(plan)
+    step, initial = load_step(folder), InitialValues(folder)
     started_s = time.monotonic()
-    with refusals_as(lambda line: unsupported(f"{parsed.strategy}: {line}")):
-        program = compile_replica(step, parsed, check=False)
+    with refusals_as(lambda line: unsupported(f"{plan.strategy}: {line}")):
+        program = compile_replica(step, plan, check=False)
         transformed_s = time.monotonic()
         _require_known_shapes(step)
         (batch,) = read_batches(Path(batches), n=1)
-        session = _session(state, step, initial, parsed, program, batch)
+        session = _session(state, step, initial, plan, program, batch)
     imported_s = time.monotonic()
     weights = (program.weight,) * topology.n_replicas
     state.put(Training(session=session, task=task, weights=weights))
@@ -67,7 +67,7 @@ def open_replicas(state: JobState, capture: str, plan: str, task: int, *, batche
         nodes_before=len(step.graph.nodes),
         nodes_after=program.n_nodes,
         start=0,
-        stop=parsed.batch_size,
+        stop=plan.batch_size,
         notes=(
             *state.get(Distributed).distribution.notes,
             _WHO_COMPILES,

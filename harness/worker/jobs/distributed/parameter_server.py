@@ -44,7 +44,9 @@ class _Cluster:
     servers: tuple[object, ...]  # kept alive by this reference
 
 
-def start_cluster(state: JobState, task: int, addresses: Sequence[str], n_devices: int, *, plan: str) -> None:
+def start_cluster(
+    state: JobState, task: int, addresses: Sequence[str], n_devices: int, *, plan: Plan
+) -> None:
     """Start the servers of one task on the ports reserved for them.
 
     Args:
@@ -57,11 +59,10 @@ def start_cluster(state: JobState, task: int, addresses: Sequence[str], n_device
     from strategies.baselines.coordinated import COORDINATOR, SERVER, WORKER, serve
 
     del n_devices  # TensorFlow makes one replica of all
-    parsed = Plan.model_validate_json(plan)
-    topology = topology_of(parsed)
+    topology = topology_of(plan)
     n = topology.n_tasks
     workers, beside, coordinators = addresses[:n], addresses[n : 2 * n], addresses[2 * n :]
-    servers = beside[: servers_of(topology, parsed.strategy_params)]
+    servers = beside[: servers_of(topology, plan.strategy_params)]
     spec = tf.train.ClusterSpec({WORKER: workers, SERVER: servers, COORDINATOR: coordinators[:1]})
     with on_reserved_port(state, task, workers):
         started = [serve(spec, WORKER, task)]
@@ -71,12 +72,13 @@ def start_cluster(state: JobState, task: int, addresses: Sequence[str], n_device
     state.put(_Cluster(spec=spec, addresses=coordinators, servers=tuple(started)))
 
 
-def open_coordinated(state: JobState, capture: str, plan: str, task: int, *, case: Case, seed: int) -> Opened:
+def open_coordinated(
+    state: JobState, capture: str, plan: Plan, task: int, *, case: Case, seed: int
+) -> Opened:
     """Build and trace the workload's step in the coordinator; other processes wait for its closures.
 
     Args:
         capture: folder of the capture, for initial values and names.
-        plan: JSON of the plan.
         case, seed: to build the workload from.
     Raises:
         CaseError: `unsupported`, if TensorFlow's strategy cannot run this workload.
@@ -84,16 +86,15 @@ def open_coordinated(state: JobState, capture: str, plan: str, task: int, *, cas
     from harness.worker.session.capture_store import InitialValues, load_step
     from harness.worker.session.checkpoint import left_out
 
-    parsed = Plan.model_validate_json(plan)
     if task > 0:
         state.put(Training(session=_Waiting(), task=task, weights=(), loop=_no_steps))
         return Opened(start=0, stop=0)
     captured, initial = load_step(Path(capture)), InitialValues(Path(capture))
-    with refusals_as(lambda line: unsupported(f"{parsed.strategy}: {line}")):
-        session = _session(state, case, seed, captured, initial, parsed)
+    with refusals_as(lambda line: unsupported(f"{plan.strategy}: {line}")):
+        session = _session(state, case, seed, captured, initial, plan)
     state.put(Training(session=session, task=task, weights=(1.0,), loop=session.loop))
     dropped = left_out((), initial, {v.name for v in captured.variables})
-    return Opened(start=0, stop=parsed.batch_size, notes=(*_settings(parsed), *dropped))
+    return Opened(start=0, stop=plan.batch_size, notes=(*_settings(plan), *dropped))
 
 
 class CoordinatorSession(StepSession):

@@ -41,13 +41,12 @@ _UNMERGED_STATE = (
 
 
 def open_baseline(
-    state: JobState, capture: str, plan: str, task: int, *, case: Case, seed: int, batches: str | None = None
+    state: JobState, capture: str, plan: Plan, task: int, *, case: Case, seed: int, batches: str | None = None
 ) -> Opened:
     """Build the workload's step in the scope of this process's strategy and trace it.
 
     Args:
         capture: folder of the capture, for initial values and names.
-        plan: JSON of the plan.
         case, seed: to build the workload from.
         batches: folder of the staged global batches; None if none are staged.
     Raises:
@@ -57,26 +56,26 @@ def open_baseline(
     from harness.worker.session.checkpoint import left_out
     from harness.worker.session.device_batches import too_large
 
-    folder, parsed = Path(capture), Plan.model_validate_json(plan)
-    captured, topology, initial = load_step(folder), topology_of(parsed), InitialValues(folder)
+    folder, topology = Path(capture), topology_of(plan)
+    captured, initial = load_step(folder), InitialValues(folder)
     local = topology.local_replicas(task)
     note = None
-    if parsed.device == "gpu" and batches is not None:
-        note = too_large(Path(batches), sum(r.examples for r in local) / parsed.batch_size)
-    with refusals_as(lambda line: unsupported(f"{parsed.strategy}: {line}")):
+    if plan.device == "gpu" and batches is not None:
+        note = too_large(Path(batches), sum(r.examples for r in local) / plan.batch_size)
+    with refusals_as(lambda line: unsupported(f"{plan.strategy}: {line}")):
         if topology.n_replicas > 1:
             require_seeds_of_variables(captured.graph)
         session = _session(
-            state, case, seed, captured, initial, local, parsed.batch_size, on_host=note is not None
+            state, case, seed, captured, initial, local, plan.batch_size, on_host=note is not None
         )
     is_sum = captured.losses[0].reduction == "sum"
-    weights = tuple(1.0 if is_sum else replica.examples / parsed.batch_size for replica in local)
+    weights = tuple(1.0 if is_sum else replica.examples / plan.batch_size for replica in local)
     state.put(Training(session=session, task=task, weights=weights))
     merges = topology.n_replicas > 1 and any(v.rule in _MERGED for v in captured.variables)
     return Opened(
         start=local[0].start,
         stop=local[-1].stop,
-        input_placement=session.placement if parsed.device == "gpu" else None,
+        input_placement=session.placement if plan.device == "gpu" else None,
         notes=(
             *state.get(Distributed).distribution.notes,
             *(() if note is None else (note,)),

@@ -74,18 +74,15 @@ def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, capture
     import keras
 
     from harness.worker.jobs.precision import step_in_precision
-    from harness.worker.jobs.workload import workload_of
+    from harness.worker.jobs.workload import workload_anew
     from strategies.baselines.replicated_step import ReplicaBoundary
     from strategies.baselines.variables import lacking, made_when_traced, recorded
     from strategies.capture.capture import declared_variables
     from strategies.capture.tracing import body_of
     from workloads.keras_step import step_of
-    from workloads.precision import forget_models, policy_of
+    from workloads.precision import policy_of
 
-    forget_models()
-    workload = workload_of(case)
-    structure = workload.dataset(seed).element_spec
-    keras.utils.set_random_seed(seed)
+    workload, structure = workload_anew(case, seed)
     with policy_of(case.computation.precision), distribution.scope(), recorded() as variables:
         try:
             made = step_of(workload, structure).step
@@ -135,7 +132,7 @@ class Distributed:
 
 
 def start_distribution(
-    state: JobState, task: int, addresses: Sequence[str], n_devices: int, *, plan: str
+    state: JobState, task: int, addresses: Sequence[str], n_devices: int, *, plan: Plan
 ) -> None:
     """Make a plan's strategy, and with it the server of one task, on the port reserved for it.
 
@@ -145,18 +142,17 @@ def start_distribution(
     """
     from strategies.baselines.distribution import distribution_of
 
-    parsed = Plan.model_validate_json(plan)
     try:
         with on_reserved_port(state, task, addresses):
-            distribution = distribution_of(parsed, task, addresses, n_devices)
+            distribution = distribution_of(plan, task, addresses, n_devices)
     except StrategyError as error:
         raise CaseError(NO_DEVICE, str(error), stage="provision") from error
     use_distribution(state, distribution)
-    if parsed.device == "gpu":
+    if plan.device == "gpu":
         import tensorflow as tf
 
         names = [device.name for device in tf.config.list_logical_devices("GPU")]
-        require_devices(task, names, parsed.replicas_per_task[task])
+        require_devices(task, names, plan.replicas_per_task[task])
 
 
 def use_distribution(state: JobState, distribution: "Distribution") -> None:

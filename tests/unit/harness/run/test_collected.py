@@ -19,7 +19,7 @@ def test_an_encoding_that_cannot_be_timed_is_a_note() -> None:
     def call(*_: object, **__: object) -> list[float]:
         raise WorkerDied("worker-died", "worker 1: process ended by SIGKILL", stage="collect")
 
-    plan = SimpleNamespace(nodes=[SimpleNamespace(compressor="topk")], model_dump_json=str)
+    plan = SimpleNamespace(nodes=[SimpleNamespace(compressor="topk")])
     processes = SimpleNamespace(pids=(1, 2), call=call)
     seconds, notes = slowest_codec_s(cast("Any", processes), cast("Any", plan), USUAL)
     assert seconds is None
