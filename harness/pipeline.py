@@ -30,7 +30,7 @@ from harness.run.checkpoints import require
 from harness.run.further_repeats import FurtherRepeats, NarrowRatios
 from harness.run.guards import storing
 from harness.run.progress import Progress, StatusLine
-from harness.run.recorder import changed_files, outdated_records
+from harness.run.resume import changed_files, outdated_records
 from harness.run.sites import run_slots
 from harness.study import (
     Planned,

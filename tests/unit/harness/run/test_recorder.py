@@ -6,10 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from git_repository import Repository
-from open_folders import made_record
 
 from harness.errors import CaseError
-from harness.experiment import chosen_strategy
 from harness.experiment.cases import Case, expand
 from harness.experiment.load import resolve
 from harness.experiment.model import Experiment, InputRule
@@ -18,13 +16,13 @@ from harness.measure.collector import Measurement
 from harness.measure.core_use import Consumption
 from harness.provision import accelerators
 from harness.records import circumstances
-from harness.records.circumstances import Machine, ModelSize, Placement, Provenance
+from harness.records.circumstances import Machine, ModelSize, Placement
 from harness.records.costs import Energy, MeasuredLink, PassCost
-from harness.records.outcome import Equivalence, Rounds, SavedCheckpoint, Stability, StepSeconds
+from harness.records.outcome import Equivalence, SavedCheckpoint, Stability, StepSeconds
 from harness.records.record import Record, from_json, to_json
 from harness.records.steps_file import Steps
 from harness.run.open_case import CaseRun
-from harness.run.recorder import RunRecorder, SiteFacts, changed_files, files_of, outdated_records
+from harness.run.recorder import RunRecorder, SiteFacts
 from harness.verification.captures import Capture, Restored
 from harness.verification.verification import CaptureVerdict
 from harness.verification.worker.capture import CapturedWorkload
@@ -446,45 +444,3 @@ def test_a_record_counts_the_replicas_that_share_gpus(
 def test_without_a_price_nothing_has_a_cost(recorder: RunRecorder) -> None:
     record = ended(recorder, PS, measurement(0.5))
     assert (record.price_per_hour, record.cost_per_million_examples) == (None, None)
-
-
-def rounds(*, baseline: str) -> Rounds:
-    return Rounds(
-        block="b",
-        n_steps=1,
-        n_lead=0,
-        n_made=1,
-        first_worker=0,
-        step_s=(1.0,),
-        baseline=baseline,
-        baseline_step_s=(1.0,),
-        baseline_first_worker=0,
-    )
-
-
-def test_repeats_of_a_changed_file_are_outdated_and_others_are_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    mine = tmp_path / "mine.py"
-    mine.write_text("FACTOR = 1\n")
-    spec = resolve({"name": "x", "workloads": ["mine.py:Model", "wide-mlp"], "strategies": ["single", "ps"]})
-    cases = expand(spec)
-    records = tuple(
-        made_record(case.id, provenance=Provenance(files=files_of(case)), workload=case.workload_name)
-        for case in cases
-    )
-    assert outdated_records(records, cases) == ()
-    mine.write_text("FACTOR = 2\n")
-    chosen_strategy._hash.cache_clear()  # as for the process of the next command
-    assert {record.workload for record in outdated_records(records, cases)} == {"mine.py:Model"}
-    # What a ratio refers to has changed with its baseline.
-    (mine_id, *_), (other_id, *_) = (
-        [case.id for case in cases if ("mine" in case.workload_name) is is_mine] for is_mine in (True, False)
-    )
-    paired = made_record(other_id, rounds=rounds(baseline=mine_id))
-    assert outdated_records((*records, paired), cases)[-1] == paired
-    assert changed_files(outdated_records(records, cases), cases) == ["mine.py:Model"]
-    # Of records that do not say, and of cases that are none of the run's, nothing is known.
-    unknown = [replace(records[0], provenance=None), replace(records[0], case="another")]
-    assert outdated_records(unknown, cases) == ()

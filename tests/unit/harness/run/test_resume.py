@@ -1,0 +1,57 @@
+"""Records that run again because a file of the user has changed."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from open_folders import made_record
+
+from harness.experiment import chosen_strategy
+from harness.experiment.cases import expand
+from harness.experiment.load import resolve
+from harness.records.circumstances import Provenance
+from harness.records.outcome import Rounds
+from harness.run.recorder import files_of
+from harness.run.resume import changed_files, outdated_records
+
+
+def rounds(*, baseline: str) -> Rounds:
+    return Rounds(
+        block="b",
+        n_steps=1,
+        n_lead=0,
+        n_made=1,
+        first_worker=0,
+        step_s=(1.0,),
+        baseline=baseline,
+        baseline_step_s=(1.0,),
+        baseline_first_worker=0,
+    )
+
+
+def test_repeats_of_a_changed_file_are_outdated_and_others_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mine = tmp_path / "mine.py"
+    mine.write_text("FACTOR = 1\n")
+    spec = resolve({"name": "x", "workloads": ["mine.py:Model", "wide-mlp"], "strategies": ["single", "ps"]})
+    cases = expand(spec)
+    records = tuple(
+        made_record(case.id, provenance=Provenance(files=files_of(case)), workload=case.workload_name)
+        for case in cases
+    )
+    assert outdated_records(records, cases) == ()
+    mine.write_text("FACTOR = 2\n")
+    chosen_strategy._hash.cache_clear()  # as for the process of the next command
+    assert {record.workload for record in outdated_records(records, cases)} == {"mine.py:Model"}
+    # What a ratio refers to has changed with its baseline.
+    (mine_id, *_), (other_id, *_) = (
+        [case.id for case in cases if ("mine" in case.workload_name) is is_mine] for is_mine in (True, False)
+    )
+    paired = made_record(other_id, rounds=rounds(baseline=mine_id))
+    assert outdated_records((*records, paired), cases)[-1] == paired
+    assert changed_files(outdated_records(records, cases), cases) == ["mine.py:Model"]
+    # Of records that do not say, and of cases that are none of the run's, nothing is known.
+    unknown = [replace(records[0], provenance=None), replace(records[0], case="another")]
+    assert outdated_records(unknown, cases) == ()
