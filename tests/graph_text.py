@@ -4,11 +4,12 @@ import ast
 import base64
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+import numpy as np
+
 from strategies.errors import GraphError
-from strategies.ir import tensor_proto as protos
 from strategies.ir.graph import (
     Arg,
     Attr,
@@ -22,7 +23,15 @@ from strategies.ir.graph import (
     Shape,
     TensorValue,
 )
-from strategies.ir.tensor_proto import ELLIPSIS, tensor_proto
+from strategies.ir.tensor_proto import (
+    ELLIPSIS,
+    MAX_SHOWN,
+    TYPES_BY_NAME,
+    TensorProto,
+    tensor_dims,
+    tensor_proto,
+    tensor_values,
+)
 from strategies.ir.text import TextWriter
 
 Item = TypeVar("Item")
@@ -204,9 +213,57 @@ def _tensor(dtype: str, line: Line) -> bytes:
         values = list(line.skip("[").items("]", one))
     fills = bool(values) and values[-1] is ...
     try:
-        return tensor_proto(dtype, dims, values[:-1] if fills else values, fills=fills)
+        return proto_of_text(dtype, dims, values[:-1] if fills else values, fills=fills)
     except ValueError as error:
         raise line.error(str(error)) from None
+
+
+_WITHOUT_TEXT = ("bfloat16", "complex64", "complex128")
+
+
+def proto_of_text(
+    name: str, dims: tuple[int, ...] | None, values: Sequence[object], *, fills: bool = False
+) -> bytes:
+    """TensorProto of what `tensor_text` shows.
+
+    Args:
+        fills: the last value fills the rest of the shape.
+    Raises:
+        ValueError: values, type and shape do not fit.
+    """
+    if name not in TYPES_BY_NAME or name in _WITHOUT_TEXT:
+        raise ValueError(f"a type with values ({', '.join(TYPES_BY_NAME)}), got {name}")
+    n_elements = 0 if dims is None else math.prod(dims)
+    if (
+        dims is None
+        or max((n_elements, *dims)) >= 1 << 63
+        or (len(values) != n_elements and not (fills and values))
+    ):
+        raise ValueError(f"{n_elements} values for the shape, got {len(values)}")
+    if not all(_is_of(name, value) for value in values):
+        raise ValueError(f"values of {name}, got {', '.join(map(repr, values))}")
+    try:
+        with np.errstate(over="raise"):
+            array = np.array(values, TYPES_BY_NAME[name].numpy)
+    except (OverflowError, FloatingPointError) as error:
+        raise ValueError(f"values of {name} ({error})") from error
+    if not fills:
+        return tensor_proto(name, array.reshape(dims))
+    element = TYPES_BY_NAME[name]
+    proto = TensorProto(dtype=element.number)
+    proto.tensor_shape.SetInParent()
+    for size in dims:
+        proto.tensor_shape.dim.add(size=size)
+    getattr(proto, element.values).extend(array.view(element.items).tolist())
+    return bytes(proto.SerializeToString(deterministic=True))
+
+
+def _is_of(name: str, value: object) -> bool:
+    if name == "string":
+        return isinstance(value, bytes)
+    if name == "bool" or isinstance(value, bool):
+        return name == "bool" and isinstance(value, bool)
+    return isinstance(value, int | float if name in ("float", "double", "half") else int)
 
 
 Value = TypeVar("Value")
@@ -361,18 +418,18 @@ def exact_text(graph: Graph) -> str:
 
 
 def is_shown_whole(proto: bytes) -> bool:
-    """Whether `tensor_text` shows all of a tensor, and in the form in which `tensor_proto` writes it."""
+    """Whether `tensor_text` shows all of a tensor, and in the form in which `proto_of_text` writes it."""
     try:
-        tensor = protos._read(proto)
-        values = tensor.all_values()
-        known = protos._NUMPY_TYPES.get(tensor.dtype, ("",))[0]
-        name = "string" if tensor.dtype == protos._STRING else known
+        tensor = TensorProto.FromString(proto)
+        name = next(each.name for each in TYPES_BY_NAME.values() if each.number == tensor.dtype)
+        array, dims = tensor_values(tensor), tensor_dims(tensor)
+        assert array is not None
+        values = array.tolist()
         if any(isinstance(value, float) and math.isnan(value) for value in values):
             return False  # its sign and payload have no text
-        if min(tensor.dims or (), default=0) < 0:
+        if min(dims or (), default=0) < 0 or any(isinstance(v, bytes) and len(v) > 40 for v in values):
             return False
-        fills = len(values) < math.prod(tensor.dims or ())
-        is_short = len(values) <= protos._MAX_VALUES
-        return is_short and proto == tensor_proto(name, tensor.dims, values, fills=fills)
-    except (ValueError, IndexError):
+        fills = len(values) < math.prod(dims or ())
+        return len(values) <= MAX_SHOWN and proto == proto_of_text(name, dims, values, fills=fills)
+    except (ValueError, StopIteration):
         return False

@@ -215,7 +215,7 @@ class HostLoopGraph:
 
 def number(dtype: str, value: float) -> TensorValue:
     """A scalar constant."""
-    return TensorValue(tensor_proto(dtype, (), (value,)))
+    return TensorValue(tensor_proto(dtype, value))
 
 
 def handle(

@@ -7,12 +7,15 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
+# Generated from a public .proto file; tf.compat.v1 does not export it by name.
+from tensorflow.core.framework import tensor_pb2
+
 from strategies.capture.tracing import with_effects
 from strategies.errors import CaptureError
 from strategies.ir.assembly.traced import TracedTable
 from strategies.ir.graph import Graph, Node, TensorValue, node_slug
 from strategies.ir.traversal import copy_nodes
-from strategies.tf_bridge.attrs import constant_value, dtype_of
+from strategies.tf_bridge.attrs import dtype_of
 from strategies.tf_bridge.graphdef import graph_from_graphdef
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -65,9 +68,10 @@ def _large(nodes: tuple[Node, ...]) -> Iterator[Node]:
 
 
 def _value(node: Node) -> Array:
-    value = constant_value(node)
-    assert value is not None
-    return value
+    value = node.attrs["value"]
+    assert isinstance(value, TensorValue)
+    array: Array = tf.make_ndarray(tensor_pb2.TensorProto.FromString(value.proto))
+    return array
 
 
 # Resources whose contents are what their initializer makes; a mutable table's would be lost.

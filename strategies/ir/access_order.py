@@ -13,7 +13,7 @@ from operator import and_, or_
 from typing import TypeAlias
 
 from strategies.errors import GraphError
-from strategies.ir.graph import Function, FunctionRef, Graph, Node, TensorValue, producer
+from strategies.ir.graph import Function, FunctionRef, Graph, Node, producer
 from strategies.ir.ops import (
     BRANCHES,
     CALLS,
@@ -25,7 +25,7 @@ from strategies.ir.ops import (
     UNCHANGED,
 )
 from strategies.ir.resource_uses import written_inputs
-from strategies.ir.tensor_proto import tensor_integers
+from strategies.ir.tensor_proto import constant_array
 from strategies.ir.traversal import ancestors, copy_nodes, prune, topological_order, with_function_prefix
 
 Events: TypeAlias = int
@@ -373,10 +373,9 @@ def _waits(graph: Graph) -> Iterator[tuple[str, Sequence[str]]]:
 def _needed(take: Node, graph: Graph) -> int:
     if take.op == "QueueDequeueV2":
         return 1
-    value = graph.by_name[producer(take.inputs[1])].attrs["value"]
-    assert isinstance(value, TensorValue)
-    _, numbers = tensor_integers(value.proto)
-    return numbers[0] if numbers else 0
+    required = constant_array(graph.by_name[producer(take.inputs[1])])
+    assert required is not None
+    return int(required)
 
 
 def _resource_of(node: Node, graph: Graph) -> _Resource:

@@ -1,267 +1,176 @@
-"""Serialized TensorProtos, written, read and shown without TensorFlow."""
+"""Constants and their TensorProtos, written, read and shown without TensorFlow."""
 
-import dataclasses
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
+import ml_dtypes
 import numpy as np
+from numpy.typing import ArrayLike
 
 from strategies.ir.graph import Attr, DType, Node, TensorValue, after
+from strategies.ir.messages import message_classes
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+TensorProto = message_classes(
+    "stratbench.tensor",
+    {
+        "Dim": {"size": (1, "int64")},
+        "Shape": {"dim": (2, "repeated Dim"), "unknown_rank": (3, "bool")},
+        "Tensor": {
+            "dtype": (1, "int32"),
+            "tensor_shape": (2, "Shape"),
+            "tensor_content": (4, "bytes"),
+            "float_val": (5, "repeated float"),
+            "double_val": (6, "repeated double"),
+            "int_val": (7, "repeated int32"),
+            "string_val": (8, "repeated bytes"),
+            "scomplex_val": (9, "repeated float"),
+            "int64_val": (10, "repeated int64"),
+            "bool_val": (11, "repeated bool"),
+            "dcomplex_val": (12, "repeated double"),
+            "half_val": (13, "repeated int32"),
+            "uint32_val": (16, "repeated uint32"),
+            "uint64_val": (17, "repeated uint64"),
+        },
+    },
+)["Tensor"]
 
 
-def fields(proto: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Field numbers and values of a message; fixed widths as bytes."""
-    at = 0
-    while at < len(proto):
-        tag, at = _varint(proto, at)
-        kind = tag & 7
-        if kind == 0:
-            value, at = _varint(proto, at)
-            yield tag >> 3, value
-            continue
-        if kind == 2:
-            length, at = _varint(proto, at)
-        else:
-            length = 8 if kind == 1 else 4
-        yield tag >> 3, proto[at : at + length]
-        at += length
+@dataclass(frozen=True, slots=True)
+class ElementType:
+    """Type of a tensor's elements.
+
+    Attributes:
+        number: in TensorFlow's DataType enum.
+        values: field of a TensorProto that holds single values.
+        stored: NumPy type of that field's items, whose bytes are those of elements.
+    """
+
+    name: str
+    number: int
+    numpy: Any
+    values: str
+    stored: Any = None
+
+    @property
+    def items(self) -> Any:  # noqa: ANN401 - NumPy's own scalar types and those of ml_dtypes
+        return self.numpy if self.stored is None else self.stored
 
 
-def varints(data: bytes) -> Iterator[int]:
-    """Packed varints."""
-    at = 0
-    while at < len(data):
-        value, at = _varint(data, at)
-        yield value
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-
-
-def field(number: int, value: int | bytes) -> bytes:
-    """One encoded field."""
-    if isinstance(value, int):
-        return as_varint(number << 3) + as_varint(value % (1 << 64))
-    return as_varint(number << 3 | 2) + as_varint(len(value)) + value
-
-
-def as_varint(value: int) -> bytes:
-    """A number as a varint."""
-    written = bytearray()
-    while value > 0x7F:
-        written.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes((*written, value))
-
+_TYPES = (
+    ElementType("float", 1, np.float32, "float_val"),
+    ElementType("double", 2, np.float64, "double_val"),
+    ElementType("int32", 3, np.int32, "int_val"),
+    ElementType("uint8", 4, np.uint8, "int_val"),
+    ElementType("int16", 5, np.int16, "int_val"),
+    ElementType("int8", 6, np.int8, "int_val"),
+    ElementType("string", 7, np.object_, "string_val"),
+    ElementType("complex64", 8, np.complex64, "scomplex_val", np.float32),
+    ElementType("int64", 9, np.int64, "int64_val"),
+    ElementType("bool", 10, np.bool_, "bool_val"),
+    ElementType("bfloat16", 14, ml_dtypes.bfloat16, "half_val", np.uint16),
+    ElementType("uint16", 17, np.uint16, "int_val"),
+    ElementType("complex128", 18, np.complex128, "dcomplex_val", np.float64),
+    ElementType("half", 19, np.float16, "half_val", np.uint16),
+    ElementType("uint32", 22, np.uint32, "uint32_val"),
+    ElementType("uint64", 23, np.uint64, "uint64_val"),
+)
+TYPES_BY_NAME: Mapping[str, ElementType] = {each.name: each for each in _TYPES}
+_TYPES_BY_NUMBER = {each.number: each for each in _TYPES}
 
 ELLIPSIS = "…"
-_MAX_VALUES = 8
-
-# Numbers of TensorFlow's DataType enum, for types whose values numpy can show.
-_NUMPY_TYPES = {
-    1: ("float", "<f4"),
-    2: ("double", "<f8"),
-    3: ("int32", "<i4"),
-    4: ("uint8", "u1"),
-    5: ("int16", "<i2"),
-    6: ("int8", "i1"),
-    9: ("int64", "<i8"),
-    10: ("bool", "?"),
-    17: ("uint16", "<u2"),
-    19: ("half", "<f2"),
-    22: ("uint32", "<u4"),
-    23: ("uint64", "<u8"),
-}
-_INTEGERS = frozenset({3, 9})
-_OTHER_TYPES = {7: "string", 8: "complex64", 14: "bfloat16", 18: "complex128", 20: "resource", 21: "variant"}
-
-# Fields of TensorProto.
-_DTYPE, _SHAPE, _CONTENT, _STRING_VAL, _HALF_VAL = 1, 2, 4, 8, 13
-_STRING = 7
-_FIXED_VALS = {5: "<f4", 6: "<f8"}
-_VARINT_VALS = frozenset({7, 10, 11, 16, 17})
-# Number of a type → the field of its values.
-_VALUE_FIELDS = {1: 5, 2: 6, 3: 7, 4: 7, 5: 7, 6: 7, 9: 10, 10: 11, 17: 7, 19: 13, 22: 16, 23: 17}
-
-
-@dataclass(slots=True)
-class _Tensor:
-    dtype: int = 0
-    dims: tuple[int, ...] | None = ()
-    content: bytes = b""
-    values: list[object] = dataclasses.field(default_factory=list)
-
-    def all_values(self) -> list[object]:
-        if self.content and self.dtype in _NUMPY_TYPES:
-            return list(np.frombuffer(self.content, _NUMPY_TYPES[self.dtype][1]).tolist())
-        return self.values
+MAX_SHOWN = 8
+_MAX_STRING = 40
+_SHOWN_AS_DIGEST = frozenset({"bfloat16", "complex64", "complex128"})
+_WITHOUT_ELEMENTS = {20: "resource", 21: "variant"}
 
 
 def tensor_text(proto: bytes) -> str:
     """`float<2,3> [1.0, …]` with few values, else a digest; a final `…` repeats the last value."""
-    tensor = _read(proto)
-    name = _NUMPY_TYPES[tensor.dtype][0] if tensor.dtype in _NUMPY_TYPES else _OTHER_TYPES.get(tensor.dtype)
-    heading = f"{name or f'type {tensor.dtype}'}{_dims(tensor.dims)}"
-    n_elements = None if tensor.dims is None else math.prod(tensor.dims)
-    values = tensor.all_values()
-    if not values or len(values) > _MAX_VALUES:
+    tensor = TensorProto.FromString(proto)
+    element = _TYPES_BY_NUMBER.get(tensor.dtype)
+    name = element.name if element else _WITHOUT_ELEMENTS.get(tensor.dtype, f"type {tensor.dtype}")
+    dims = tensor_dims(tensor)
+    heading = f"{name}<{'unknown' if dims is None else ','.join(map(str, dims))}>"
+    n_elements = None if dims is None else math.prod(dims)
+    values = None if name in _SHOWN_AS_DIGEST else tensor_values(tensor)
+    if values is None or not 0 < values.size <= MAX_SHOWN:
         return heading if n_elements == 0 else f"{heading} sha256:{hashlib.sha256(proto).hexdigest()[:8]}"
-    shown = [repr(value) for value in values]
+    shown = [_value_text(value) for value in values.tolist()]
     if n_elements is not None and len(shown) < n_elements:
         shown.append(ELLIPSIS)
     return f"{heading} [{', '.join(shown)}]"
 
 
-def tensor_proto(
-    name: str, dims: tuple[int, ...] | None, values: Sequence[object], *, fills: bool = False
-) -> bytes:
-    """TensorProto of what `tensor_text` shows.
-
-    Args:
-        fills: the last value fills the rest of the shape.
-    Raises:
-        ValueError: values, type and shape do not fit.
-    """
-    numbers = {**{known: number for number, (known, _) in _NUMPY_TYPES.items()}, "string": _STRING}
-    if name not in numbers:
-        raise ValueError(f"a type with values ({', '.join(numbers)}), got {name}")
-    dtype = numbers[name]
-    n_elements = 0 if dims is None else math.prod(dims)
-    if (
-        dims is None
-        or max((n_elements, *dims)) >= 1 << 63
-        or (len(values) != n_elements and not (fills and values))
-    ):
-        raise ValueError(f"{n_elements} values for the shape, got {len(values)}")
-    proto = field(_DTYPE, dtype) + field(_SHAPE, b"".join(field(2, field(1, size)) for size in dims))
-    if not all(_is_of(name, value) for value in values):
-        raise ValueError(f"values of {name}, got {', '.join(map(repr, values))}")
-    if dtype == _STRING:
-        return proto + b"".join(field(_STRING_VAL, value) for value in values if isinstance(value, bytes))
-    exact = _exactly(name, values, _NUMPY_TYPES[dtype][1])
-    if fills or len(values) == 1:  # as TensorFlow writes them
-        return proto + _typed_values(dtype, exact.tolist())
-    return proto + (field(_CONTENT, exact.tobytes()) if values else b"")
+def _value_text(value: object) -> str:
+    if isinstance(value, bytes) and len(value) > _MAX_STRING:
+        return repr(f"{len(value)} bytes")
+    return repr(value)
 
 
-def _is_of(name: str, value: object) -> bool:
-    if name == "string":
-        return isinstance(value, bytes)
-    if name == "bool" or isinstance(value, bool):
-        return name == "bool" and isinstance(value, bool)
-    return isinstance(value, int | float if name in ("float", "double", "half") else int)
+def tensor_dims(tensor: Any) -> tuple[int, ...] | None:  # noqa: ANN401 - a TensorProto
+    """Dimensions of a TensorProto; None if their number is unknown."""
+    shape = tensor.tensor_shape
+    return None if shape.unknown_rank else tuple(dim.size for dim in shape.dim)
 
 
-def _exactly(name: str, values: Sequence[object], numpy_type: str) -> np.ndarray[Any, Any]:
-    try:
-        with np.errstate(over="raise"):
-            return np.array(values, numpy_type)
-    except (OverflowError, FloatingPointError) as error:
-        raise ValueError(f"values of {name} ({error})") from error
+def tensor_values(tensor: Any) -> Array | None:  # noqa: ANN401 - a TensorProto
+    """Flat values that a TensorProto holds, the last of which may fill its shape; None for unknown types."""
+    element = _TYPES_BY_NUMBER.get(tensor.dtype)
+    if element is None:
+        return None
+    if tensor.tensor_content:
+        return np.frombuffer(tensor.tensor_content, element.numpy)
+    values: Array = np.array(getattr(tensor, element.values), element.items).view(element.numpy)
+    return values
+
+
+def tensor_proto(dtype: str, value: ArrayLike) -> bytes:
+    """TensorProto of a scalar or an array; numbers lie in it as TensorFlow writes them."""
+    element = TYPES_BY_NAME[dtype]
+    array = np.array(value, element.numpy)
+    tensor = TensorProto(dtype=element.number)
+    tensor.tensor_shape.SetInParent()
+    for size in array.shape:
+        tensor.tensor_shape.dim.add(size=size)
+    if array.size > 1 and dtype != "string":
+        tensor.tensor_content = array.tobytes()
+    else:
+        getattr(tensor, element.values).extend(array.reshape(-1).view(element.items).tolist())
+    return bytes(tensor.SerializeToString(deterministic=True))
 
 
 def const(
     name: str,
     dtype: str,
-    dims: tuple[int, ...],
-    values: Sequence[object],
+    value: ArrayLike,
     *,
     waits: Iterable[str] = (),
     device: str = "",
     attrs: Mapping[str, Attr] | None = None,
 ) -> Node:
-    """A Const of these values; `attrs` are further attributes."""
-    value = TensorValue(tensor_proto(dtype, dims, values))
-    return Node(
-        name=name,
-        op="Const",
-        inputs=after(waits),
-        attrs={"dtype": DType(dtype), "value": value, **(attrs or {})},
-        device=device,
-    )
+    """A Const of a scalar or an array; `attrs` are further attributes."""
+    tensor = TensorValue(tensor_proto(dtype, value))
+    attrs = {"dtype": DType(dtype), "value": tensor, **(attrs or {})}
+    return Node(name=name, op="Const", inputs=after(waits), attrs=attrs, device=device)
 
 
-def tensor_integers(proto: bytes) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
-    """Static shape of a constant, and its values if it holds few integers; None if unknown."""
-    tensor = _read(proto)
-    n_elements = None if tensor.dims is None else math.prod(tensor.dims)
-    if tensor.dtype not in _INTEGERS or n_elements is None or n_elements > _MAX_VALUES:
-        return tensor.dims, None
-    values = [value for value in tensor.all_values() if isinstance(value, int)] or [0]
+def constant_array(node: Node) -> Array | None:
+    """Value of a Const, read-only; None for other nodes and types without elements."""
+    value = node.attrs.get("value")
+    if node.op != "Const" or not isinstance(value, TensorValue):
+        return None
+    tensor = TensorProto.FromString(value.proto)
+    dims, values = tensor_dims(tensor), tensor_values(tensor)
+    if dims is None or values is None:
+        return None
+    if values.size == math.prod(dims):
+        return values.reshape(dims)
+    filled = np.zeros(math.prod(dims), values.dtype)
     # TensorFlow leaves out what only repeats the last value.
-    return tensor.dims, tuple(values + values[-1:] * n_elements)[:n_elements]
-
-
-def _dims(dims: tuple[int, ...] | None) -> str:
-    if dims is None:
-        return "<unknown>"
-    return f"<{','.join(map(str, dims))}>"
-
-
-def _read(proto: bytes) -> _Tensor:
-    tensor = _Tensor()
-    for number, value in fields(proto):
-        if isinstance(value, bytes):
-            _read_bytes(tensor, number, value)
-        elif number == _DTYPE:
-            tensor.dtype = value
-        elif number in _VARINT_VALS:
-            tensor.values.append(_number(tensor, value))
-    return tensor
-
-
-def _read_bytes(tensor: _Tensor, number: int, value: bytes) -> None:
-    if number == _SHAPE:
-        tensor.dims = _read_dims(value)
-    elif number == _CONTENT:
-        tensor.content = value
-    elif number == _STRING_VAL:
-        tensor.values.append(value if len(value) <= 40 else f"{len(value)} bytes")
-    elif number in _FIXED_VALS:
-        tensor.values += np.frombuffer(value, _FIXED_VALS[number]).tolist()
-    elif number == _HALF_VAL and tensor.dtype == 19:
-        words = np.array(list(varints(value)), np.uint16)
-        tensor.values += words.view(np.float16).tolist()
-    elif number in _VARINT_VALS:
-        tensor.values += [_number(tensor, varint) for varint in varints(value)]
-
-
-def _number(tensor: _Tensor, varint: int) -> object:
-    if tensor.dtype == 10:
-        return bool(varint)
-    return varint - (1 << 64) if varint >> 63 and tensor.dtype != 23 else varint
-
-
-def _read_dims(proto: bytes) -> tuple[int, ...] | None:
-    dims = []
-    for number, value in fields(proto):
-        if number == 3 and value:
-            return None
-        if number == 2 and isinstance(value, bytes):
-            sizes = [
-                size for field_number, size in fields(value) if field_number == 1 and isinstance(size, int)
-            ]
-            dims.append(sizes[-1] if sizes else 0)
-    return tuple(size - (1 << 64) if size >> 63 else size for size in dims)
-
-
-def _typed_values(dtype: int, values: Sequence[object]) -> bytes:
-    field_number = _VALUE_FIELDS[dtype]
-    if field_number in _FIXED_VALS:
-        return field(field_number, np.array(values, _FIXED_VALS[field_number]).tobytes())
-    if field_number == _HALF_VAL:
-        words = np.array(values, np.float16).view(np.uint16).tolist()
-    else:
-        words = [int(value) % (1 << 64) for value in values if isinstance(value, int)]
-    return field(field_number, b"".join(map(as_varint, words)))
+    filled[: values.size], filled[values.size :] = values, values[-1] if values.size else 0
+    return filled.reshape(dims)

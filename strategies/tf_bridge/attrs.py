@@ -1,14 +1,12 @@
-"""Attributes and constants of nodes: plain values and TensorFlow's protos."""
+"""Attributes of nodes: plain values and TensorFlow's protos."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 # Generated from public .proto files; tf.compat.v1 does not export them by name.
-from tensorflow.core.framework import attr_value_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
+from tensorflow.core.framework import attr_value_pb2, tensor_shape_pb2, types_pb2
 
 from strategies.errors import GraphError
 from strategies.ir.graph import (
@@ -16,7 +14,6 @@ from strategies.ir.graph import (
     AttrPlaceholder,
     DType,
     FunctionRef,
-    Node,
     OpaqueAttr,
     Shape,
     TensorValue,
@@ -188,47 +185,3 @@ _MESSAGE_WRITERS: Mapping[str, Callable[[Any, Any], None]] = {
     "tensor": lambda proto, tensor: proto.MergeFromString(tensor.proto),
     "func": _write_function,
 }
-
-
-Array: TypeAlias = np.ndarray[Any, Any]
-
-
-def constant(name: str, value: int | Sequence[int], dtype: DType, device: str) -> Node:
-    """A Const of integers (int32 or int64): a scalar or a vector."""
-    return Node(
-        name=name,
-        op="Const",
-        attrs=_attrs(value if isinstance(value, int) else tuple(value), dtype),
-        device=device,
-    )
-
-
-def floating(name: str, value: float, dtype: DType, device: str) -> Node:
-    """A Const of a floating scalar."""
-    proto = tf.make_tensor_proto(value, dtype=tf.as_dtype(dtype_number(dtype)))
-    attrs: Mapping[str, Attr] = {"dtype": dtype, "value": TensorValue(proto.SerializeToString())}
-    return Node(name=name, op="Const", attrs=attrs, device=device)
-
-
-def constant_shape(node: Node) -> Shape | None:
-    """Shape of a constant; None for other nodes."""
-    value = node.attrs.get("value")
-    if node.op != "Const" or not isinstance(value, TensorValue):
-        return None
-    shape = tensor_pb2.TensorProto.FromString(value.proto).tensor_shape
-    return Shape(tuple(each.size for each in shape.dim))
-
-
-def constant_value(node: Node) -> Array | None:
-    """Value of a constant; None for other nodes."""
-    value = node.attrs.get("value")
-    if node.op != "Const" or not isinstance(value, TensorValue):
-        return None
-    array: Array = tf.make_ndarray(tensor_pb2.TensorProto.FromString(value.proto))
-    return array
-
-
-@lru_cache(maxsize=4096)
-def _attrs(value: int | tuple[int, ...], dtype: DType) -> Mapping[str, Attr]:
-    proto = tf.make_tensor_proto(np.asarray(value, dtype=str(dtype)))
-    return {"dtype": dtype, "value": TensorValue(proto.SerializeToString())}

@@ -15,9 +15,9 @@ from model import Model
 from harness.verification.worker.in_process import InProcessCluster, programs_of
 from strategies.capture.capture import capture
 from strategies.ir.graph import DType, Graph, Node, Shape
+from strategies.ir.tensor_proto import const
 from strategies.ir.train_graph import Boundary, Contribution
 from strategies.passes.parameter_server.accumulator import Accumulator
-from strategies.tf_bridge.attrs import constant
 from strategies.tf_bridge.graphdef import graphdef_from_graph
 from workloads import TrainStep
 
@@ -145,7 +145,7 @@ def test_contributions_that_come_in_turn_stay_apart():
     accumulator = Accumulator.of(boundary, "", required=1)
     rows = Node(name="rows", op="Placeholder", attrs={"dtype": float32, "shape": Shape((-1, 1))})
     ids = Node(name="ids", op="Placeholder", attrs={"dtype": ids_type, "shape": Shape((-1,))})
-    step = constant("step", 0, DType("int64"), "")
+    step = const("step", "int64", 0)
     brought = Contribution(rank=0, values="rows", indices="ids", weight=1.0)
     ready = accumulator.prepare(brought, "")
     before, push = accumulator.apply_after_others(ready, step.name, [])

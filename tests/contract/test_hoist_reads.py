@@ -277,9 +277,9 @@ def test_a_function_promises_no_read_that_left_it():
 
 
 def _int32_vector():
-    from strategies.tf_bridge.attrs import constant
+    from strategies.ir.tensor_proto import const
 
-    return constant("c", (0, 1), INT32, "").attrs["value"]
+    return const("c", INT32, (0, 1)).attrs["value"]
 
 
 def test_a_language_model_reads_each_dense_variable_once(cases):

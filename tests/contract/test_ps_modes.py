@@ -24,13 +24,13 @@ from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.session.update_loop import UpdateLoop
 from strategies.capture.capture import capture
 from strategies.errors import StrategyError
+from strategies.ir.tensor_proto import const
 from strategies.passes.parameter_server import asynchronous, queues
 from strategies.passes.parameter_server.accumulator import INT64, LAST_STEP, Accumulator
 from strategies.passes.pass_order import passes_of
 from strategies.passes.replicate import contributions, hoist_reads
 from strategies.passes.run import run_passes
 from strategies.planner import topology_of
-from strategies.tf_bridge.attrs import constant
 from strategies.tf_bridge.program import build_program
 from strategies.topology import Topology
 
@@ -468,7 +468,7 @@ def test_a_late_contribution_that_is_kept_is_noticed(case, monkeypatch):
     sound = Accumulator.apply
 
     def never_late(self, pushed, step, after):
-        last = constant(f"{self.handle.name}/last", LAST_STEP, INT64, self.device)
+        last = const(f"{self.handle.name}/last", INT64, LAST_STEP, device=self.device)
         constants, push = sound(self, pushed, last.name, after)
         return [last, *constants], push
 

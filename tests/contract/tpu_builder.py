@@ -16,9 +16,9 @@ from tensorflow.python.distribute.tpu_values import TPUMirroredVariable
 
 from strategies.ir.graph import Graph, Node, TensorValue, output_index, producer
 from strategies.ir.ops import ASSIGNMENTS, DENSE_UPDATES
+from strategies.ir.tensor_proto import constant_array
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import ancestors, topological_order
-from strategies.tf_bridge.attrs import constant_value
 from strategies.tf_bridge.graphdef import graph_from_graphdef
 
 v1 = tf.compat.v1
@@ -133,7 +133,7 @@ def _attrs(node: Node) -> Iterator[tuple[str, Hashable]]:
         if name in CLUSTER:
             yield name, "of the computation"
         elif isinstance(value, TensorValue):
-            array = constant_value(node)
+            array = constant_array(node)
             assert array is not None
             yield name, (array.dtype.str, array.shape, array.tobytes())
         elif name not in IGNORED_ATTRS:

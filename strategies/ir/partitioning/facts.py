@@ -4,10 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+import numpy as np
+
 from strategies.errors import StrategyError
-from strategies.ir.graph import DType, Node, TensorValue
+from strategies.ir.graph import DType, Node
 from strategies.ir.ops import ELEMENTWISE, REDUCTIONS
-from strategies.ir.tensor_proto import tensor_integers
+from strategies.ir.tensor_proto import constant_array
 
 
 class FactKind(Enum):
@@ -121,6 +123,7 @@ def broadcast(shapes: Sequence[tuple[int, ...] | None]) -> tuple[int, ...] | Non
     return tuple(next((d for d in dims if d != 1), 1) for dims in zip(*padded, strict=True))
 
 
+_MAX_VALUES = 8
 _KEEP_VALUES = frozenset({"Identity", "Cast"})
 
 
@@ -131,8 +134,11 @@ def whole(shape: tuple[int, ...] | None, values: tuple[int, ...] | None = None) 
 
 def constant_fact(node: Node) -> Fact:
     """Fact of a Const."""
-    value = node.attrs.get("value")
-    return whole(*tensor_integers(value.proto)) if isinstance(value, TensorValue) else UNKNOWN
+    array = constant_array(node)
+    if array is None:
+        return UNKNOWN
+    is_known = array.dtype in (np.int32, np.int64) and array.size <= _MAX_VALUES
+    return whole(array.shape, tuple(array.ravel().tolist()) if is_known else None)
 
 
 def whole_fact(node: Node, facts: Sequence[Fact]) -> Fact:

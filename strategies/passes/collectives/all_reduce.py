@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strategies.ir.graph import DType, Node, Shape
+from strategies.ir.tensor_proto import const
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.numerics.collectives import IN_ORDER, gather_rows, keyed_all_reduce, reduce_scatter
 from strategies.numerics.combine import merge_rows
@@ -26,7 +27,6 @@ from strategies.passes.collectives.members import (
 )
 from strategies.passes.replicate.rewire import contribute, sync_prefix
 from strategies.passes.task_plan import TaskPlan
-from strategies.tf_bridge.attrs import constant
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Replica, Topology
 
@@ -61,7 +61,7 @@ class DenseAllReduce:
                 prefix = f"{name}/replica_{replica.rank}/"
                 hint = hints.get(summed[0].variable, "auto")
                 own_keys = [
-                    constant(f"{prefix}key_{k}", keys[key], _KEY, replica.device)
+                    const(f"{prefix}key_{k}", _KEY, keys[key], device=replica.device)
                     for k, key in enumerate(collective.key_names)
                 ]
                 snippet = trace(

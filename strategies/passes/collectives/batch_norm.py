@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
 
 from strategies.ir.graph import DType, Node, Shape
+from strategies.ir.tensor_proto import const
 from strategies.ir.train_graph import Statistic, TrainGraph
 from strategies.numerics.collectives import keyed_all_reduce
 from strategies.numerics.combine import weighted_sum
@@ -12,7 +13,6 @@ from strategies.passes.collectives.members import STATISTICS_KEY, instance_keys
 from strategies.passes.replicate.rewire import fed_with
 from strategies.passes.replicate.step_copies import replica_prefix
 from strategies.passes.task_plan import TaskPlan
-from strategies.tf_bridge.attrs import constant
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Topology
 
@@ -80,7 +80,7 @@ class SyncStatistics:
     ) -> tuple[list[Node], list[str]]:
         first = [copies[0] for copies in group.values()]
         host = topology.host_device(self.plan.task)
-        own_key = constant(f"{name}/key", key, _KEY, host)
+        own_key = const(f"{name}/key", _KEY, key, device=host)
         snippet = trace(
             keyed_all_reduce,
             (

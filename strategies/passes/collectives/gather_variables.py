@@ -10,6 +10,7 @@ from strategies.errors import StrategyError
 from strategies.ir.graph import Node, producer
 from strategies.ir.replica_updates import prior_reads
 from strategies.ir.resource_uses import resource_uses
+from strategies.ir.tensor_proto import constant_array
 from strategies.ir.train_graph import BEFORE_ALL, TrainGraph
 from strategies.ir.variable import Variable
 from strategies.passes.collectives.all_gather import gather_values
@@ -17,7 +18,6 @@ from strategies.passes.collectives.buckets import Member, ShardBucket, shard_buc
 from strategies.passes.collectives.members import VARIABLES_KEY, Members
 from strategies.passes.replicate.value_arguments import with_values
 from strategies.passes.task_plan import TaskPlan
-from strategies.tf_bridge.attrs import constant_value
 from strategies.topology import Topology
 
 
@@ -79,7 +79,7 @@ def _joining(
         if node.op == "ConcatV2" and node.name not in update:
             *values, axis = map(producer, node.data_inputs)
             names = tuple(read_of[value] for value in values if _is_read(graph.by_name[value], read_of))
-            if len(names) == len(values) and constant_value(graph.by_name[axis]) == 0:
+            if len(names) == len(values) and constant_array(graph.by_name[axis]) == 0:
                 found[names].append(node.name)
     return found
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from strategies.ir.graph import DType, Node, Shape, tensor
+from strategies.ir.tensor_proto import const
 from strategies.ir.train_graph import Boundary, Contribution
 from strategies.numerics.combine import cast_ids, later_numbers, merge_ascending, number_rows, numbered_ids
 from strategies.plan.payload import accumulated_type
-from strategies.tf_bridge.attrs import constant
 from strategies.tf_bridge.snippet import TensorSpec, trace
 
 # An accumulator silently drops a contribution whose step is smaller than the number of updates it has made.
@@ -79,7 +79,7 @@ class Accumulator:
         Args:
             host: device of the task. task: whose contribution it is, of so many that push once before a take.
         """
-        step = constant(f"{self.handle.name}/step", LAST_STEP, INT64, self.device)
+        step = const(f"{self.handle.name}/step", INT64, LAST_STEP, device=self.device)
         first_number = task * (self._stride(n_tasks) // self._n_ids)
         pushed = self.prepare(contribution, host, first_number)
         shape, push = self.apply(pushed, step.name, reads)
@@ -135,8 +135,8 @@ class Accumulator:
         """
         if pushed.ids is None:
             return [], push_node(self.handle, step, pushed.values, self.dtype, after)
-        shape = constant(
-            f"{self.handle.name}/shape", _held_shape(self.boundary).dims or (), INT64, self.device
+        shape = const(
+            f"{self.handle.name}/shape", INT64, _held_shape(self.boundary).dims or (), device=self.device
         )
         return [shape], Node(
             name=f"{self.handle.name}/push",
@@ -233,7 +233,7 @@ def take_nodes(
     handle: Node, name: str, required: int, dtype: DType, after: Iterable[str], *, sparse: bool = False
 ) -> list[Node]:
     """A take under this name and its number of required contributions; the take is last."""
-    needed = constant(f"{name}/required", required, INT32, handle.device)
+    needed = const(f"{name}/required", INT32, required, device=handle.device)
     waits = (f"^{node}" for node in after)
     take = Node(
         name=name,

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from strategies.errors import StrategyError
 from strategies.ir.graph import Attr, Node, Shape, producer
 from strategies.ir.resource_uses import resource_uses
+from strategies.ir.tensor_proto import const
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import descendants
 from strategies.passes.parameter_server.accumulator import INT32, INT64
-from strategies.tf_bridge.attrs import constant
 from strategies.topology import UPDATER, Topology
 
 
@@ -39,9 +39,9 @@ class Queue:
 
     def put_all(self, name: str, numbers: Sequence[int]) -> tuple[Node, Node]:
         """A constant and a node that puts its numbers in."""
-        const = constant(f"{self.handle.name}/{name}_numbers", list(numbers), INT64, self.handle.device)
+        values = const(f"{self.handle.name}/{name}_numbers", INT64, numbers, device=self.handle.device)
         attrs: dict[str, Attr] = {"Tcomponents": (INT64,), "timeout_ms": -1}
-        return const, self._node("QueueEnqueueManyV2", name, [const.name], (), attrs)
+        return values, self._node("QueueEnqueueManyV2", name, [values.name], (), attrs)
 
     def take(self, name: str, after: Iterable[str] = ()) -> Node:
         """A node that takes a number out, once there is one."""
@@ -123,7 +123,7 @@ def give_token(name: str, number: int, device: str, after: Iterable[str]) -> tup
         name: of the queue, which the other task finds by it. device: of the queue.
     """
     queue = _queue(name, device)
-    token = constant(f"{name}/token", number, INT32, device)
+    token = const(f"{name}/token", INT32, number, device=device)
     attrs: dict[str, Attr] = {"Tcomponents": (INT32,), "timeout_ms": -1}
     inputs = (name, token.name, *(f"^{node}" for node in after))
     return (

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from strategies.ir.graph import Attr, DType, Graph, Node, Shape, producer
 from strategies.ir.partitioning.facts import Fact, FactKind, PartUse, RuleOutcome
 from strategies.ir.partitioning.propagate import lookup_form
+from strategies.ir.tensor_proto import const
 from strategies.ir.train_graph import Boundary
 from strategies.ir.variable import Variable
 from strategies.numerics.parts import join_parts, split_ids, split_parts, split_rows, stitch_rows, total
 from strategies.passes.partition.names import PartNames, PartSnippets
-from strategies.tf_bridge.attrs import constant
 from strategies.tf_bridge.snippet import TensorSpec, trace
 
 _INT32 = DType("int32")
@@ -38,7 +38,7 @@ class PartReads:
         if node.op == "VariableShape":
             out_type = node.attrs.get("out_type", _INT32)
             assert isinstance(out_type, DType)
-            yield constant(node.name, variable.shape.dims or (), out_type, node.device)
+            yield const(node.name, out_type, variable.shape.dims or (), device=node.device)
         elif node.op == "ReadVariableOp":
             cut = names.cuts[variable.name]
             copies = self._part_reads(node, variable, [()] * cut.n)
@@ -226,7 +226,7 @@ class PartUpdates:
         for k, swap in sorted(outcome.swaps.items()):
             if swap.use is not PartUse.SLICE:
                 value: int | Sequence[int] = shape[0] if swap.use is PartUse.LENGTH else shape
-                yield constant(self._names.constant(node.name, k, index), value, swap.dtype, "")
+                yield const(self._names.constant(node.name, k, index), swap.dtype, value)
 
     def _copy(
         self, node: Node, outcome: RuleOutcome, index: int, sliced: Mapping[int, tuple[str, ...]]

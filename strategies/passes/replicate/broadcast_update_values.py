@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from strategies.errors import StrategyError
 from strategies.ir.graph import Attr, DType, Node, producer, tensor
+from strategies.ir.tensor_proto import const
 from strategies.ir.train_graph import Handed, TrainGraph
 from strategies.ir.traversal import at_level, levels_of
 from strategies.passes.task_plan import TaskPlan
-from strategies.tf_bridge.attrs import constant
 from strategies.tf_bridge.op_types import output_type
 from strategies.topology import UPDATER, Topology
 
@@ -160,7 +160,7 @@ def marked(graph: TrainGraph, own: Collection[str]) -> Marked:
         handed.append(Handed(node=refs[ref], dtype=dtype, level=max(levels.get(producer(ref), 1), 1)))
     for level, names in sorted(waited_for.items()):
         updated = at_level(_WAITED_FOR, level)
-        done = constant(f"{updated}/done", 0, _INT32, "")
+        done = const(f"{updated}/done", _INT32, 0)
         waits = (f"^{name}" for name in names)
         nodes += [done, Node(name=updated, op="Identity", inputs=(done.name, *waits), attrs={"T": _INT32})]
         handed.append(Handed(node=updated, dtype=_INT32, level=level))

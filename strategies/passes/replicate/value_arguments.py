@@ -7,10 +7,10 @@ from typing import TypeAlias
 from strategies.ir.graph import Arg, Attr, DType, Function, FunctionRef, Graph, Node, Shape, producer, tensor
 from strategies.ir.ops import BRANCHES, CALLS, LOOPS
 from strategies.ir.resource_uses import called
+from strategies.ir.tensor_proto import const
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import COLOCATION_ATTR
 from strategies.ir.variable import Variable
-from strategies.tf_bridge.attrs import constant
 
 _READERS = frozenset({"ReadVariableOp", "VariableShape", "ResourceGather"})
 # A call may look up elements by itself; among the nodes of a loop none stands for the whole of it.
@@ -195,11 +195,11 @@ class ValueArguments:
         elif node.op == "ResourceGather":
             table = node.data_inputs[0]
             # A constant is in the frame of what it waits for; a function's argument is in none.
-            waited_for = (f"^{producer(table)}",) if output is graph_ref or ":" in table else ()
+            waited_for = [producer(table)] if output is graph_ref or ":" in table else []
             batch_dims = node.attrs.get("batch_dims", 0)
             assert isinstance(batch_dims, int)
-            axis = constant(f"{node.name}/axis", batch_dims, _INT32, node.device)
-            yield replace(axis, inputs=waited_for)
+            axis = const(f"{node.name}/axis", _INT32, batch_dims, waits=waited_for, device=node.device)
+            yield axis
             waits = (f"^{name}" for name in node.control_inputs)
             gather: dict[str, Attr] = {
                 "Tparams": dtype,

@@ -10,21 +10,27 @@ Source:
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from functools import cache
-from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from strategies.errors import GraphError
 from strategies.ir.graph import DType, Node, Shape, producer
+from strategies.ir.messages import message_classes
 from strategies.ir.tensor_proto import const
 from strategies.passes.tpu.scopes import Scope
 from strategies.tf_bridge.snippet import TensorSpec
 
-_PACKAGE = "stratbench.tpu"
-_OPTIONAL, _REPEATED = 1, 3
-_INT32, _MESSAGE = 5, 11
+_Metadata = message_classes(
+    "stratbench.tpu",
+    {
+        "Argument": {"kind": (3, "int32"), "enable_xla_sharding": (6, "int32")},
+        "Metadata": {
+            "args": (1, "repeated Argument"),
+            "num_replicas": (3, "int32"),
+            "num_cores_per_replica": (4, "int32"),
+        },
+    },
+)["Metadata"]
 
 
 class ArgumentKind(IntEnum):
@@ -68,7 +74,7 @@ class CompileMetadata:
     @classmethod
     def parse(cls, proto: bytes) -> "CompileMetadata":
         try:
-            message = _message_class().FromString(proto)
+            message = _Metadata.FromString(proto)
             arguments = tuple(
                 Argument(kind=ArgumentKind(arg.kind), sharding=Sharding(arg.enable_xla_sharding))
                 for arg in message.args
@@ -86,40 +92,17 @@ class CompileMetadata:
 
     @classmethod
     def of(cls, n_replicas: int, arguments: Sequence[Argument]) -> "CompileMetadata":
-        message = _message_class()(num_replicas=n_replicas, num_cores_per_replica=1)
+        message = _Metadata(num_replicas=n_replicas, num_cores_per_replica=1)
         for argument in arguments:
             message.args.add(kind=argument.kind, enable_xla_sharding=argument.sharding)
         return cls.parse(message.SerializeToString(deterministic=True))
 
     def allowing(self, positions: Collection[int]) -> bytes:
-        message = _message_class().FromString(self.proto)
+        message = _Metadata.FromString(self.proto)
         passed = [arg for arg in message.args if arg.kind != ArgumentKind.GUARANTEED_CONSTANT]
         for position in positions:
             passed[position].enable_xla_sharding = Sharding.ALLOWED
         return bytes(message.SerializeToString(deterministic=True))
-
-
-@cache
-def _message_class() -> Any:  # noqa: ANN401 - a class that is made at run time
-    file = descriptor_pb2.FileDescriptorProto(
-        name="stratbench/tpu_compile_metadata.proto", package=_PACKAGE, syntax="proto3"
-    )
-    metadata = file.message_type.add(name="CompileMetadata")
-    argument = metadata.nested_type.add(name="Argument")
-    for name, number in (("kind", 3), ("enable_xla_sharding", 6)):
-        argument.field.add(name=name, number=number, type=_INT32, label=_OPTIONAL)
-    metadata.field.add(
-        name="args",
-        number=1,
-        type=_MESSAGE,
-        label=_REPEATED,
-        type_name=f".{_PACKAGE}.CompileMetadata.Argument",
-    )
-    for name, number in (("num_replicas", 3), ("num_cores_per_replica", 4)):
-        metadata.field.add(name=name, number=number, type=_INT32, label=_OPTIONAL)
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.CompileMetadata"))
 
 
 COMPILES = frozenset({"TPUCompile", "_TPUCompileMlir"})
@@ -241,4 +224,4 @@ class Member:
     host: str
 
     def place_node(self) -> Node:
-        return const(PLACE, "int32", (), (self.place,))
+        return const(PLACE, "int32", self.place)

@@ -316,13 +316,13 @@ class _ScopeLowering:
     def _compiled(self, emulated: EmulatedComputation, node: Node) -> Iterator[Node]:
         label = emulated.label.encode()
         form = label if emulated.parted else b""
-        values: Sequence[tuple[str, str, tuple[int, ...], tuple[object, ...]]] = (
-            (f"{emulated.name}/status", "string", (), (b"",)),
-            (_key_name(emulated.name), "string", (3,), (label, b"", form)),
-            (f"{emulated.name}/may_modify_variables", "bool", (), (True,)),
+        values = (
+            (f"{emulated.name}/status", "string", b""),
+            (_key_name(emulated.name), "string", (label, b"", form)),
+            (f"{emulated.name}/may_modify_variables", "bool", True),
         )
-        for name, dtype, dims, items in values:
-            yield const(name, dtype, dims, items, waits=node.control_inputs, device=self._host)
+        for name, dtype, value in values:
+            yield const(name, dtype, value, waits=node.control_inputs, device=self._host)
 
     def _called(
         self, emulated: EmulatedComputation, place: int, node: Node, functions: dict[str, Function]

@@ -10,13 +10,13 @@ from strategies.ir.control_flow import LoopFrames
 from strategies.ir.graph import DType, Function, FunctionRef, Graph, Node, Shape, identity, producer
 from strategies.ir.ops import READ_OPS
 from strategies.ir.random_ops import reseed
+from strategies.ir.tensor_proto import constant_array
 from strategies.ir.traversal import reachable_functions
 from strategies.numerics.collectives import summed
 from strategies.passes.tpu.computations import Computation, Member, Program, read_computation
 from strategies.passes.tpu.replicated_computation import SUM
 from strategies.passes.tpu.scopes import Scope, Scopes, handle_node, variable_of
 from strategies.passes.tpu.sharded_program import PartedValues, PartedVariable, ShardedProgram
-from strategies.tf_bridge.attrs import constant_value
 from strategies.tf_bridge.function_bodies import OUTPUT_SHAPES, body_of
 from strategies.tf_bridge.op_types import op_definition
 from strategies.tf_bridge.snippet import TensorSpec, static_specs, trace
@@ -182,7 +182,7 @@ def _effects(nodes: tuple[Node, ...]) -> tuple[str, ...]:
 
 
 def _check_group(by_name: Mapping[str, Node], node: Node, n_replicas: int) -> None:
-    groups = constant_value(by_name[node.data_inputs[1]]) if node.data_inputs[1] in by_name else None
+    groups = constant_array(by_name[node.data_inputs[1]]) if node.data_inputs[1] in by_name else None
     if groups is None or sorted(groups.ravel().tolist()) != list(range(n_replicas)) or len(groups) != 1:
         raise GraphError(
             f"{node.name!r} must sum over one group of all {n_replicas} replicas, got another one"

@@ -71,7 +71,7 @@ class ReplicaFormat:
 
     def default_key(self, waits: Sequence[str]) -> Node:
         name = f"{self.prefix}default_key"
-        return const(name, "string", (3,), (b"", b"", b""), waits=waits, device=self.device)
+        return const(name, "string", (b"", b"", b""), waits=waits, device=self.device)
 
     def reshard(self, name: str, handles: Sequence[str], key: str, state: str, waits: Sequence[str]) -> Node:
         return Node(

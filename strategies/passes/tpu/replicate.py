@@ -17,6 +17,7 @@ from strategies.errors import UnsupportedError
 from strategies.ir.control_flow import LoopFrames
 from strategies.ir.graph import DType, Graph, Node, Shape, identity, producer
 from strategies.ir.ops import op_set
+from strategies.ir.tensor_proto import const
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import Renames, ancestors, reachable_functions, renamed_copies
 from strategies.ir.variable import Rule, Variable
@@ -41,7 +42,6 @@ from strategies.passes.tpu.replicated_computation import (
     scaffold_nodes,
     updates_done,
 )
-from strategies.tf_bridge.attrs import constant
 from strategies.tf_bridge.op_types import output_type
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Replica, Topology
@@ -238,7 +238,7 @@ class ReplicateComputation:
         dtypes = {b.node: b.dtype for b in graph.batch}
         if any(b.rule == "first-replica" for b in graph.boundaries):
             ranks = [
-                constant(f"{replica_prefix(r.rank)}{RANK}", r.rank, _INT32, topology.host_device(r.task))
+                const(f"{replica_prefix(r.rank)}{RANK}", _INT32, r.rank, device=topology.host_device(r.task))
                 for r in topology.replicas()
             ]
             nodes += ranks

@@ -85,8 +85,7 @@ def cross_replica_sum(name: str, ref: str, dtype: DType, n_replicas: int) -> tup
     group = const(
         f"{name}/group_assignment",
         "int32",
-        (1, n_replicas),
-        range(n_replicas),
+        [range(n_replicas)],
         waits=[METADATA],
         attrs=OF_CLUSTER,
     )

@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from strategies.ir.graph import Attr, DType, Node, after
+from strategies.ir.tensor_proto import const
 from strategies.numerics import host_loops
-from strategies.tf_bridge.attrs import constant, dtype_number
+from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.snippet import TensorSpec, trace
 
 
@@ -85,7 +86,7 @@ class StepLoop:
         """Begin a loop over batches [n_steps, …]; return the number of an iteration's step."""
         frame = self.frame
         limit = self.spliced(host_loops.n_steps, "limit", [(batches, dtype)])
-        zero = constant(f"{frame.prefix}first_step", 0, _INT32, frame.device)
+        zero = const(f"{frame.prefix}first_step", _INT32, 0, device=frame.device)
         frame.nodes.append(zero)
         at_condition, self._step = frame.variable(_COUNT, zero.name, _INT32)
         entered = frame.enter("limit", limit, _INT32)

@@ -10,6 +10,7 @@ import numpy as np
 from strategies.errors import GraphError
 from strategies.ir.graph import Attr, Node, producer
 from strategies.ir.resource_uses import resource_uses
+from strategies.ir.tensor_proto import const, constant_array
 from strategies.ir.train_graph import TrainGraph, UpdateRegion
 from strategies.ir.traversal import prune, topological_order
 from strategies.ir.variable import Variable
@@ -27,7 +28,6 @@ from strategies.passes.update.kernels import (
     Slot,
 )
 from strategies.passes.update.linear_rows import StaticShapes
-from strategies.tf_bridge.attrs import constant_value, floating
 from strategies.topology import Topology
 
 # About as many as the operations of an optimizer have, which a kernel does in one go.
@@ -128,7 +128,7 @@ def _fusion(
 
 
 def _is_exact(matcher: Matcher, ref: str) -> bool:
-    value = constant_value(matcher.graph.by_name[producer(ref)])
+    value = constant_array(matcher.graph.by_name[producer(ref)])
     if value is None or value.ndim:
         return False
     if value.dtype == np.float64:
@@ -172,7 +172,7 @@ def _fused(matcher: Matcher, kernel: Kernel, found: Found, variable: Variable, a
     made: dict[str, Node] = {}
 
     def number(name: str, value: float) -> str:
-        node = floating(f"{anchor.name}/{name}", value, dtype, anchor.device)
+        node = const(f"{anchor.name}/{name}", dtype, value, device=anchor.device)
         return made.setdefault(name, node).name
 
     def ref(taken: Input) -> str:

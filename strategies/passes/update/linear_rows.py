@@ -5,10 +5,10 @@ from enum import Enum, auto
 
 from strategies.ir.graph import Graph, Node, Shape, output_index, producer
 from strategies.ir.ops import ELEMENTWISE
+from strategies.ir.tensor_proto import constant_array
 from strategies.ir.train_graph import Boundary, TrainGraph
 from strategies.ir.traversal import descendants, topological_order
 from strategies.ir.variable import Variable
-from strategies.tf_bridge.attrs import constant_shape
 
 
 class StaticShapes:
@@ -52,7 +52,8 @@ class StaticShapes:
         if isinstance(declared, tuple) and declared:
             shape = declared[output_index(ref)]
             return shape if isinstance(shape, Shape) and shape.dims is not None else None
-        return constant_shape(node)
+        constant = constant_array(node)
+        return None if constant is None else Shape(constant.shape)
 
 
 _SAME = frozenset({"Identity", "Neg", "Snapshot", "StopGradient"})
