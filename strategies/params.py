@@ -39,6 +39,20 @@ class Param:
     needs: str | None = None
     tunable: tuple[ParamValue, ...] = ()
 
+    def __post_init__(self) -> None:
+        of = f"param {self.name!r}: "
+        if not self.name.isidentifier() or self.name != self.name.lower():
+            raise StrategyError(f"{of}name must be snake_case; write small letters and _")
+        if self.type not in (bool, int, float, str):
+            raise StrategyError(
+                f"{of}type must be bool, int, float or str, got {self.type!r}; use one of these"
+            )
+        for field, value in (("default", self.default), *(("tunable", value) for value in self.tunable)):
+            try:
+                self.read(value)
+            except StrategyError as error:
+                raise StrategyError(f"{of}{field}: {error}") from None
+
     def describe(self) -> dict[str, object]:
         """Row of a listing."""
         row: dict[str, object] = {

@@ -572,7 +572,7 @@ def test_a_part_named_like_a_variable():
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("{", "mine.json: must be JSON, got Expecting property name"),
+        ("{", "mine.json: must be JSON of a plan's size, got Expecting property name"),
         ("[]", "mine.json: must be a JSON object, got list; begin with what"),
         ("[" * 100_000, "mine.json: must be JSON of a plan's size, got maximum recursion depth exceeded"),
         ("9" * 5000, "mine.json: must be JSON of a plan's size, got Exceeds the limit"),

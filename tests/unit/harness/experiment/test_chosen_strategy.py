@@ -184,13 +184,16 @@ def test_what_is_wrong_with_a_file_is_named(folder: Path, reference: str, parts:
         ("wrong(strategy_class=[])", "strategy_class must be one of exact"),
         ("wrong(summary='')", "summary must be a line of text, got ''"),
         ("wrong(params={'a': 1})", "params must be a list or tuple of Param"),
-        ("wrong(params=[Param(name='A', type=int, default=1)])", "must be snake_case, got 'A'"),
+        ("wrong(params=[Param(name='A', type=int, default=1)])", "param 'A': name must be snake_case"),
         ("wrong(params=2 * [Param(name='a', type=int, default=1)])", "different names, got 'a' twice"),
         ("wrong(params=[Param(name='a', type=list, default=1)])", "type must be bool, int, float or str"),
-        ("wrong(params=[Param(name='a', type=int, default='x')])", "a value that it takes, got 'x'"),
+        (
+            "wrong(params=[Param(name='a', type=int, default='x')])",
+            "'a': default: a must be int, got 'x'",
+        ),
         (
             "wrong(params=[Param(name='a', type=int, default=1, minimum=1, tunable=(1, 0))])",
-            "param 'a': tunable must be values that it takes, got 0; change it, or leave it out",
+            "param 'a': tunable: a must be at least 1, got 0",
         ),
         (
             "wrong(params=[Param(name='staleness', type=float, default=1.0)])",
