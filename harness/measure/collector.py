@@ -78,7 +78,7 @@ class Meter:
         batch_size: examples of the global batch.
         period: steps after which what a step does begins anew; windows are whole periods.
         averaging_period: steps from one averaging of variables to the next, which takes long.
-        isolated: see `Cluster`; interfaces that others use are not read.
+        isolated: nobody else is on the workers' network; interfaces that others use are not read.
         settles: whether updates go on beside the steps, which must end before others have the cores.
 
     Attributes:

@@ -19,7 +19,7 @@ from harness.provision.accelerators import devices_of_workers, lack_of_tensorflo
 from harness.provision.failures import ProvisionError
 from harness.provision.hosts import Hosts, Seat
 from harness.provision.network_namespace import exposed_line
-from harness.provision.protocols import LOOPBACK, USUAL_START, StartOptions
+from harness.provision.protocols import LOOPBACK, USUAL_START, Site, StartOptions
 from harness.provision.ray.settings import chatter_in, ray_environment, write_token
 from harness.provision.temporary_folder import (
     end_processes,
@@ -232,7 +232,7 @@ def start(
         ray_log = log_dir / f"ray-{run_id}.log"
         ray = stack.enter_context(own_ray(folder, n_actors=shape.workers, log_path=ray_log))
 
-        from harness.provision.ray.pool import RayCluster, Traits
+        from harness.provision.ray.pool import RayCluster
 
         cores = core_sets(sorted(os.sched_getaffinity(0)), shape.workers, shape.cores_per_worker)
         seats = [
@@ -245,15 +245,16 @@ def start(
             )
             for worker in range(shape.workers)
         ]
+        site = Site(
+            notes=(*_notes(shape, pinned=cores[0] is not None, exposure=options.exposure), *ray.notes),
+            pinned=cores[0] is not None,
+            exposed=options.exposure is not None,
+        )
         cluster = RayCluster(
             seats,
             hosts=_ThisMachine(core_sets=cores, ray=ray),
-            traits=Traits(
-                notes=[*_notes(shape, pinned=cores[0] is not None, exposure=options.exposure), *ray.notes],
-                isolated=options.exposure is None,
-                scratch=scratch,
-                pinned=cores[0] is not None,
-            ),
+            scratch=scratch,
+            site=lambda: site,
             started_s=started_s,
             options=options,
         )

@@ -79,32 +79,34 @@ class Forks(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Facts about the workers that repeats run on; None where no workers were started.
+
+    Attributes:
+        notes: on these workers, for records and reports.
+        pinned: True if each worker has cores of its own.
+        exposed: False if nobody else is on the workers' network, to reach servers or to use interfaces.
+        provision_s: seconds from the start to the last worker's first readiness; None before that.
+        image_digest: id of the image of the workers' containers.
+        machine: host of the first worker, and `clock_hz` the highest clock of a core there; None where it is
+            the driver's.
+    """
+
+    notes: tuple[str, ...] = ()
+    pinned: bool | None = None
+    exposed: bool | None = None
+    provision_s: float | None = None
+    image_digest: str | None = None
+    machine: Machine | None = None
+    clock_hz: float | None = None
+
+
 class Cluster(Forks, Protocol):
     """Workers that are kept for every case of a run."""
 
-    @property
-    def pinned(self) -> bool:
-        """True if each worker has cores of its own."""
-
-    @property
-    def isolated(self) -> bool:
-        """True if nobody else is on the workers' network, neither to reach servers nor to use interfaces."""
-
-    @property
-    def machine(self) -> Machine | None:
-        """Host of the workers, of the first where they have several; None where it is the driver's."""
-
-    @property
-    def clock_hz(self) -> float | None:
-        """Highest clock of a core of that host; None where it is the driver's."""
-
-    @property
-    def image_digest(self) -> str | None:
-        """Id of the image of the workers' containers; None where they are in none, or it is unknown."""
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """Notes on these workers for records and reports."""
+    def site(self) -> Site:
+        """Facts about the workers as they are now: a lost host may have been replaced by another."""
 
     @property
     def scratch(self) -> Path:
@@ -112,10 +114,6 @@ class Cluster(Forks, Protocol):
 
     def seen(self, path: Path) -> Path:
         """Path at which workers see a file or folder of the driver's."""
-
-    @property
-    def provision_s(self) -> float | None:
-        """Seconds from the start to the last worker's first readiness; None before that."""
 
     def limit_links(self, limits: Limits) -> None:
         """Limit the links of workers, in worker order, in all sessions that are opened from now on.

@@ -141,7 +141,7 @@ class OpenCase:
             batch_size=prepared.plan.batch_size,
             period=self._cycle,
             averaging_period=self._period,
-            isolated=self._cluster.isolated,
+            isolated=not self._cluster.site().exposed,
             settles=prepared.plan.strategy_class == "statistical",
             timeouts=self._limits,
         )

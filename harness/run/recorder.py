@@ -17,6 +17,7 @@ from harness.host_facts import clock_hz, lock_hash, machine, provenance, reposit
 from harness.measure.collector import Measurement, tcp_fields
 from harness.measure.link import link_of_record
 from harness.provision.accelerators import replicas_on_gpus
+from harness.provision.protocols import Site
 from harness.records.circumstances import (
     AS_WRITTEN,
     Machine,
@@ -39,31 +40,8 @@ from harness.verification.captures import Capture
 from harness.verification.checks import with_capture
 from strategies.plan.schema import Plan, StepSummary
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteFacts:
-    """Facts about the workers that repeats ran on; None where there were none.
-
-    Attributes:
-        notes: what every record should say about them.
-        pinned: whether they have cores of their own.
-        exposed: whether strangers on the network can reach their servers.
-        provision_s: seconds from their start until all were ready.
-        image_digest: id of the image of their containers.
-        machine: their host, and `clock_hz` the most that its cores run at; None takes this host.
-    """
-
-    notes: tuple[str, ...] = ()
-    pinned: bool | None = None
-    exposed: bool | None = None
-    provision_s: float | None = None
-    image_digest: str | None = None
-    machine: Machine | None = None
-    clock_hz: float | None = None
-
-
-NOWHERE = SiteFacts()
-"""Of repeats that no workers were started for."""
+NOWHERE = Site()
+"""Site of repeats that no workers were started for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +53,7 @@ class Origin:
 
 
 def identity(
-    spec: Experiment, run: str, origin: Origin, slot: Slot, site: SiteFacts, wall_s: float | None
+    spec: Experiment, run: str, origin: Origin, slot: Slot, site: Site, wall_s: float | None
 ) -> Record:
     """The record of a repeat of which nothing has been measured yet.
 
@@ -180,7 +158,7 @@ class RunRecorder:
         return self._verdicts.get(case.id)
 
     def ended(
-        self, slot: Slot, site: SiteFacts, capture: Capture, plan: Plan, run: CaseRun, wall_s: float
+        self, slot: Slot, site: Site, capture: Capture, plan: Plan, run: CaseRun, wall_s: float
     ) -> Record:
         case, measured = slot.case, run.measurement
         if run.equivalence is not None and run.equivalence.checked:
@@ -267,7 +245,7 @@ class RunRecorder:
         return replace(record, comparison_key=comparison_key(record))
 
     def failed(
-        self, slot: Slot, site: SiteFacts, error: CaseError, wall_s: float | None, plan: Plan | None
+        self, slot: Slot, site: Site, error: CaseError, wall_s: float | None, plan: Plan | None
     ) -> Record:
         return replace(
             identity(self.spec, self.run, self._origin, slot, site, wall_s),
@@ -278,7 +256,7 @@ class RunRecorder:
         )
 
     def skipped(
-        self, slot: Slot, kind: str, message: str, stage: str = "run", site: SiteFacts = NOWHERE
+        self, slot: Slot, kind: str, message: str, stage: str = "run", site: Site = NOWHERE
     ) -> Record:
         return replace(
             identity(self.spec, self.run, self._origin, slot, site, None),
@@ -309,7 +287,7 @@ class RunRecorder:
         return own.p50 - other.p50
 
 
-def _doubt(case: Case, site: SiteFacts, capture: Capture, plan: Plan, measured: Measurement) -> str | None:
+def _doubt(case: Case, site: Site, capture: Capture, plan: Plan, measured: Measurement) -> str | None:
     # A coordinator gives more to do to whoever is faster: less may cross than when all do as much.
     if case.chosen.strategy.runner != "coordinator":
         doubt = implausible_bytes(plan, tcp_fields(measured.tcp)[0])

@@ -25,7 +25,7 @@ from harness.run.guards import naming_batch, of_batch, of_faults, storing
 from harness.run.open_case import CaseRun, OpenCase, Repeat
 from harness.run.progress import Progress
 from harness.run.ready import PreparedCase
-from harness.run.recorder import RunRecorder, SiteFacts
+from harness.run.recorder import RunRecorder
 from harness.verification.captures import Capture, Captures, planned_to_run
 from harness.verification.checks import IN_FLOAT64, CaseChecks
 from strategies.plan.schema import Plan
@@ -245,7 +245,7 @@ class SlotRunner:
             self.folder.write_steps(case.id, slot.repeat, ran.measurement.steps)
             if ran.traced is not None and ran.traced.document is not None:
                 self.folder.write_trace(case.id, slot.repeat, ran.traced.document)
-        record = self.recorder.ended(slot, self._site(), prepared.capture, prepared.plan, ran, wall_s)
+        record = self.recorder.ended(slot, self.cluster.site(), prepared.capture, prepared.plan, ran, wall_s)
         capture_s, reference_s = self.captures.seconds(case, prepared.capture)
         limits = self.timeouts.for_model(prepared.capture.summary, case.shape.n_replicas)
         preparation = Preparation(
@@ -258,18 +258,6 @@ class SlotRunner:
         )
         record = replace(record, preparation=preparation)
         return Ended(record=record, steps=ran.measurement.steps)
-
-    def _site(self) -> SiteFacts:
-        cluster = self.cluster
-        return SiteFacts(
-            notes=tuple(cluster.notes),
-            pinned=cluster.pinned,
-            exposed=not cluster.isolated,
-            provision_s=cluster.provision_s,
-            image_digest=cluster.image_digest,
-            machine=cluster.machine,
-            clock_hz=cluster.clock_hz,
-        )
 
     def _checks(self, keep: Callable[[CaseError], None] = lambda _: None) -> CaseChecks:
         return CaseChecks(captures=self.captures, known=self.recorder.verdict, keep=keep)
@@ -285,10 +273,10 @@ class SlotRunner:
         self, slot: Slot, error: CaseError, plan: Plan | None = None, wall_s: float | None = None
     ) -> Ended:
         if error.kind == UNSUPPORTED:
-            record = self.recorder.skipped(slot, error.kind, str(error), error.stage, self._site())
+            record = self.recorder.skipped(slot, error.kind, str(error), error.stage, self.cluster.site())
             return Ended(record=record)
         self._write_failure(slot, error)
-        return Ended(record=self.recorder.failed(slot, self._site(), error, wall_s, plan))
+        return Ended(record=self.recorder.failed(slot, self.cluster.site(), error, wall_s, plan))
 
 
 def _refuse_one_mistake(errors: Sequence[CaseError]) -> None:

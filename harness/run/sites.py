@@ -146,7 +146,7 @@ class _Sites:
     def run(self, work: _SiteWork) -> Iterator[Slot]:
         with ExitStack() as stack:
             cluster = stack.enter_context(self._workers(work.cases))
-            for note in cluster.notes:
+            for note in cluster.site().notes:
                 self.progress.note(note)
             with self.progress.doing("starting workers"):
                 cluster.wait_ready(1)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from harness.cluster import ClusterShape, Connection
 from harness.provision.failures import HEAD_GONE, ProvisionError, RayEndedError
 from harness.provision.hosts import Seat
-from harness.provision.protocols import USUAL_START, StartOptions
+from harness.provision.protocols import USUAL_START, Site, StartOptions
 from harness.provision.ray.settings import chatter_in, ray_environment
 from harness.provision.temporary_folder import PREFIX, reap, run_folder
 from harness.provision.worker_environment import process_variables
@@ -52,7 +52,7 @@ def start(
         from harness.provision.cluster.file_sync import SCRATCH, TravellingFiles, tree_name
         from harness.provision.cluster.hosts import ClusterHosts
         from harness.provision.cluster.placement import await_room, placed, require_nodes
-        from harness.provision.ray.pool import RayCluster, Traits
+        from harness.provision.ray.pool import RayCluster
 
         await_room(shape)
         group = stack.enter_context(placed(shape, head))
@@ -66,17 +66,22 @@ def start(
         )
         files.ship(reads)
         cores = [hosts.cores(worker) for worker in range(shape.workers)]
+        notes = tuple(_notes(hosts, cores))
+
+        def site() -> Site:
+            return Site(
+                notes=notes,
+                pinned=None not in cores,
+                exposed=True,  # whoever else uses the cluster is on its network
+                machine=hosts.facts[0].machine,
+                clock_hz=max(node.clock_hz for node in hosts.facts),
+            )
+
         cluster = RayCluster(
             _seats(shape, folder, log_dir),
             hosts=hosts,
-            traits=Traits(
-                scratch=folder / SCRATCH,
-                pinned=None not in cores,
-                notes=_notes(hosts, cores),
-                isolated=False,  # whoever else uses the cluster is on its network
-                # Asked for anew each time: a lost node is replaced by another.
-                elsewhere=lambda: (hosts.facts[0].machine, max(node.clock_hz for node in hosts.facts)),
-            ),
+            scratch=folder / SCRATCH,
+            site=site,
             started_s=started_s,
             options=options,
             files=files,

@@ -32,7 +32,7 @@ from harness.provision.docker.hosts import ContainerHosts, log_of_host
 from harness.provision.failures import ProvisionError
 from harness.provision.hosts import Seat
 from harness.provision.local import core_sets
-from harness.provision.protocols import USUAL_START, StartOptions
+from harness.provision.protocols import USUAL_START, Site, StartOptions
 from harness.provision.ray.settings import NODE_VARIABLES, chatter_in, ray_environment, write_token
 from harness.provision.temporary_folder import reap, run_folder
 from harness.provision.worker_environment import process_variables
@@ -74,7 +74,7 @@ def start(
         stack.enter_context(chatter_in(log_dir / f"ray-{run_id}.log"))
         hosts = stack.enter_context(_running(client, place, limits, log_dir))
 
-        from harness.provision.ray.pool import RayCluster, Traits
+        from harness.provision.ray.pool import RayCluster
 
         seats = [
             Seat(
@@ -90,12 +90,8 @@ def start(
         cluster = RayCluster(
             seats,
             hosts=hosts,
-            traits=Traits(
-                scratch=place.scratch,
-                pinned=True,
-                isolated=True,
-                image_digest=str(image.id),
-            ),
+            scratch=place.scratch,
+            site=lambda: Site(pinned=True, exposed=False, image_digest=str(image.id)),
             started_s=started_s,
             options=options,
         )

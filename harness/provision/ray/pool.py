@@ -4,7 +4,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 import ray
@@ -13,7 +13,7 @@ from ray.exceptions import RayError
 from harness.cluster import Limits
 from harness.provision.failures import Awaited
 from harness.provision.hosts import Files, Hosts, Seat, SharedFiles
-from harness.provision.protocols import StartOptions
+from harness.provision.protocols import Site, StartOptions
 from harness.provision.ray.actors import (
     ANSWER_MARGIN_S,
     CHECK_S,
@@ -26,27 +26,9 @@ from harness.provision.ray.actors import (
     start_actor,
 )
 from harness.provision.ray.process_set import RayProcessSet
-from harness.records.circumstances import Machine
 from harness.worker.process.actor import WorkerFacts
 from harness.worker.process.messages import Died, Silent
 from harness.worker.process.reachability import ProbeAddress
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Traits:
-    """Properties of a provider's workers; see `protocols.Cluster`.
-
-    Attributes:
-        elsewhere: the workers' machine as it is by now and the most that its cores run at; None where it is
-            the driver's.
-    """
-
-    scratch: Path
-    pinned: bool
-    isolated: bool
-    notes: Sequence[str] = ()
-    image_digest: str | None = None
-    elsewhere: Callable[[], tuple[Machine, float]] | None = None
 
 
 class RayCluster:
@@ -55,6 +37,8 @@ class RayCluster:
     Args:
         seats: one for each worker.
         hosts: where they run.
+        scratch: folder that all workers see.
+        site: facts about them as they are now; notes on forks and `provision_s` are added.
         started_s: when they were asked for, on the monotonic clock.
         files: transfer of files, None where workers see the driver's own.
     """
@@ -64,18 +48,15 @@ class RayCluster:
         seats: Sequence[Seat],
         *,
         hosts: Hosts,
-        traits: Traits,
+        scratch: Path,
+        site: Callable[[], Site],
         started_s: float,
         options: StartOptions,
         files: Files | None = None,
     ) -> None:
         self._files = files or SharedFiles()
-        self.pinned = traits.pinned
-        self.isolated = traits.isolated
-        self.image_digest = traits.image_digest
-        self.scratch = traits.scratch
-        self._notes = tuple(traits.notes)
-        self._elsewhere = traits.elsewhere
+        self.scratch = scratch
+        self._site = site
         self._n_threads: dict[int, int] = {}
         self._hosts = hosts
         self._seats = tuple(seats)
@@ -89,31 +70,25 @@ class RayCluster:
             worker: start_actor(seat, options, hosts, worker) for worker, seat in enumerate(self._seats)
         }
 
-    @property
-    def machine(self) -> Machine | None:
-        return None if self._elsewhere is None else self._elsewhere()[0]
+    def site(self) -> Site:
+        is_ready = len(self._ready_s) == len(self._seats)
+        site = self._site()
+        return replace(
+            site,
+            notes=(*site.notes, *self._hazards()),
+            provision_s=max(self._ready_s.values()) - self._started_s if is_ready else None,
+        )
 
-    @property
-    def clock_hz(self) -> float | None:
-        return None if self._elsewhere is None else self._elsewhere()[1]
-
-    @property
-    def notes(self) -> Sequence[str]:
+    def _hazards(self) -> Sequence[str]:
         crowded = [worker for worker, n in sorted(self._n_threads.items()) if n > 1]
         if not crowded:
-            return self._notes
-        workers = ", ".join(map(str, crowded))
+            return ()
         hazard = (
-            f"worker processes are forked from one that has threads, on worker {workers}: a lock that one of "
-            "them holds stays locked in the fork, which may hang"
+            "worker processes are forked from one that has threads, on worker "
+            f"{', '.join(map(str, crowded))}: a lock that one of them holds stays locked in the fork, which "
+            "may hang"
         )
-        return (*self._notes, hazard)
-
-    @property
-    def provision_s(self) -> float | None:
-        if len(self._ready_s) < len(self._seats):
-            return None
-        return max(self._ready_s.values()) - self._started_s
+        return (hazard,)
 
     def seen(self, path: Path) -> Path:
         return self._files.seen(path)

@@ -10,6 +10,7 @@ import pytest
 from harness.cluster import ClusterShape
 from harness.experiment.model import Measure
 from harness.measure.timeouts import USUAL
+from harness.provision.protocols import Site
 from harness.run import open_case
 from harness.run.open_case import OpenCase
 
@@ -54,7 +55,7 @@ def opened(device: Any, *, has_reference: bool = True) -> OpenCase:
     case = SimpleNamespace(shape=ClusterShape(workers=1, device=device))
     prepared = SimpleNamespace(plan=plan, capture=capture, case=case)
     repeat = SimpleNamespace(prepared=prepared, reference="reference" if has_reference else None, number=0)
-    cluster = SimpleNamespace(isolated=False)
+    cluster = SimpleNamespace(site=lambda: Site(exposed=True))
     made = OpenCase(cast("Any", cluster), cast("Any", repeat), MEASURE, USUAL)
     made.open()
     return made

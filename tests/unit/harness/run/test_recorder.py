@@ -15,6 +15,7 @@ from harness.experiment.schedule import Slot
 from harness.measure.collector import Measurement
 from harness.measure.core_use import Consumption
 from harness.provision import accelerators
+from harness.provision.protocols import Site
 from harness.records import circumstances
 from harness.records.circumstances import Machine, ModelSize, Placement
 from harness.records.costs import Energy, MeasuredLink, PassCost
@@ -22,7 +23,7 @@ from harness.records.outcome import Equivalence, SavedCheckpoint, Stability, Ste
 from harness.records.record import Record, from_json, to_json
 from harness.records.steps_file import Steps
 from harness.run.open_case import CaseRun
-from harness.run.recorder import RunRecorder, SiteFacts
+from harness.run.recorder import RunRecorder
 from harness.verification.captures import Capture, Restored
 from harness.verification.verification import CaptureVerdict
 from harness.verification.worker.capture import CapturedWorkload
@@ -50,9 +51,7 @@ CAPTURE = Capture(
         replica_batch=None,
     ),
 )
-SITE = SiteFacts(
-    notes=("of the workers",), pinned=True, exposed=False, provision_s=3.0, image_digest="sha256:1"
-)
+SITE = Site(notes=("of the workers",), pinned=True, exposed=False, provision_s=3.0, image_digest="sha256:1")
 
 
 @pytest.fixture
@@ -321,9 +320,7 @@ def test_what_is_known_of_one_site_reaches_no_record_of_another(recorder: RunRec
     assert of_site.provenance is not None
     assert of_site.provenance.image_digest == "sha256:1"
     slot = Slot(order=3, block=0, repeat=1, case=PS)
-    failed = recorder.failed(
-        slot, SiteFacts(exposed=True), CaseError("timeout", "late", stage="run"), 1.0, None
-    )
+    failed = recorder.failed(slot, Site(exposed=True), CaseError("timeout", "late", stage="run"), 1.0, None)
     assert (failed.exposed, failed.provision_s) == (True, None)
     never_tried = recorder.skipped(slot, "time-budget", "used up")
     assert never_tried.method is not None

@@ -16,6 +16,7 @@ from harness.experiment.load import resolve
 from harness.experiment.schedule import Slot, schedule
 from harness.measure.live import Nobody
 from harness.measure.timeouts import USUAL, Timeouts
+from harness.provision import protocols
 from harness.provision.protocols import USUAL_START, StartOptions
 from harness.records.circumstances import Method
 from harness.records.outcome import Failure, Rounds
@@ -60,7 +61,7 @@ class Site:
         self.preload_s.add(options.preload_s)
         self.n_workers.append(shape.workers)
         cluster = SimpleNamespace(
-            notes=(), wait_ready=lambda n: (), scratch=Path("scratch"), seen=lambda p: p
+            site=protocols.Site, wait_ready=lambda n: (), scratch=Path("scratch"), seen=lambda p: p
         )
         return contextlib.nullcontext(cluster)
 

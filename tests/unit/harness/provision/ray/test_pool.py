@@ -10,9 +10,9 @@ import pytest
 
 from harness.provision.failures import WorkerDied
 from harness.provision.hosts import Hosts, Seat
-from harness.provision.protocols import LOOPBACK, StartOptions
+from harness.provision.protocols import LOOPBACK, Site, StartOptions
 from harness.provision.ray import actors, pool
-from harness.provision.ray.pool import RayCluster, Traits
+from harness.provision.ray.pool import RayCluster
 from harness.worker.process.actor import WorkerFacts
 from harness.worker.process.messages import Died
 
@@ -51,7 +51,8 @@ def cluster_of(n_workers: int, hosts: _Hosts | None = None) -> RayCluster:
     return RayCluster(
         [Seat(resources={}, environment={}, log=Path(f"zygote-{worker}.log")) for worker in range(n_workers)],
         hosts=cast("Any", hosts or _Hosts()),
-        traits=Traits(scratch=Path("scratch"), pinned=False, isolated=False, notes=("of the hosts",)),
+        scratch=Path("scratch"),
+        site=lambda: Site(notes=("of the hosts",)),
         started_s=0.0,
         options=StartOptions(imports=(), preload_s=60.0, fork_s=7.0),
     )
@@ -118,14 +119,14 @@ def test_what_is_done_before_a_workers_first_use_is_no_part_of_its_start(
     cluster = cluster_of(2)
     now_s = 10.0
     cluster.wait_ready(1)
-    assert cluster.provision_s is None
+    assert cluster.site().provision_s is None
     now_s = 300.0  # captures and references have been made on the first worker
     cluster.wait_ready(2)
-    assert cluster.provision_s == 12.0
+    assert cluster.site().provision_s == 12.0
     ready_s[1] = 400.0  # another in the place of a lost one
     now_s = 410.0
     cluster.wait_ready(2)
-    assert cluster.provision_s == 12.0
+    assert cluster.site().provision_s == 12.0
 
 
 def test_a_worker_in_place_of_a_lost_one_is_pinned_to_cores_of_its_own_host(
@@ -160,14 +161,14 @@ def test_forking_from_a_process_with_threads_is_noted(monkeypatch: pytest.Monkey
         ],
     )
     cluster = cluster_of(2)
-    assert cluster.notes == ("of the hosts",)
+    assert cluster.site().notes == ("of the hosts",)
     cluster.wait_ready(2)
-    assert cluster.notes[0] == "of the hosts"
-    assert "on worker 1: a lock" in cluster.notes[1]
+    assert cluster.site().notes[0] == "of the hosts"
+    assert "on worker 1: a lock" in cluster.site().notes[1]
     n_threads[1] = 1
     whole = cluster_of(2)
     whole.wait_ready(2)
-    assert whole.notes == ("of the hosts",)
+    assert whole.site().notes == ("of the hosts",)
 
 
 class _EndedHosts:
@@ -214,11 +215,8 @@ def test_a_container_that_ends_early_is_told_of_with_its_own_log(
     cluster = RayCluster(
         [seat],
         hosts=cast("Hosts", _EndedHosts()),
-        traits=Traits(
-            scratch=tmp_path,
-            pinned=True,
-            isolated=True,
-        ),
+        scratch=tmp_path,
+        site=Site,
         started_s=time.monotonic(),
         options=StartOptions(imports=(), preload_s=1.0),
     )
