@@ -131,8 +131,8 @@ def outcome_of(folder: RunFolder, written: Written | None) -> RunOutcome:
         n_implausible=n["implausible"],
         exit_status=_exit_status(records),
         notes=tuple(
-            f"results.jsonl line {line.number}: {line.why}; put aside in {DAMAGED}, so that its repeat "
-            "runs again"
+            f"results.jsonl line {line.number}: {'; '.join(line.why)}; put aside in {DAMAGED}, so that its "
+            "repeat runs again"
             for line in folder.put_aside
         ),
     )

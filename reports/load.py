@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -14,18 +13,10 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from harness.records.record import Record, from_json
-from harness.records.run_documents import RESULTS, RUN_FILE, STEPS
+from harness.records.record import Record
+from harness.records.run_documents import RESULTS, STEPS
 from harness.records.safe_text import cut, redacted, spelt_out
-from harness.records.stored_run import (
-    StoredRun,
-    StoreError,
-    load_run,
-    lost_lines,
-    read_documents,
-    read_index,
-    read_lines,
-)
+from harness.records.stored_run import StoredRun, StoreError, load_run
 from reports.rows.evidence import StepSeries
 from reports.rows.repeat import is_square
 from reports.rows.report import LeftOut
@@ -121,8 +112,6 @@ def _odd_rounds(record: Record) -> Iterator[str]:
             yield f"rounds.{name}: must be above 0, got {odd[0]!r}; {len(odd)} of them are left out"
 
 
-# Fields without a default say which case a line is about; without them it is about nothing.
-_NULLABLE = {item.name for item in dataclasses.fields(Record) if item.default is None}
 MAX_SHOWN_STEPS = 400
 MAX_SHOWN_REPEATS = 20
 """Of one strategy, evenly spread over the run, whose single steps are shown."""
@@ -155,19 +144,18 @@ def load(path: Path, *, with_files: bool = False) -> Run:
     Raises:
         harness.errors.StoreError: when `path` is no run folder at all.
     """
-    try:
-        stored = load_run(path)
-    except (StoreError, OSError):
-        # Whatever is wrong with one file, the others may still make a report; without run.json there is no
-        # run to report on.
-        if not (path / RUN_FILE).is_file():
-            raise
-        run = _rescue(path)
-    else:
-        is_sound = not stored.damaged and all(record.run == stored.run for record in stored.records)
-        run = _sound(stored) if is_sound else _rescue(path)
-    damaged = tuple(_damaged_files(run.stored)) if with_files else ()
-    return _legible(_without_odd_figures(replace(run, left_out=(*run.left_out, *damaged))))
+    stored = load_run(path)
+    left_out = [LeftOut(where=item.where, why=item.why, is_damage=True) for item in stored.damaged]
+    if stored.torn:
+        left_out.append(
+            LeftOut(where=f"{RESULTS}, last line", why="incomplete: the run ended while writing it")
+        )
+    if stored.n_superseded:
+        older = "1 older record" if stored.n_superseded == 1 else f"{stored.n_superseded} older records"
+        left_out.append(LeftOut(where=RESULTS, why=f"{older} of repeats that were run again"))
+    if with_files:
+        left_out.extend(_damaged_files(stored))
+    return _legible(_without_odd_figures(Run(name=stored.run, stored=stored, left_out=tuple(left_out))))
 
 
 def _without_odd_figures(run: Run) -> Run:
@@ -196,25 +184,6 @@ def _legible(run: Run) -> Run:
         ),
         left_out=tuple(map(legible_left_out, run.left_out)),
     )
-
-
-def _sound(stored: StoredRun) -> Run:
-    left_out = []
-    if stored.lost is not None:
-        left_out.append(LeftOut(where=stored.lost.file, why=stored.lost.why, is_damage=True))
-    if stored.torn:
-        left_out.append(
-            LeftOut(where=f"{RESULTS}, last line", why="incomplete: the run ended while writing it")
-        )
-    if stored.n_superseded:
-        older = "1 older record" if stored.n_superseded == 1 else f"{stored.n_superseded} older records"
-        left_out.append(
-            LeftOut(
-                where=RESULTS,
-                why=f"{older} of repeats that were run again",
-            )
-        )
-    return Run(name=stored.run, stored=stored, left_out=tuple(left_out))
 
 
 def read_steps(run: Run, record: Record, *, most: int = MAX_SHOWN_STEPS) -> StepSeries | LeftOut:
@@ -263,77 +232,3 @@ def _damaged_files(stored: StoredRun) -> Iterator[LeftOut]:
         if record.status in ("ok", "implausible"):
             for name, why in stored.damaged_files(record):
                 yield LeftOut(where=f"{record.case}/{record.repeat}/{name}", why=why, is_damage=True)
-
-
-def _rescue(path: Path) -> Run:
-    documents = read_documents(path)
-    head = documents.head
-    left_out = [LeftOut(where=name, why=f"{why}; shown as missing") for name, why in documents.damaged]
-    stored = StoredRun(
-        path=path,
-        run=str(head.get("run", path.resolve().name)),
-        spec_hash=str(head.get("spec_hash", "")),
-        created_utc=str(head.get("created_utc", "")),
-        experiment=documents.experiment,
-        environment=documents.environment,
-        records=_records(path, head.get("run"), left_out),
-        n_superseded=0,
-        torn=False,
-        damaged=(),
-    )
-    return Run(
-        name=stored.run, stored=stored, left_out=tuple(replace(item, is_damage=True) for item in left_out)
-    )
-
-
-def _records(path: Path, run: object, left_out: list[LeftOut]) -> tuple[Record, ...]:
-    """The usable lines; of two about the same repeat the later one counts.
-
-    Args:
-        run: whose records count; None where that is lost.
-    """
-    by_repeat: dict[tuple[str, int], Record] = {}
-    counts: Counter[tuple[str, int]] = Counter()
-    n_damaged = 0
-    # Before the results: a run that goes on writes it after them.
-    index = read_index(path / RESULTS)
-    try:
-        for number, line in read_lines(path):
-            where = f"{RESULTS} line {number}"
-            record = _record(line, where, left_out) if line.strip() else None
-            if record is not None:
-                counts[record.case, record.repeat] += 1
-            elif line.strip():
-                n_damaged += 1
-            if record is not None and run is not None and record.run != run:
-                why = f"must be of the run {run}, got a record of {record.run!r:.80}; the line is left out"
-                left_out.append(LeftOut(where=where, why=why))
-            elif record is not None:
-                by_repeat[record.case, record.repeat] = record
-    except (StoreError, OSError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        why = f"cannot be read ({reason}); there are no more results"
-        left_out.append(LeftOut(where=RESULTS, why=why))
-        if not isinstance(error, FileNotFoundError):
-            # Lines that cannot be read are not gone.
-            return tuple(by_repeat.values())
-    lost = lost_lines(path / RESULTS, index, counts, n_damaged=n_damaged)
-    if lost is not None:
-        left_out.append(LeftOut(where=lost.file, why=lost.why))
-    return tuple(by_repeat.values())
-
-
-def _record(line: bytes, where: str, left_out: list[LeftOut]) -> Record | None:
-    """One line; a damaged field that may be missing is nulled, anything else costs the line."""
-    damaged: list[str] = []
-    while True:
-        try:
-            return from_json(line, without=damaged)
-        except StoreError as error:
-            field = (error.field or "").split(".")[0]
-            if field not in _NULLABLE:
-                left_out.append(LeftOut(where=where, why=f"{error}; the line is left out"))
-                return None
-            left_out.append(LeftOut(where=where, why=f"{error}; shown as missing"))
-            # The field was there before, so every turn of the loop has one field less to leave out.
-            damaged.append(field)

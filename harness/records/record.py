@@ -183,6 +183,8 @@ class Record:
         return self.price_per_hour / 3600 / rate * 1e6
 
 
+NULLABLE = frozenset(item.name for item in dataclasses.fields(Record) if item.default is None)
+"""Fields that may be missing; a record without one of the others is about no case."""
 _SEALED_SINCE = 2
 MOST_LINE_BYTES = 1 << 24
 """No record is as long: with a thousand tasks, the matrix of what these send each other takes that much."""

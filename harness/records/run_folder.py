@@ -20,7 +20,8 @@ from harness.records.checksums import file_checksum
 from harness.records.contained_files import make_folder, open_to_write, require_plain
 from harness.records.record import Record, to_json
 from harness.records.results_file import (
-    DamagedLine,
+    Line,
+    Results,
     index_line,
     newest_of_each,
     put_aside_outdated,
@@ -98,7 +99,7 @@ class RunFolder:
         self._index = -1
         self.run = ""
         self.records: tuple[Record, ...] = ()
-        self.put_aside: tuple[DamagedLine, ...] = ()
+        self.put_aside: tuple[Line, ...] = ()
         self._counts: Counter[tuple[str, int]] = Counter()
         self._checksums: dict[Path, dict[str, str]] = {}
 
@@ -211,13 +212,13 @@ class RunFolder:
         self._checksums.setdefault(file.parent, {})[file.name] = file_checksum(file.read_bytes())
         return file
 
-    def _open_results(self) -> None:
-        results = read_results(self.path / RESULTS)
-        self.put_aside, self._counts = results.damaged, results.counts
+    def _open_results(self, results: Results) -> None:
+        sound = [line.record for line in results.lines if line.record is not None and line.is_sound]
+        self.put_aside, self.records = results.damaged, newest_of_each(sound)
+        self._counts = Counter((record.case, record.repeat) for record in sound)
         write_index(self.path / RESULTS, self._counts)
-        repair(self.path / RESULTS)
+        repair(self.path / RESULTS, results)
         self._open_for_appending()
-        self.records = results.records
 
     def _close_results(self) -> None:
         for descriptor in (self._results, self._index):
@@ -275,10 +276,11 @@ def open_run(
         path = normalised(path)
     spec_hash = canonical_hash(experiment)
     folder = RunFolder(path, lock=hold(path))
+    results = Results()
     try:
         if not _is_empty(path):
             require_plain(path)
-            _check_resumable(path, spec_hash=spec_hash, resume=resume)
+            results = _resumable_results(path, spec_hash=spec_hash, resume=resume)
             remove_unfinished(path)
         if (path / RUN_FILE).is_file() and read_head(path)["spec_hash"] == spec_hash:
             folder.run = str(read_head(path)["run"])
@@ -286,7 +288,7 @@ def open_run(
             folder.run = run
             head = {"run": run, "spec_hash": spec_hash, "created_utc": now.isoformat(timespec="seconds")}
             describe(path, head=head, experiment=experiment, environment=environment)
-        folder._open_results()  # noqa: SLF001 - the other half of this constructor
+        folder._open_results(results)  # noqa: SLF001 - the other half of this constructor
     except OSError as error:
         folder.close()
         raise unwritable(path, error) from None
@@ -300,25 +302,29 @@ def _is_empty(path: Path) -> bool:
     return all(item.name == LOCK_FILE for item in path.iterdir())
 
 
-def _check_resumable(path: Path, *, spec_hash: str, resume: bool) -> None:
+def _resumable_results(path: Path, *, spec_hash: str, resume: bool) -> Results:
     if not resume and not _has_only_begun(path):
         raise UsageError(
             f"{path} is not empty; add --resume to go on with it or name another folder", field="out"
         )
     if not (path / RUN_FILE).is_file():
         if _started_only(path):
-            return
+            return Results()
         raise UsageError(
             f"{path} is not a run folder (no {RUN_FILE}); name another folder with --out", field="out"
         )
     head, results = read_head(path), read_results(path / RESULTS)
+    newer = next((line for line in results.lines if line.is_newer), None)
+    if newer is not None:
+        raise StoreError(f"{path / RESULTS} line {newer.number}: {newer.why[0]}")
     if results.lost is not None:
-        raise StoreError(f"{path / results.lost.file} {results.lost.why}", field="out")
+        raise StoreError(f"{path / results.lost.where} {results.lost.why}", field="out")
+    runs = [line.record.run for line in results.lines if line.record is not None]
     stored = head["spec_hash"]
     if stored == spec_hash:
         read_experiment(path, head)
         read_environment(path, head)
-        other = next((record.run for record in results.records if record.run != head["run"]), None)
+        other = next((run for run in runs if run != head["run"]), None)
         if other is not None:
             raise StoreError(
                 f"{path / RESULTS} must hold records of the run {head['run']}, as {RUN_FILE} says, got one "
@@ -326,12 +332,13 @@ def _check_resumable(path: Path, *, spec_hash: str, resume: bool) -> None:
                 field="out",
             )
     # A run that was refused before it measured anything leaves nothing that another experiment could harm.
-    elif results.records:
+    elif runs:
         raise UsageError(
             f"--resume needs the same experiment, got spec {spec_hash[:12]} for a folder of "
             f"{str(stored)[:12]}; use its own {path / EXPERIMENT} or name another folder",
             field="out",
         )
+    return results
 
 
 def _has_only_begun(path: Path) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from harness.errors import StoreError
 from harness.records.checksums import file_checksum, require_unchanged
 from harness.records.contained_files import MOST_BYTES, checksum_inside, is_inside, read_inside, written_files
 from harness.records.record import Record
-from harness.records.results_file import DamagedLine, Lost, lost_lines, read_index, read_results, result_lines
+from harness.records.results_file import Damage, Results, newest_of_each, read_results
 from harness.records.run_documents import (
     CASES,
     ENVIRONMENT,
@@ -29,33 +29,26 @@ from harness.records.run_documents import (
 from harness.records.safe_text import log_tail
 from harness.records.steps_file import Steps, read_steps
 
-__all__ = [
-    "Documents",
-    "StoreError",
-    "StoredRun",
-    "load_run",
-    "lost_lines",
-    "read_documents",
-    "read_index",
-    "read_lines",
-    "require_run",
-]
+__all__ = ["StoreError", "StoredRun", "load_run", "require_run"]
 """With the error that all of it raises, for readers that know nothing else of the harness."""
 
 _WORKER_LOG = re.compile(r"worker-\d+\.log")
+_LEFT_OUT = "the line is left out"
+_AS_MISSING = "shown as missing"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredRun:
-    """A run folder as read back.
+    """A run folder as read back, damaged or not.
 
     Args:
-        experiment: the resolved experiment.
+        run: name of the folder if its own document is damaged.
+        experiment: the resolved experiment; empty if damaged.
+        environment: facts of the machine; empty if damaged.
         records: the newest record of each case and repeat, in the order they were first written.
         n_superseded: older records of the same case and repeat, left out of `records`.
-        torn: whether the last line was incomplete (a run killed while writing) and left out.
-        damaged: other lines that were left out.
-        lost: what lines are gone that were written; None where none is.
+        torn: the last line is incomplete (a run killed while writing) and left out.
+        damaged: documents, lines and fields that are missing here, and records that are gone.
     """
 
     path: Path
@@ -67,8 +60,7 @@ class StoredRun:
     records: tuple[Record, ...]
     n_superseded: int
     torn: bool
-    damaged: tuple[DamagedLine, ...]
-    lost: Lost | None = None
+    damaged: tuple[Damage, ...]
 
     def repeat_dir(self, record: Record) -> Path:
         return self.path / CASES / record.case / str(record.repeat)
@@ -140,59 +132,71 @@ class StoredRun:
                     yield name, f"cannot be read ({error.strerror})"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Documents:
-    """Readable documents of a run folder beside its results; the rest is empty.
-
-    Attributes:
-        damaged: name and reason of each that cannot be read, or is not what was written.
-    """
-
-    head: Mapping[str, JsonValue]
-    experiment: Mapping[str, JsonValue]
-    environment: Mapping[str, JsonValue]
-    damaged: tuple[tuple[str, str], ...]
-
-
-def read_documents(path: Path) -> Documents:
-    """Read the documents of a run folder, each by itself."""
-    damaged: list[tuple[str, str]] = []
-
-    def read(name: str, reader: Callable[[], dict[str, JsonValue]]) -> dict[str, JsonValue]:
-        try:
-            return reader()
-        except StoreError as error:
-            damaged.append((name, str(error)))
-            return {}
-
-    head = read(RUN_FILE, lambda: read_head(path))
-    experiment = read(EXPERIMENT, lambda: read_experiment(path, head))
-    environment = read(ENVIRONMENT, lambda: read_environment(path, head))
-    return Documents(head=head, experiment=experiment, environment=environment, damaged=tuple(damaged))
-
-
 def load_run(path: Path) -> StoredRun:
-    """Read a run folder without changing it; also while its run goes on.
+    """Read a run folder without changing it; also while its run goes on, and if parts of it are damaged.
 
     Raises:
-        StoreError: not a run folder, of a later version, or with a damaged document.
+        StoreError: not a run folder.
     """
     require_run(path)
-    head = read_head(path)
-    results = read_results(path / RESULTS)
+    damaged: list[Damage] = []
+    head = _document(RUN_FILE, lambda: read_head(path), damaged)
+    experiment = _document(EXPERIMENT, lambda: read_experiment(path, head), damaged)
+    environment = _document(ENVIRONMENT, lambda: read_environment(path, head), damaged)
+    results = _results(path, damaged)
+    records = _records(results, head.get("run"), damaged)
+    if results.lost is not None:
+        damaged.append(results.lost)
+    newest = newest_of_each(records)
     return StoredRun(
         path=path,
-        run=str(head.get("run")),
-        spec_hash=str(head.get("spec_hash")),
-        created_utc=str(head.get("created_utc")),
-        experiment=read_experiment(path, head),
-        environment=read_environment(path, head),
-        records=results.records,
-        n_superseded=results.n_superseded,
-        torn=results.torn,
-        damaged=results.damaged,
-        lost=results.lost,
+        run=str(head.get("run", path.resolve().name)),
+        spec_hash=str(head.get("spec_hash", "")),
+        created_utc=str(head.get("created_utc", "")),
+        experiment=experiment,
+        environment=environment,
+        records=newest,
+        n_superseded=len(records) - len(newest),
+        torn=any(line.is_torn for line in results.lines),
+        damaged=tuple(damaged),
     )
+
+
+def _document(
+    name: str, read: Callable[[], dict[str, JsonValue]], damaged: list[Damage]
+) -> dict[str, JsonValue]:
+    try:
+        return read()
+    except StoreError as error:
+        damaged.append(Damage(where=name, why=f"{error}; {_AS_MISSING}"))
+        return {}
+
+
+def _results(path: Path, damaged: list[Damage]) -> Results:
+    try:
+        return read_results(path / RESULTS)
+    except (StoreError, OSError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        damaged.append(Damage(where=RESULTS, why=f"cannot be read ({reason}); there are no results"))
+        return Results()
+
+
+def _records(results: Results, run: JsonValue, damaged: list[Damage]) -> Sequence[Record]:
+    """Usable records, superseded ones with them.
+
+    Args:
+        run: whose records count; None if that is lost.
+    """
+    records: list[Record] = []
+    for line in results.lines:
+        whys = () if line.is_torn else line.why
+        fate = _LEFT_OUT if line.record is None else _AS_MISSING
+        if line.record is not None and run not in (None, line.record.run):
+            whys, fate = (f"must be of the run {run}, got a record of {line.record.run!r:.80}",), _LEFT_OUT
+        elif line.record is not None:
+            records.append(line.record)
+        damaged += [Damage(where=f"{RESULTS} line {line.number}", why=f"{why}; {fate}") for why in whys]
+    return records
 
 
 def require_run(path: Path) -> None:
@@ -206,13 +210,3 @@ def require_run(path: Path) -> None:
         raise StoreError(
             f"must be a run folder made by `stratbench run`, got {str(path)!r} ({why})", field="run_dir"
         )
-
-
-def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Number and content of each line of a run folder's results, cut where it is longer than any record.
-
-    Raises:
-        StoreError: they do not lie in the folder. OSError: they cannot be read.
-    """
-    for line in result_lines(path / RESULTS):
-        yield line.number, line.content

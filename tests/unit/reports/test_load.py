@@ -293,7 +293,7 @@ def test_a_mistake_in_reading_a_line_is_none_of_the_line(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     edit(folder, lambda lines: ["not json", *lines])
-    monkeypatch.setattr("reports.load.from_json", mistake)
+    monkeypatch.setattr("harness.records.results_file.from_json", mistake)
     with pytest.raises(ZeroDivisionError):
         load(folder)
 

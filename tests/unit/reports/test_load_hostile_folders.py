@@ -220,7 +220,7 @@ def test_a_few_of_many_are_told_and_the_rest_counted(folder: Path) -> None:
     assert len(told) == 6
     assert told[0].startswith("left out: ")
     assert "results.jsonl line 7" in told[0]
-    assert told[-1] == "left out: 4 more, which the report names"
+    assert told[-1] == "left out: 5 more, which the report names"
     assert "results.jsonl line 15" in text
 
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -128,9 +129,11 @@ def test_a_damaged_head_is_named(run: RunFolder, damage: dict[str, object], mess
     run.close()
     file = run.path / "run.json"
     file.write_text(json.dumps(sealed(unsealed(json.loads(file.read_text())) | damage)))
-    for read in (lambda: opened(run.path, resume=True), lambda: load_run(run.path)):
-        with pytest.raises(StoreError, match=message):
-            read()
+    with pytest.raises(StoreError, match=message):
+        opened(run.path, resume=True)
+    (item,) = load_run(run.path).damaged
+    assert item.where == "run.json"
+    assert re.search(message, item.why)
 
 
 @pytest.mark.parametrize("name", ["run.json", "environment.json", "experiment.yaml"])
@@ -138,8 +141,9 @@ def test_a_damaged_head_is_named(run: RunFolder, damage: dict[str, object], mess
 def test_garbage_in_place_of_a_document_is_named(run: RunFolder, name: str, garbage: bytes) -> None:
     run.close()
     (run.path / name).write_bytes(garbage)
-    with pytest.raises(StoreError, match=name):
-        load_run(run.path)
+    (item,) = load_run(run.path).damaged
+    assert item.where == name
+    assert item.why.endswith("; shown as missing")
 
 
 def test_resume_refuses_a_folder_of_something_else(tmp_path: Path) -> None:
@@ -191,7 +195,8 @@ def test_a_torn_last_line_is_put_aside_and_nothing_else(run: RunFolder, cut: int
     with opened(run.path, resume=True) as again:
         assert again.done == {("a", 0), ("b", 0)}
         again.append(made_record("c"))
-    assert (run.path / "results.jsonl.torn").read_bytes() == torn + b"\n"
+        assert again.put_aside == ()
+    assert (run.path / "results.jsonl.damaged").read_bytes() == torn + b"\n"
     assert [item.case for item in load_run(run.path).records] == ["a", "b", "c"]
 
 
@@ -203,7 +208,7 @@ def test_a_whole_line_that_lacks_its_newline_is_kept(run: RunFolder) -> None:
     assert [item.case for item in load_run(run.path).records] == ["a"]
     with opened(run.path, resume=True) as again:
         again.append(made_record("b"))
-    assert not (run.path / "results.jsonl.torn").exists()
+    assert not (run.path / "results.jsonl.damaged").exists()
     assert [item.case for item in load_run(run.path).records] == ["a", "b"]
 
 
@@ -227,16 +232,34 @@ def test_damaged_lines_are_named_put_aside_and_run_again(run: RunFolder) -> None
     results.write_bytes(b"oops\n" + first + changed + third)
     stored = load_run(run.path)
     assert [item.case for item in stored.records] == ["a", "c"]
-    assert [line.number for line in stored.damaged] == [1, 3]
+    assert [item.where for item in stored.damaged] == ["results.jsonl line 1", "results.jsonl line 3"]
     assert "checksum: must be" in stored.damaged[1].why
     assert results.read_bytes() == b"oops\n" + first + changed + third
     with opened(run.path, resume=True) as again:
         assert again.done == {("a", 0), ("c", 0)}
-        assert again.put_aside == stored.damaged
+        assert [line.number for line in again.put_aside] == [1, 3]
         again.append(made_record("b", examples_per_s=100.0))
     assert (run.path / "results.jsonl.damaged").read_bytes() == b"oops\n" + changed
     stored = load_run(run.path)
     assert ([item.case for item in stored.records], stored.damaged) == (["a", "c", "b"], ())
+
+
+def test_a_line_with_a_damaged_field_is_read_without_it_and_run_again(run: RunFolder) -> None:
+    for case in "ab":
+        run.append(made_record(case, examples_per_s=100.0))
+    run.close()
+    results = run.path / "results.jsonl"
+    first, second = results.read_bytes().splitlines(keepends=True)
+    document = unsealed(json.loads(first)) | {"examples_per_s": "fast", "loss": "x"}
+    changed = json.dumps(sealed(document)).encode() + b"\n"
+    results.write_bytes(changed + second)
+    stored = load_run(run.path)
+    assert [(record.case, record.examples_per_s) for record in stored.records] == [("a", None), ("b", 100.0)]
+    assert len(stored.damaged) == 2
+    with opened(run.path, resume=True) as again:
+        assert again.done == {("b", 0)}
+    assert (run.path / "results.jsonl.damaged").read_bytes() == changed
+    assert results.read_bytes() == second
 
 
 def test_results_of_a_later_version_are_neither_read_nor_put_aside(run: RunFolder) -> None:
@@ -245,9 +268,11 @@ def test_results_of_a_later_version_are_neither_read_nor_put_aside(run: RunFolde
     results = run.path / "results.jsonl"
     later = json.dumps(sealed(unsealed(json.loads(results.read_text())) | {"schema": 99})) + "\n"
     results.write_text(later)
-    for read in (lambda: opened(run.path, resume=True), lambda: load_run(run.path)):
-        with pytest.raises(StoreError, match=r"results\.jsonl line 1: schema: .*newer stratbench"):
-            read()
+    with pytest.raises(StoreError, match=r"results\.jsonl line 1: schema: .*newer stratbench"):
+        opened(run.path, resume=True)
+    stored = load_run(run.path)
+    assert stored.records == ()
+    assert "newer stratbench" in stored.damaged[0].why
     assert results.read_text() == later
     # The failed opening lets go of the folder.
     results.write_text("")
@@ -440,7 +465,7 @@ def test_a_line_that_was_cut_is_damaged_and_not_torn(run: RunFolder) -> None:
     os.truncate(results, results.stat().st_size - 30)
     with opened(run.path, resume=True) as again:
         assert [(line.number, line.why) for line in again.put_aside] == [
-            (3, "cut short after it was written")
+            (3, ("cut short after it was written",))
         ]
         assert [record.case for record in again.records] == ["a", "b"]
     # What was put aside is lost no more.
@@ -456,9 +481,8 @@ def test_an_index_with_another_line_is_damaged(run: RunFolder, line: str) -> Non
     index.write_text(f"{index.read_text()}{line}\n", encoding="utf-8")
     with pytest.raises(StoreError, match=r"results\.index must hold lines as .* in line 4; put back a copy"):
         opened(run.path, resume=True)
-    lost = load_run(run.path).lost
-    assert lost is not None
-    assert lost.file == "results.index"
+    (lost,) = load_run(run.path).damaged
+    assert lost.where == "results.index"
 
 
 @pytest.mark.parametrize(
@@ -474,9 +498,8 @@ def test_an_index_that_is_no_file_is_damaged(run: RunFolder, replace: Callable[[
     _three_records(run)
     (run.path / "results.index").unlink()
     replace(run.path / "results.index")
-    lost = load_run(run.path).lost
-    assert lost is not None
-    assert lost.file == "results.index"
+    (lost,) = load_run(run.path).damaged
+    assert lost.where == "results.index"
     assert lost.why.startswith("must be a file of the run folder's own, got ")
 
 
