@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import cache
 
 JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
 
@@ -19,25 +21,40 @@ def writable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def json_value(value: object) -> JsonValue:
-    """Turn plain data into what JSON can say; numbers that are not finite become null.
+def json_value(value: object, *, without: Collection[str] = ()) -> JsonValue:
+    """Turn nested values into what JSON can say; numbers that are not finite become null.
 
     Args:
-        value: nested mappings with text keys, sequences, and scalars.
+        value: nested dataclasses, mappings with text keys, sequences, and scalars.
+        without: fields of dataclasses that are left out wherever they are.
     Raises:
         TypeError: for a value JSON has no word for.
     """
-    if isinstance(value, str):
-        return writable(value)
-    if value is None or isinstance(value, bool | int):
+    # Scalars first: a report has millions of them.
+    if value is None or isinstance(value, int):
         return value
+    if isinstance(value, str):
+        return value if value.isascii() else writable(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {writable(str(key)): json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [json_value(item) for item in value]
+        return [json_value(item, without=without) for item in value]
+    if isinstance(value, Mapping):
+        return {writable(str(key)): json_value(item, without=without) for key, item in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        # A field that would have the name of a keyword ends in an underscore.
+        return {
+            name.rstrip("_"): json_value(getattr(value, name), without=without)
+            for name in field_names(type(value))
+            if name not in without
+        }
     raise TypeError(f"{type(value).__name__} has no JSON form: {value!r:.80}")
+
+
+@cache
+def field_names(kind: type) -> tuple[str, ...]:
+    """Names of a dataclass's fields."""
+    return tuple(item.name for item in dataclasses.fields(kind))
 
 
 def canonical_json(value: object) -> str:

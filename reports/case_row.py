@@ -11,7 +11,7 @@ from harness.records.record import Record
 from reports.marks import mark_of
 from reports.rows.evidence import PassRow, Problem, RowStatus
 from reports.rows.figure import combined
-from reports.rows.repeat import is_square, is_traced
+from reports.rows.repeat import is_traced
 from reports.rows.row import LoopResharding, Row, RuleUse, TimeSplit
 from reports.shapes import ComparedShape, shape_text
 from reports.statistics import Mean, Ratio, mean_of
@@ -103,14 +103,14 @@ def _rule(records: Sequence[Record]) -> RuleUse | None:
 def mean_matrix(
     matrices: Sequence[tuple[tuple[float | None, ...], ...]],
 ) -> tuple[tuple[float | None, ...], ...] | None:
-    """Mean of each cell over the repeats whose matrix is square and as large as the first such one."""
-    size = next((len(m) for m in matrices if is_square(m)), 0)
-    square = [m for m in matrices if len(m) == size and is_square(m)]
-    if not square:
+    """Mean of each cell over the repeats whose matrix is as large as the first one."""
+    size = next(map(len, matrices), 0)
+    same_size = [m for m in matrices if len(m) == size]
+    if not same_size:
         return None
 
     def cell(i: int, j: int) -> float | None:
-        mean = mean_of([m[i][j] for m in square])
+        mean = mean_of([m[i][j] for m in same_size])
         return mean.value if mean else None
 
     return tuple(tuple(cell(i, j) for j in range(size)) for i in range(size))

@@ -7,18 +7,17 @@ import math
 import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import TypeVar, cast
 
 import numpy as np
 
+from harness.canonical import field_names
 from harness.records.record import Record
 from harness.records.run_documents import RESULTS, STEPS
 from harness.records.safe_text import cut, redacted, spelt_out
 from harness.records.stored_run import StoredRun, StoreError, load_run
 from reports.rows.evidence import StepSeries
-from reports.rows.repeat import is_square
 from reports.rows.report import LeftOut
 
 Value = TypeVar("Value")
@@ -61,55 +60,14 @@ def _legible_value(value: object) -> object:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         changes = {
             name: changed
-            for name in _field_names(type(value))
+            for name in field_names(type(value))
             if (changed := _legible_value(item := getattr(value, name))) is not item
         }
         return dataclasses.replace(value, **changes) if changes else value
     if isinstance(value, Mapping):
         return {_legible_value(key): _legible_value(item) for key, item in value.items()}
-    return value
-
-
-@cache
-def _field_names(kind: type) -> tuple[str, ...]:
-    return tuple(item.name for item in dataclasses.fields(kind))
-
-
-def without_odd_figures(record: Record) -> tuple[Record, tuple[str, ...]]:
-    """The record without what nothing can be made of.
-
-    Returns:
-        The record, and for each such figure what it must be, what it is, and what becomes of it.
-    """
-    matrix, observer = record.tcp_matrix, record.observer
-    whys, rate = list(_odd_rounds(record)), record.examples_per_s
-    if rate is not None and not 0.0 < rate < math.inf:
-        whys.append(f"examples_per_s: must be above 0, got {rate!r}; shown as missing")
-        record = replace(record, examples_per_s=None)
-    if matrix is not None and not is_square(matrix):
-        lengths = ", ".join(map(str, sorted({len(line) for line in matrix})))
-        whys.append(
-            f"tcp_matrix: must have as many cells in each line as lines, got {len(matrix)} lines of {lengths}"
-            "; shown as missing"
-        )
-        record = replace(record, tcp_matrix=None)
-    if observer is not None and len(observer.with_s) != len(observer.without_s):
-        whys.append(
-            f"observer: must have windows in pairs, got {len(observer.with_s)} with and "
-            f"{len(observer.without_s)} without; shown as missing"
-        )
-        record = replace(record, observer=None)
-    return record, tuple(whys)
-
-
-def _odd_rounds(record: Record) -> Iterator[str]:
-    rounds = record.rounds
-    if rounds is None:
-        return
-    for name, steps_s in (("step_s", rounds.step_s), ("baseline_step_s", rounds.baseline_step_s or ())):
-        odd = [step_s for step_s in steps_s if not 0.0 < step_s < math.inf]
-        if odd:
-            yield f"rounds.{name}: must be above 0, got {odd[0]!r}; {len(odd)} of them are left out"
+    # YAML knows dates, sets and bytes, which no experiment has.
+    return legible(str(value))
 
 
 MAX_SHOWN_STEPS = 400
@@ -155,18 +113,21 @@ def load(path: Path, *, with_files: bool = False) -> Run:
         left_out.append(LeftOut(where=RESULTS, why=f"{older} of repeats that were run again"))
     if with_files:
         left_out.extend(_damaged_files(stored))
-    return _legible(_without_odd_figures(Run(name=stored.run, stored=stored, left_out=tuple(left_out))))
+    for record in stored.records:
+        left_out.extend(_odd_rounds(record))
+    return _legible(Run(name=stored.run, stored=stored, left_out=tuple(left_out)))
 
 
-def _without_odd_figures(run: Run) -> Run:
-    checked = [without_odd_figures(record) for record in run.records]
-    odd = [
-        LeftOut(where=f"{record.case}/{record.repeat}", why=why) for record, whys in checked for why in whys
-    ]
-    if not odd:
-        return run
-    stored = replace(run.stored, records=tuple(record for record, _ in checked))
-    return replace(run, stored=stored, left_out=(*run.left_out, *odd))
+def _odd_rounds(record: Record) -> Iterator[LeftOut]:
+    """Report rounds without a time, which those who compare cases leave out one by one."""
+    rounds = record.rounds
+    if rounds is None:
+        return
+    for name, steps_s in (("step_s", rounds.step_s), ("baseline_step_s", rounds.baseline_step_s or ())):
+        odd = [step_s for step_s in steps_s if not 0.0 < step_s < math.inf]
+        if odd:
+            why = f"rounds.{name}: must be above 0, got {odd[0]!r}; {len(odd)} of them are left out"
+            yield LeftOut(where=f"{record.case}/{record.repeat}", why=why)
 
 
 def _legible(run: Run) -> Run:

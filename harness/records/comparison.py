@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
-from harness.canonical import canonical_hash
+from harness.canonical import canonical_hash, json_value
 from harness.records.circumstances import Method
 from harness.records.outcome import Rounds
-from harness.records.record import Record, plain
+from harness.records.record import Record
 
 _LATER = (
     "rounds",
@@ -44,7 +44,7 @@ def comparable_facts(record: Record) -> dict[str, object]:
     It covers workload, strategy, shape, batch, method and the machine, and leaves out the code: a change of
     the code is what such a comparison is made to see.
     """
-    machine = plain(record.machine)
+    machine = json_value(record.machine)
     if isinstance(machine, dict):
         # A patched kernel is the same machine; a run before and after it should still be lined up.
         machine.pop("kernel", None)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
-from harness.canonical import JsonValue, json_value
+from harness.canonical import JsonValue, field_names, json_value
 from harness.errors import NON_FINITE_GRADIENTS, NON_FINITE_LOSS, StoreError
 from harness.records.checksums import require_sealed, sealed, unsealed
 from harness.records.circumstances import Machine, Method, ModelSize, Provenance
@@ -194,22 +194,7 @@ _JSON_NAMES = {"strategy_class": "class"}
 
 def to_document(record: Record) -> dict[str, JsonValue]:
     """Turn a record into the mapping that JSON, CSV and reports name fields by."""
-    return {
-        _JSON_NAMES.get(item.name, item.name): json_value(plain(getattr(record, item.name)))
-        for item in dataclasses.fields(record)
-    }
-
-
-def plain(value: object) -> object:
-    """Turn a value of a record's field into mappings, lists and scalars."""
-    # `dataclasses.asdict` deep-copies through the type of each container, which a read-only mapping refuses.
-    if dataclasses.is_dataclass(value):
-        return {item.name: plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, tuple):
-        return [plain(item) for item in value]
-    return value
+    return {_JSON_NAMES.get(name, name): json_value(getattr(record, name)) for name in field_names(Record)}
 
 
 def to_json(record: Record) -> str:
@@ -253,12 +238,33 @@ def from_json(line: str | bytes, *, without: Collection[str] = ()) -> Record:
     for python_name, json_name in _JSON_NAMES.items():
         document[python_name] = document.pop(json_name, None)
     try:
-        return _adapter().validate_json(json.dumps(document), strict=True)
+        record = _adapter().validate_json(json.dumps(document), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         path = ".".join(str(_JSON_NAMES.get(str(piece), piece)) for piece in first["loc"])
         rule = first["msg"].replace("Input should be", "must be")
         raise StoreError(f"{rule}, got {first['input']!r:.80}", field=path) from None
+    _require_usable(record)
+    return record
+
+
+def _require_usable(record: Record) -> None:
+    """Refuse figures that nothing can be computed from."""
+    rate, matrix, observer = record.examples_per_s, record.tcp_matrix, record.observer
+    if rate is not None and rate <= 0.0:
+        raise StoreError(f"must be above 0, got {rate!r}", field="examples_per_s")
+    if matrix is not None and any(len(line) != len(matrix) for line in matrix):
+        lengths = ", ".join(map(str, sorted({len(line) for line in matrix})))
+        raise StoreError(
+            f"must have as many cells in each line as lines, got {len(matrix)} lines of {lengths}",
+            field="tcp_matrix",
+        )
+    if observer is not None and len(observer.with_s) != len(observer.without_s):
+        raise StoreError(
+            f"must have windows in pairs, got {len(observer.with_s)} with and {len(observer.without_s)} "
+            "without",
+            field="observer",
+        )
 
 
 def _version_of(document: Mapping[str, JsonValue]) -> str:

@@ -7,10 +7,10 @@ import dataclasses
 import io
 import json
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Collection, Iterator
 from typing import TypeAlias
 
+from harness.canonical import field_names, json_value
 from reports.rows.figure import Figure, at
 from reports.rows.report import Comparison, Report
 from reports.rows.row import Row, all_figures
@@ -72,7 +72,7 @@ def to_csv(report: Report) -> str:
 def _columns() -> dict[str, _Reader]:
     order = _ORDER.split()
     # What nothing else reads is a field of the comparison.
-    fields = _field_names(Comparison)
+    fields = field_names(Comparison)
     columns: dict[str, _Reader] = {name: _of_comparison(name) for name in order if name in fields}
     columns |= _OF_COMPARISONS | _OF_MARKS_AND_PROBLEMS
     for part, figure in all_figures():
@@ -107,11 +107,6 @@ def _reader(path: str, of_figure: str) -> _Reader:
         return part(figure) if dataclasses.is_dataclass(figure) else figure
 
     return read_part
-
-
-@cache
-def _field_names(kind: type) -> tuple[str, ...]:
-    return tuple(item.name for item in dataclasses.fields(kind))
 
 
 def _of_row(read: Callable[[Row], object]) -> _Reader:
@@ -181,24 +176,8 @@ def document(report: Report, *, without: Collection[str] = ()) -> dict[str, obje
     Args:
         without: fields that are left out wherever they are.
     """
-    fields = [item.name for item in dataclasses.fields(report) if item.name not in without]
-    return {"schema": SCHEMA} | {name: _plain(getattr(report, name), without) for name in fields}
-
-
-def _plain(value: object, without: Collection[str]) -> object:
-    # Scalars first: a report has millions of them.
-    if value is None or isinstance(value, str | int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {
-            name.rstrip("_"): _plain(getattr(value, name), without)
-            for name in _field_names(type(value))
-            if name not in without
-        }
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item, without) for key, item in value.items()}
-    if isinstance(value, Sequence):
-        return [_plain(item, without) for item in value]
-    return str(value)
+    data: dict[str, object] = {"schema": SCHEMA}
+    for item in dataclasses.fields(report):
+        if item.name not in without:
+            data[item.name] = json_value(getattr(report, item.name), without=without)
+    return data

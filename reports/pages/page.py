@@ -13,6 +13,7 @@ import jinja2
 import yaml
 from markupsafe import Markup
 
+from harness.canonical import json_value
 from harness.records.comparison import CONFIDENCE, MIN_REPEATS_INTERVAL, SEQUENTIAL_CONFIDENCE, TRIMMED_SHARE
 from reports.charts.across import fault_front, link_sensitivity, scaling
 from reports.charts.comparison import ranking, standing
@@ -106,7 +107,7 @@ def to_html(report: Report, *, in_run_folder: bool = False) -> str:
         differences=difference_table(report),
         reading=reading_of_statistics(),
         experiments=[
-            (origin.run, yaml.safe_dump(_plain(origin.experiment), sort_keys=False, allow_unicode=True))
+            (origin.run, yaml.safe_dump(json_value(origin.experiment), sort_keys=False, allow_unicode=True))
             for origin in report.origins
             if origin.experiment
         ],
@@ -261,10 +262,3 @@ def _heat(row: Row) -> list[list[tuple[str, str]]]:
     if top <= 0:
         return []
     return [[(byte_count(value), f"{(value or 0.0) / top:.2f}") for value in line] for line in row.tcp_matrix]
-
-
-def _plain(value: object) -> object:
-    """Read-only mappings as plain ones, which is all that YAML's safe writer takes."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -384,9 +384,7 @@ def observer_notes(cases: Mapping[str, list[Record]]) -> list[str]:
 
 
 def _log_ratios(effect: ObserverEffect) -> list[float]:
-    """Logarithms of the step with instruments ÷ that without, of each pair of windows; none of odd lists."""
-    if len(effect.with_s) != len(effect.without_s):
-        return []
+    """Logarithms of the step with instruments ÷ that without, of each pair of windows."""
     pairs = zip(effect.with_s, effect.without_s, strict=True)
     return [math.log(a / b) for a, b in pairs if a > 0.0 and b > 0.0 and 0.0 < a / b < math.inf]
 

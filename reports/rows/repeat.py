@@ -50,7 +50,7 @@ def step_over_predicted(record: Record) -> float | None:
 def between_hosts_bytes(record: Record) -> float | None:
     """Bytes of a step that leave their machine; None where that is not known."""
     matrix, hosts = record.tcp_matrix, record.hosts
-    if matrix is None or hosts is None or len(hosts) < len(matrix) or not is_square(matrix):
+    if matrix is None or hosts is None or len(hosts) < len(matrix):
         return None
     return sum(
         value or 0.0 for i, line in enumerate(matrix) for j, value in enumerate(line) if hosts[i] != hosts[j]
@@ -60,11 +60,6 @@ def between_hosts_bytes(record: Record) -> float | None:
 def peak_rss_bytes(record: Record) -> int | None:
     """Peak resident memory of the largest worker."""
     return max((peak for peak in record.peak_rss_bytes or () if peak is not None), default=None)
-
-
-def is_square(matrix: _Matrix) -> bool:
-    """Whether each task has a cell for each task."""
-    return all(len(line) == len(matrix) for line in matrix)
 
 
 def is_traced(record: Record) -> bool:
@@ -119,7 +114,7 @@ def algorithm_bandwidth(record: Record) -> float | None:
 def bus_bandwidth(record: Record) -> float | None:
     """Bytes that the busiest worker sends or receives in the traced step, per second of transfer."""
     matrix = record.tcp_matrix
-    if matrix is None or not is_square(matrix):
+    if matrix is None:
         return None
     lines = (*matrix, *zip(*matrix, strict=True))
     mean = max((sum(value or 0.0 for value in line) for line in lines), default=None)

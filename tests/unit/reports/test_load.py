@@ -23,12 +23,10 @@ from harness.records.costs import ObserverEffect
 from harness.records.outcome import Failure, Rounds
 from harness.records.record import Record
 from harness.records.run_folder import open_run
-from reports.case_row import mean_matrix, time_split_of
 from reports.compare import build
 from reports.load import Run, load, read_steps
 from reports.recommendation.notes import observer_notes
 from reports.rows.evidence import StepSeries
-from reports.rows.repeat import between_hosts_bytes
 from reports.rows.report import LeftOut
 
 CASES = [Case(workload="w", p50_s=0.02, **SINGLE), Case(workload="w", strategy="ps", p50_s=0.01)]
@@ -367,8 +365,6 @@ def test_a_secret_in_a_long_text_is_left_out_before_that_is_cut(tmp_path: Path) 
 
 
 FORMATS = ("html", "md", "csv", "json", "junit")
-RAGGED = ((0.0, 5.0), (5.0,))
-WIDE = ((0.0, 5.0, 1.0), (5.0, 0.0, 1.0))
 
 
 @pytest.fixture
@@ -396,6 +392,14 @@ def ragged(line: dict[str, Any]) -> None:
     line["tcp_matrix"] = [[0.0, 5.0], [5.0]]
 
 
+def wide(line: dict[str, Any]) -> None:
+    line["tcp_matrix"] = [[0.0, 5.0, 1.0], [5.0, 0.0, 1.0]]
+
+
+def no_rate(line: dict[str, Any]) -> None:
+    line["examples_per_s"] = -5.0
+
+
 def unpaired(line: dict[str, Any]) -> None:
     line["observer"] = {"with_s": [0.01, 0.01], "without_s": [0.01]}
 
@@ -403,13 +407,17 @@ def unpaired(line: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (no_time, "rounds.step_s: must be above 0, got 0.0; 2 of them are left out"),
+        (no_rate, "examples_per_s: must be above 0, got -5.0; shown as missing"),
         (
             ragged,
             (
                 "tcp_matrix: must have as many cells in each line as lines, got 2 lines of 1, 2; "
                 "shown as missing"
             ),
+        ),
+        (
+            wide,
+            "tcp_matrix: must have as many cells in each line as lines, got 2 lines of 3; shown as missing",
         ),
         (unpaired, "observer: must have windows in pairs, got 2 with and 1 without; shown as missing"),
     ],
@@ -419,6 +427,16 @@ def test_a_figure_that_nothing_can_be_made_of_is_left_out_with_a_line(
 ) -> None:
     edit_records(odd_folder, change)
     run = load(odd_folder)
+    assert [item.why for item in run.left_out] == [why] * 3
+    assert all(item.where.startswith("results.jsonl line ") for item in run.left_out)
+    for name in FORMATS:
+        assert "ps" in reports.render([odd_folder], name)
+
+
+def test_rounds_without_a_time_are_left_out_one_by_one(odd_folder: Path) -> None:
+    edit_records(odd_folder, no_time)
+    run = load(odd_folder)
+    why = "rounds.step_s: must be above 0, got 0.0; 2 of them are left out"
     assert [item.why for item in run.left_out] == [why] * 3
     assert {item.where for item in run.left_out} == {f"{r.case}/{r.repeat}" for r in run.records if r.hosts}
     for name in FORMATS:
@@ -464,29 +482,9 @@ def test_ratios_are_formed_in_rounds_in_which_both_took_time(odd_s: float) -> No
     assert paired_ratios([whole], [timed("b", (odd_s,) * 5)]).logs == ()
 
 
-@pytest.mark.parametrize("matrix", [RAGGED, WIDE])
-def test_bytes_between_tasks_that_are_no_square_are_not_known(matrix: tuple[tuple[float, ...], ...]) -> None:
-    record = made_record(tcp_matrix=matrix, hosts=(0, 1))
-    assert between_hosts_bytes(record) is None
-    assert mean_matrix([matrix]) is None
-    assert mean_matrix([matrix, ((0.0, 2.0), (4.0, 0.0))]) == ((0.0, 2.0), (4.0, 0.0))
-
-
-@pytest.mark.parametrize("matrix", [RAGGED, WIDE])
-def test_a_traced_step_has_no_bus_bandwidth_then(
-    odd_folder: Path, matrix: tuple[tuple[float, ...], ...]
-) -> None:
-    record = next(record for record in load(odd_folder).records if record.strategy == "ps")
-    changed = made_record(tcp_matrix=matrix, traced_step=record.traced_step)
-    split = time_split_of([changed])
-    assert split is not None
-    assert split.bus_bytes_per_s is None
-
-
 @pytest.mark.parametrize(
     "odd",
     [
-        ObserverEffect(with_s=(0.02, 0.02), without_s=(0.01,)),
         ObserverEffect(with_s=(0.0,), without_s=(0.01,)),
         ObserverEffect(with_s=(0.01,), without_s=(0.0,)),
     ],

@@ -88,7 +88,7 @@ _RECORDS = st.builds(
     strategy_params=st.dictionaries(st.text(), _SCALARS, max_size=3),
     batch_size=_maybe(_COUNTS),
     error=_maybe(st.builds(Failure, type=st.text(), message=st.text(), stage=st.text())),
-    examples_per_s=_maybe(_FLOATS),
+    examples_per_s=_maybe(st.floats(min_value=0.0, exclude_min=True, allow_infinity=False)),
     step_s=_maybe(st.builds(StepSeconds, n=_COUNTS, mean=_maybe(_FLOATS), p99=_maybe(_FLOATS))),
     tcp_matrix=_maybe(st.tuples(st.tuples(_maybe(_FLOATS), _FLOATS), st.tuples(_FLOATS, _FLOATS))),
     peak_rss_bytes=_maybe(st.tuples(_COUNTS, _maybe(_COUNTS))),
