@@ -23,7 +23,6 @@ ALLOWED = {
     "harness/worker/session/capture_store.py": "writes into the run's private temporary folder",
     "harness/worker/process/file_bundle.py": "writes beside the place and renames",
     "harness/records/steps_file.py": "writes into memory",
-    "harness/records/results_file.py": "truncates what `contained_files` opened",
     "reports/history/database.py": "looks before SQLite opens it",
 }
 
