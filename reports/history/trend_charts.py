@@ -1,9 +1,9 @@
-"""Charts of the trend page: panels of series, thinned to what a reader can see."""
+"""Charts of the trend page: panels of series, and the newest nights of each."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -13,17 +13,16 @@ from harness.records.safe_text import spelt_out
 from reports.charts.specification import Axis, Event, Line, LineChart
 from reports.history.database import date_of
 from reports.history.figures import METRICS, SECONDS, Metric, Subject
-from reports.history.step_test import FloatArray, IntArray
+from reports.history.step_test import FloatArray
 from reports.history.store import Night, Series
 from reports.history.verdicts import NightVerdict, SeriesVerdict, State
 from reports.history.wording import METRIC_WORDS, figure_text, lasts, series_name
 from reports.quantities import times
 
-NIGHTLY_DAYS, WEEKLY_DAYS = 120, 400
-"""Days before a night that are shown by nights, and by weeks; what lies before them, by months."""
-_WEEK, _MONTH, _MID_WEEK, _MID_MONTH = 7, 31, 3, 14
+SHOWN_DAYS = 120
+"""Days before a night that are drawn."""
 _A_GAP = 1.6
-"""Periods from one value to the next, from which on at least one has none."""
+"""Usual intervals from one value to the next, from which on at least one night has none."""
 _UNIX_DAY = -date_of(0).toordinal() + date(1970, 1, 1).toordinal()
 """1970-01-01, from which numpy and charts count, as a day of the history."""
 
@@ -58,74 +57,42 @@ def night_places(nights: Iterable[Night]) -> Mapping[int, NightPlace]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Thinned:
-    """Values of nights, or medians of longer periods.
+class DrawnNights:
+    """The nights of a series that are drawn.
 
     Attributes:
-        days: [n], of each night, or in the middle of each period, counted as the history does. values: [n].
-        names: [n], of the night, or the date of the middle.
-        is_after_gap: [n], whether nothing was measured in the period before.
+        days: [n], counted as the history does. values: [n]. names: [n].
+        is_after_gap: [n], whether nothing was measured where there usually is a night.
     """
 
-    days: FloatArray | IntArray
+    days: FloatArray
     values: FloatArray
     names: tuple[str, ...]
     is_after_gap: tuple[bool, ...]
 
 
-def by_night(places: Sequence[NightPlace], values: FloatArray, *, until: int) -> Thinned:
-    """The newest nights, each by itself.
+def newest_nights(places: Sequence[NightPlace], values: FloatArray, *, until: int) -> DrawnNights:
+    """The newest nights of a series.
 
     Args:
-        places: [n], one after the other.
+        places: [n], one after the other. values: [n].
     """
-    new = [index for index, place in enumerate(places) if place.day >= until - NIGHTLY_DAYS + 1]
+    new = [index for index, place in enumerate(places) if place.day >= until - SHOWN_DAYS + 1]
     days = np.array([places[index].day for index in new], dtype=np.float64)
-    return Thinned(
+    return DrawnNights(
         days=days,
         values=values[new],
         names=tuple(places[index].name for index in new),
-        is_after_gap=_after_gaps(np.floor(days), np.ones(len(days))),
+        is_after_gap=_after_gaps(np.floor(days)),
     )
 
 
-def by_week_and_month(days: IntArray, values: FloatArray, *, until: int) -> Thinned:
-    """All nights as medians of weeks from Monday on, and of months where they lie far back."""
-    is_weekly = days > until - WEEKLY_DAYS
-    # Days are counted from a Monday.
-    weeks = days - days % _WEEK + _MID_WEEK
-    dates = (days - _UNIX_DAY).astype("datetime64[D]")
-    first_of_month = dates.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
-    months = first_of_month + _UNIX_DAY + _MID_MONTH
-    middles = np.minimum(np.where(is_weekly, weeks, months), until)
-    return _medians(middles, values, np.where(is_weekly, _WEEK, _MONTH))
-
-
-def _medians(middles: IntArray, values: FloatArray, lengths: FloatArray | IntArray) -> Thinned:
-    order = np.lexsort((values, middles))
-    ordered = values[order]
-    days, starts, counts = np.unique(middles[order], return_index=True, return_counts=True)
-    medians = (ordered[starts + (counts - 1) // 2] + ordered[starts + counts // 2]) / 2
-    return Thinned(
-        days=days,
-        values=medians,
-        names=tuple(date_of(day).isoformat() for day in days.tolist()),
-        is_after_gap=_after_gaps(days, lengths[order][starts]),
-    )
-
-
-def _after_gaps(days: FloatArray | IntArray, lengths: FloatArray | IntArray) -> tuple[bool, ...]:
-    """Flags of values that follow a period without one.
-
-    Args:
-        days: [n], whole, one after the other. lengths: [n], of the periods, in days.
-    """
-    apart = np.diff(days)
-    between = apart[apart > 0]
+def _after_gaps(days: FloatArray) -> tuple[bool, ...]:
+    intervals = np.diff(days)
+    between = intervals[intervals > 0]
     # Who measures once a week has no gap between.
-    usual = float(np.median(between)) if len(between) else 1.0
-    periods = np.maximum(lengths[:-1], usual)
-    return (*([False] * min(len(days), 1)), *(apart > _A_GAP * periods).tolist())
+    usual = max(1.0, float(np.median(between))) if len(between) else 1.0
+    return (*([False] * min(len(days), 1)), *(intervals > _A_GAP * usual).tolist())
 
 
 MOST_LINES = 8
@@ -222,14 +189,13 @@ class Section:
     n_quiet: int
     n_odd: int
 
-    def undrawn(self, drawn: Collection[tuple[str, str]]) -> list[str]:
+    def undrawn(self, drawn: Collection[str]) -> list[str]:
         """Titles of quiet panels without a chart.
 
         Args:
-            drawn: keys of panels, each with the period of a chart.
+            drawn: keys of panels that have one.
         """
-        with_chart = {key for key, _ in drawn}
-        return [panel.title for panel in self.quiet if panel.key not in with_chart]
+        return [panel.title for panel in self.quiet if panel.key not in drawn]
 
 
 def shown_series(
@@ -309,51 +275,29 @@ _EDGE = 0.02
 """Share of values beyond either end of a chart, so that odd nights do not squeeze the others."""
 _LEAST_REACH = 0.02
 _DECIMALS = 4
-_STEPS, _MOST_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 20.0, 100.0), 4
-_MOST_TICKS = 8
-_UNIX_DATE = date(1970, 1, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PanelChart:
     """A chart of a panel and the values in it.
 
-    Attributes:
-        period: what a value is of, and what it is called in the table of numbers.
-        values: of each series, relative to its level.
+    `nights` holds those of each series, with values relative to its level.
     """
 
     chart: LineChart
-    period: str
     names: tuple[str, ...]
-    values: tuple[Thinned, ...]
+    nights: tuple[DrawnNights, ...]
 
 
-def newest_nights(panel: Panel, *, until: int) -> PanelChart | None:
-    """The newest nights, each by itself; None where no series of the panel has any."""
-    title = f"{panel.title}, the last {NIGHTLY_DAYS} nights, relative to the level of each series"
-    low = max(until - NIGHTLY_DAYS + 1, min(int(each.past.days[0]) for each in panel.series))
-    return _drawn(panel, title, "night", low, until, _newest)
-
-
-def all_nights(panel: Panel, *, until: int) -> PanelChart | None:
-    """All nights by weeks and months; None where the newest are all there are."""
-    low = min(int(each.past.days[0]) for each in panel.series)
-    if low > until - NIGHTLY_DAYS:
-        return None
-    title = f"{panel.title} since {date_of(low)} by week and month, relative to the level of each series"
-    return _drawn(panel, title, "week or month", low, until, _all)
-
-
-def _drawn(
-    panel: Panel, label: str, period: str, low: int, until: int, thin: Callable[[ShownSeries, int], Thinned]
-) -> PanelChart | None:
-    thinned = [thin(each, until) for each in panel.series]
-    values = np.concatenate([each.values for each in thinned])
+def panel_chart(panel: Panel, *, until: int) -> PanelChart | None:
+    """Chart of a panel's newest nights; None where no series of the panel has any."""
+    nights = tuple(_relative_nights(each, until) for each in panel.series)
+    values = np.concatenate([each.values for each in nights])
     if not len(values):
         return None
+    low = max(until - SHOWN_DAYS + 1, min(int(each.past.days[0]) for each in panel.series))
     chart = LineChart(
-        label=label,
+        label=f"{panel.title}, the last {SHOWN_DAYS} nights, relative to the level of each series",
         x=_dates(low, until),
         y=_relative_change(values),
         lines=tuple(
@@ -364,46 +308,36 @@ def _drawn(
                 points=tuple((x, y) for x, y, _ in _points(each)),
                 tips=_tips(series, each),
             )
-            for color, (series, each) in enumerate(zip(panel.series, thinned, strict=True))
+            for color, (series, each) in enumerate(zip(panel.series, nights, strict=True))
         ),
         events=_events(panel.series, low),
         low_height=True,
     )
-    return PanelChart(
-        chart=chart, period=period, names=tuple(each.name for each in panel.series), values=tuple(thinned)
-    )
+    return PanelChart(chart=chart, names=tuple(each.name for each in panel.series), nights=nights)
 
 
-def _newest(shown: ShownSeries, until: int) -> Thinned:
+def _relative_nights(shown: ShownSeries, until: int) -> DrawnNights:
     places = [shown.places[night] for night in shown.past.nights.tolist()]
-    return by_night(places, _relative(shown), until=until)
+    return newest_nights(places, shown.past.values / shown.level - 1, until=until)
 
 
-def _all(shown: ShownSeries, until: int) -> Thinned:
-    return by_week_and_month(shown.past.days, _relative(shown), until=until)
-
-
-def _relative(shown: ShownSeries) -> FloatArray:
-    return shown.past.values / shown.level - 1
-
-
-def _points(thinned: Thinned) -> Iterator[tuple[float, float | None, str]]:
-    """Place, value and name of each period, with a value of None for each gap."""
+def _points(nights: DrawnNights) -> Iterator[tuple[float, float | None, str]]:
+    """Place, value and name of each night, with a value of None for each gap."""
     for day, value, name, is_after_gap in zip(
-        thinned.days.tolist(), thinned.values.tolist(), thinned.names, thinned.is_after_gap, strict=True
+        nights.days.tolist(), nights.values.tolist(), nights.names, nights.is_after_gap, strict=True
     ):
         if is_after_gap:
             yield unix_day(day) - 1, None, ""
         yield unix_day(day), round(value, _DECIMALS), name
 
 
-def _tips(series: ShownSeries, thinned: Thinned) -> tuple[str, ...] | None:
+def _tips(series: ShownSeries, nights: DrawnNights) -> tuple[str, ...] | None:
     """Names of nights, where a date has several; dates alone are those of the axis."""
-    if thinned.days.tolist() == np.unique(np.floor(thinned.days)).tolist():
+    if nights.days.tolist() == np.unique(np.floor(nights.days)).tolist():
         return None
     return tuple(
         f"{series.name}: {'no value' if value is None else f'{100 * value:+.1f} %'} at {name}"
-        for _, value, name in _points(thinned)
+        for _, value, name in _points(nights)
     )
 
 
@@ -424,18 +358,16 @@ def _events(series: Sequence[ShownSeries], low: int) -> tuple[Event, ...]:
 
 
 def _dates(low: int, until: int) -> Axis:
-    first, last = date_of(low), date_of(until)
-    n_months = 12 * (last.year - first.year) + last.month - first.month
-    step = next((step for step in (1, 2, 3, 6) if n_months <= _MOST_TICKS * step), 12)
-    months = (12 * first.year + first.month - 1 + k for k in range(1, n_months + 1))
-    ticks = [date(month // 12, month % 12 + 1, 1) for month in months if month % 12 % step == 0]
     # A day more than the last night's, or its changes would lie in the frame.
+    first, last = int(unix_day(low)), int(unix_day(until)) + 1
+    months = np.arange(np.datetime64(first, "D"), np.datetime64(last, "D")).astype("datetime64[M]")
+    ticks = [day for day in np.unique(months).astype("datetime64[D]").astype(int).tolist() if day > first]
     return Axis(
         name="",
         unit="date",
-        low=float(unix_day(low)),
-        high=float(unix_day(until) + 1),
-        ticks=tuple(float((tick - _UNIX_DATE).days) for tick in ticks) or (float(unix_day(low)),),
+        low=float(first),
+        high=float(last),
+        ticks=tuple(map(float, ticks or [first])),
     )
 
 
@@ -443,12 +375,9 @@ def _relative_change(values: FloatArray) -> Axis:
     low, high = np.quantile(values, [_EDGE, 1 - _EDGE])
     low, high = min(float(low), -_LEAST_REACH), max(float(high), _LEAST_REACH)
     room = 0.1 * (high - low)
-    step = next((step for step in _STEPS if high - low <= _MOST_STEPS * step), _STEPS[-1])
-    first, last = math.floor((low - room) / step), math.ceil((high + room) / step)
     return Axis(
         name="",
         unit="percent",
-        low=first * step,
-        high=last * step,
-        ticks=tuple(k * step for k in range(first, last + 1)),
+        low=math.floor(100 * (low - room)) / 100,
+        high=math.ceil(100 * (high + room)) / 100,
     )

@@ -11,17 +11,15 @@ from reports.history.database import date_of
 from reports.history.figures import METRICS, Lost, Subject
 from reports.history.store import History, Series
 from reports.history.trend_charts import (
-    NIGHTLY_DAYS,
-    WEEKLY_DAYS,
+    SHOWN_DAYS,
     PanelChart,
     Section,
     ShownSeries,
-    all_nights,
-    newest_nights,
+    panel_chart,
     sections_of,
     shown_series,
 )
-from reports.history.verdicts import NightVerdict, SeriesVerdict
+from reports.history.verdicts import ANALYSED_DAYS, NightVerdict, SeriesVerdict
 from reports.history.wording import (
     METRIC_WORDS,
     Commits,
@@ -61,17 +59,17 @@ def series_table(shown: Sequence[ShownSeries]) -> Table:
 
 def number_table(drawn: PanelChart) -> Table:
     """The values in a chart, the newest first."""
-    by_period = [
+    by_night = [
         dict(zip(zip(each.days.tolist(), each.names, strict=True), each.values.tolist(), strict=True))
-        for each in drawn.values
+        for each in drawn.nights
     ]
-    periods = sorted({period for values in by_period for period in values}, reverse=True)
+    nights = sorted({night for values in by_night for night in values}, reverse=True)
     return table_of(
         drawn.chart.label,
-        (drawn.period, *drawn.names),
+        ("night", *drawn.names),
         [
-            (Cell(text=period[1]), *(Cell(text=_percent(values.get(period))) for values in by_period))
-            for period in periods
+            (Cell(text=night[1]), *(Cell(text=_percent(values.get(night))) for values in by_night))
+            for night in nights
         ],
     )
 
@@ -287,8 +285,8 @@ def trend_page(history: History, verdict: NightVerdict, commits: Commits) -> str
         series=series_table(shown) if shown else None,
         ended=ended_table(all_series, {each.subject for each in shown}),
         states=[state for state, count in verdict.counts.items() if count],
-        nightly_days=NIGHTLY_DAYS,
-        weekly_days=WEEKLY_DAYS,
+        shown_days=SHOWN_DAYS,
+        analysed_days=ANALYSED_DAYS,
         data=document_of(verdict, commits),
         charts=packed(
             {
@@ -303,18 +301,14 @@ def trend_page(history: History, verdict: NightVerdict, commits: Commits) -> str
     )
 
 
-def _drawn(
-    sections: Sequence[Section], charts: PageCharts, *, until: int
-) -> dict[tuple[str, str], DrawnChart]:
-    """Charts by panel and period, those of changed panels first, while there is room."""
+def _drawn(sections: Sequence[Section], charts: PageCharts, *, until: int) -> dict[str, DrawnChart]:
+    """Charts by panel, those of changed panels first, while there is room."""
     changed = [panel for section in sections for panel in section.changed]
     quiet = [panel for section in sections for panel in section.quiet]
-    drawn: dict[tuple[str, str], DrawnChart] = {}
-    for panels in (changed, quiet):
-        for period, draw in (("newest", newest_nights), ("all", all_nights)):
-            for panel in panels:
-                chart = draw(panel, until=until) if len(drawn) < MOST_CHARTS else None
-                if chart is not None:
-                    picture = charts.add(f"trend-{len(drawn)}", chart.chart)
-                    drawn[panel.key, period] = DrawnChart(picture=picture, numbers=number_table(chart))
+    drawn: dict[str, DrawnChart] = {}
+    for panel in (*changed, *quiet)[:MOST_CHARTS]:
+        chart = panel_chart(panel, until=until)
+        if chart is not None:
+            picture = charts.add(f"trend-{len(drawn)}", chart.chart)
+            drawn[panel.key] = DrawnChart(picture=picture, numbers=number_table(chart))
     return drawn

@@ -16,7 +16,7 @@ from reports.changes.changes import Verdict
 from reports.changes.wording import VERDICT_WORDS
 from reports.history.figures import METRICS
 from reports.history.lasting_changes import RECENT_DAYS
-from reports.history.trend_charts import MOST_LINES, NIGHTLY_DAYS, WEEKLY_DAYS
+from reports.history.trend_charts import MOST_LINES, SHOWN_DAYS
 from reports.history.trend_page import MOST_CHARTS
 from reports.history.verdicts import State
 
@@ -57,8 +57,7 @@ def test_states_verdicts_and_limits_are_those_there_are() -> None:
 
 def test_limits_of_the_trend_page_are_those_there_are() -> None:
     page = " ".join(NIGHTLY.read_text().split())
-    assert f"The last {NIGHTLY_DAYS} days are drawn night by night" in page
-    assert f"of months from {WEEKLY_DAYS} days back" in page
+    assert f"The last {SHOWN_DAYS} days are drawn night by night" in page
     assert MOST_LINES == 8
     assert f"eight lines at most and a page {MOST_CHARTS} charts" in page
     assert f"`{TREND}` in the store" in page
