@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import cast
 
 from harness.processes import module_command
-from harness.provision.failures import Awaited, job_failed, worker_died, worker_unresponsive
+from harness.provision.failures import Awaited, failure_of
 from harness.provision.protocols import LOOPBACK
 from harness.provision.worker_environment import process_variables, temporary_folder
 from harness.records.contained_files import open_to_write
@@ -71,11 +71,11 @@ class ChildProcess:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=_EXIT_S)
             self.kill()  # one that lives without its channel can answer nobody
-            raise worker_died(Died(what="process", exit_code=self._process.wait()), awaited()) from None
+            raise failure_of(Died(what="process", exit_code=self._process.wait()), awaited()) from None
         except TimeoutError:
-            raise worker_unresponsive(Silent(waited_s=timeout_s), awaited()) from None
+            raise failure_of(Silent(waited_s=timeout_s), awaited()) from None
         if isinstance(answer, JobError):
-            raise job_failed(answer, awaited())
+            raise failure_of(answer, awaited())
         return cast("Result", answer)
 
     def _wait_for_answer(self, deadline_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Failures of workers in a case, each with its own type, and of a run before it has workers."""
+"""Failures of workers in a case, and of a run before it has workers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,39 +39,43 @@ class ProvisionError(HarnessError):
         self.way_out = way_out
 
 
-class WorkerDied(CaseError):  # noqa: N818  named as the record names it
-    """A process of a worker ended while its case ran.
+class WorkerFailure(CaseError):  # noqa: N818  named as the record names it
+    """A failure of a worker: of its process, host, link or job.
 
     Attributes:
-        worker: whose. exit_code: of it; negative for a signal, None where nobody knows.
+        worker: its number in the session.
+        cause: what came in place of its answer.
     """
 
-    worker: int | None = None
-    exit_code: int | None = None
+    def __init__(
+        self,
+        kind: str,
+        message: str,
+        *,
+        stage: str,
+        worker: int,
+        cause: Died | Silent | CutOff | JobError,
+        field: str | None = None,
+    ) -> None:
+        super().__init__(kind, message, stage=stage, field=field)
+        self.worker, self.cause = worker, cause
+
+    @property
+    def is_lost(self) -> bool:
+        """True if the worker itself is gone, not only its job."""
+        return not isinstance(self.cause, JobError)
+
+    @property
+    def was_refused_memory(self) -> bool:
+        """True if its job asked for memory and was refused it; False if the kernel killed it for memory."""
+        return isinstance(self.cause, JobError) and self.kind == OUT_OF_MEMORY
 
 
-class WorkerOutOfMemory(WorkerDied):
-    """The kernel ended a worker's process, since the worker took more memory than it may."""
-
-
-class WorkerUnresponsive(CaseError):  # noqa: N818
-    """A process of a worker lives and did not answer in time."""
-
-
-class LinkDown(CaseError):  # noqa: N818
-    """A worker cannot be reached from another any more."""
-
-
-class JobFailed(CaseError):  # noqa: N818
-    """A job raised; its traceback is a note."""
-
-
-class JobOutOfMemory(JobFailed):
-    """A job asked for memory and was refused it."""
-
-
-class GpuOutOfMemory(JobOutOfMemory):
-    """A job asked for memory of a GPU, which other processes may hold, and was refused it."""
+def was_refused_by_gpu(error: CaseError | None) -> bool:
+    """Return True if a job was refused memory of a GPU, which other processes may hold."""
+    if not isinstance(error, WorkerFailure) or error.kind != OUT_OF_MEMORY:
+        return False
+    return isinstance(error.cause, JobError) and error.cause.gpu is not None
 
 
 class RayEndedError(ConnectionError):
@@ -97,104 +101,88 @@ class Awaited:
     is_log_kept: bool = True
 
 
-def worker_died(died: Died, awaited: Awaited) -> WorkerDied:
-    """Describe a death, with the last lines of the log."""
-    if died.is_out_of_memory:
-        error: WorkerDied = WorkerOutOfMemory(
-            OUT_OF_MEMORY,
-            f"worker {awaited.worker}: its {died.what} must stay within cluster.memory_per_worker, and was "
-            f"killed for more {awaited.waited_s:.1f} s into {awaited.what}; raise it, or make batch or model "
-            "smaller",
-            stage=awaited.stage,
-        )
-        _add_log(error, awaited.log)
+def failure_of(cause: object, awaited: Awaited) -> CaseError:
+    """Describe what came in place of an answer, with the job's traceback or the last lines of the log.
+
+    A job's `CaseError` keeps its kind, stage and words.
+    """
+    if isinstance(cause, JobError):
+        error = _of_job(cause, awaited)
+        error.add_note(f"traceback of worker {awaited.worker}:\n{cause.traceback.rstrip()}")
         return error
-    error = WorkerDied(
-        "worker-died",
-        f"worker {awaited.worker}: its {died.what} {_ending(died.exit_code)} {awaited.waited_s:.1f} s into "
-        f"{awaited.what}; {_where_to_look(awaited)}",
-        stage=awaited.stage,
-    )
-    error.worker, error.exit_code = awaited.worker, died.exit_code
-    _add_log(error, awaited.log)
-    return error
-
-
-def worker_unresponsive(silent: Silent, awaited: Awaited) -> WorkerUnresponsive:
-    """Describe a silence, with the last lines of the log; they hold the stacks of its threads."""
-    what = "its process is stopped and gave no" if silent.is_stopped else "no"
-    longer = "" if silent.is_stopped else "if it was only slow, wait longer with --timeout-factor 4; "
-    error = WorkerUnresponsive(
-        "unresponsive",
-        f"worker {awaited.worker}: {what} answer from {awaited.what} within {silent.waited_s:.1f} s; {longer}"
-        f"{_where_to_look(awaited)}",
-        stage=awaited.stage,
+    if not isinstance(cause, Died | Silent | CutOff):
+        raise TypeError(f"worker {awaited.worker} answered {awaited.what} with {type(cause).__name__}")
+    kind, sentence = _loss(cause, awaited)
+    error = WorkerFailure(
+        kind, f"worker {awaited.worker}: {sentence}", stage=awaited.stage, worker=awaited.worker, cause=cause
     )
     _add_log(error, awaited.log)
     return error
 
 
-def link_down(cut: CutOff, awaited: Awaited) -> LinkDown:
-    """Describe a link that carries nothing, with the last lines of the log."""
-    rule = (
-        "it must be reached from this host over its control network"
-        if cut.peer is None
-        else f"worker {cut.peer} must be reached over their data network"
-    )
-    error = LinkDown(
-        "link-down",
-        f"worker {awaited.worker}: {rule}, got no answer for {cut.waited_s:.1f} s, {awaited.waited_s:.1f} s "
-        f"into {awaited.what}; {_where_to_look(awaited)}",
-        stage=awaited.stage,
-    )
-    _add_log(error, awaited.log)
-    return error
-
-
-def job_failed(failed: JobError, awaited: Awaited) -> CaseError:
-    """Turn a job's error into a failure of the case; a `CaseError` keeps its kind, stage and words."""
+def _of_job(failed: JobError, awaited: Awaited) -> CaseError:
     if failed.kind is not None:
-        error: CaseError = CaseError(
-            failed.kind, failed.message, stage=failed.stage or awaited.stage, field=failed.field
-        )
-    elif SEEN_TWICE in failed.message:
-        error = JobFailed(
-            REFUSED_STEP,
-            f"worker {awaited.worker}: TensorFlow must take every step for a new one, and by chance took one "
-            f"in {awaited.what} for one before; repeat the case with --resume",
-            stage=awaited.stage,
-        )
-    elif failed.gpu is not None:
-        error = GpuOutOfMemory(OUT_OF_MEMORY, _refused_by_gpu(failed, awaited), stage=awaited.stage)
-    elif failed.is_out_of_memory:
-        error = JobOutOfMemory(
-            OUT_OF_MEMORY,
-            f"worker {awaited.worker}: {awaited.what} was refused memory ({_refusal(failed)}); lower "
-            "batch_size, or give workers more memory",
-            stage=awaited.stage,
-        )
-    elif failed.usage:
-        error = CaseError(USER_ERROR, failed.message, stage=awaited.stage, field=failed.field)
-    else:
-        error = JobFailed(
-            "worker-error",
-            f"worker {awaited.worker}: {awaited.what} raised {failed.type}: {graph_error(failed.message)}",
-            stage=awaited.stage,
-        )
-    error.add_note(f"traceback of worker {awaited.worker}:\n{failed.traceback.rstrip()}")
-    return error
-
-
-def _refused_by_gpu(failed: JobError, awaited: Awaited) -> str:
-    asked = "" if failed.refused_bytes is None else f"{failed.refused_bytes / 1e9:.3g} GB of "
-    return (
-        f"worker {awaited.worker}: {awaited.what} was refused {asked}the memory of {failed.gpu} "
-        f"({_refusal(failed)}); lower batch_size, or set accumulate=2 for micro-batches where the "
-        "strategy has it"
+        stage = failed.stage or awaited.stage
+        return CaseError(failed.kind, failed.message, stage=stage, field=failed.field)
+    if failed.usage and SEEN_TWICE not in failed.message:
+        return CaseError(USER_ERROR, failed.message, stage=awaited.stage, field=failed.field)
+    kind, sentence = _refusal(failed, awaited.what)
+    return WorkerFailure(
+        kind, f"worker {awaited.worker}: {sentence}", stage=awaited.stage, worker=awaited.worker, cause=failed
     )
 
 
-def _refusal(failed: JobError) -> str:
+def _loss(cause: Died | Silent | CutOff, awaited: Awaited) -> tuple[str, str]:
+    """Kind and sentence of a worker that answers no more."""
+    so_far = f"{awaited.waited_s:.1f} s into {awaited.what}"
+    match cause:
+        case Died(is_out_of_memory=True):
+            return OUT_OF_MEMORY, (
+                f"its {cause.what} must stay within cluster.memory_per_worker, and was killed for more "
+                f"{so_far}; raise it, or make batch or model smaller"
+            )
+        case Died():
+            ending = _ending(cause.exit_code)
+            return "worker-died", f"its {cause.what} {ending} {so_far}; {_where_to_look(awaited)}"
+        case Silent():
+            what = "its process is stopped and gave no" if cause.is_stopped else "no"
+            longer = "" if cause.is_stopped else "if it was only slow, wait longer with --timeout-factor 4; "
+            return "unresponsive", (
+                f"{what} answer from {awaited.what} within {cause.waited_s:.1f} s; "
+                f"{longer}{_where_to_look(awaited)}"
+            )
+        case CutOff():
+            rule = (
+                "it must be reached from this host over its control network"
+                if cause.peer is None
+                else f"worker {cause.peer} must be reached over their data network"
+            )
+            return "link-down", (
+                f"{rule}, got no answer for {cause.waited_s:.1f} s, {so_far}; {_where_to_look(awaited)}"
+            )
+
+
+def _refusal(failed: JobError, what: str) -> tuple[str, str]:
+    """Kind and sentence of a job that raised."""
+    if SEEN_TWICE in failed.message:
+        return REFUSED_STEP, (
+            f"TensorFlow must take every step for a new one, and by chance took one in {what} for one "
+            "before; repeat the case with --resume"
+        )
+    if failed.gpu is not None:
+        asked = "" if failed.refused_bytes is None else f"{failed.refused_bytes / 1e9:.3g} GB of "
+        return OUT_OF_MEMORY, (
+            f"{what} was refused {asked}the memory of {failed.gpu} ({_reason(failed)}); lower batch_size, or "
+            "set accumulate=2 for micro-batches where the strategy has it"
+        )
+    if failed.is_out_of_memory:
+        return OUT_OF_MEMORY, (
+            f"{what} was refused memory ({_reason(failed)}); lower batch_size, or give workers more memory"
+        )
+    return "worker-error", f"{what} raised {failed.type}: {graph_error(failed.message)}"
+
+
+def _reason(failed: JobError) -> str:
     reason = graph_error(failed.message) if failed.message.strip() else failed.type
     return f"{reason}, at {failed.line}" if failed.line and failed.line not in reason else reason
 

@@ -79,7 +79,7 @@ class Files(Protocol):
         Args:
             folders: of the driver.
         Raises:
-            WorkerDied: one of them cannot be given its files.
+            WorkerFailure: one of them cannot be given its files.
         """
 
     def take(self, n_workers: int) -> None:

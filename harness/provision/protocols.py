@@ -47,7 +47,7 @@ class ProcessSet(Protocol):
         Returns:
             One result for each process.
         Raises:
-            WorkerDied, WorkerUnresponsive, JobFailed, CaseError: the most telling failure; every process of
+            WorkerFailure, CaseError: the most telling failure; every process of
                 the set has been killed by then, since the peers of a dead worker may wait for it for ever.
         """
 
@@ -75,7 +75,7 @@ class Forks(Protocol):
             workers: numbers in the cluster, rising; the processes count theirs from 0.
             log_paths: one for each process, for its output.
         Raises:
-            WorkerDied, WorkerUnresponsive: a worker that cannot be brought up.
+            WorkerFailure: a worker that cannot be brought up.
         """
 
 
@@ -125,7 +125,7 @@ class Cluster(Forks, Protocol):
         """Wait until the first `n_workers` can fork; dead workers are replaced.
 
         Raises:
-            WorkerDied, WorkerUnresponsive: a worker that cannot be brought up.
+            WorkerFailure: a worker that cannot be brought up.
         """
 
 

@@ -14,7 +14,7 @@ from harness.errors import NO_DEVICE, CaseError, HarnessError, first_line, unexp
 from harness.experiment.model import Measure
 from harness.measure.timeouts import Timeouts
 from harness.measure.windows import balanced_orders
-from harness.provision.failures import REFUSED_STEP, GpuOutOfMemory, LinkDown, WorkerDied, WorkerUnresponsive
+from harness.provision.failures import REFUSED_STEP, WorkerFailure, was_refused_by_gpu
 from harness.provision.protocols import Cluster
 from harness.records.outcome import Rounds
 from harness.run.guards import of_faults
@@ -24,7 +24,6 @@ Value = TypeVar("Value")
 
 _LEAST_OPEN = 2  # a case and what it is compared with
 _MEMORY_MARGIN = 1.5
-_LOST = (WorkerDied, WorkerUnresponsive, LinkDown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +117,7 @@ class Block:
 
     def _leave_for_later(self, repeat: Repeat) -> None:
         name = _id(repeat)
-        if isinstance(self._errors.get(name), GpuOutOfMemory) and self._recorded_beside(name):
+        if was_refused_by_gpu(self._errors.get(name)) and self._recorded_beside(name):
             del self._errors[name]
             self._crowded_out.append(name)
             self.tell(f"{_title(repeat)}: left for later, since a GPU did not hold it beside other cases")
@@ -150,16 +149,17 @@ class Block:
     def _why_again(self, repeat: Repeat, error: CaseError) -> str | None:
         """Why a failed case is opened once more; None where its failure tells of the case itself."""
         name, faults = _id(repeat), repeat.prepared.case.scenario.faults
-        was_lost, self._has_lost = self._has_lost, self._has_lost or isinstance(error, _LOST)
+        is_lost = isinstance(error, WorkerFailure) and error.is_lost
+        was_lost, self._has_lost = self._has_lost, self._has_lost or is_lost
         if name in self._notes or of_faults(error, faults) is not error or error.kind == NO_DEVICE:
             return None
-        if isinstance(error, GpuOutOfMemory):
+        if was_refused_by_gpu(error):
             return self._without_baseline_beside(name)
         if error.kind == REFUSED_STEP:
             return "since TensorFlow by chance took a step for one before"
         if name == self.baseline:
             return f"for ratios to it: {first_line(str(error))}"
-        if was_lost and isinstance(error, _LOST):
+        if was_lost and is_lost:
             return f"after a worker was lost: {first_line(str(error))}"
         return None
 

@@ -5,9 +5,10 @@ import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from harness.errors import CaseError, StoreError
-from harness.provision.failures import JobOutOfMemory, WorkerDied
+from harness.errors import OUT_OF_MEMORY, CaseError, StoreError
+from harness.provision.failures import WorkerFailure
 from harness.records.record import KILLED_BY_FAULT, WENT_TO_PIECES
+from harness.worker.process.messages import Died
 from strategies.plan.faults import Fault, sending_wrong
 
 
@@ -29,12 +30,14 @@ def of_batch(error: CaseError, workload: str, batch_size: int) -> CaseError:
     Args:
         batch_size: examples in the global batch.
     """
-    if not isinstance(error, JobOutOfMemory) or error.field is not None:
+    if not isinstance(error, WorkerFailure) or not error.was_refused_memory or error.field is not None:
         return error
-    named = type(error)(
+    named = WorkerFailure(
         error.kind,
         f"must be as many examples as memory holds, got {batch_size}: {error.message}",
         stage=error.stage,
+        worker=error.worker,
+        cause=error.cause,
         field=f"{workload}.batch_size",
     )
     return _with_notes(named, error)
@@ -46,15 +49,16 @@ def of_faults(error: CaseError, faults: Sequence[Fault]) -> CaseError:
     if error.kind in WENT_TO_PIECES and sending_wrong(faults):
         told = ", ".join(f"worker {fault.worker} {fault}" for fault in faults)
         named = CaseError(error.kind, f"under faults ({told}): {error.message}", stage=error.stage)
-    elif isinstance(error, WorkerDied):
+    elif isinstance(error, WorkerFailure):
         named = _killed(error, faults) or error
     return _with_notes(named, error)
 
 
-def _killed(error: WorkerDied, faults: Sequence[Fault]) -> CaseError | None:
+def _killed(error: WorkerFailure, faults: Sequence[Fault]) -> CaseError | None:
     asked = (fault for fault in faults if fault.kind == "dead" and fault.worker == error.worker)
     fault = next(asked, None)
-    if fault is None or error.exit_code != -signal.SIGKILL or error.stage != "run":
+    by_signal = isinstance(error.cause, Died) and error.cause.exit_code == -signal.SIGKILL
+    if fault is None or not by_signal or error.kind == OUT_OF_MEMORY or error.stage != "run":
         return None
     return CaseError(
         KILLED_BY_FAULT,

@@ -11,7 +11,7 @@ from harness.experiment.cases import Case
 from harness.experiment.model import Measure
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.measure.windows import MAX_WARMUP_STEPS
-from harness.provision.failures import JobOutOfMemory, WorkerDied, WorkerUnresponsive
+from harness.provision.failures import WorkerFailure
 from harness.provision.protocols import ProcessSet
 from harness.records.outcome import CheckedType, Equivalence
 from harness.verification.captures import Capture, Captures, topology_of_case
@@ -160,7 +160,9 @@ class CaseChecks:
         dtype: CheckedType = "model"
         try:
             verdict = self.captures.bounds(case, capture, _on_cpus(plan), CHECK_STEPS, float64=False)
-        except (WorkerDied, WorkerUnresponsive, JobOutOfMemory) as error:
+        except WorkerFailure as error:
+            if not error.is_lost and not error.was_refused_memory:
+                raise
             return Equivalence(checked=False, reason=f"the check did not end: {first_line(str(error))}")
         if verdict.within is None:
             try:

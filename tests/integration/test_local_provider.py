@@ -20,7 +20,7 @@ from waiting import eventually, is_waiting
 from harness.cluster import ClusterShape
 from harness.errors import CaseError
 from harness.provision import local
-from harness.provision.failures import JobFailed, WorkerDied, WorkerUnresponsive
+from harness.provision.failures import WorkerFailure
 from harness.provision.protocols import Cluster, ProcessSet, StartOptions
 from harness.provision.temporary_folder import processes_of, start_time
 from harness.worker.process.job import Job
@@ -108,7 +108,7 @@ class TestJobs:
             assert alone.pids != processes.pids[1:]
             both = processes.call_one(1, probe_jobs.affinity, (), timeout_s=LONG_S)
             assert alone.call(probe_jobs.affinity, [()], timeout_s=LONG_S) == [both]
-            with pytest.raises(JobFailed, match="worker 0: fail raised"):
+            with pytest.raises(WorkerFailure, match="worker 0: fail raised"):
                 alone.call_one(0, probe_jobs.fail, (), timeout_s=LONG_S)
         assert is_dead(alone.pids[0])
 
@@ -141,7 +141,7 @@ class TestJobs:
 
 class TestFailures:
     def test_an_exception_crosses_as_text(self, processes: ProcessSet) -> None:
-        with pytest.raises(JobFailed) as caught:
+        with pytest.raises(WorkerFailure) as caught:
             processes.call(probe_jobs.fail, [(), ()], timeout_s=LONG_S)
         assert str(caught.value) == "worker 0: fail raised LinAlgError: singular"
         assert caught.value.kind == "worker-error"
@@ -153,7 +153,7 @@ class TestFailures:
         assert (caught.value.kind, caught.value.stage) == ("non-finite-loss", "collect")
 
     def test_a_result_that_cannot_travel_is_an_error(self, processes: ProcessSet) -> None:
-        with pytest.raises(JobFailed, match="return_unpicklable raised"):
+        with pytest.raises(WorkerFailure, match="return_unpicklable raised"):
             processes.call_one(0, probe_jobs.return_unpicklable, (), timeout_s=LONG_S)
 
     @pytest.mark.parametrize("job", [probe_jobs.wait_for_ever, probe_jobs.wait_beside_a_grandchild])
@@ -162,7 +162,7 @@ class TestFailures:
     ) -> None:
         thread = kill_when_waiting(processes.pids[1], tmp_path / "worker-1.log")
         with pytest.raises(
-            WorkerDied, match=r"worker 1: its process was killed by SIGKILL .* into wait"
+            WorkerFailure, match=r"worker 1: its process was killed by SIGKILL .* into wait"
         ) as caught:
             processes.call(job, [(), ()], timeout_s=NEVER_S)
         thread.join()
@@ -170,16 +170,16 @@ class TestFailures:
         assert all(is_dead(pid) for pid in processes.pids)
 
     def test_an_exit_status_is_told(self, processes: ProcessSet) -> None:
-        with pytest.raises(WorkerDied, match="worker 0: its process ended with exit status 7"):
+        with pytest.raises(WorkerFailure, match="worker 0: its process ended with exit status 7"):
             processes.call_one(0, probe_jobs.exit_with, (7,), timeout_s=LONG_S)
 
     def test_a_peer_that_fails_ends_the_wait_for_the_others(self, processes: ProcessSet) -> None:
-        with pytest.raises(JobFailed, match="worker 1: fail_unless_first raised RuntimeError"):
+        with pytest.raises(WorkerFailure, match="worker 1: fail_unless_first raised RuntimeError"):
             processes.call(probe_jobs.fail_unless_first, [(0,), (1,)], timeout_s=NEVER_S)
 
     def test_silence_ends_with_the_stacks_in_a_note(self, processes: ProcessSet) -> None:
         processes.call(probe_jobs.add, [(1, 2), (3, 4)], timeout_s=LONG_S)  # has imported the jobs by then
-        with pytest.raises(WorkerUnresponsive, match=r"no answer from wait_for_ever within 2\.0 s") as caught:
+        with pytest.raises(WorkerFailure, match=r"no answer from wait_for_ever within 2\.0 s") as caught:
             processes.call(probe_jobs.wait_for_ever, [(), ()], timeout_s=2.0)
         assert caught.value.kind == "unresponsive"
         assert "wait_for_ever" in caught.value.__notes__[0]
@@ -194,7 +194,7 @@ class TestFailures:
         with cluster.open_session(range(2), logs) as opened:
             pid = facts.zygote_pid if victim == "zygote" else facts.pid
             thread = kill_when_waiting(pid, logs[1])
-            with pytest.raises(WorkerDied, match=f"worker 1: its {victim}"):
+            with pytest.raises(WorkerFailure, match=f"worker 1: its {victim}"):
                 opened.call(probe_jobs.wait_for_ever, [(), ()], timeout_s=NEVER_S)
             thread.join()
             for left in (facts.zygote_pid, *opened.pids):
@@ -319,6 +319,6 @@ class TestDeadDriver:
         os.kill(raylet, signal.SIGKILL)
         process.wait(timeout=60.0)
         output = (tmp_path / "output").read_text().strip()
-        assert "WorkerDied: worker 0: its Ray node ended" in output
+        assert "WorkerFailure: worker 0: its Ray node ended" in output
         assert "Raylet is terminated" not in output
         assert not folder.exists()

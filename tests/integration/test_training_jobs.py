@@ -16,7 +16,7 @@ from harness.cluster import ClusterShape
 from harness.errors import CaseError
 from harness.measure.collector import Measurement, Meter
 from harness.provision import local
-from harness.provision.failures import WorkerDied
+from harness.provision.failures import WorkerFailure
 from harness.provision.protocols import Cluster, ProcessSet
 from harness.provision.servers import join_ring, serving_processes
 from harness.run.collected import variable_bytes
@@ -200,7 +200,7 @@ def test_a_worker_that_dies_between_steps_ends_the_case(
     with training(cluster, captured, captured.plan("all-reduce"), tmp_path) as processes:
         processes.call_one(1, probe_jobs.die_in_step, (), timeout_s=120)
         with pytest.raises(
-            WorkerDied, match=r"worker 1: its process was killed by SIGKILL .* into run_steps"
+            WorkerFailure, match=r"worker 1: its process was killed by SIGKILL .* into run_steps"
         ):
             measured_by(processes, captured.batch_size, n_steps=50, warmup=1)
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import ray
 from ray.exceptions import RayError
 
-from harness.provision import failures
+from harness.errors import CaseError
 from harness.provision.cluster.hosts import NodeAgentHandle
-from harness.provision.failures import Awaited, ProvisionError, WorkerDied
+from harness.provision.failures import Awaited, ProvisionError, failure_of
 from harness.worker.process import file_bundle
 from harness.worker.process.file_bundle import Listing, Stamp
 from harness.worker.process.messages import Died
@@ -165,10 +165,10 @@ class TravellingFiles:
             raise _without_node(worker, started_s) from error
 
 
-def _without_node(worker: int, started_s: float) -> WorkerDied:
+def _without_node(worker: int, started_s: float) -> CaseError:
     waited_s = time.monotonic() - started_s
     awaited = Awaited(worker=worker, what="taking its files", waited_s=waited_s, log=None, stage="provision")
-    return failures.worker_died(Died(what="node", exit_code=None), awaited)
+    return failure_of(Died(what="node", exit_code=None), awaited)
 
 
 def tree_name(path: Path) -> str:

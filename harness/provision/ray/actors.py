@@ -6,9 +6,6 @@ from typing import Protocol
 import ray
 from ray.exceptions import RayActorError, RayError
 
-from harness.errors import CaseError
-from harness.provision import failures
-from harness.provision.failures import Awaited
 from harness.provision.hosts import Hosts, Seat
 from harness.provision.protocols import StartOptions
 from harness.provision.ray.client import while_up
@@ -94,17 +91,3 @@ def kill_processes(actors: Mapping[int, ActorHandle], pids: Mapping[int, int], h
     if hosts.is_up() and reached:
         references = [actors[worker].kill.remote(pid) for worker, pid in reached]
         ready(references, len(references), _KILLED_S, hosts)
-
-
-def failure_of(value: object, awaited: Awaited) -> CaseError:
-    """The error of a case for an answer that is none."""
-    match value:
-        case Died():
-            return failures.worker_died(value, awaited)
-        case Silent():
-            return failures.worker_unresponsive(value, awaited)
-        case CutOff():
-            return failures.link_down(value, awaited)
-        case JobError():
-            return failures.job_failed(value, awaited)
-    raise TypeError(f"worker {awaited.worker} answered {awaited.what} with {type(value).__name__}")

@@ -11,14 +11,13 @@ import ray
 from ray.exceptions import RayError
 
 from harness.cluster import Limits
-from harness.provision.failures import Awaited
+from harness.provision.failures import Awaited, failure_of
 from harness.provision.hosts import Files, Hosts, Seat, SharedFiles
 from harness.provision.protocols import Site, StartOptions
 from harness.provision.ray.actors import (
     ANSWER_MARGIN_S,
     CHECK_S,
     ActorHandle,
-    failure_of,
     failures_of_hosts,
     fetch,
     kill_processes,

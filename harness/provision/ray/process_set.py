@@ -7,13 +7,12 @@ from typing import cast
 
 import ray
 
-from harness.provision.failures import Awaited
+from harness.provision.failures import Awaited, failure_of
 from harness.provision.hosts import Files, Hosts
 from harness.provision.ray.actors import (
     ANSWER_MARGIN_S,
     CHECK_S,
     ActorHandle,
-    failure_of,
     failures_of_hosts,
     fetch,
     kill_processes,

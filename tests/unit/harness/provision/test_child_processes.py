@@ -9,8 +9,9 @@ import pytest
 
 from harness.provision import child_processes
 from harness.provision.child_processes import SoloWorkers, child_process
-from harness.provision.failures import WorkerDied
+from harness.provision.failures import WorkerFailure
 from harness.provision.temporary_folder import run_folder, start_time
+from harness.worker.process.messages import Died
 
 # Nothing here takes as long; a test that hangs is ended before.
 LONG_S = 3600.0
@@ -28,9 +29,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_death_is_told_though_a_child_holds_the_channel(folder: Path) -> None:
     with child_process(folder) as process:
         for _ in range(2):  # whoever asks again is told again
-            with pytest.raises(WorkerDied) as caught:
+            with pytest.raises(WorkerFailure) as caught:
                 process.call(actor_jobs.exit_beside_a_child, (), timeout_s=LONG_S, stage="capture")
-            assert caught.value.exit_code == 3
+            assert caught.value.cause == Died(what="process", exit_code=3)
 
 
 @pytest.mark.timeout(120)
@@ -66,6 +67,6 @@ def test_a_process_that_is_killed_is_told_with_its_signal(folder: Path) -> None:
     with child_process(folder) as process:
         assert process.call(actor_jobs.pid, (), timeout_s=LONG_S, stage="capture")
         process.kill()
-        with pytest.raises(WorkerDied) as caught:
+        with pytest.raises(WorkerFailure) as caught:
             process.call(actor_jobs.pid, (), timeout_s=LONG_S, stage="capture")
-    assert caught.value.exit_code == -signal.SIGKILL
+    assert caught.value.cause == Died(what="process", exit_code=-signal.SIGKILL)

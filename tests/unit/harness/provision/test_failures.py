@@ -10,10 +10,8 @@ import pytest
 from harness.errors import CaseError, UsageError
 from harness.provision.failures import (
     Awaited,
-    GpuOutOfMemory,
-    JobOutOfMemory,
-    job_failed,
-    worker_unresponsive,
+    failure_of,
+    was_refused_by_gpu,
 )
 from harness.run.guards import naming_batch, of_batch
 from harness.worker.process.messages import JobError, Silent
@@ -50,7 +48,7 @@ def caused(error: Exception, cause: BaseException) -> Exception:
     ids=["NumPy", "Python", "kernel", "TensorFlow", "in a user's code"],
 )
 def test_refused_memory_is_one_line_with_batch_and_way_out(error: Exception, told: str) -> None:
-    failed = job_failed(JobError.of(error), AWAITED)
+    failed = failure_of(JobError.of(error), AWAITED)
     assert (failed.kind, failed.stage) == ("out-of-memory", "load")
     with pytest.raises(CaseError) as caught, naming_batch("mine.py:Large", 4096):
         raise failed
@@ -69,7 +67,7 @@ def test_the_line_of_a_users_file_that_asked_for_too_much_is_named(tmp_path: Pat
     model.write_text("# of a user\nraise MemoryError\n")
     with pytest.raises(MemoryError) as caught:
         runpy.run_path(str(model))
-    text = str(job_failed(JobError.of(caught.value), AWAITED))
+    text = str(failure_of(JobError.of(caught.value), AWAITED))
     assert f"was refused memory (MemoryError, at {model}:2); lower batch_size" in text
 
 
@@ -91,7 +89,7 @@ def falls_back() -> None:
 def test_what_was_handled_and_cut_off_is_no_cause() -> None:
     with pytest.raises(ValueError, match="of the fallback") as caught:
         falls_back()
-    assert job_failed(JobError.of(caught.value), AWAITED).kind == "worker-error"
+    assert failure_of(JobError.of(caught.value), AWAITED).kind == "worker-error"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +107,7 @@ def test_what_was_handled_and_cut_off_is_no_cause() -> None:
     ids=["long message", "disk", "other words", "user", "named"],
 )
 def test_other_failures_keep_their_kind(error: Exception, kind: str) -> None:
-    failed = job_failed(JobError.of(error), AWAITED)
+    failed = failure_of(JobError.of(error), AWAITED)
     assert failed.kind == kind
     assert of_batch(failed, "w", 8) is failed
 
@@ -155,8 +153,9 @@ def test_a_gpu_that_refused_memory_is_named_with_what_was_asked_for(
     error: Exception, asked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-0,GPU-1")
-    failed = of_batch(job_failed(JobError.of(error), AWAITED), "w", 4096)
-    assert (type(failed), failed.kind, failed.field) == (GpuOutOfMemory, "out-of-memory", "w.batch_size")
+    failed = of_batch(failure_of(JobError.of(error), AWAITED), "w", 4096)
+    assert (failed.kind, failed.field) == ("out-of-memory", "w.batch_size")
+    assert was_refused_by_gpu(failed)
     text = str(failed)
     assert f"got 4096: worker 1: stage_batches was refused {asked} (" in text
     assert text.endswith(
@@ -173,23 +172,27 @@ def test_a_gpu_that_refused_memory_is_named_with_what_was_asked_for(
     ],
 )
 def test_memory_of_the_host_is_no_gpus(error: Exception) -> None:
-    assert type(job_failed(JobError.of(error), AWAITED)) is JobOutOfMemory
+    failed = failure_of(JobError.of(error), AWAITED)
+    assert failed.kind == "out-of-memory"
+    assert not was_refused_by_gpu(failed)
 
 
 def test_a_process_without_gpus_is_refused_memory_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     error = ResourceExhaustedError(OF_XLA.format("8.00GiB"))
-    assert type(job_failed(JobError.of(error), AWAITED)) is JobOutOfMemory
+    failed = failure_of(JobError.of(error), AWAITED)
+    assert failed.kind == "out-of-memory"
+    assert not was_refused_by_gpu(failed)
 
 
 def test_an_error_of_cuda_that_is_about_something_else_is_no_refusal() -> None:
     error = InternalError("CUDA_ERROR_ILLEGAL_ADDRESS on GPU:0")
-    assert job_failed(JobError.of(error), AWAITED).kind == "worker-error"
+    assert failure_of(JobError.of(error), AWAITED).kind == "worker-error"
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])
 def test_who_waited_in_vain_learns_how_to_wait_longer(is_stopped: bool) -> None:
     awaited = Awaited(worker=0, what="capture", waited_s=300.0, log=None, stage="capture", is_log_kept=False)
-    error = worker_unresponsive(Silent(waited_s=300.0, is_stopped=is_stopped), awaited)
+    error = failure_of(Silent(waited_s=300.0, is_stopped=is_stopped), awaited)
     assert "answer from capture within 300.0 s; " in error.message
     assert ("--timeout-factor 4" in error.message) is not is_stopped

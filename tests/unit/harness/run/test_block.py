@@ -9,12 +9,12 @@ import pytest
 from harness.errors import CaseError, StoreError
 from harness.experiment.model import NO_FAULTS, Measure
 from harness.measure.timeouts import USUAL
-from harness.provision.failures import REFUSED_STEP, Awaited, JobFailed, WorkerDied, job_failed
+from harness.provision.failures import REFUSED_STEP, Awaited, WorkerFailure, failure_of
 from harness.records.outcome import Rounds
 from harness.run import block
 from harness.run.block import Block, BlockResults
 from harness.run.open_case import CaseRun
-from harness.worker.process.messages import JobError
+from harness.worker.process.messages import Died, JobError
 
 SEEN_TWICE = (
     "From /job:worker/replica:0/task:0:\nThe same RunGraph (Worker) request was received twice. "
@@ -30,16 +30,17 @@ RUN = CaseRun(measurement=cast("Any", SimpleNamespace(n_steps=48)), opened=(), e
 
 def refused() -> CaseError:
     failed = JobError(type="AbortedError", message=SEEN_TWICE, traceback="")
-    return job_failed(failed, Awaited(worker=1, what="run_steps", waited_s=1.0, log=None, stage="run"))
+    return failure_of(failed, Awaited(worker=1, what="run_steps", waited_s=1.0, log=None, stage="run"))
 
 
 def died() -> CaseError:
-    return WorkerDied("worker-died", "worker 1 died", stage="run")
+    cause = Died(what="process", exit_code=1)
+    return WorkerFailure("worker-died", "worker 1 died", stage="run", worker=1, cause=cause)
 
 
 def crowded() -> CaseError:
     failed = JobError.of(ResourceExhaustedError(OOM_ON_GPU))
-    return job_failed(failed, Awaited(worker=0, what="run_steps", waited_s=1.0, log=None, stage="run"))
+    return failure_of(failed, Awaited(worker=0, what="run_steps", waited_s=1.0, log=None, stage="run"))
 
 
 class ResourceExhaustedError(Exception):
@@ -131,7 +132,7 @@ def rounds_of(results: BlockResults, name: str) -> Rounds:
 
 def test_a_step_that_tensorflow_takes_for_an_old_one_is_a_failure_of_its_own() -> None:
     error = refused()
-    assert isinstance(error, JobFailed)
+    assert isinstance(error, WorkerFailure)
     assert error.kind == REFUSED_STEP
     assert str(error).startswith(
         "worker 1: TensorFlow must take every step for a new one, and by chance took"
@@ -301,7 +302,7 @@ def test_our_own_mistake_fails_one_case_and_a_full_disk_ends_the_run(cases: Case
 def test_an_error_of_another_task_is_told_in_its_own_words() -> None:
     message = "From /job:worker/replica:0/task:1:\nFrom /job:worker/replica:0/task:0:\nit is closed\n\t [[n]]"
     failed = JobError(type="CancelledError", message=message, traceback="")
-    error = job_failed(failed, Awaited(worker=1, what="run_steps", waited_s=1.0, log=None, stage="run"))
+    error = failure_of(failed, Awaited(worker=1, what="run_steps", waited_s=1.0, log=None, stage="run"))
     assert str(error) == "worker 1: run_steps raised CancelledError: it is closed"
 
 

@@ -9,7 +9,6 @@ import pytest
 from harness.errors import CaseError
 from harness.experiment.model import Measure
 from harness.measure.timeouts import USUAL
-from harness.provision.failures import WorkerDied
 from harness.run.collected import memory_left_bytes, slowest_codec_s
 from harness.run.open_case import OpenCase
 from strategies.plan.faults import Fault
@@ -17,7 +16,7 @@ from strategies.plan.faults import Fault
 
 def test_an_encoding_that_cannot_be_timed_is_a_note() -> None:
     def call(*_: object, **__: object) -> list[float]:
-        raise WorkerDied("worker-died", "worker 1: process ended by SIGKILL", stage="collect")
+        raise CaseError("worker-died", "worker 1: process ended by SIGKILL", stage="collect")
 
     plan = SimpleNamespace(nodes=[SimpleNamespace(compressor="topk")])
     processes = SimpleNamespace(pids=(1, 2), call=call)

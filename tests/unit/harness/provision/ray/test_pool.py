@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from harness.provision.failures import WorkerDied
+from harness.provision.failures import WorkerFailure
 from harness.provision.hosts import Hosts, Seat
 from harness.provision.protocols import LOOPBACK, Site, StartOptions
 from harness.provision.ray import actors, pool
@@ -71,7 +71,7 @@ def test_a_replaced_workers_start_counts_from_its_own(monkeypatch: pytest.Monkey
     monkeypatch.setattr(pool.ray, "kill", lambda *_, **__: None)
     monkeypatch.setattr(RayCluster, "_ask", ask)
     cluster = cluster_of(1)
-    with pytest.raises(WorkerDied, match=rf" {ANSWER_S} s into its start"):
+    with pytest.raises(WorkerFailure, match=rf" {ANSWER_S} s into its start"):
         cluster.wait_ready(1)
 
 
@@ -220,7 +220,7 @@ def test_a_container_that_ends_early_is_told_of_with_its_own_log(
         started_s=time.monotonic(),
         options=StartOptions(imports=(), preload_s=1.0),
     )
-    with pytest.raises(WorkerDied, match=told) as raised:
+    with pytest.raises(WorkerFailure, match=told) as raised:
         cluster.wait_ready(1)
     last = "imported" if has_own else "no room for shared memory"
     assert last in "\n".join(raised.value.__notes__)

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from harness.errors import CaseError
-from harness.provision.failures import WorkerDied
+from harness.provision.failures import WorkerFailure
 from harness.provision.hosts import SharedFiles
 from harness.provision.protocols import LOOPBACK
 from harness.provision.ray import process_set
@@ -52,7 +52,7 @@ def test_an_actor_that_ends_with_ray_is_not_taken_for_the_cause(
     actor = SimpleNamespace(call=SimpleNamespace(remote=lambda *_: object()))
     hosts = cast("Any", _Hosts(n_looks))
     processes = RayProcessSet({0: cast("Any", actor)}, {0: 7}, [Path("log")], hosts, {}, SharedFiles())
-    with pytest.raises(WorkerDied, match=f"worker 0: its {what} ended"):
+    with pytest.raises(WorkerFailure, match=f"worker 0: its {what} ended"):
         processes.call(wait, [()], timeout_s=60)
 
 
