@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from strategies.ir.access_order import Run, verify_accesses
 from strategies.ir.random_ops import require_seeds_of_variables
 from strategies.ir.train_graph import TrainGraph
 from strategies.passes.pass_order import n_shared, passes_of
 from strategies.passes.run import PassTiming, run_passes
-from strategies.passes.task_plan import TaskPlan
 from strategies.passes.tpu.segments import replica_program
 from strategies.plan.payload import n_waiting
 from strategies.plan.schema import Plan
@@ -68,23 +66,7 @@ def compile_tasks(
         )
         timings = (*begun.timings, *rewritten.timings)
         compiled.append(Compiled(program=program, step=rewritten.step, timings=timings))
-    if check:
-        _check_accesses(compiled, plan)
     return tuple(compiled)
-
-
-def _check_accesses(compiled: Sequence[Compiled], plan: Plan) -> None:
-    """Check the order of accesses among workers that share variables and wait for each other."""
-    task_plan = TaskPlan(plan=plan, task=0)
-    shares = task_plan.is_served or "robust-servers" in task_plan.synchronizers
-    if not shares or not plan.execution.waits_for_all or len(compiled) < len(plan.replicas_per_task):
-        return
-    runs = []
-    for each in compiled:
-        name, step = f"worker {each.program.task}", each.step
-        runs.append(Run(name=name, graph=step.graph, roots=(*step.targets(), *step.returned())))
-        runs.append(Run(name=f"{name}, beside its steps,", graph=step.graph, roots=step.background))
-    verify_accesses(runs)
 
 
 def compile_replica(step: TrainGraph, plan: Plan, *, check: bool = True) -> ReplicaProgram:

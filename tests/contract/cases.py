@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+from access_rule import verify_shared_variables
 from matrix import CORE_ROWS
 from model import Model
 from models import MODELS
@@ -98,6 +99,7 @@ class Case:
         compiled = compile_tasks(self.step, plan, range(topology_of(plan).n_tasks))
         known = (topology_of(plan), digests_of([each.program for each in compiled]))
         if known not in self._verdicts:
+            verify_shared_variables(compiled, plan)
             self._verdicts[known] = self.check(plan, compiled)
         return self._verdicts[known]
 

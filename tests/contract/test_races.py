@@ -11,6 +11,7 @@ pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow")
 
 import races
+from access_rule import verify_shared_variables
 from cases import one_at_a_time
 
 from harness.verification.worker.in_process import programs_of
@@ -62,15 +63,18 @@ def test_steps_that_are_held_up_at_random_compute_what_one_device_computes(case_
 )
 def test_the_rule_tells_a_branch_that_does_not_wait(case_of, model, row):
     case = case_of(model)
+    plan = plan_of(case, row)
+    verify_shared_variables(compile_tasks(case.step, plan, range(2)), plan)
+    hasty = compile_tasks(without_waits(case), plan, range(2))
     with pytest.raises(GraphError, match=r"of worker 0 assigns it before or after '.*' of worker 1 accesses"):
-        compile_tasks(without_waits(case), plan_of(case, row), range(2))
+        verify_shared_variables(hasty, plan)
 
 
 @pytest.mark.parametrize("row", ["ps", "partitioned-ps"])
 def test_steps_that_are_held_up_show_a_branch_that_does_not_wait(case_of, row):
     case = case_of("shrunk")
     plan = plan_of(case, row)
-    hasty = compile_tasks(without_waits(case), plan, range(2), check=False)
+    hasty = compile_tasks(without_waits(case), plan, range(2))
     assert races.n_wrong(case, plan, [each.program for each in hasty], MOST_TRIES) > 0
 
 
