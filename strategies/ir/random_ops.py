@@ -4,13 +4,13 @@ Rank 0 draws the captured step's numbers, every other rank its own.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from strategies.errors import UnsupportedError
-from strategies.ir.graph import Function, Graph, Node, producer
+from strategies.ir.graph import Graph, Node, producer
 from strategies.ir.ops import ENTERS, EXITS
-from strategies.ir.resource_uses import called
+from strategies.ir.resource_uses import inputs_reaching
 from strategies.ir.traversal import (
     ancestors,
     copied_functions,
@@ -80,7 +80,7 @@ def moves_generator(graph: Graph, node: Node) -> bool:
 
 def generator_inputs(graph: Graph, node: Node) -> frozenset[int]:
     """Positions of inputs that are generators' variables, in called functions too."""
-    return _inputs_reaching(graph, node, _own_generator, {})
+    return inputs_reaching(graph, node, _own_generator, _passes_values, {})
 
 
 def seed_inputs(graph: Graph, node: Node, memo: dict[str, frozenset[int]] | None = None) -> frozenset[int]:
@@ -89,7 +89,7 @@ def seed_inputs(graph: Graph, node: Node, memo: dict[str, frozenset[int]] | None
     Args:
         memo: results for functions, shared between calls.
     """
-    return _inputs_reaching(graph, node, _own_seeds, {} if memo is None else memo)
+    return inputs_reaching(graph, node, _own_seeds, _passes_values, {} if memo is None else memo)
 
 
 def _own_generator(node: Node) -> frozenset[int]:
@@ -102,48 +102,8 @@ def _own_seeds(node: Node) -> frozenset[int]:
     return _SEEDS_AT.get(node.op) or frozenset({1, 2} if node.op.endswith(_OF_KEY) else {1})
 
 
-def _inputs_reaching(
-    graph: Graph,
-    node: Node,
-    own: Callable[[Node], frozenset[int]],
-    memo: dict[str, frozenset[int]],
-) -> frozenset[int]:
-    functions = called(graph, node) if graph.functions else ()
-    if not functions:
-        return own(node)
-    n_inputs = len(node.data_inputs)
-    return frozenset(
-        position + n_inputs - len(function.inputs)
-        for function in functions
-        for position in _arguments_reaching(graph, function, own, memo)
-    ).intersection(range(n_inputs))
-
-
-def _arguments_reaching(
-    graph: Graph,
-    function: Function,
-    own: Callable[[Node], frozenset[int]],
-    memo: dict[str, frozenset[int]],
-) -> frozenset[int]:
-    if function.name in memo:
-        return memo[function.name]
-    memo[function.name] = frozenset()  # a function that reaches itself adds nothing of its own
-    by_name = {node.name: node for node in function.nodes}
-    waiting = [
-        producer(node.data_inputs[position])
-        for node in function.nodes
-        for position in _inputs_reaching(graph, node, own, memo)
-    ]
-    visited: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        if name in visited:
-            continue
-        visited.add(name)
-        if name in by_name and by_name[name].op not in SHAPES:
-            waiting += map(producer, by_name[name].data_inputs)
-    memo[function.name] = frozenset(i for i, arg in enumerate(function.inputs) if arg.name in visited)
-    return memo[function.name]
+def _passes_values(node: Node) -> bool:
+    return node.op not in SHAPES
 
 
 def draws_statelessly(graph: Graph, node: Node) -> bool:

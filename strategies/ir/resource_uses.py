@@ -1,6 +1,6 @@
 """Readers and writers of a resource, through identities, loops, branches and calls."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from strategies.ir.graph import Function, Graph, Node, producer
@@ -24,26 +24,56 @@ def called(graph: Graph, node: Node) -> tuple[Function, ...]:
     return tuple(graph.functions[name] for name in names if name in graph.functions)
 
 
-def written_arguments(
-    graph: Graph, function: Function, memo: dict[str, frozenset[int]] | None = None
+def inputs_reaching(
+    graph: Graph,
+    node: Node,
+    own: Callable[[Node], Collection[int]],
+    through: Callable[[Node], bool],
+    memo: dict[str, frozenset[int]],
 ) -> frozenset[int]:
-    """Positions of arguments that a function writes, directly or by calls."""
-    memo = {} if memo is None else memo
+    """Positions of inputs that reach certain inputs, of the node itself or of nodes in functions it calls.
+
+    Args:
+        own: positions of these inputs, of a node that calls no function.
+        through: true of nodes whose outputs hold what their inputs do.
+        memo: results for functions, shared between calls.
+    """
+    functions = called(graph, node) if graph.functions else ()
+    if not functions:
+        return frozenset(own(node))
+    n_inputs = len(node.data_inputs)
+    return frozenset(
+        position + n_inputs - len(function.inputs)
+        for function in functions
+        for position in _arguments_reaching(graph, function, own, through, memo)
+    ).intersection(range(n_inputs))
+
+
+def _arguments_reaching(
+    graph: Graph,
+    function: Function,
+    own: Callable[[Node], Collection[int]],
+    through: Callable[[Node], bool],
+    memo: dict[str, frozenset[int]],
+) -> frozenset[int]:
     if function.name in memo:
         return memo[function.name]
     memo[function.name] = frozenset()  # a function that reaches itself adds nothing of its own
-    origin = {arg.name: i for i, arg in enumerate(function.inputs) if arg.dtype == "resource"}
-    written: set[int] = set()
-    for node in function.nodes:
-        sources = {
-            k: origin[producer(ref)] for k, ref in enumerate(node.data_inputs) if producer(ref) in origin
-        }
-        if not sources:
+    by_name = {node.name: node for node in function.nodes}
+    waiting = [
+        producer(node.data_inputs[position])
+        for node in function.nodes
+        for position in inputs_reaching(graph, node, own, through, memo)
+    ]
+    visited: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in visited:
             continue
-        if node.op in FORWARDING_OPS:
-            origin[node.name] = next(iter(sources.values()))
-        written |= {sources[k] for k in written_inputs(graph, node, frozenset(sources), memo)}
-    memo[function.name] = frozenset(written)
+        visited.add(name)
+        if name in by_name and through(by_name[name]):
+            waiting += map(producer, by_name[name].data_inputs)
+    memo[function.name] = frozenset(i for i, arg in enumerate(function.inputs) if arg.name in visited)
     return memo[function.name]
 
 
@@ -51,17 +81,15 @@ def written_inputs(
     graph: Graph, node: Node, resources: frozenset[int], memo: dict[str, frozenset[int]]
 ) -> frozenset[int]:
     """Positions, among `resources`, of inputs that a node writes."""
-    if node.op in _WRITE_NOTHING:
-        return frozenset()
-    functions = called(graph, node)
-    if functions:
-        n_inputs = len(node.data_inputs)
-        return resources & {
-            position + n_inputs - len(function.inputs)
-            for function in functions
-            for position in written_arguments(graph, function, memo)
-        }
-    return resources
+    return resources & inputs_reaching(graph, node, _own_writes, _forwards, memo)
+
+
+def _own_writes(node: Node) -> Collection[int]:
+    return () if node.op in _WRITE_NOTHING else range(len(node.data_inputs))
+
+
+def _forwards(node: Node) -> bool:
+    return node.op in FORWARDING_OPS
 
 
 def resource_uses(graph: Graph) -> Mapping[str, Uses]:

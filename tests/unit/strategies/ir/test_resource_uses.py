@@ -1,5 +1,5 @@
 from strategies.ir.graph import Arg, DType, Function, FunctionRef, Graph, Node
-from strategies.ir.resource_uses import resource_uses, written_arguments
+from strategies.ir.resource_uses import resource_uses, written_inputs
 
 RESOURCE = DType("resource")
 
@@ -64,13 +64,14 @@ def test_a_call_writes_what_its_functions_write():
 
 
 def test_positions_survive_nesting():
-    assert written_arguments(Graph(nodes=(), functions=LIBRARY), NESTED) == {1}
+    call = node("call", "StatefulPartitionedCall", "v", "u", f=FunctionRef("nested"))
+    assert written_inputs(Graph(nodes=(call,), functions=LIBRARY), call, frozenset({0, 1}), {}) == {1}
 
 
 def test_a_function_that_calls_itself_ends():
     loop = function("again", node("call", "PartitionedCall", "v", f=FunctionRef("again")))
     graph = Graph(nodes=(), functions={"again": loop})
-    assert written_arguments(graph, loop) == frozenset()
+    assert written_inputs(graph, loop.nodes[0], frozenset({0}), {}) == frozenset()
 
 
 def test_an_unknown_op_counts_as_a_write():
