@@ -6,8 +6,6 @@ or have any file overwritten; a FIFO would keep the reader waiting, and a device
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import os
 import stat
 from collections.abc import Iterator
@@ -18,93 +16,97 @@ from harness.errors import StoreError
 
 MOST_BYTES = 1 << 30
 """Of a file that is read as a whole."""
-_WAY_OUT = "put back a copy of what the run wrote"
-_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_WAY_OUT = "remove it, or put back a copy of what was written"
 # Opening a FIFO would wait for a writer.
-_OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_WRITE_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_KINDS = {
+    stat.S_IFREG: "a file",
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFSOCK: "a socket",
+}
 
 
-@contextmanager
-def opened_inside(folder: Path, *names: str) -> Iterator[int]:
-    """Open a regular file that lies in a folder.
+def contained(folder: Path, *names: str, kind: int = stat.S_IFREG) -> Path:
+    """Path of a regular file that lies in a folder, with no link on the way to it.
 
     Args:
         folder: which may itself be reached by links, as whoever named it meant.
         names: of the folders on the way, and of the file.
+        kind: of what the last name names, by `stat`.
+    Raises:
+        StoreError: a name leads out of its folder, or there is something else in place of a file or folder.
+        FileNotFoundError: there is no such file. OSError: it cannot be looked at.
+    """
+    path = folder
+    for depth, name in enumerate(names, start=1):
+        if not is_name(name):
+            raise StoreError(
+                f"{'/'.join(names)!a:.200} must lie in the run folder, got a path by way of {name!a:.80}; "
+                f"it is not followed: {_WAY_OUT}"
+            )
+        path = path / name
+        wanted = kind if depth == len(names) else stat.S_IFDIR
+        _require_kind("/".join(names[:depth]), path.lstat(), wanted)
+    return path
+
+
+@contextmanager
+def opened_inside(folder: Path, *names: str) -> Iterator[int]:
+    """Open a file as of `contained`.
+
     Yields:
         A descriptor for reading, closed afterwards.
     Raises:
-        StoreError: a name is none of a file of its folder, or what it names is a link or no regular file.
-        FileNotFoundError: there is no such file. OSError: it cannot be opened.
+        StoreError: as `contained`. OSError: it cannot be opened.
     """
-    with _descended(folder, names, is_file=True) as at:
-        if not stat.S_ISREG(os.fstat(at).st_mode):
-            raise StoreError(_refusal(names, "a pipe, a device or a folder"))
-        yield at
+    file = os.open(contained(folder, *names), os.O_RDONLY | _SAFELY)
+    try:
+        _require_kind("/".join(names), os.fstat(file), stat.S_IFREG)
+        yield file
+    finally:
+        os.close(file)
 
 
 def read_inside(folder: Path, *names: str, most_bytes: int = MOST_BYTES) -> bytes:
-    """Read a regular file that lies in a folder.
+    """Read a file as of `contained`, of at most so many bytes.
 
-    Args:
-        folder: as for `opened_inside`.
-        names: as for `opened_inside`.
-        most_bytes: beyond which the file is refused.
     Raises:
-        StoreError: as `opened_inside`, or it is longer. OSError: it cannot be read.
+        StoreError: as `contained`, or it is longer. OSError: it cannot be read.
     """
-    with opened_inside(folder, *names) as file:
+    with opened_inside(folder, *names) as file, os.fdopen(os.dup(file), "rb") as stream:
         size = os.fstat(file).st_size
         if size > most_bytes:
             raise StoreError(
                 f"{'/'.join(names)} must be at most {most_bytes:,} bytes, got {size:,}; {_WAY_OUT}"
             )
-        with os.fdopen(os.dup(file), "rb") as stream:
-            return stream.read(most_bytes)
-
-
-def checksum_inside(folder: Path, *names: str) -> str:
-    """Checksum of a regular file that lies in a folder, however long it is; as `checksums.file_checksum`.
-
-    Args:
-        folder: as for `opened_inside`.
-        names: as for `opened_inside`.
-    Raises:
-        StoreError: as `opened_inside`. OSError: it cannot be read.
-    """
-    with opened_inside(folder, *names) as file, os.fdopen(os.dup(file), "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        return stream.read(most_bytes)
 
 
 def written_files(folder: Path, *names: str) -> tuple[str, ...]:
-    """Names of what lies in a folder below another and is not empty, the last written last.
+    """Names of everything in a folder below another that is not empty, the last written last.
 
-    Args:
-        folder: as for `opened_inside`.
-        names: of the folders on the way, and of that whose files are wanted.
     Raises:
-        StoreError: as `opened_inside`. OSError: it cannot be read.
+        StoreError: as `contained`. OSError: it cannot be read.
     """
-    with _descended(folder, names, is_file=False) as at:
-        names_below = sorted(os.listdir(at))  # noqa: PTH208 - of an open folder, which has no path
-        stats = {name: os.stat(name, dir_fd=at, follow_symlinks=False) for name in names_below}
-    # What is no file is none to be read either, but to be named.
-    written = [name for name, each in stats.items() if each.st_size or not stat.S_ISREG(each.st_mode)]
-    return tuple(sorted(written, key=lambda name: stats[name].st_mtime_ns))
+    with os.scandir(contained(folder, *names, kind=stat.S_IFDIR)) as items:
+        stats = {item.name: item.stat(follow_symlinks=False) for item in items}
+    # Links and pipes cannot be read either, but they are named.
+    written = [name for name, facts in stats.items() if facts.st_size or not stat.S_ISREG(facts.st_mode)]
+    return tuple(sorted(written, key=lambda name: (stats[name].st_mtime_ns, name)))
 
 
 def is_inside(folder: Path, *names: str) -> bool:
-    """Whether a regular file lies in a folder, with no link on the way to it."""
+    """Return True if there is a file as of `contained`."""
     try:
-        with opened_inside(folder, *names):
-            return True
+        contained(folder, *names)
     except (OSError, StoreError):
         return False
+    return True
 
 
 def is_name(text: str) -> bool:
-    """Whether text can name a file of a folder, and nothing outside of it."""
+    """Return True if text can name a file of a folder, and nothing outside of it."""
     return text not in ("", ".", "..") and "/" not in text and text.isprintable()
 
 
@@ -114,22 +116,17 @@ def open_to_write(path: Path, *, is_appended: bool = False, is_replaced: bool = 
     What is replaced as a whole goes through `atomic_files`, where a link is replaced and not followed.
 
     Args:
-        is_appended: whether what is written goes to the end.
-        is_replaced: whether what the file holds is removed first; otherwise it stays.
+        is_appended: write to the end.
+        is_replaced: remove first what the file holds.
     Returns:
         A descriptor for reading and writing; close it.
     Raises:
         StoreError: it is a link, has another name, or is no regular file. OSError: it cannot be opened.
     """
     require_regular(path)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | _SAFELY | (os.O_APPEND if is_appended else 0), 0o644)
     try:
-        file = os.open(path, _WRITE_FILE | (os.O_APPEND if is_appended else 0), 0o644)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise _not_own(path, "a symbolic link") from None
-        raise
-    try:
-        _require_regular(path, os.fstat(file))
+        _require_own(path, os.fstat(file))
         if is_replaced:
             os.ftruncate(file, 0)
     except BaseException:
@@ -145,15 +142,12 @@ def require_regular(path: Path) -> None:
         StoreError: it is a link, has another name, or is no regular file. OSError: nobody can look.
     """
     with suppress(FileNotFoundError):
-        _require_regular(path, path.lstat())
+        _require_own(path, path.lstat())
 
 
 def make_folder(folder: Path, *names: str) -> Path:
     """Make a folder below another one and those on the way, where they are not there; no link is followed.
 
-    Args:
-        folder: as for `opened_inside`.
-        names: of the folders, each in the one before.
     Raises:
         StoreError: one of them is a link or no folder. OSError: it cannot be made.
     """
@@ -162,9 +156,7 @@ def make_folder(folder: Path, *names: str) -> Path:
         path = path / name
         with suppress(FileExistsError):
             path.mkdir()
-        mode = path.lstat().st_mode
-        if not stat.S_ISDIR(mode):
-            raise _not_own(path, _kind(mode))
+        _require_kind(path, path.lstat(), stat.S_IFDIR)
     return path
 
 
@@ -174,76 +166,27 @@ def require_plain(folder: Path) -> None:
     Raises:
         StoreError: there is one. OSError: a folder cannot be read.
     """
-    for item in sorted(os.scandir(folder), key=lambda item: item.name):
-        if item.is_dir(follow_symlinks=False):
-            require_plain(Path(item.path))
-        elif not item.is_file(follow_symlinks=False):
-            raise _not_own(Path(item.path), _kind(item.stat(follow_symlinks=False).st_mode))
+    for path in sorted(folder.iterdir()):
+        facts = path.lstat()
+        if stat.S_ISDIR(facts.st_mode):
+            require_plain(path)
+        else:
+            _require_kind(path, facts, stat.S_IFREG)
 
 
-@contextmanager
-def _descended(folder: Path, names: tuple[str, ...], *, is_file: bool) -> Iterator[int]:
-    _require_names(names)
-    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for depth in range(1, len(names) + 1):
-            below = _opened(at, folder, names[:depth], is_file=is_file and depth == len(names))
-            os.close(at)
-            at = below
-        yield at
-    finally:
-        os.close(at)
-
-
-def _require_names(names: tuple[str, ...]) -> None:
-    for name in names:
-        if not is_name(name):
-            raise StoreError(
-                f"{'/'.join(names)!a:.200} must lie in the run folder, got a path by way of {name!a:.80}; "
-                f"it is not followed: {_WAY_OUT}"
-            )
-
-
-def _opened(at: int, folder: Path, names: tuple[str, ...], *, is_file: bool) -> int:
-    try:
-        return os.open(names[-1], _OPEN_FILE if is_file else _OPEN_FOLDER, dir_fd=at)
-    except OSError as error:
-        try:
-            mode = os.stat(names[-1], dir_fd=at, follow_symlinks=False).st_mode
-        except OSError:
-            mode = 0
-        if stat.S_ISLNK(mode):
-            raise StoreError(_refusal(names, "a symbolic link")) from None
-        if stat.S_ISSOCK(mode):
-            raise StoreError(_refusal(names, "a socket")) from None
-        raise OSError(error.errno, error.strerror, str(folder.joinpath(*names))) from None
-
-
-def _require_regular(path: Path, facts: os.stat_result) -> None:
-    if not stat.S_ISREG(facts.st_mode):
-        raise _not_own(path, _kind(facts.st_mode))
+def _require_own(path: Path, facts: os.stat_result) -> None:
+    _require_kind(path, facts, stat.S_IFREG)
     if facts.st_nlink > 1:
-        raise _not_own(path, "one that has another name as well (a hard link)")
+        raise _refusal(path, "one that has another name as well (a hard link)")
 
 
-def _kind(mode: int) -> str:
-    kinds = {
-        stat.S_IFREG: "a file",
-        stat.S_IFLNK: "a symbolic link",
-        stat.S_IFDIR: "a folder",
-        stat.S_IFSOCK: "a socket",
-    }
-    return kinds.get(stat.S_IFMT(mode), "a pipe or a device")
+def _require_kind(path: Path | str, facts: os.stat_result, kind: int) -> None:
+    actual = stat.S_IFMT(facts.st_mode)
+    if actual != kind:
+        raise _refusal(path, _KINDS.get(actual, "a pipe or a device"))
 
 
-def _not_own(path: Path, got: str) -> StoreError:
+def _refusal(path: Path | str, got: str) -> StoreError:
     return StoreError(
-        f"{path} must be a file or folder of its own, got {got}; nothing was written to it: remove it, or "
-        "name another folder"
-    )
-
-
-def _refusal(names: tuple[str, ...], got: str) -> str:
-    return (
-        f"{'/'.join(names)} must be a file of the run folder's own, got {got}; it is not followed: {_WAY_OUT}"
+        f"{path} must be a file or folder of its own, got {got}; it is not followed: {_WAY_OUT}"
     )

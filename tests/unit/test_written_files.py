@@ -34,7 +34,7 @@ def writes(tree: ast.AST) -> Iterator[ast.Call]:
         text = ast.unparse(function)
         if text == "os.open":
             flags = ast.unparse(call)
-            if any(flag in flags for flag in ("O_WRONLY", "O_RDWR", "O_CREAT", "flags", "_WRITE")):
+            if any(flag in flags for flag in ("O_WRONLY", "O_RDWR", "O_CREAT", "flags")):
                 yield call
         elif text == "open" or (isinstance(function, ast.Attribute) and function.attr == "open"):
             # Of a path the mode comes first, of the built-in function second.

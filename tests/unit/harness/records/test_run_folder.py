@@ -500,7 +500,7 @@ def test_an_index_that_is_no_file_is_damaged(run: RunFolder, replace: Callable[[
     replace(run.path / "results.index")
     (lost,) = load_run(run.path).damaged
     assert lost.where == "results.index"
-    assert lost.why.startswith("must be a file of the run folder's own, got ")
+    assert lost.why.startswith("must be a file or folder of its own, got ")
 
 
 @pytest.mark.parametrize("after", ["results", "index"])
