@@ -32,8 +32,6 @@ class Answer:
 
 Row = Sequence[str]
 _GAP = 2
-_INDENT = 4
-_LEAST_SENTENCE_WIDTH = 40
 
 
 def emit_json(document: object, *, stream: TextIO | None = None) -> None:
@@ -67,72 +65,11 @@ def warn(line: str) -> None:
         print(plain(line), file=sys.stderr)  # noqa: T201 - what a command says at its end
 
 
-def table(headers: Row, rows: Sequence[Row], *, n_keys: int = 1) -> None:
-    """Print a table: drawn by rich on a terminal, aligned text elsewhere.
-
-    Args:
-        n_keys: columns that tell rows apart; where a terminal is too narrow for all columns, the table goes
-            on below itself, and these are repeated.
-    """
+def table(headers: Row, rows: Sequence[Row]) -> None:
+    """Print a table: aligned text off a terminal; on one, cells wrap that are too wide, but for the first."""
     safe = [[plain(cell) for cell in row] for row in rows]
-    if not sys.stdout.isatty():
-        _text_table(headers, safe)
-        return
-    widths = [max(len(row[column]) for row in (headers, *safe)) for column in range(len(headers))]
-    for index, part in enumerate(fitting_parts(widths, n_keys=n_keys, width=_columns())):
-        if index:
-            say()
-        _rich_table([headers[c] for c in part], [[row[c] for c in part] for row in safe])
-
-
-def sentence_table(headers: Row, rows: Sequence[Row], *, n_keys: int = 1) -> None:
-    """Print a table whose last columns are sentences and lists.
-
-    Off a terminal a row is a line, however long. On a terminal that is too narrow for such lines a row's
-    sentences stand one below the other, broken between words: beside its keys, or below them where there is
-    too little room beside them.
-
-    Args:
-        n_keys: columns before the sentences, which name a row.
-    """
-    safe = [[plain(cell) for cell in row] for row in rows]
-    widths = [max(len(row[column]) for row in (headers, *safe)) for column in range(len(headers))]
-    if not sys.stdout.isatty() or sum(widths) + _GAP * (len(widths) - 1) <= _columns():
-        table(headers, rows)
-        return
-    beside = sum(widths[:n_keys]) + _GAP * n_keys
-    has_room = _columns() - beside >= _LEAST_SENTENCE_WIDTH
-    indent = " " * (beside if has_room else _INDENT)
-    for row in safe:
-        keys = "".join(
-            cell.ljust(width + _GAP) for cell, width in zip(row, widths[:n_keys], strict=False)
-        ).rstrip()
-        sentences = [_indented(cell, indent) for cell in row[n_keys:] if cell]
-        if has_room and sentences:
-            sentences[0] = keys.ljust(beside) + sentences[0][beside:]
-        else:
-            sentences.insert(0, keys)
-        for text in sentences:
-            say_text(text)
-
-
-def fitting_parts(widths: Sequence[int], *, n_keys: int, width: int) -> list[list[int]]:
-    """Share a table's columns out over as few parts as fit, each led by the key columns.
-
-    A part has at least one column of its own, whether it fits or not.
-
-    Args:
-        widths: of the columns, in letters.
-        width: of the terminal, in letters.
-    """
-    keys = list(range(n_keys))
-    parts = [keys.copy()]
-    for column in range(n_keys, len(widths)):
-        taken = sum(widths[c] + _GAP for c in parts[-1])
-        if taken + widths[column] > width and len(parts[-1]) > n_keys:
-            parts.append(keys.copy())
-        parts[-1].append(column)
-    return parts
+    show = _rich_table if sys.stdout.isatty() else _text_table
+    show(headers, safe)
 
 
 def _text_table(headers: Row, rows: Sequence[Row]) -> None:
@@ -149,8 +86,8 @@ def _rich_table(headers: Row, rows: Sequence[Row]) -> None:
     from rich.text import Text
 
     drawn = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    for header in headers:
-        drawn.add_column(header, overflow="fold")
+    for index, header in enumerate(headers):
+        drawn.add_column(header, overflow="fold", no_wrap=index == 0)
     for row in rows:
         # Text, not str: brackets in a name would be read as markup.
         drawn.add_row(*(Text(cell) for cell in row))

@@ -40,10 +40,9 @@ def doctor() -> Answer:
 
 
 def _show(checks: Sequence[Check]) -> None:
-    output.sentence_table(
+    output.table(
         ["check", "", "found", "way out"],
         [[item.name, _mark(item), item.detail, item.way_out] for item in checks],
-        n_keys=2,
     )
 
 

@@ -99,7 +99,7 @@ def _show(rows: Sequence[Mapping[str, object]]) -> None:
     if any("class" in row for row in rows):
         headers.append("class")
     has_params = any(row.get("params") for row in rows)
-    output.sentence_table(
+    output.table(
         [*headers, "summary", *(["parameters"] if has_params else [])],
         [
             [
@@ -109,7 +109,6 @@ def _show(rows: Sequence[Mapping[str, object]]) -> None:
             ]
             for row in rows
         ],
-        n_keys=len(headers),
     )
 
 

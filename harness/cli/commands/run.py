@@ -199,7 +199,7 @@ def _show(outcome: RunOutcome) -> None:
             until_ci=outcome.until_ci,
             skipped=outcome.skipped,
         )
-        output.table(planned.columns, planned.rows, n_keys=2)
+        output.table(planned.columns, planned.rows)
         output.say()
         output.say(planned.total)
     if outcome.run_dir is None:
@@ -220,8 +220,7 @@ def _show(outcome: RunOutcome) -> None:
 def _show_comparison(tables: Sequence[TerminalTable]) -> None:
     for table in tables:
         output.say(table.title)
-        # The rank and the strategy's name.
-        output.table(table.columns, table.rows, n_keys=2)
+        output.table(table.columns, table.rows)
         for line in (*table.verdict, *table.notes):
             output.say(line)
         output.say()

@@ -124,7 +124,7 @@ def _rate_mbit(text: str) -> float:
 def _show(tuned: Tuned) -> None:
     from harness.tuning.tuned import figures
 
-    output.sentence_table(
+    output.table(
         ["candidate", "rate ÷ default", "outcome"],
         [
             [
@@ -134,7 +134,6 @@ def _show(tuned: Tuned) -> None:
             ]
             for each in tuned.tried
         ],
-        n_keys=2,
     )
     output.say()
     output.say(tuned.verdict)

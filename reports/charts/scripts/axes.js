@@ -45,6 +45,7 @@ const axis = (spec, width, values, over = {}) => {
     minorTick: { show: false },
     axisLabel: { color: SOFT, fontSize: 12, hideOverlap: true, formatter: UNITS[spec.unit], customValues: ticks,
       // The limit of an axis is no round number; and names at its ends stay within the picture.
+      showMinLabel: spec.low && !ticks ? false : undefined,
       showMaxLabel: spec.high === null || spec.high === undefined || ticks ? undefined : false,
       ...(over.nameLocation === "end" ? {} : { alignMinLabel: "left", alignMaxLabel: "right" }) },
     splitLine: { lineStyle: { color: color("grid") } },
