@@ -215,6 +215,20 @@ def no_op(name: str, waits: Iterable[str], device: str = "") -> Node:
     return Node(name=name, op="NoOp", inputs=after(waits), device=device)
 
 
+def read_variable(name: str, handle: str, dtype: DType, device: str = "", waits: Iterable[str] = ()) -> Node:
+    """A read of a variable that waits for nodes."""
+    inputs = (handle, *after(waits))
+    return Node(name=name, op="ReadVariableOp", inputs=inputs, attrs={"dtype": dtype}, device=device)
+
+
+def assign_variable(
+    name: str, handle: str, value: str, dtype: DType, device: str = "", waits: Iterable[str] = ()
+) -> Node:
+    """An assignment to a variable that waits for nodes."""
+    inputs = (handle, value, *after(waits))
+    return Node(name=name, op="AssignVariableOp", inputs=inputs, attrs={"dtype": dtype}, device=device)
+
+
 def node_slug(name: str) -> str:
     """A variable's name with characters that node names exclude replaced by `_`."""
     slug = "".join(c if (c.isalnum() and c.isascii()) or c in "_./-" else "_" for c in name)

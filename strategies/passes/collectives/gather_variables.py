@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strategies.errors import StrategyError
-from strategies.ir.graph import Node, producer
+from strategies.ir.graph import Node, producer, read_variable
 from strategies.ir.replica_updates import prior_reads
 from strategies.ir.resource_uses import resource_uses
 from strategies.ir.tensor_proto import constant_array
@@ -124,7 +124,11 @@ class GatherVariables:
             return graph
         Members.of(topology, "replicas")  # refuses a group of one
         kept = [v for v in copies if v.rank == plan.owners[v.name]]
-        reads = {v.handle: _read(v, graph.graph.by_name[v.handle].device) for v in kept}
+        by_name = graph.graph.by_name
+        reads = {
+            v.handle: read_variable(f"{v.handle}/kept", v.handle, v.dtype, by_name[v.handle].device)
+            for v in kept
+        }
         taken = [v for v in copies if v.handle not in reads]
         prior = _prior_reads(graph, copies, taken)
         buckets = self._buckets(copies)
@@ -202,18 +206,14 @@ def _whole_nodes(
         for name in each.joins:
             node = by_name[name]
             # It waits for what it waited for, which may be the turn of its axis.
-            inputs = (whole, f"^{producer(node.data_inputs[-1])}", *_waits(node))
+            inputs = (whole, f"^{producer(node.data_inputs[-1])}", *node.waits)
             changed[name] = replace(node, op="Identity", inputs=inputs, attrs={"T": node.attrs["T"]})
         for name in (name for name in each.reads if name not in own):
             # Others may still wait for it.
             node = by_name[name]
-            waits = (f"^{producer(whole)}", *_waits(node))
+            waits = (f"^{producer(whole)}", *node.waits)
             changed[name] = replace(node, op="NoOp", inputs=waits, attrs={})
     return changed
-
-
-def _waits(node: Node) -> tuple[str, ...]:
-    return tuple(f"^{name}" for name in node.control_inputs)
 
 
 def _after_reads(graph: TrainGraph, nodes: Iterable[Node], reads: Mapping[str, Node]) -> Iterator[Node]:
@@ -227,16 +227,6 @@ def _after_reads(graph: TrainGraph, nodes: Iterable[Node], reads: Mapping[str, N
     for handle, read in reads.items():
         for write in uses[handle].writes:
             if write not in loads:
-                before.setdefault(write, []).append(f"^{read.name}")
+                before.setdefault(write, []).append(read.name)
     for node in nodes:
-        yield node.changed(inputs=(*node.inputs, *before[node.name])) if node.name in before else node
-
-
-def _read(v: Variable, device: str) -> Node:
-    return Node(
-        name=f"{v.handle}/kept",
-        op="ReadVariableOp",
-        inputs=(v.handle,),
-        attrs={"dtype": v.dtype},
-        device=device,
-    )
+        yield node.waiting_for(*before[node.name]) if node.name in before else node

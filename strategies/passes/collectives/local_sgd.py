@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strategies.ir.graph import Node, join_per_device
+from strategies.ir.graph import Node, assign_variable, identity, join_per_device, read_variable
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.ir.variable import Variable
 from strategies.numerics.combine import every
@@ -88,12 +88,11 @@ class AverageVariables:
 def _crossing(v: Variable, replica: Replica, gate: str, topology: Topology) -> tuple[Boundary, list[Node]]:
     prefix = replica_prefix(replica.rank)
     name = f"{prefix}average/{v.handle.removeprefix(prefix)}"
-    typed = {"dtype": v.dtype}
-    nodes = (
-        Node(name=f"{name}/updated", op="ReadVariableOp", inputs=(v.handle, f"^{gate}"), attrs=typed),
-        Node(name=name, op="Identity", inputs=(f"{name}/updated",), attrs={"T": v.dtype}),
-        Node(name=f"{name}/assign", op="AssignVariableOp", inputs=(v.handle, name), attrs=typed),
-    )
+    nodes = [
+        read_variable(f"{name}/updated", v.handle, v.dtype, replica.device, [gate]),
+        identity(name, f"{name}/updated", v.dtype, replica.device),
+        assign_variable(f"{name}/assign", v.handle, name, v.dtype, replica.device),
+    ]
     weights = {"mean": replica.examples / topology.batch_size, "first-replica": float(replica.rank == 0)}
     rule = v.rule or "mean"
     crossing = Contribution(rank=replica.rank, values=nodes[0].name, indices=None, weight=weights[rule])
@@ -107,4 +106,4 @@ def _crossing(v: Variable, replica: Replica, gate: str, topology: Topology) -> t
         rank=replica.rank,
         contributions=(crossing,),
     )
-    return boundary, [replace(node, device=replica.device) for node in nodes]
+    return boundary, nodes

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strategies.errors import StrategyError
-from strategies.ir.graph import Graph, Node, producer
+from strategies.ir.graph import Graph, Node, after, assign_variable, producer, read_variable
 from strategies.ir.train_graph import TrainGraph, UpdateRegion
 from strategies.ir.traversal import ancestors, at_level, descendants
 from strategies.ir.variable import Variable
@@ -46,7 +46,7 @@ class Waits:
             names |= dict.fromkeys(
                 self._past(name, for_others=for_others) if name in self._removed else (name,)
             )
-        return replace(node, inputs=(*node.data_inputs, *(f"^{name}" for name in names)))
+        return replace(node, inputs=(*node.data_inputs, *after(names)))
 
     def before(self, names: Iterable[str], within: Collection[str]) -> tuple[str, ...]:
         """Kept nodes that removed ones came after directly; nodes of `within` are one with them."""
@@ -142,7 +142,7 @@ class _ShardedStep:
         assignments = [self._assignment(r, given, gathered.values, waits) for r in self._given]
         before = self._read_before(reads)
         nodes = [
-            _after(waits.of(node, for_others=node.name not in update), before.get(node.name, ()))
+            waits.of(node, for_others=node.name not in update).waiting_for(*before.get(node.name, ()))
             for node in graph.graph.nodes
             if node.name not in removed
         ]
@@ -217,13 +217,8 @@ class _ShardedStep:
         handle = self._handle(region)
         copy = _copy(region)
         before = waits.before(region.targets, within={*region.nodes, *region.targets})
-        return Node(
-            name=given[copy],
-            op="AssignVariableOp",
-            inputs=(handle.name, values[copy], *(f"^{name}" for name in before)),
-            attrs={"dtype": self._copies[region.variable, region.rank].dtype},
-            device=handle.device,
-        )
+        dtype = self._copies[region.variable, region.rank].dtype
+        return assign_variable(given[copy], handle.name, values[copy], dtype, handle.device, before)
 
     def _new_values(self) -> dict[Copy, Node]:
         writes = self._writes()
@@ -268,10 +263,6 @@ def _copy(region: UpdateRegion) -> Copy:
     return at_level(region.variable, region.level), region.rank
 
 
-def _after(node: Node, reads: Sequence[str]) -> Node:
-    return replace(node, inputs=(*node.inputs, *(f"^{name}" for name in reads))) if reads else node
-
-
 def _region(region: UpdateRegion, given: Mapping[Copy, str], removed: set[str]) -> UpdateRegion:
     name = given.get(_copy(region))
     if name is not None:
@@ -280,10 +271,4 @@ def _region(region: UpdateRegion, given: Mapping[Copy, str], removed: set[str]) 
 
 
 def _new_value(v: Variable, writes: Sequence[str], level: int, device: str) -> Node:
-    return Node(
-        name=at_level(f"{v.handle}/made", level),
-        op="ReadVariableOp",
-        inputs=(v.handle, *(f"^{name}" for name in writes)),
-        attrs={"dtype": v.dtype},
-        device=device,
-    )
+    return read_variable(at_level(f"{v.handle}/made", level), v.handle, v.dtype, device, writes)

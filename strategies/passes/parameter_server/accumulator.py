@@ -116,9 +116,9 @@ class Accumulator:
         held = Node(
             name=f"{self.handle.name}/held",
             op="AccumulatorNumAccumulated",
-            inputs=(self.handle.name, *(f"^{name}" for name in after)),
+            inputs=(self.handle.name,),
             device=self.device,
-        )
+        ).waiting_for(*after)
         specs = (TensorSpec(dtype=INT64), TensorSpec(dtype=INT32))
         later, (ids,) = trace(
             later_numbers, specs, stride=self._stride(_MOST_HELD), n_slots=_MOST_HELD
@@ -138,20 +138,14 @@ class Accumulator:
         shape = const(
             f"{self.handle.name}/shape", INT64, _held_shape(self.boundary).dims or (), device=self.device
         )
-        return [shape], Node(
+        push = Node(
             name=f"{self.handle.name}/push",
             op="SparseAccumulatorApplyGradient",
-            inputs=(
-                self.handle.name,
-                step,
-                pushed.ids,
-                pushed.values,
-                shape.name,
-                *(f"^{name}" for name in after),
-            ),
+            inputs=(self.handle.name, step, pushed.ids, pushed.values, shape.name),
             attrs={"dtype": self.dtype, "has_known_shape": True},
             device=self.device,
         )
+        return [shape], push.waiting_for(*after)
 
     def take(self, after: Iterable[str] = ()) -> tuple[list[Node], Contribution]:
         """Nodes that wait for enough contributions and empty the accumulator, and what it held."""
@@ -223,10 +217,10 @@ def push_node(handle: Node, step: str, value: str, dtype: DType, after: Iterable
     return Node(
         name=f"{handle.name}/push",
         op="AccumulatorApplyGradient",
-        inputs=(handle.name, step, value, *(f"^{name}" for name in after)),
+        inputs=(handle.name, step, value),
         attrs={"dtype": dtype},
         device=handle.device,
-    )
+    ).waiting_for(*after)
 
 
 def take_nodes(
@@ -234,12 +228,11 @@ def take_nodes(
 ) -> list[Node]:
     """A take under this name and its number of required contributions; the take is last."""
     needed = const(f"{name}/required", INT32, required, device=handle.device)
-    waits = (f"^{node}" for node in after)
     take = Node(
         name=name,
         op="SparseAccumulatorTakeGradient" if sparse else "AccumulatorTakeGradient",
-        inputs=(handle.name, needed.name, *waits),
+        inputs=(handle.name, needed.name),
         attrs={"dtype": dtype},
         device=handle.device,
     )
-    return [needed, take]
+    return [needed, take.waiting_for(*after)]

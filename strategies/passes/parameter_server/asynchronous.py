@@ -62,8 +62,8 @@ class AsyncUpdates:
         )
         targets = [target for target in graph.targets() if target in within]
         done = join_per_device(on_servers(graph, targets, self.plan.destinations, topology), "turn/done")
-        give = turn.put("give", n_updates, (node.name for node in done))
-        setup = turn.put_all("first", [0]) if self.plan.task == UPDATER else ()
+        give = turn.put("give", [n_updates], (node.name for node in done))
+        setup = turn.put_numbers("first", [0]) if self.plan.task == UPDATER else ()
         added = [turn.handle, *landed, take, *counted, *done, give, *setup]
         return replace(
             graph,
@@ -111,7 +111,7 @@ class SemiSyncUpdates:
         end = self._newest_step(push, topology) if backup else self._clocks(push, topology)
         nodes, setup = [*push.nodes, *end.nodes], [*graph.setup, *end.setup]
         if self.plan.task == UPDATER:
-            no_updates, first_turn = turn_queue(topology).put_all("first", [0])
+            no_updates, first_turn = turn_queue(topology).put_numbers("first", [0])
             nodes += [no_updates, first_turn]
             setup.append(first_turn.name)
             loop = BackgroundUpdates(destinations=self.plan.destinations, backup=backup, knob=knob)
@@ -138,10 +138,10 @@ class SemiSyncUpdates:
             if other == self.plan.task:
                 continue
             outgoing = _clock(self.plan.task, other, topology)
-            tick = outgoing.put("tick", push.take, [push.give])
+            tick = outgoing.put("tick", [push.take], [push.give])
             incoming = _clock(other, self.plan.task, topology)
             wait = incoming.take("wait", [push.give])
-            ahead, first = incoming.put_all("first", [0] * self.plan.execution.staleness)
+            ahead, first = incoming.put_numbers("first", [0] * self.plan.execution.staleness)
             nodes += [outgoing.handle, tick, incoming.handle, wait, ahead, first]
             targets += [tick.name, wait.name]
             setup.append(first.name)
@@ -157,11 +157,11 @@ class SemiSyncUpdates:
         count, (step,) = trace(newest, (TensorSpec(dtype=INT64),) * 2).splice(
             f"{own.handle.name}/newest/", [first.name, rest.name], device=host
         )
-        keep = own.put("keep", step)
+        keep = own.put("keep", [step])
         report, (steps,) = trace(progress, (TensorSpec(dtype=INT64, shape=Shape(())),) * 3).splice(
             f"{own.handle.name}/progress/", [step, began.name, push.take], device=host
         )
-        zero, begin = own.put_all("first", [0])
+        zero, begin = own.put_numbers("first", [0])
         return _EndOfStep(
             nodes=(own.handle, began, tokens.handle, first, size, rest, *count, keep, *report, zero, begin),
             targets=(keep.name,),
@@ -207,8 +207,8 @@ def _is_first(graph: TrainGraph, target: str) -> bool:
 
 
 def _clock(giver: int, taker: int, topology: Topology) -> Queue:
-    return Queue.of(f"clocks/{giver}_to_{taker}", topology.host_device(taker))
+    return Queue.of_numbers(f"clocks/{giver}_to_{taker}", topology.host_device(taker))
 
 
 def _own_step(task: int, topology: Topology) -> Queue:
-    return Queue.of(f"steps/worker_{task}", topology.host_device(task))
+    return Queue.of_numbers(f"steps/worker_{task}", topology.host_device(task))

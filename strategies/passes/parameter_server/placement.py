@@ -5,7 +5,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
-from strategies.ir.graph import DType, Graph, Node, producer
+from strategies.ir.graph import DType, Graph, Node, identity, producer
 from strategies.ir.ops import CALLS
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import COLOCATION_ATTR, called_functions, topological_order
@@ -94,10 +94,7 @@ def _touches(node: Node, handles: Container[str]) -> bool:
 
 
 def _copy(read: Node) -> Node:
-    attrs = {"T": read.attrs["dtype"]}
-    return Node(
-        name=f"{read.name}/arrived", op="Identity", inputs=(read.name,), attrs=attrs, device=read.device
-    )
+    return identity(f"{read.name}/arrived", read.name, read.attrs["dtype"], read.device)
 
 
 def _with_copies(nodes: list[Node], arrived: Mapping[str, Node]) -> list[Node]:

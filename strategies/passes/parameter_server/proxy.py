@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strategies.ir.graph import Node
+from strategies.ir.graph import Node, identity, read_variable
 from strategies.ir.replica_updates import late_nodes
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import levels_of
@@ -54,14 +54,5 @@ class ProxyVariables:
 
 
 def _copy(v: Variable, host: str) -> tuple[Node, Node]:
-    read = Node(
-        name=f"proxies/{v.handle}/read",
-        op="ReadVariableOp",
-        inputs=(v.handle,),
-        attrs={"dtype": v.dtype},
-        device=host,
-    )
-    copy = Node(
-        name=f"proxies/{v.handle}", op="Identity", inputs=(read.name,), attrs={"T": v.dtype}, device=host
-    )
-    return read, copy
+    read = read_variable(f"proxies/{v.handle}/read", v.handle, v.dtype, host)
+    return read, identity(f"proxies/{v.handle}", read.name, v.dtype, host)

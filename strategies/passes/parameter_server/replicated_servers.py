@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strategies.errors import UnsupportedError
-from strategies.ir.graph import Node
+from strategies.ir.graph import Node, read_variable
 from strategies.ir.replica_updates import late_nodes, prior_reads
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.variable import Variable
@@ -128,13 +128,7 @@ class _Pulled:
             for place, server in enumerate(servers):
                 name = f"servers/{place}/{v.handle}"
                 handle = _handle_on(graph.graph.by_name[v.handle], name, own, server)
-                read = Node(
-                    name=f"{name}/told",
-                    op="ReadVariableOp",
-                    inputs=(name,),
-                    attrs={"dtype": v.dtype},
-                    device=server.device,
-                )
+                read = read_variable(f"{name}/told", name, v.dtype, server.device)
                 nodes += [handle, read]
                 reads.append(read.name)
                 by_server[place].append(read.name)

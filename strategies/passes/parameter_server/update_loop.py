@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from strategies.errors import StrategyError
 from strategies.ir.control_flow import LoopFrames
-from strategies.ir.graph import DType, Node, Shape, join_per_device
+from strategies.ir.graph import DType, Node, Shape, identity, join_per_device
 from strategies.ir.replica_updates import late_nodes
 from strategies.ir.resource_uses import resource_uses
 from strategies.ir.train_graph import Contribution, TrainGraph
@@ -77,9 +77,9 @@ class BackgroundUpdates:
         n_taken = Node(
             name=f"{shares.name}/taken",
             op="AccumulatorNumAccumulated",
-            inputs=(shares.name, f"^{begin.name}"),
+            inputs=(shares.name,),
             device=shares.device,
-        )
+        ).waiting_for(begin.name)
         total = take_nodes(shares, f"{shares.name}/take", 1, DOUBLE, [n_taken.name])
         nodes = [*arrive, begin, n_taken, *total]
         combined: dict[str, Contribution] = {}
@@ -101,8 +101,8 @@ class BackgroundUpdates:
             "turn/count/", [begin.name], device=begin.device
         )
         tokens = [tokens_of(task, topology) for task in range(topology.n_tasks) if self.backup]
-        gives = [turn_queue(topology).put("give_after_update", n_updates, after)]
-        gives += [queue.put("give", n_updates, after) for queue in tokens]
+        gives = [turn_queue(topology).put("give_after_update", [n_updates], after)]
+        gives += [queue.put("give", [n_updates], after) for queue in tokens]
         # The updater's own step waits for tokens, and has its queue already.
         queues = [queue.handle for task, queue in enumerate(tokens) if task != UPDATER]
         return [*queues, *count], gives
@@ -155,7 +155,7 @@ def tallies(topology: Topology) -> tuple[Node, Node]:
 
 def tokens_of(task: int, topology: Topology) -> Queue:
     """Gets the number of each update, for a task that waits for one newer than its step."""
-    return Queue.of(f"tokens/worker_{task}", topology.host_device(UPDATER))
+    return Queue.of_numbers(f"tokens/worker_{task}", topology.host_device(UPDATER))
 
 
 def _mean(a: Accumulator, begin: Node, total: Node) -> tuple[Sequence[Node], Contribution]:
@@ -228,7 +228,7 @@ def push_in_turn(
     shares, tallied = _tallied(task, step, take.name, topology)
     pushes += tallied
     done = join_per_device(((n.name, n.device) for n in pushes), "turn/pushed")
-    give = turn.put("give", take.name, (node.name for node in done))
+    give = turn.put("give", [take.name], (node.name for node in done))
     nodes = (turn.handle, *prepared, *constants, *shares, *landed, *gathered, take, *pushes, *done, give)
     return PushInTurn(nodes=nodes, take=take.name, give=give.name)
 
@@ -250,13 +250,7 @@ def _on_server(a: Accumulator, pushed: Pushed, after: Sequence[str]) -> tuple[Pu
 
 
 def _landing(a: Accumulator, part: str, ref: str, dtype: DType, after: Iterable[str]) -> Node:
-    return Node(
-        name=f"{a.handle.name}/landed_{part}",
-        op="Identity",
-        inputs=(ref, *(f"^{name}" for name in after)),
-        attrs={"T": dtype},
-        device=a.device,
-    )
+    return identity(f"{a.handle.name}/landed_{part}", ref, dtype, a.device, after)
 
 
 def _pushes(

@@ -2,7 +2,7 @@
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-from strategies.ir.graph import DType, Node, output_index, producer, tensor
+from strategies.ir.graph import DType, Node, after, identity, output_index, producer, tensor
 from strategies.ir.partitioning.facts import PartUse, RuleOutcome
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.variable import Cut
@@ -85,7 +85,7 @@ class PartNames:
                 names[self.copy(name, index)] = None
             else:
                 names |= dict.fromkeys(self.copy(name, other) for other in range(self.n_parts(owner)))
-        return tuple(f"^{name}" for name in names)
+        return after(names)
 
     def constant(self, node: str, k: int, index: int) -> str:
         """The name of the constant that stands for a node's k-th data input in its copy for a part."""
@@ -168,4 +168,4 @@ class PartSnippets:
         nodes, (ref,) = self.splice(snippet, prefix, inputs)
         if nodes and nodes[-1].name == ref:
             return [*nodes[:-1], nodes[-1].changed(name=node.name)]
-        return [*nodes, Node(name=node.name, op="Identity", inputs=(ref,), attrs={"T": dtype})]
+        return [*nodes, identity(node.name, ref, dtype)]

@@ -1,61 +1,19 @@
 """Values that the update of shared variables sends to the updates that replicas make for themselves."""
 
 import itertools
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strategies.errors import StrategyError
-from strategies.ir.graph import Attr, DType, Node, producer, tensor
+from strategies.ir.graph import DType, Node, identity, producer, tensor
 from strategies.ir.tensor_proto import const
 from strategies.ir.train_graph import Handed, TrainGraph
 from strategies.ir.traversal import at_level, levels_of
+from strategies.passes.parameter_server.queues import Queue
 from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.op_types import output_type
 from strategies.topology import UPDATER, Topology
-
-
-@dataclass(frozen=True, slots=True)
-class TensorQueue:
-    """Tensors that travel together, found by the queue's shared name; it is never full."""
-
-    handle: Node
-    types: tuple[DType, ...]
-
-    @classmethod
-    def of(cls, name: str, types: Sequence[DType], device: str) -> "TensorQueue":
-        """The queue of a name on a device, for as many tensors at a time as there are types."""
-        attrs: dict[str, Attr] = {
-            "component_types": tuple(types),
-            "shapes": (),
-            "capacity": -1,
-            "container": b"",
-            "shared_name": name.encode(),
-        }
-        return cls(Node(name=name, op="FIFOQueueV2", attrs=attrs, device=device), tuple(types))
-
-    def put(self, name: str, refs: Sequence[str], after: Iterable[str] = ()) -> Node:
-        """A node that puts tensors in."""
-        waits = (f"^{node}" for node in after)
-        return Node(
-            name=name,
-            op="QueueEnqueueV2",
-            inputs=(self.handle.name, *refs, *waits),
-            attrs={"Tcomponents": self.types, "timeout_ms": -1},
-            device=self.handle.device,
-        )
-
-    def take(self, name: str, after: Iterable[str] = ()) -> Node:
-        """A node that takes tensors out, its outputs, once there are some."""
-        waits = (f"^{node}" for node in after)
-        return Node(
-            name=name,
-            op="QueueDequeueV2",
-            inputs=(self.handle.name, *waits),
-            attrs={"component_types": self.types, "timeout_ms": -1},
-            device=self.handle.device,
-        )
-
 
 _INT32 = DType("int32")
 _WAITED_FOR = "handed/updated"
@@ -84,7 +42,7 @@ class BroadcastUpdateValues:
             values: dict[str, str] = {}
             for handed in levels:
                 queue = _queue(handed, self.plan.task, topology)
-                take = queue.take(f"{queue.handle.name}/take")
+                take = queue.take("take")
                 added += [queue.handle, take]
                 values |= {h.node: tensor(take.name, k) for k, h in enumerate(handed)}
             nodes = [
@@ -96,7 +54,7 @@ class BroadcastUpdateValues:
         for task, handed in itertools.product(range(topology.n_tasks), levels):
             if task != UPDATER:
                 queue = _queue(handed, task, topology)
-                give = queue.put(f"{queue.handle.name}/give", [h.node for h in handed])
+                give = queue.put("give", [h.node for h in handed])
                 added += [queue.handle, give]
                 gives.append(give.name)
         return replace(
@@ -106,10 +64,9 @@ class BroadcastUpdateValues:
         )
 
 
-def _queue(handed: Sequence[Handed], task: int, topology: Topology) -> TensorQueue:
-    types = [h.dtype for h in handed]
+def _queue(handed: Sequence[Handed], task: int, topology: Topology) -> Queue:
     name = at_level(f"handed/worker_{task}", handed[0].level)
-    return TensorQueue.of(name, types, topology.host_device(UPDATER))
+    return Queue.of(name, [h.dtype for h in handed], topology.host_device(UPDATER))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,13 +113,12 @@ def marked(graph: TrainGraph, own: Collection[str]) -> Marked:
                 f"known type, got {node.op}; use ps or all-reduce for all variables"
             )
         refs[ref] = f"handed/value_{k}"
-        nodes.append(Node(name=refs[ref], op="Identity", inputs=(ref,), attrs={"T": dtype}))
+        nodes.append(identity(refs[ref], ref, dtype))
         handed.append(Handed(node=refs[ref], dtype=dtype, level=max(levels.get(producer(ref), 1), 1)))
     for level, names in sorted(waited_for.items()):
         updated = at_level(_WAITED_FOR, level)
         done = const(f"{updated}/done", _INT32, 0)
-        waits = (f"^{name}" for name in names)
-        nodes += [done, Node(name=updated, op="Identity", inputs=(done.name, *waits), attrs={"T": _INT32})]
+        nodes += [done, identity(updated, done.name, _INT32, waits=names)]
         handed.append(Handed(node=updated, dtype=_INT32, level=level))
         refs |= {f"^{name}": f"^{updated}" for name in names}
     return Marked(nodes=tuple(nodes), handed=tuple(handed), refs=refs)

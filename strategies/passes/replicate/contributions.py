@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import ClassVar
 
 from strategies.errors import StrategyError
-from strategies.ir.graph import Node, producer
+from strategies.ir.graph import Node, no_op, producer
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.numerics.combine import concat_rows, running_sums, weighted_sum
 from strategies.passes.replicate.rewire import captured_name, contribute
@@ -72,8 +72,7 @@ class _Turn:
     ends: list[str]
 
     def done(self) -> Node:
-        waits = tuple(f"^{name}" for name in dict.fromkeys(self.ends))
-        return Node(name=f"{self.prefix}done", op="NoOp", inputs=waits, device=self.replica.device)
+        return no_op(f"{self.prefix}done", dict.fromkeys(self.ends), self.replica.device)
 
 
 def _turns(step: TrainGraph, task: int, topology: Topology) -> dict[int, list[_Turn]]:
@@ -109,7 +108,7 @@ def _in_turn(step: TrainGraph, begins: Mapping[str, str]) -> Iterator[Node]:
         if prefix in begins and node.name not in access:
             inputs = (producer(ref) for ref in node.inputs)
             if all(name in access or not name.startswith(prefix) for name in inputs):
-                yield replace(node, inputs=(*node.inputs, f"^{begins[prefix]}"))
+                yield node.waiting_for(begins[prefix])
                 continue
         yield node
 

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
 
-from strategies.ir.graph import DType, Graph, Node, Shape, producer
+from strategies.ir.graph import DType, Graph, Node, Shape, after, producer, read_variable
 from strategies.ir.ops import CALLS
 from strategies.ir.replica_updates import after_updates
 from strategies.ir.resource_uses import resource_uses
@@ -86,8 +86,8 @@ def _followed(node: Node, renamed: Mapping[str, str]) -> Node:
         return node
     data = [renamed.get(producer(ref), ref) for ref in node.data_inputs]
     # A node may read one tensor twice but wait for a node only once.
-    waits = dict.fromkeys(f"^{renamed.get(name, name)}" for name in node.control_inputs)
-    return replace(node, inputs=(*data, *waits))
+    waits = dict.fromkeys(renamed.get(name, name) for name in node.control_inputs)
+    return replace(node, inputs=(*data, *after(waits)))
 
 
 def _hoist(
@@ -118,7 +118,7 @@ def _hoist(
             if ref in values and (node.name, k) in carried:
                 taken[k] = values[ref]
                 waits = () if calls is None else node.control_inputs
-                reads[k] = _read(f"{node.name}/hoisted_{k}", ref, values[ref][0], node.device, waits)
+                reads[k] = read_variable(f"{node.name}/hoisted_{k}", ref, values[ref][0], node.device, waits)
                 if node.op not in CALLS:
                     before_loops.setdefault(ref, []).append(reads[k].name)
             elif ref in carried:
@@ -129,10 +129,9 @@ def _hoist(
         nodes += reads.values()
         inputs = tuple(reads[k].name if k in reads else ref for k, ref in enumerate(node.inputs))
         nodes += arguments.with_values(replace(node, inputs=inputs), taken, graph_ref)
-    after = _writes_after_reads(graph, before_loops, loads)
+    reads_before = _writes_after_reads(graph, before_loops, loads)
     ordered = (
-        node.changed(inputs=(*node.inputs, *after[node.name])) if node.name in after else node
-        for node in nodes
+        node.waiting_for(*reads_before[node.name]) if node.name in reads_before else node for node in nodes
     )
     return drop_unreachable_functions(replace(graph, nodes=tuple(ordered), functions=arguments.functions))
 
@@ -150,7 +149,7 @@ def _writes_after_reads(
         return {}
     uses = resource_uses(graph)
     return {
-        write: tuple(f"^{name}" for name in names)
+        write: tuple(names)
         for handle, names in reads.items()
         for write in uses[handle].writes
         if write not in loads
@@ -186,8 +185,3 @@ def _carried(
                 carried |= dict.fromkeys(refs, handle)
                 carried[node.name, k] = handle
     return carried
-
-
-def _read(name: str, handle: str, dtype: DType, device: str, waits: Sequence[str]) -> Node:
-    inputs = (handle, *(f"^{each}" for each in waits))
-    return Node(name=name, op="ReadVariableOp", inputs=inputs, attrs={"dtype": dtype}, device=device)

@@ -3,7 +3,7 @@
 import zlib
 from dataclasses import dataclass
 
-from strategies.ir.graph import Attr, DType, Node, Shape
+from strategies.ir.graph import Attr, DType, Node, Shape, assign_variable, read_variable
 from strategies.ir.variable import Fresh, Inherits, Part, Variable
 from strategies.numerics.compressors import StateSpec
 
@@ -83,12 +83,9 @@ class KeptState:
     def keep(self, value: str) -> Node:
         """The node that keeps a value for the next step, once this one has read the one before."""
         handle = self.nodes[0]
-        return Node(
-            name=f"{handle.name.removesuffix('handle')}keep",
-            op="AssignVariableOp",
-            inputs=(handle.name, value, f"^{self.value}"),
-            attrs={"dtype": self.variable.dtype},
-            device=handle.device,
+        name = f"{handle.name.removesuffix('handle')}keep"
+        return assign_variable(
+            name, handle.name, value, self.variable.dtype, handle.device, waits=[self.value]
         )
 
 
@@ -103,17 +100,13 @@ def _inherits(spec: StateSpec, *, shared: bool, lasting: bool) -> Inherits:
 
 
 def _access(variable: Variable, *, kept: str, device: str) -> tuple[Node, ...]:
-    typed: dict[str, Attr] = {"dtype": variable.dtype}
-    shaped: dict[str, Attr] = {**typed, "shape": variable.shape}
-    named: dict[str, Attr] = {"shared_name": variable.handle.encode(), "container": b""}
-    handle = (variable.handle,)
-    specs: tuple[tuple[str, str, tuple[str, ...], dict[str, Attr]], ...] = (
-        (variable.handle, "VarHandleOp", (), {**shaped, **named}),
-        (variable.placeholder, "Placeholder", (), shaped),
-        (variable.load, "AssignVariableOp", (*handle, variable.placeholder), typed),
-        (variable.read, "ReadVariableOp", handle, typed),
-        (kept, "ReadVariableOp", handle, typed),
-    )
-    return tuple(
-        Node(name=n, op=op, inputs=inputs, attrs=attrs, device=device) for n, op, inputs, attrs in specs
+    handle, dtype = variable.handle, variable.dtype
+    shaped: dict[str, Attr] = {"dtype": dtype, "shape": variable.shape}
+    named: dict[str, Attr] = {**shaped, "shared_name": handle.encode(), "container": b""}
+    return (
+        Node(name=handle, op="VarHandleOp", attrs=named, device=device),
+        Node(name=variable.placeholder, op="Placeholder", attrs=shaped, device=device),
+        assign_variable(variable.load, handle, variable.placeholder, dtype, device),
+        read_variable(variable.read, handle, dtype, device),
+        read_variable(kept, handle, dtype, device),
     )

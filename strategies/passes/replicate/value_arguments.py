@@ -200,14 +200,13 @@ class ValueArguments:
             assert isinstance(batch_dims, int)
             axis = const(f"{node.name}/axis", _INT32, batch_dims, waits=waited_for, device=node.device)
             yield axis
-            waits = (f"^{name}" for name in node.control_inputs)
             gather: dict[str, Attr] = {
                 "Tparams": dtype,
                 "Tindices": node.attrs["Tindices"],
                 "Taxis": _INT32,
                 "batch_dims": batch_dims,
             }
-            inputs = (*node.data_inputs, output(axis, 0), *waits)
+            inputs = (*node.data_inputs, output(axis, 0), *node.waits)
             yield replace(node, op="GatherV2", inputs=inputs, attrs=gather)
         elif node.op == "ResourceGatherNd":
             yield replace(node, op="GatherNd", attrs={"Tparams": dtype, "Tindices": node.attrs["Tindices"]})

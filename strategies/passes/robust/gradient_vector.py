@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from strategies.ir.graph import Attr, DType, Node, Shape, n_elements, tensor
+from strategies.ir.graph import DType, Node, Shape, n_elements, tensor
 from strategies.ir.train_graph import Boundary, Contribution
 from strategies.ir.traversal import at_level
 from strategies.numerics.aggregators import states
 from strategies.numerics.compressors import StateSpec
 from strategies.numerics.gradient_vectors import Layout, as_vector, combined_gradients, marked_rows
 from strategies.passes.collectives.buckets import row_shape, static_dims
+from strategies.passes.parameter_server.queues import Queue
 from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.replicate.rewire import sync_prefix
 from strategies.passes.task_plan import TaskPlan
@@ -242,14 +243,7 @@ class ServerGathering:
     def push(self, task: int, sent: Sent, after: Iterable[str]) -> list[Node]:
         """Nodes that send what a worker has laid ready once others have run; the push is last."""
         queue = self._queue(task)
-        push = Node(
-            name=f"{queue.name}/push",
-            op="QueueEnqueueV2",
-            inputs=(queue.name, *sent.tensors, *(f"^{name}" for name in after)),
-            attrs={"Tcomponents": self.vector.sent_types, "timeout_ms": -1},
-            device=self.device,
-        )
-        return [queue, push]
+        return [queue.handle, queue.put("push", sent.tensors, after)]
 
     def take(self, topology: Topology, rank: int, owners: tuple[int, ...]) -> tuple[list[Node], Aggregated]:
         """Nodes that wait for all workers and take what they have sent, and what a rule makes of it.
@@ -263,17 +257,10 @@ class ServerGathering:
         nodes: list[Node] = []
         for task in range(topology.n_tasks):
             queue = self._queue(task)
-            attrs: dict[str, Attr] = {"component_types": self.vector.sent_types, "timeout_ms": -1}
-            take = Node(
-                name=f"{queue.name}/take",
-                op="QueueDequeueV2",
-                inputs=(queue.name,),
-                attrs=attrs,
-                device=self.device,
-            )
+            take = queue.take("take")
             takes.append(take)
             # The own push has the queue already.
-            nodes += [take] if task == self.task else [queue, take]
+            nodes += [take] if task == self.task else [queue.handle, take]
         n_sent = len(self.vector.sent_types)
         # Of each kind that of every worker: vectors, and of each sparse gradient rows and then ids.
         received = [tensor(take.name, kind) for kind in range(n_sent) for take in takes]
@@ -282,13 +269,5 @@ class ServerGathering:
         )
         return nodes, aggregated
 
-    def _queue(self, task: int) -> Node:
-        name = f"{self.name}/worker_{task}"
-        attrs: dict[str, Attr] = {
-            "component_types": self.vector.sent_types,
-            "shapes": (),
-            "capacity": 1,
-            "container": b"",
-            "shared_name": name.encode(),
-        }
-        return Node(name=name, op="FIFOQueueV2", attrs=attrs, device=self.device)
+    def _queue(self, task: int) -> Queue:
+        return Queue.of(f"{self.name}/worker_{task}", self.vector.sent_types, self.device, capacity=1)

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from strategies.errors import GraphError
-from strategies.ir.graph import Attr, Node, producer
+from strategies.ir.graph import Attr, Node, after, producer
 from strategies.ir.resource_uses import resource_uses
 from strategies.ir.tensor_proto import const, constant_array
 from strategies.ir.train_graph import TrainGraph, UpdateRegion
@@ -203,7 +203,7 @@ def _fused(matcher: Matcher, kernel: Kernel, found: Found, variable: Variable, a
     node = Node(
         name=anchor.name,
         op=kernel.op,
-        inputs=(*inputs, *(f"^{name}" for name in before)),
+        inputs=(*inputs, *after(before)),
         attrs=attrs,
         device=anchor.device,
     )
@@ -214,7 +214,7 @@ def _waiting(node: Node, gone: Mapping[str, str]) -> Node:
     if gone.keys().isdisjoint(node.control_inputs):
         return node
     waits = dict.fromkeys(gone.get(name, name) for name in node.control_inputs)
-    return node.changed(inputs=(*node.data_inputs, *(f"^{name}" for name in waits)))
+    return node.changed(inputs=(*node.data_inputs, *after(waits)))
 
 
 def _with_kernels(
