@@ -18,11 +18,12 @@ from strategies.passes.compression.compressed_all_reduce import (
     RoundedGradients,
 )
 from strategies.passes.compression.compressed_push import CompressedPush
-from strategies.passes.parameter_server.asynchronous import AsyncUpdates, SemiSyncUpdates
+from strategies.passes.parameter_server.asynchronous import AsyncUpdates
 from strategies.passes.parameter_server.packed import PackPulls, PackPushes
 from strategies.passes.parameter_server.placement import Placement
 from strategies.passes.parameter_server.proxy import ProxyVariables
 from strategies.passes.parameter_server.replicated_servers import ReplicatedServers
+from strategies.passes.parameter_server.semi_synchronous import SemiSyncUpdates
 from strategies.passes.parameter_server.synchronous import ParameterServerSync
 from strategies.passes.partition.partition import PartitionVariables
 from strategies.passes.replicate.broadcast_update_values import BroadcastUpdateValues

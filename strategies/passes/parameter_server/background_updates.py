@@ -1,4 +1,4 @@
-"""Updates in the background: pushes of tasks in turn, and the loop that takes them and updates."""
+"""Loop of updates in the background of steps, and pushes to it in turn."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
