@@ -25,7 +25,7 @@ from harness.worker.session.update_loop import UpdateLoop
 from strategies.capture.capture import capture
 from strategies.errors import StrategyError
 from strategies.ir.tensor_proto import const
-from strategies.passes.parameter_server import asynchronous, queues
+from strategies.passes.parameter_server import asynchronous, turns
 from strategies.passes.parameter_server.accumulator import INT64, LAST_STEP, Accumulator
 from strategies.passes.pass_order import passes_of
 from strategies.passes.replicate import contributions, hoist_reads
@@ -405,7 +405,7 @@ def test_a_clock_that_is_ahead_is_noticed(case, monkeypatch):
     monkeypatch.setattr(
         asynchronous.Queue,
         "put_all",
-        lambda self, name, numbers, sound=queues.Queue.put_all: sound(
+        lambda self, name, numbers, sound=turns.Queue.put_all: sound(
             self, name, [*numbers, 0] if "clocks" in self.handle.name else numbers
         ),
     )

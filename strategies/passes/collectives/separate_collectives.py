@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from strategies.ir.graph import DType, Node, producer
 from strategies.ir.train_graph import TrainGraph
-from strategies.passes.parameter_server.queues import Queue
 from strategies.passes.task_plan import TaskPlan
+from strategies.passes.tensor_queue import TensorQueue
 from strategies.topology import Topology
 
 _INT32 = DType("int32")
@@ -55,14 +55,14 @@ def _apart(node: Node, varying: list[int], host: str) -> list[Node]:
     assert isinstance(dtype, DType)
     refs = list(node.data_inputs)
     # All but the first are numbers by which members find each other.
-    inputs = Queue.of(f"{node.name}/inputs", [dtype if k == 0 else _INT32 for k in varying], host)
+    inputs = TensorQueue.of(f"{node.name}/inputs", [dtype if k == 0 else _INT32 for k in varying], host)
     give = inputs.put("give", [refs[k] for k in varying], node.control_inputs)
     give = give.changed(name=f"{node.name}/give")
     begin = inputs.take("begin").changed(name=f"{node.name}/begin")
     for i, k in enumerate(varying):
         refs[k] = begin.name if i == 0 else f"{begin.name}:{i}"
     run = replace(node, name=f"{node.name}/run", inputs=tuple(refs))
-    results = Queue.of(f"{node.name}/results", [dtype], host)
+    results = TensorQueue.of(f"{node.name}/results", [dtype], host)
     result = results.take("take", [give.name]).changed(name=node.name)
     end = results.put("end", [run.name]).changed(name=f"{node.name}/end")
     return [inputs.handle, give, begin, run, results.handle, result, end]

@@ -20,8 +20,9 @@ from strategies.passes.parameter_server.accumulator import (
     push_node,
     take_nodes,
 )
-from strategies.passes.parameter_server.queues import Queue, on_servers, turn_queue, waiting_for_turn
+from strategies.passes.parameter_server.turns import on_servers, turn_queue, waiting_for_turn
 from strategies.passes.replicate.rewire import contribute
+from strategies.passes.tensor_queue import TensorQueue
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import UPDATER, Topology
 
@@ -153,9 +154,9 @@ def tallies(topology: Topology) -> tuple[Node, Node]:
     return arrivals, shares
 
 
-def tokens_of(task: int, topology: Topology) -> Queue:
+def tokens_of(task: int, topology: Topology) -> TensorQueue:
     """Gets the number of each update, for a task that waits for one newer than its step."""
-    return Queue.of_numbers(f"tokens/worker_{task}", topology.host_device(UPDATER))
+    return TensorQueue.of_numbers(f"tokens/worker_{task}", topology.host_device(UPDATER))
 
 
 def _mean(a: Accumulator, begin: Node, total: Node) -> tuple[Sequence[Node], Contribution]:

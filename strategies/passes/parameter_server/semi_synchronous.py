@@ -15,13 +15,13 @@ from strategies.passes.parameter_server.background_updates import (
     tokens_of,
     update_side,
 )
-from strategies.passes.parameter_server.queues import (
-    Queue,
+from strategies.passes.parameter_server.turns import (
     check_gradients_come_first,
     turn_queue,
 )
 from strategies.passes.replicate.rewire import contribute
 from strategies.passes.task_plan import TaskPlan
+from strategies.passes.tensor_queue import TensorQueue
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import UPDATER, Topology
 
@@ -152,9 +152,9 @@ def _is_first(graph: TrainGraph, target: str) -> bool:
     return not first.isdisjoint(map(producer, graph.graph.by_name[target].inputs))
 
 
-def _clock(giver: int, taker: int, topology: Topology) -> Queue:
-    return Queue.of_numbers(f"clocks/{giver}_to_{taker}", topology.host_device(taker))
+def _clock(giver: int, taker: int, topology: Topology) -> TensorQueue:
+    return TensorQueue.of_numbers(f"clocks/{giver}_to_{taker}", topology.host_device(taker))
 
 
-def _own_step(task: int, topology: Topology) -> Queue:
-    return Queue.of_numbers(f"steps/worker_{task}", topology.host_device(task))
+def _own_step(task: int, topology: Topology) -> TensorQueue:
+    return TensorQueue.of_numbers(f"steps/worker_{task}", topology.host_device(task))

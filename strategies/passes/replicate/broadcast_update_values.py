@@ -10,8 +10,8 @@ from strategies.ir.graph import DType, Node, identity, producer, tensor
 from strategies.ir.tensor_proto import const
 from strategies.ir.train_graph import Handed, TrainGraph
 from strategies.ir.traversal import at_level, levels_of
-from strategies.passes.parameter_server.queues import Queue
 from strategies.passes.task_plan import TaskPlan
+from strategies.passes.tensor_queue import TensorQueue
 from strategies.tf_bridge.op_types import output_type
 from strategies.topology import UPDATER, Topology
 
@@ -64,9 +64,9 @@ class BroadcastUpdateValues:
         )
 
 
-def _queue(handed: Sequence[Handed], task: int, topology: Topology) -> Queue:
+def _queue(handed: Sequence[Handed], task: int, topology: Topology) -> TensorQueue:
     name = at_level(f"handed/worker_{task}", handed[0].level)
-    return Queue.of(name, [h.dtype for h in handed], topology.host_device(UPDATER))
+    return TensorQueue.of(name, [h.dtype for h in handed], topology.host_device(UPDATER))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

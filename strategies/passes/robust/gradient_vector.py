@@ -10,10 +10,10 @@ from strategies.numerics.aggregators import states
 from strategies.numerics.compressors import StateSpec
 from strategies.numerics.gradient_vectors import Layout, as_vector, combined_gradients, marked_rows
 from strategies.passes.collectives.buckets import row_shape, static_dims
-from strategies.passes.parameter_server.queues import Queue
 from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.replicate.rewire import sync_prefix
 from strategies.passes.task_plan import TaskPlan
+from strategies.passes.tensor_queue import TensorQueue
 from strategies.plan.aggregation import Aggregation
 from strategies.plan.faults import Fault
 from strategies.plan.payload import vector_type
@@ -269,5 +269,5 @@ class ServerGathering:
         )
         return nodes, aggregated
 
-    def _queue(self, task: int) -> Queue:
-        return Queue.of(f"{self.name}/worker_{task}", self.vector.sent_types, self.device, capacity=1)
+    def _queue(self, task: int) -> TensorQueue:
+        return TensorQueue.of(f"{self.name}/worker_{task}", self.vector.sent_types, self.device, capacity=1)

@@ -1,0 +1,79 @@
+"""Turns and tokens by which tasks wait for each other."""
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+
+from strategies.errors import StrategyError
+from strategies.ir.graph import Node, producer
+from strategies.ir.resource_uses import resource_uses
+from strategies.ir.tensor_proto import const
+from strategies.ir.train_graph import TrainGraph
+from strategies.ir.traversal import descendants
+from strategies.passes.tensor_queue import INT32, TensorQueue
+from strategies.topology import UPDATER, Topology
+
+
+def turn_queue(topology: Topology) -> TensorQueue:
+    """Holds the number of updates made; whoever has taken it out works on what servers hold, alone."""
+    return TensorQueue.of_numbers("turn", topology.host_device(UPDATER))
+
+
+def waiting_for_turn(graph: TrainGraph, within: Container[str], take: str) -> tuple[Node, ...]:
+    """All nodes of a step, of which those within that use shared variables wait for the turn.
+
+    Without it, what no gradient reaches (a step counter) would be updated as soon as a run begins.
+    """
+    shared = [v for v in graph.variables if v.rank is None]
+    handles = {v.handle for v in shared}
+    # What sessions load and read by itself has no turn.
+    by_itself = {name for v in shared for name in (v.read, v.load)}
+    return tuple(
+        node.waiting_for(take)
+        if node.name in within and node.name not in by_itself and not handles.isdisjoint(node.data_inputs)
+        else node
+        for node in graph.graph.nodes
+    )
+
+
+def on_servers(
+    graph: TrainGraph, targets: Iterable[str], destinations: Mapping[str, int], topology: Topology
+) -> Iterator[tuple[str, str]]:
+    """Nodes with the devices of the variables that they assign, which are not placed yet."""
+    served = {v.handle: destinations.get(v.name, UPDATER) for v in graph.variables if v.rank is None}
+    for target in targets:
+        used = (served[ref] for ref in graph.graph.by_name[target].data_inputs if ref in served)
+        yield target, topology.host_device(next(used, UPDATER))
+
+
+def check_gradients_come_first(graph: TrainGraph, knob: str) -> None:
+    """Refuse a step that computes gradients from variables which it has updated.
+
+    Raises:
+        StrategyError: for the first such gradient.
+    """
+    uses = resource_uses(graph.graph)
+    loads = {v.load for v in graph.variables}
+    writes = {w for v in graph.variables if v.rank is None for w in uses[v.handle].writes if w not in loads}
+    late = descendants(graph.graph, writes)
+    for boundary in graph.boundaries:
+        if any(producer(c.values) in late for c in boundary.contributions):
+            raise StrategyError(
+                f"variable {boundary.variable!r}: {knob} needs all gradients before the first update, got "
+                "one after it; leave it out"
+            )
+
+
+def give_token(name: str, number: int, device: str, after: Iterable[str]) -> tuple[Node, Node, Node]:
+    """Nodes that put a token into a queue once others have run; the last does.
+
+    Args:
+        name: of the queue, which the other task finds by it. device: of the queue.
+    """
+    queue = TensorQueue.of_tokens(name, device)
+    token = const(f"{name}/token", INT32, number, device=device)
+    return queue.handle, token, queue.put("give", [token.name], after)
+
+
+def await_token(name: str, device: str, after: Iterable[str]) -> tuple[Node, Node]:
+    """Nodes that wait for a token once others have run; the last does."""
+    queue = TensorQueue.of_tokens(name, device)
+    return queue.handle, queue.take("await", after)
