@@ -23,7 +23,6 @@ _DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu")
 # The rest is for CUDA itself: each process that uses a GPU needs some.
 _SHARED_MEMORY = 0.9
 _GOOGLE = "0x1ae0"  # of PCI vendors
-_MEND = "mend the driver's installation"
 _NAME_UUIDS = "name UUIDs of whole GPUs there, as `nvidia-smi -L` lists them"
 
 
@@ -41,19 +40,15 @@ class HostDevices:
     """Accelerators of a host.
 
     Attributes:
-        has_driver: whether there is a trace of NVIDIA's driver.
         gpus: those that this process may use. n_hidden: others, which CUDA_VISIBLE_DEVICES keeps from it.
-        gpu_trouble: why it is not known which GPUs those are although there is a driver; None if it is.
-        gpu_way_out: of that.
+        no_gpus: why there are none, and the way out.
         driver: version of NVIDIA's driver; None if it is not known.
         tpus: device nodes, one for each chip, in the order in which libtpu counts chips.
     """
 
-    has_driver: bool = False
     gpus: tuple[Gpu, ...] = ()
     n_hidden: int = 0
-    gpu_trouble: str | None = None
-    gpu_way_out: str = _MEND
+    no_gpus: tuple[str, str] = ("a host without NVIDIA's driver (no /dev/nvidiactl)", "install it")
     driver: str | None = None
     tpus: tuple[str, ...] = ()
 
@@ -75,6 +70,30 @@ def host_devices(
     tpus = tuple(_tpu_nodes(root))
     if not any((root / trace).exists() for trace in _NVIDIA_TRACES):
         return HostDevices(tpus=tpus)
+    listing, trouble = _listing(nvidia_smi)
+    if trouble is not None:
+        return HostDevices(no_gpus=(trouble, "mend the driver's installation"), tpus=tpus)
+    lines = [line for line in listing.splitlines() if line.startswith("GPU-")]
+    rows = [list(map(str.strip, line.split(","))) for line in lines]
+    gpus = [Gpu(uuid=row[0], name=row[1], memory_mib=_number(row[3:])) for row in rows if len(row) > 1]
+    driver = next((row[2] for row in rows if len(row) > 2), None)
+    mask = os.environ.get("CUDA_VISIBLE_DEVICES") if mask is None else mask
+    order = os.environ.get("CUDA_DEVICE_ORDER") if order is None else order
+    unclear = _unclear(gpus, mask, order)
+    if unclear is not None:
+        no_gpus = (f"CUDA_VISIBLE_DEVICES={mask}, {unclear}", _NAME_UUIDS)
+        return HostDevices(no_gpus=no_gpus, tpus=tpus)
+    shown = _unmasked(gpus, mask)
+    if shown:
+        return HostDevices(gpus=shown, n_hidden=len(gpus) - len(shown), driver=driver, tpus=tpus)
+    no_gpus = ("a driver that shows none", "start this container or machine with GPUs")
+    if gpus:
+        no_gpus = (f"{len(gpus)} that CUDA_VISIBLE_DEVICES hides", "unset it")
+    return HostDevices(no_gpus=no_gpus, n_hidden=len(gpus), driver=driver, tpus=tpus)
+
+
+def _listing(nvidia_smi: str) -> tuple[str, str | None]:
+    """List GPUs by the driver's own program; the second value says why it did not."""
     try:
         listed = subprocess.run(
             [nvidia_smi, *_LIST_GPUS],
@@ -85,28 +104,13 @@ def host_devices(
             check=False,
         )
     except FileNotFoundError:
-        return HostDevices(has_driver=True, gpu_trouble="no program nvidia-smi", tpus=tpus)
+        return "", "no program nvidia-smi"
     except (OSError, subprocess.TimeoutExpired) as error:
-        trouble = f"no answer from nvidia-smi ({type(error).__name__})"
-        return HostDevices(has_driver=True, gpu_trouble=trouble, tpus=tpus)
+        return "", f"no answer from nvidia-smi ({type(error).__name__})"
     if listed.returncode:
         message = " ".join((listed.stderr or listed.stdout).split())[:200]
-        return HostDevices(
-            has_driver=True, gpu_trouble=f"from nvidia-smi: {message or 'an error'}", tpus=tpus
-        )
-    lines = [line for line in listed.stdout.splitlines() if line.startswith("GPU-")]
-    rows = [list(map(str.strip, line.split(","))) for line in lines]
-    gpus = [Gpu(uuid=row[0], name=row[1], memory_mib=_number(row[3:])) for row in rows if len(row) > 1]
-    driver = next((row[2] for row in rows if len(row) > 2), None)
-    mask = os.environ.get("CUDA_VISIBLE_DEVICES") if mask is None else mask
-    order = os.environ.get("CUDA_DEVICE_ORDER") if order is None else order
-    unclear = _unclear(gpus, mask, order)
-    if unclear is not None:
-        trouble = f"CUDA_VISIBLE_DEVICES={mask}, {unclear}"
-        return HostDevices(has_driver=True, gpu_trouble=trouble, gpu_way_out=_NAME_UUIDS, tpus=tpus)
-    shown = _unmasked(gpus, mask)
-    n_hidden = len(gpus) - len(shown)
-    return HostDevices(has_driver=True, gpus=shown, n_hidden=n_hidden, driver=driver, tpus=tpus)
+        return "", f"from nvidia-smi: {message or 'an error'}"
+    return listed.stdout, None
 
 
 def lack(found: HostDevices, device: Hardware) -> ProvisionError | None:
@@ -254,13 +258,7 @@ def _is_installed(distribution: str) -> bool:
 def _lack_of_gpus(devices: HostDevices) -> ProvisionError | None:
     if devices.gpus:
         return None
-    what, way_out = "a host without NVIDIA's driver (no /dev/nvidiactl)", "install it"
-    if devices.has_driver:
-        what, way_out = "a driver that shows none", "start this container or machine with GPUs"
-    if devices.gpu_trouble is not None:
-        what, way_out = devices.gpu_trouble, devices.gpu_way_out
-    if devices.n_hidden:
-        what, way_out = f"{devices.n_hidden} that CUDA_VISIBLE_DEVICES hides", "unset it"
+    what, way_out = devices.no_gpus
     return ProvisionError(
         f"device gpu needs GPUs, got {what}",
         way_out=f"{way_out}, or set cluster.device=cpu",

@@ -15,7 +15,7 @@ from changed_modules import ChangedModules
 
 def with_gpu(accelerators: Any) -> None:
     gpus = (accelerators.Gpu(uuid="GPU-0", name="NVIDIA T"),)
-    accelerators.host_devices = lambda: accelerators.HostDevices(has_driver=True, gpus=gpus)
+    accelerators.host_devices = lambda: accelerators.HostDevices(gpus=gpus)
     accelerators.lack_of_tensorflow = lambda device: None
 
 

@@ -26,7 +26,7 @@ from harness.provision.registry import provider_of
 from harness.provision.worker_environment import process_variables
 
 UUIDS = tuple(f"GPU-{k}a0b1c2d-0000-1111-2222-333344445555" for k in range(4))
-FOUR = HostDevices(has_driver=True, gpus=tuple(Gpu(uuid=uuid, name="NVIDIA T") for uuid in UUIDS))
+FOUR = HostDevices(gpus=tuple(Gpu(uuid=uuid, name="NVIDIA T") for uuid in UUIDS))
 LISTING = "".join(f"{uuid}, NVIDIA T\n" for uuid in UUIDS)
 
 
@@ -112,10 +112,22 @@ class TestLooking:
             shared_out(found, shape(1, 1))
         assert "name UUIDs of whole GPUs" in told.value.way_out
 
+    @pytest.mark.parametrize(
+        ("script", "reason"),
+        [
+            ("cat {}/listing", "got 4 that CUDA_VISIBLE_DEVICES hides; unset it, or set"),
+            ("true", "got a driver that shows none; start this container or machine with GPUs, or set"),
+        ],
+    )
+    def test_a_driver_without_usable_gpus(self, with_driver: Host, script: str, reason: str) -> None:
+        devices = with_driver.found(script.format(with_driver.root), "-1")
+        with pytest.raises(ProvisionError, match=reason):
+            shared_out(devices, shape(1, 1))
+
     def test_a_driver_that_cannot_be_asked(self, with_driver: Host) -> None:
-        assert with_driver.found().gpu_trouble == "no program nvidia-smi"
+        assert with_driver.found().no_gpus[0] == "no program nvidia-smi"
         failed = with_driver.found("echo 'NVIDIA-SMI has failed\nbecause' >&2; exit 9")
-        assert failed.gpu_trouble == "from nvidia-smi: NVIDIA-SMI has failed because"
+        assert failed.no_gpus[0] == "from nvidia-smi: NVIDIA-SMI has failed because"
 
     def test_chips_of_tpus_are_found_by_their_nodes(self, host: Host) -> None:
         for chip in (10, 9, 0):
@@ -135,15 +147,7 @@ class TestPreflight:
         ("found", "told"),
         [
             (HostDevices(), "got a host without NVIDIA's driver (no /dev/nvidiactl); install it, or set"),
-            (
-                HostDevices(has_driver=True),
-                "got a driver that shows none; start this container or",
-            ),
-            (
-                HostDevices(has_driver=True, gpu_trouble="no program nvidia-smi"),
-                "got no program nvidia-smi; ",
-            ),
-            (replace(FOUR, gpus=(), n_hidden=4), "got 4 that CUDA_VISIBLE_DEVICES hides; unset it, or set"),
+            (HostDevices(no_gpus=("no program nvidia-smi", "mend it")), "got no program nvidia-smi; mend it"),
         ],
     )
     def test_a_host_without_gpus(self, found: HostDevices, told: str) -> None:

@@ -74,7 +74,7 @@ def test_accelerators_are_counted_and_what_each_provider_lacks_is_told(
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     gpus = tuple(Gpu(uuid=f"GPU-{k}", name="NVIDIA T") for k in range(2))
-    there = HostDevices(has_driver=True, gpus=gpus, tpus=("/dev/accel0",))
+    there = HostDevices(gpus=gpus, tpus=("/dev/accel0",))
     monkeypatch.setattr(doctor, "host_devices", lambda: there)
     monkeypatch.setattr(accelerators, "_is_installed", lambda name: name == "tensorflow-cpu")
     found = doctor.checks()
@@ -112,7 +112,7 @@ def test_gpus_of_tensorflow_are_held_to_those_of_the_driver(
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     gpus = tuple(Gpu(uuid=f"GPU-{k}", name=f"NVIDIA {'ST'[k]}") for k in range(2))
-    there = HostDevices(has_driver=True, gpus=gpus, driver="580.1")
+    there = HostDevices(gpus=gpus, driver="580.1")
     monkeypatch.setattr(doctor, "host_devices", lambda: there)
     monkeypatch.setattr(accelerators, "_is_installed", lambda name: name == "tensorflow")
     asked: list[str] = []
