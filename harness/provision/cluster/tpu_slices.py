@@ -1,18 +1,23 @@
-"""Room for a run's workers on a Ray cluster: resources of workers, and hosts and chips of TPU slices."""
+"""Room for a run's workers on a Ray cluster: resources of workers, and hosts and chips of TPU slices.
 
-import dataclasses
-import json
+Ray itself is not asked: it reads when it is imported how it is to reach its clusters.
+"""
+
 import math
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from harness.cluster import ClusterShape, Slice
 from harness.errors import UsageError
-from harness.processes import module_command
 from harness.provision.failures import ProvisionError
+from strategies.tpu_slices import GENERATIONS
+
+_CHIPS_PER_HOST = 4
+_SMALL = ("v5litepod", "v6e")
+"""Generations with one core in a chip, and with slices of a single, larger host."""
+_MOST_CHIPS_OF_A_HOST = 8
+Resources: TypeAlias = Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,18 +35,29 @@ class SliceFacts:
 
 
 def facts_of(wanted: Slice) -> SliceFacts:
-    """Size of a slice, by Ray in this process.
+    """Size of a slice, as Ray counts it.
 
     Raises:
         UsageError: there is no such slice.
     """
-    return _of_answer(_told_by_ray(wanted.accelerator, wanted.topology), wanted)
+    accelerator, dims = wanted.accelerator, [int(length) for length in wanted.topology.split("x")]
+    if not GENERATIONS[accelerator].has_shape(dims):
+        raise UsageError(
+            f"must be one that {accelerator} comes in, got {wanted.topology}; "
+            "https://cloud.google.com/tpu/docs/system-architecture-tpu-vm lists them",
+            field="cluster.slice.topology",
+        )
+    n_chips, is_small = math.prod(dims), accelerator in _SMALL
+    chips_per_host = n_chips if is_small and n_chips <= _MOST_CHIPS_OF_A_HOST else _CHIPS_PER_HOST
+    return SliceFacts(
+        kind=f"{accelerator}-{n_chips * (1 if is_small else 2)}",
+        n_hosts=n_chips // chips_per_host,
+        chips_per_host=chips_per_host,
+    )
 
 
 def require_hosts(wanted: Slice, workers: Sequence[int], replicas: Sequence[int]) -> None:
     """Look whether an experiment's workers are as many as the hosts of the slice that they are to be on.
-
-    Ray is asked in a process of its own: it reads when it is imported how it is to reach its clusters.
 
     Args:
         workers: counts of the sweep; the largest is the run's, and cases of fewer take its first ones.
@@ -50,7 +66,7 @@ def require_hosts(wanted: Slice, workers: Sequence[int], replicas: Sequence[int]
         UsageError: they are not, a worker has more replicas than its host has chips, or there is no such
             slice.
     """
-    facts = _of_answer(_answer_of_ray(wanted), wanted)
+    facts = facts_of(wanted)
     description = f"a {wanted.accelerator} slice {wanted.topology}"
     if max(workers) != facts.n_hosts:
         raise UsageError(
@@ -64,47 +80,6 @@ def require_hosts(wanted: Slice, workers: Sequence[int], replicas: Sequence[int]
             f"{max(replicas)}; lower it",
             field="cluster.replicas_per_worker",
         )
-
-
-def _answer_of_ray(wanted: Slice) -> SliceFacts | None:
-    command = module_command("harness.provision.cluster.tpu_slices", wanted.accelerator, wanted.topology)
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
-    answer = json.loads(done.stdout.splitlines()[-1])
-    return None if answer is None else SliceFacts(**answer)
-
-
-def _of_answer(facts: SliceFacts | None, wanted: Slice) -> SliceFacts:
-    if facts is None:
-        raise UsageError(
-            f"must be one that {wanted.accelerator} comes in, got {wanted.topology}; "
-            "https://cloud.google.com/tpu/docs/system-architecture-tpu-vm lists them",
-            field="cluster.slice.topology",
-        )
-    return facts
-
-
-def _told_by_ray(accelerator: str, topology: str) -> SliceFacts | None:
-    # The first and the last are not public: Ray tells in no other way whether there is such a slice,
-    # and how its nodes are labelled.
-    from ray.util.tpu import (
-        TPUAcceleratorManager,
-        get_tpu_worker_resources,
-        infer_tpu_pod_type_from_topology,
-    )
-
-    if not TPUAcceleratorManager.is_valid_tpu_accelerator_topology(accelerator, topology):
-        return None
-    n_hosts, of_host = get_tpu_worker_resources(topology, accelerator)
-    kind = infer_tpu_pod_type_from_topology(topology, accelerator)
-    return SliceFacts(kind=str(kind), n_hosts=n_hosts, chips_per_host=int(of_host["TPU"]))
-
-
-if __name__ == "__main__":
-    answer = _told_by_ray(*sys.argv[1:])
-    sys.stdout.write(json.dumps(None if answer is None else dataclasses.asdict(answer)) + "\n")
-
-
-Resources = Mapping[str, float]
 
 
 def resources_of(shape: ClusterShape) -> dict[str, float]:

@@ -68,9 +68,7 @@ def names(found: list[list[dict[str, str]]]) -> list[list[tuple[str, str]]]:
     ]
 
 
-def test_slices_have_the_hosts_that_ray_says() -> None:
-    facts = facts_of(Slice(accelerator="v6e", topology="4x4"))
-    assert (facts.kind, facts.n_hosts, facts.chips_per_host) == ("v6e-16", 4, 4)
+def test_workers_take_all_chips_of_a_host() -> None:
     assert actor_options(shape(2)) == {"num_cpus": 1, "num_gpus": 0, "resources": {"TPU": 4}}
 
 
@@ -155,10 +153,15 @@ def test_what_is_lacking_is_told_in_one_line(there: list[dict[str, Any]], told: 
     assert "\n" not in str(raised.value)
 
 
-def test_plans_know_every_slice_that_workers_can_be_on() -> None:
+def test_every_slice_of_rays_is_known_with_its_kind_and_hosts() -> None:
     from ray._private.accelerators.tpu import VALID_TPU_TOPOLOGY
+    from ray.util.tpu import get_tpu_worker_resources, infer_tpu_pod_type_from_topology
 
     assert set(VALID_TPU_TOPOLOGY) == set(GENERATIONS)
     for accelerator, topologies in VALID_TPU_TOPOLOGY.items():
         for topology in topologies:
             assert parse_slice(f"{accelerator}:{topology}").accelerator == accelerator
+            facts = facts_of(Slice(accelerator=accelerator, topology=topology))
+            n_hosts, of_host = get_tpu_worker_resources(topology, accelerator)
+            assert (facts.n_hosts, facts.chips_per_host) == (n_hosts, of_host["TPU"])
+            assert facts.kind == infer_tpu_pod_type_from_topology(topology, accelerator)
