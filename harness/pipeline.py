@@ -13,7 +13,6 @@ from harness.experiment.cases import Case, expand
 from harness.experiment.model import Experiment
 from harness.experiment.schedule import Slot, schedule
 from harness.host_facts import environment
-from harness.measure.live import Nobody, Onlooker
 from harness.provision.failures import USER_ERROR
 from harness.records.record import Record
 from harness.records.results_file import DAMAGED
@@ -55,6 +54,7 @@ from harness.worker.jobs.transform import transform as transform_plan
 from strategies.tpu_slices import slice_cost
 
 if TYPE_CHECKING:
+    from harness.measure.prometheus import Exporter
     from reports.pages.terminal import TerminalTable
 
 
@@ -350,8 +350,8 @@ def _carry_out(
     try:
         # A run that was interrupted among further repeats goes on with them.
         if left or then is not None:
-            with _onlooker(options.metrics) as onlooker:
-                run_slots(left, cases, spec, options, folder, progress, onlooker, then)
+            with _exporter(options.metrics, progress) as exporter:
+                run_slots(left, cases, spec, options, folder, progress, exporter, then)
     except BaseException as error:
         # A run that was cut short has a report too, of what it got; why it was cut short matters more.
         with contextlib.suppress(Exception):
@@ -378,15 +378,14 @@ def _require_time(spec: Experiment, budget_s: float | None) -> None:
 
 
 @contextlib.contextmanager
-def _onlooker(metrics: socket | None) -> Iterator[Onlooker]:
-    """Who is told how a run goes on: Prometheus, if asked for."""
+def _exporter(metrics: socket | None, progress: Progress) -> "Iterator[Exporter | None]":
     if metrics is None:
-        yield Nobody()
+        yield None
         return
     from harness.measure.prometheus import serve_metrics
     from reports.rows.row import repeat_gauges
 
-    with serve_metrics(metrics, repeat_gauges()) as exporter:
+    with serve_metrics(metrics, repeat_gauges(), progress.note) as exporter:
         yield exporter
 
 

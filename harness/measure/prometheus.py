@@ -25,7 +25,7 @@ from prometheus_client import (
     pushadd_to_gateway,
 )
 
-from harness.errors import UsageError
+from harness.errors import UsageError, first_line
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.measure.live import Left, Moment
 from harness.records.record import Record
@@ -132,15 +132,19 @@ class Exporter:
     """The metrics of `harness.measure.prometheus`, in a registry of their own.
 
     The page that scrapers are given is written between windows, at most once a second and at the end of each
-    repeat: a scrape in a window costs the time to send it.
+    repeat: a scrape in a window costs the time to send it. Its errors end no run.
+
+    Args:
+        note: receives a line for each error.
 
     Attributes:
         registry: what the page shows.
         page: in Prometheus' text format.
     """
 
-    def __init__(self, repeat_gauges: Sequence[RepeatGauge]) -> None:
+    def __init__(self, repeat_gauges: Sequence[RepeatGauge], note: Callable[[str], None]) -> None:
         self._repeat_gauges = repeat_gauges
+        self._note = note
         self.registry = CollectorRegistry()
         self.page = b""
         self._written_s = -math.inf
@@ -161,33 +165,44 @@ class Exporter:
         self._write()
 
     def window(self, moment: Moment) -> None:
-        labels = {name: _text(getattr(moment, name)) for name in LABELS}
-        values = {
-            "stratbench_under_way": 1.0,
-            "stratbench_rounds_done": moment.n_rounds,
-            "stratbench_rounds_expected": moment.n_all_rounds,
-            "stratbench_window_examples_per_second": moment.examples_per_s,
-            "stratbench_resident_bytes": moment.resident_bytes,
-            "stratbench_last_sign_timestamp_seconds": moment.at_s,
-        }
-        self._set(values, labels)
-        self._counters["stratbench_steps_total"].labels(**labels).inc(moment.n_steps)
-        self._counters["stratbench_sent_bytes_total"].labels(**labels).inc(moment.payload_bytes)
-        if time.monotonic() - self._written_s >= _BETWEEN_S:
-            self._write()
+        """Show a window that has ended."""
+        with self._noting():
+            labels = {name: _text(getattr(moment, name)) for name in LABELS}
+            values = {
+                "stratbench_under_way": 1.0,
+                "stratbench_rounds_done": moment.n_rounds,
+                "stratbench_rounds_expected": moment.n_all_rounds,
+                "stratbench_window_examples_per_second": moment.examples_per_s,
+                "stratbench_resident_bytes": moment.resident_bytes,
+                "stratbench_last_sign_timestamp_seconds": moment.at_s,
+            }
+            self._set(values, labels)
+            self._counters["stratbench_steps_total"].labels(**labels).inc(moment.n_steps)
+            self._counters["stratbench_sent_bytes_total"].labels(**labels).inc(moment.payload_bytes)
+            if time.monotonic() - self._written_s >= _BETWEEN_S:
+                self._write()
 
     def ended(self, record: Record, steps: Steps | None, left: Left) -> None:
-        labels = labels_of(record)
-        self._counters["stratbench_repeats_total"].labels(**labels, status=record.status).inc()
-        values = {f"{PREFIX}{gauge.name}": gauge.of(record) for gauge in self._repeat_gauges}
-        self._set({**values, "stratbench_under_way": 0.0}, labels)
-        whole = {"stratbench_repeats_left": left.n_repeats, "stratbench_left_seconds": left.seconds}
-        self._set(whole, {"experiment": labels["experiment"]})
-        if steps is not None:
-            histogram = self._step_seconds.labels(**labels)
-            for seconds in (steps.end_s - steps.start_s)[~steps.warmup]:
-                histogram.observe(float(seconds))
-        self._write()
+        """Show a repeat that has ended; `steps` is None unless it was measured."""
+        with self._noting():
+            labels = labels_of(record)
+            self._counters["stratbench_repeats_total"].labels(**labels, status=record.status).inc()
+            values = {f"{PREFIX}{gauge.name}": gauge.of(record) for gauge in self._repeat_gauges}
+            self._set({**values, "stratbench_under_way": 0.0}, labels)
+            whole = {"stratbench_repeats_left": left.n_repeats, "stratbench_left_seconds": left.seconds}
+            self._set(whole, {"experiment": labels["experiment"]})
+            if steps is not None:
+                histogram = self._step_seconds.labels(**labels)
+                for seconds in (steps.end_s - steps.start_s)[~steps.warmup]:
+                    histogram.observe(float(seconds))
+            self._write()
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is not the run's
+            self._note(f"metrics: {type(error).__name__}: {first_line(str(error))}")
 
     def _set(self, values: Mapping[str, float | None], labels: Mapping[str, str]) -> None:
         for name, value in values.items():
@@ -212,9 +227,11 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serve_metrics(listener: socket.socket, repeat_gauges: Sequence[RepeatGauge]) -> Iterator[Exporter]:
+def serve_metrics(
+    listener: socket.socket, repeat_gauges: Sequence[RepeatGauge], note: Callable[[str], None]
+) -> Iterator[Exporter]:
     """Serve an exporter's metrics at `/metrics` on a listening socket, which closes when the context ends."""
-    exporter = Exporter(repeat_gauges)
+    exporter = Exporter(repeat_gauges, note)
 
     class Page(BaseHTTPRequestHandler):
         """Answers each request with the page as it was last written."""

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.errors import UNSUPPORTED, CaseError, UsageError, first_line, own_mistakes
 from harness.experiment.cases import Case
 from harness.experiment.model import Experiment, Measure
 from harness.experiment.schedule import Slot, baseline_of
-from harness.measure.live import Onlooker
 from harness.measure.timeouts import Timeouts
 from harness.provision.failures import USER_ERROR
 from harness.provision.protocols import Cluster
@@ -29,6 +29,9 @@ from harness.run.recorder import RunRecorder
 from harness.verification.captures import Capture, Captures, planned_to_run
 from harness.verification.checks import IN_FLOAT64, CaseChecks
 from strategies.plan.schema import Plan
+
+if TYPE_CHECKING:
+    from harness.measure.prometheus import Exporter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +61,7 @@ class SlotRunner:
     recorder: RunRecorder
     captures: Captures
     progress: Progress
-    onlooker: Onlooker
+    exporter: "Exporter | None"
     timeouts: Timeouts
 
     def prepare(self, slots: Sequence[Slot], *, deadline_s: float) -> None:
@@ -192,7 +195,8 @@ class SlotRunner:
     def _see(self, doing: Callable[[str], None], case: OpenCase, step_s: float, number: int) -> None:
         moment = case.moment(step_s, number=number, experiment=self.spec.name)
         doing(self.progress.live(moment))
-        self.onlooker.window(moment)
+        if self.exporter is not None:
+            self.exporter.window(moment)
 
     def _baseline_beside(self, largest: Case, first: Slot, failed: Collection[str]) -> Repeat | None:
         baseline = baseline_of(largest, self.cases, self.spec.baseline)

@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from harness.cluster import ClusterShape, largest
 from harness.errors import UsageError
 from harness.experiment.cases import Case, folders_of_users
 from harness.experiment.model import Experiment
 from harness.experiment.schedule import Slot
-from harness.measure.live import Harmless, Onlooker
 from harness.provision.accelerators import gpus_per_worker
 from harness.provision.protocols import Cluster, Provider
 from harness.provision.registry import provider_of
@@ -28,6 +28,9 @@ from harness.worker.jobs.gpus import require_usable_gpus
 from harness.worker.process.job import Args, CallsJobs, Job, Result, job_name
 from strategies.plan.schema import Plan
 
+if TYPE_CHECKING:
+    from harness.measure.prometheus import Exporter
+
 
 def run_slots(
     slots: Sequence[Slot],
@@ -36,7 +39,7 @@ def run_slots(
     options: RunOptions,
     folder: RunFolder,
     progress: Progress,
-    onlooker: Onlooker,
+    exporter: "Exporter | None",
     then: FurtherRepeats | None = None,
 ) -> None:
     """Run repeats and record each as it ends; what is not begun for want of time is recorded as skipped.
@@ -44,7 +47,7 @@ def run_slots(
     Args:
         slots: that are left; those of one site in a row, and in it those of one block.
         cases: all of the run.
-        onlooker: told of each that has ended, and of what goes on meanwhile.
+        exporter: shows each that has ended, and the windows meanwhile; None for no metrics.
         then: decides which repeats follow them; None for none.
     Raises:
         HarnessError: the run cannot go on.
@@ -58,7 +61,7 @@ def run_slots(
         options=options,
         folder=folder,
         progress=progress,
-        onlooker=Harmless(onlooker, progress.note),
+        exporter=exporter,
         recorder=recorder,
         then=then,
         n_asked=1 + max((slot.order for slot in slots), default=-1),
@@ -114,7 +117,7 @@ class _Sites:
     options: RunOptions
     folder: RunFolder
     progress: Progress
-    onlooker: Onlooker
+    exporter: "Exporter | None"
     recorder: RunRecorder
     then: FurtherRepeats | None
     n_asked: int
@@ -168,7 +171,8 @@ class _Sites:
                 self.folder.append(ended.record)
                 ratio = ratio_so_far(slot.case, self.cases, self.spec, self.folder.records)
                 self.progress.ended(slot, ended.record, ratio)
-                self.onlooker.ended(ended.record, ended.steps, self.progress.left())
+                if self.exporter is not None:
+                    self.exporter.ended(ended.record, ended.steps, self.progress.left())
                 is_failure = ended.record.status == "failed" and not ended.record.is_broken_by_faults
                 self.has_failed |= is_failure
                 yield slot
@@ -237,7 +241,7 @@ class _Sites:
             recorder=self.recorder,
             captures=captures,
             progress=self.progress,
-            onlooker=self.onlooker,
+            exporter=self.exporter,
             timeouts=self.options.timeouts,
         )
 

@@ -138,7 +138,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("prometheus")
     with listen(0) as listener, kept_port() as port:
         target = listener.getsockname()[1]
-        with serve_metrics(listener, repeat_gauges()) as exporter:
+        with serve_metrics(listener, repeat_gauges(), print) as exporter:
             for record, name in ((ALONE, "single"), (SERVED, "ps:sync=true")):
                 exporter.window(moment(record.case, name))
                 exporter.ended(record, steps(), Left(n_repeats=3, seconds=42.0))

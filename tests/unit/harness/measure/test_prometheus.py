@@ -89,7 +89,7 @@ STEPS = Steps(
 def test_serves_what_was_observed_without_run_ids() -> None:
     with kept_port() as port:
         page = f"http://127.0.0.1:{port}/metrics"
-        with serve_metrics(listen(port), repeat_gauges()) as exporter:
+        with serve_metrics(listen(port), repeat_gauges(), print) as exporter:
             exporter.ended(RECORD, STEPS, Left(n_repeats=3, seconds=None))
             failed = dataclasses.replace(RECORD, status="failed", examples_per_s=None)
             exporter.ended(failed, None, Left(n_repeats=2, seconds=9.5))
@@ -140,7 +140,7 @@ def moment(number: int) -> Moment:
 def test_what_goes_on_is_shown_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 50.0
     monkeypatch.setattr(exporters, "time", SimpleNamespace(monotonic=lambda: now_s))
-    exporter = Exporter(repeat_gauges())
+    exporter = Exporter(repeat_gauges(), print)
     exporter.window(moment(1))
     assert LABELS_TEXT not in exporter.page.decode()
     now_s += 1.0
@@ -161,8 +161,29 @@ def test_what_goes_on_is_shown_at_most_once_a_second(monkeypatch: pytest.MonkeyP
     assert f"stratbench_under_way{{{LABELS_TEXT}}} 0.0" in exporter.page.decode()
 
 
+def test_a_mistake_in_metrics_is_noted_and_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> bytes:
+        raise RuntimeError("no such family\nof metrics")
+
+    notes: list[str] = []
+    exporter = Exporter(repeat_gauges(), notes.append)
+    monkeypatch.setattr(exporters, "generate_latest", fail)
+    exporter.ended(RECORD, STEPS, Left(n_repeats=1, seconds=None))
+    assert notes == ["metrics: RuntimeError: no such family"]
+
+
+def test_an_interrupt_in_metrics_is_no_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: object) -> bytes:
+        raise KeyboardInterrupt
+
+    exporter = Exporter(repeat_gauges(), print)
+    monkeypatch.setattr(exporters, "generate_latest", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        exporter.ended(RECORD, STEPS, Left(n_repeats=1, seconds=None))
+
+
 def test_who_leaves_early_is_not_heard_of(capfd: pytest.CaptureFixture[str]) -> None:
-    with kept_port() as port, serve_metrics(listen(port), repeat_gauges()):
+    with kept_port() as port, serve_metrics(listen(port), repeat_gauges(), print):
         for said in (b"GET /metr", b"GET /metrics HTTP/1.0\r\n\r\n"):
             with socket.create_connection(("127.0.0.1", port), timeout=60) as leaving:
                 leaving.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -17,7 +17,7 @@ from harness.experiment.cases import Case, expand
 from harness.experiment.load import resolve
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.experiment.schedule import Slot
-from harness.measure.live import Moment, Nobody
+from harness.measure.live import Moment
 from harness.measure.timeouts import USUAL
 from harness.records.costs import Preparation
 from harness.records.outcome import Equivalence, Rounds, StepSeconds
@@ -90,7 +90,7 @@ def preparing_runner() -> SlotRunner:
         recorder=cast("Any", None),
         captures=cast("Any", nothing),
         progress=Progress(4, live=False, quiet=False),
-        onlooker=Nobody(),
+        exporter=None,
         timeouts=USUAL,
     )
 

@@ -12,7 +12,6 @@ from harness.errors import UNSUPPORTED, CaseError, UsageError
 from harness.experiment.cases import Case, expand
 from harness.experiment.load import load_experiment, resolve
 from harness.experiment.schedule import schedule
-from harness.measure.live import Nobody
 from harness.measure.timeouts import USUAL
 from harness.provision.failures import USER_ERROR
 from harness.requests import RunOptions
@@ -61,7 +60,7 @@ def prepare(monkeypatch: pytest.MonkeyPatch, *outcomes: CaseError | None, n_more
         recorder=cast("Any", None),
         captures=nothing,
         progress=Progress(4, live=False, quiet=False),
-        onlooker=Nobody(),
+        exporter=None,
         timeouts=USUAL,
     )
     slots = schedule(

@@ -14,7 +14,6 @@ from harness.cluster import ClusterShape
 from harness.experiment.cases import expand
 from harness.experiment.load import resolve
 from harness.experiment.schedule import Slot, schedule
-from harness.measure.live import Nobody
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.provision import protocols
 from harness.provision.protocols import USUAL_START, StartOptions
@@ -122,7 +121,7 @@ def run(
         RunOptions(time_budget_s=budget_s, timeouts=limits, fail_fast=fail_fast),
         cast("Any", folder),
         progress,
-        Nobody(),
+        None,
         NarrowRatios(spec=spec, until=spec.measure.until),
     )
     now_done = {(record.case, record.repeat) for record in folder.records}
