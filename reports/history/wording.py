@@ -12,7 +12,6 @@ from reports.history.change_points import EARLY_NIGHTS, LEAST_NIGHTS
 from reports.history.figures import (
     BENCHMARKS,
     BEYOND_BOUND,
-    METRICS,
     NOT_EQUIVALENT,
     SECONDS,
     Lost,
@@ -22,8 +21,7 @@ from reports.history.figures import (
 from reports.history.store import Night
 from reports.history.verdicts import Cause, NightVerdict, SeriesVerdict
 from reports.marks import WORDS
-from reports.quantities import byte_count, digits, plain, seconds, times
-from reports.statistics import Interval
+from reports.quantities import byte_count, digits, limits, plain, seconds, times
 
 Commits = Callable[[SeriesVerdict], Sequence[str]]
 """Commits between the last night before a change and its first one, where these are known."""
@@ -38,30 +36,19 @@ STRATBENCH = "stratbench"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricWords:
-    """Names of a metric.
-
-    Attributes:
-        title: over a chart, and in a table. noun: within a sentence.
-        more, less: what is said of a figure that has grown, and of one that has shrunk.
-    """
+    """Names of a metric: `title` over a chart and in a table, `noun` within a sentence."""
 
     title: str
     noun: str
-    more: str = "higher"
-    less: str = "lower"
 
 
 METRIC_WORDS: Mapping[str, MetricWords] = {
     "ratio": MetricWords(title="Ratio of rates", noun="ratio of rates"),
     "rate": MetricWords(title="Examples per second", noun="examples per second"),
-    "payload_bytes": MetricWords(
-        title="Payload bytes of a step", noun="payload of a step", more="larger", less="smaller"
-    ),
-    "tcp_bytes": MetricWords(
-        title="TCP bytes of a step", noun="TCP bytes of a step", more="more", less="fewer"
-    ),
+    "payload_bytes": MetricWords(title="Payload bytes of a step", noun="payload of a step"),
+    "tcp_bytes": MetricWords(title="TCP bytes of a step", noun="TCP bytes of a step"),
     "peak_rss_bytes": MetricWords(title="Peak memory", noun="peak memory"),
-    "seconds": MetricWords(title="Median time", noun="median time", more="slower", less="faster"),
+    "seconds": MetricWords(title="Median time", noun="median time"),
 }
 
 
@@ -239,57 +226,28 @@ def moved(verdict: SeriesVerdict) -> str:
 
 
 def change_text(verdict: SeriesVerdict, *, is_brief: bool = False) -> str:
-    """Describe the size of a change: `median step 22 % slower (6.69 → 8.16 ms; 95 % interval 20–25 %)`.
+    """Describe the size of a change with its 95 % interval: `median step 1.22× (1.20–1.25)`.
 
-    Where the level has changed again since, it ends with what it was at first: `; 30 % slower at first)`.
+    Where the level has changed again since, it ends with what it was at first: `; 1.30× at first)`.
 
     Args:
         is_brief: without what stands in parentheses.
     """
-    subject, factor, first = verdict.series.subject, verdict.factor, verdict.first_factor
-    assert factor is not None
-    assert first is not None
-    line = f"{metric_name(subject)} {_by(factor, subject)}"
+    factor, first = times(verdict.factor), times(verdict.first_factor)
+    line = f"{metric_name(verdict.series.subject)} {factor}"
     if is_brief:
         return line
-    interval = f"; 95 % interval {_percents(verdict.interval, factor)} %" if verdict.interval else ""
-    now, then = _by(factor, subject), _by(first, subject)
-    at_first = "" if now == then else f"; {then} at first"
-    return f"{line} ({_before_and_after(verdict.level, factor, METRICS[subject.metric])}{interval}{at_first})"
-
-
-def _by(factor: float, subject: Subject) -> str:
-    words = METRIC_WORDS[subject.metric]
-    return f"{_percent(abs(factor - 1))} % {words.more if factor > 1 else words.less}"
+    at_first = "" if factor == first else f"; {first} at first"
+    return f"{line} ({limits(verdict.interval)}{at_first})"
 
 
 def drifting_by(verdict: SeriesVerdict) -> str:
-    """Speed and size of a series' drift: `+3.6 % a week, 12 % higher since 2026-10-01`."""
-    drift, since, factor = verdict.analysis.drift, verdict.drift_since, verdict.drift_factor
+    """Speed and size of a series' drift: `+3.6 % a week, 1.12× since 2026-10-01`."""
+    drift, since = verdict.analysis.drift, verdict.drift_since
     assert drift is not None
     assert since is not None
-    assert factor is not None
-    far = _by(factor, verdict.series.subject)
-    return f"{100 * math.expm1(drift.slope * 7):+.1f} % a week, {far} since {since.name}"
-
-
-def _before_and_after(level: float, factor: float, metric: Metric) -> str:
-    before, after = figure_text(metric, level), figure_text(metric, level * factor)
-    (value, _, unit), unit_after = before.partition(" "), after.partition(" ")[2]
-    return f"{value if unit == unit_after else before} → {after}"
-
-
-def _percents(interval: Interval, factor: float) -> str:
-    """Limits of a change in the direction that it has, the lesser first; below 0, in the other one."""
-    sign = 1 if factor > 1 else -1
-    low, high = sorted((sign * (interval.low - 1), sign * (interval.high - 1)))
-    return f"{_percent(low)}{' to ' if low < 0 else '–'}{_percent(high)}"
-
-
-def _percent(share: float) -> str:
-    percent = 100 * share
-    text = f"{percent:.1f}" if abs(percent) < 9.95 else f"{percent:,.0f}"
-    return text.replace("-", "−")
+    weekly = 100 * math.expm1(drift.slope * 7)
+    return f"{weekly:+.1f} % a week, {times(verdict.drift_factor)} since {since.name}"
 
 
 def _cause(cause: Cause) -> str:
