@@ -427,7 +427,6 @@ _STORE_FILES: Mapping[str, Callable[[Place], Path]] = {
     for name in (
         "history.sqlite",
         "history.lock",
-        "pages.lock",
         "last-night",
         "trend.html",
         "history.sqlite-wal",

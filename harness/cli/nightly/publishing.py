@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +18,6 @@ from harness.experiment.references import file_of
 from harness.host_facts import checkout_of, commits_between, own_checkout
 from harness.measure.prometheus import NightFigures, SeriesFigure, night_page
 from harness.records.circumstances import Repository
-from harness.records.contained_files import open_to_write
 from reports.history import wording
 from reports.history.database import HistoryError
 from reports.history.figures import BENCHMARKS
@@ -156,8 +152,6 @@ def _series_figure(verdict: SeriesVerdict) -> SeriesFigure:
 
 TREND = "trend.html"
 """Page of the experiment that a store began with."""
-_LOCK = "pages.lock"
-"""Apart from the history's, which a night has for as long as it runs."""
 
 
 def live_page(history: History, experiment: str) -> Path:
@@ -188,13 +182,9 @@ def write_trend(store: Path, verdict: NightVerdict, commits: Commits) -> Path | 
     path, night = store / TREND, verdict.night
     try:
         with reading(store) as history:
-            path = page_of(history, night)
-            page = trend_page(history, verdict, commits)
-        # Which night is the newest is asked again: another may have been added while the page was made.
-        with _pages_locked(store), reading(store) as history:
             live, newest = live_page(history, night.experiment), history.newest(night.experiment)
             path = page_of(history, night)
-            write_text(path, page)
+            write_text(path, trend_page(history, verdict, commits))
     except (OSError, sqlite3.Error, HistoryError, StoreError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         output.warn(
@@ -205,14 +195,6 @@ def write_trend(store: Path, verdict: NightVerdict, commits: Commits) -> Path | 
     if path != live and newest is not None:
         output.warn(f"{path} is the page of {night.name}; {live.name} stays that of {newest.name}")
     return path
-
-
-@contextlib.contextmanager
-def _pages_locked(store: Path) -> Iterator[None]:
-    """The pages of a store for this process alone, once others have put theirs in place."""
-    with os.fdopen(open_to_write(store / _LOCK), "rb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

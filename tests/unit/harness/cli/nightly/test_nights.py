@@ -18,7 +18,6 @@ from synthetic_run import DIED, Case, write_run
 import harness.cli.nightly.nights  # noqa: F401 - which has the real pipeline then, not the fake one of a test
 from harness import pipeline
 from harness.cli import main
-from harness.cli.nightly import publishing
 from harness.cli.nightly.publishing import PublishedNight, night_answer
 from harness.errors import CaseError, Interrupted, StoreError
 from harness.pipeline import RunOutcome
@@ -26,7 +25,6 @@ from harness.requests import RunOptions
 from reports.history.database import connected
 from reports.history.figures import Figure, NewNight, Subject
 from reports.history.store import reading, writing
-from reports.history.trend_page import trend_page
 from reports.history.verdicts import verdict_of
 
 WAYS = ("run", "import", "ack", "replay", "bisect", "trend")
@@ -766,22 +764,6 @@ def test_an_experiment_that_is_called_like_a_date_does_not_share_a_page_with_a_n
     live = store.said("replay", last, experiment=SINCE)[1]["report"]
     assert store.said("replay", SINCE)[1]["report"] != live
     assert f"{SINCE}, night {last}</title>" in Path(live).read_text()
-
-
-def test_a_page_that_is_overtaken_by_a_newer_night_leaves_the_live_one_to_it(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    newer = store.benchmarks(8)
-
-    def overtaken(*arguments: Any) -> str:
-        monkeypatch.setattr(publishing, "trend_page", trend_page)
-        store.called("import", str(newer), experiment="pytest-benchmark")
-        return trend_page(*arguments)
-
-    monkeypatch.setattr(publishing, "trend_page", overtaken)
-    _, out, _ = store.called("import", str(store.benchmarks(5)), experiment="pytest-benchmark")
-    assert "night 2026-01-08</title>" in store.page.read_text()
-    assert out[-1] == f"report: {store.path / 'night-2026-01-05.html'}"
 
 
 def test_an_older_night_that_is_added_later_does_not_undo_what_is_known(store: Store) -> None:
