@@ -53,34 +53,6 @@ def _spans(text: str) -> Iterator[Span]:
             yield Span(text=part, is_code=index % 2 == 1)
 
 
-_CONFIDENCE = f"{100 * CONFIDENCE:.0f} %"
-_INTERVAL = (
-    "Of a rate: Student's t on logarithms of the repeats' medians. Of a ratio: in each round the two cases' "
-    "windows give one ratio, a repeat's is the mean of their logarithms without the highest and the lowest "
-    f"{100 * TRIMMED_SHARE:.0f} %, and the interval is that of a paired t over repeats. Where repeats went "
-    f"on until it was narrow, it is formed at {100 * SEQUENTIAL_CONFIDENCE:.0f} %, since one that is looked "
-    f"at so often covers {_CONFIDENCE} then. Cases without rounds in common are compared by Welch's t. Below "
-    f"{MIN_REPEATS_INTERVAL} repeats there is none, and the report says so."
-)
-_P = (
-    f"Within rounds that of t, and from {MIN_REPEATS_SIGN_FLIP} repeats on that of a permutation of signs, "
-    "unless a case of one worker was on several workers' cores in turn. Without rounds in common that of "
-    f"Welch's t, and from {MIN_REPEATS_TEST} repeats of each on that of a permutation of labels. Where a "
-    "table has so many pairs that the smallest p of a permutation could not count, that of t is taken."
-)
-_TOGETHER = (
-    "Strategies share a rank when the interval of their ratio contains 1, or its p, adjusted over all pairs "
-    f"of the table (Benjamini and Hochberg), is above {SIGNIFICANCE:g}. A lone leader is named only when "
-    f"neither holds for any other, and each has at least {MIN_REPEATS_INTERVAL} repeats. What is cheapest is "
-    "held to the same, with rates divided by prices."
-)
-
-
-def reading_of_statistics() -> tuple[tuple[str, str], ...]:
-    """Names and what each means."""
-    return ((f"{_CONFIDENCE} interval", _INTERVAL), ("p", _P), ("Ranking together", _TOGETHER))
-
-
 _MAY_WIN = "may win"
 _MANY_ROWS = 60
 """From so many on a page has no rows as data: they would be as long as all tables together."""
@@ -105,7 +77,15 @@ def to_html(report: Report, *, in_run_folder: bool = False) -> str:
         problems=problem_table(report.problems) if report.problems else None,
         with_logs=[problem for problem in report.problems if problem.log],
         differences=difference_table(report),
-        reading=reading_of_statistics(),
+        rules={
+            "confidence": f"{100 * CONFIDENCE:.0f} %",
+            "sequential_confidence": f"{100 * SEQUENTIAL_CONFIDENCE:.0f} %",
+            "trimmed": f"{100 * TRIMMED_SHARE:.0f} %",
+            "least_interval": MIN_REPEATS_INTERVAL,
+            "least_sign_flip": MIN_REPEATS_SIGN_FLIP,
+            "least_test": MIN_REPEATS_TEST,
+            "significance": f"{SIGNIFICANCE:g}",
+        },
         experiments=[
             (origin.run, yaml.safe_dump(json_value(origin.experiment), sort_keys=False, allow_unicode=True))
             for origin in report.origins
