@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
-from harness.records.record import Record
 from harness.records.safe_text import redacted_document
 from reports.load import Run, legible
 from reports.quantities import byte_count
@@ -49,45 +47,44 @@ _NAMES = {
 }
 
 
+_Facts = dict[str, Counter[str]]
+"""Dotted name of a fact → its values, and the number of records of each: 0 for a fact of the whole run."""
+
+
 def origin_of(run: Run) -> Origin:
     """Gather the facts of one run from its head, its records and its environment.
 
     Facts that differ between records are all shown: a report must not hide that two machines took part.
     """
-    facts: dict[str, list[str]] = {}
-    head = {
-        "experiment": run.experiment.get("name"),
-        "created_utc": run.stored.created_utc or None,
-        "spec_hash": run.stored.spec_hash or None,
-    }
-    for section in ("machine", "provenance", "method"):
-        for value in _distinct(getattr(record, section) for record in run.records):
-            _collect(facts, section, dataclasses.asdict(value))
-    for name in ("provider", "exposed"):
-        for value in _distinct(getattr(record, name) for record in run.records):
-            _collect(facts, name, value)
-    for name, value in head.items():
-        _collect(facts, name, value)
-    seen = {text for texts in facts.values() for text in texts}
-    of_workers = any(name.startswith("machine.") for name in facts)
-    for name, text in leaves("", run.stored.environment):
-        if of_workers and name.startswith("machine."):
-            # The driver's, which may be another one.
-            continue
-        # environment.json repeats what the records say, under names of its own.
-        if text not in seen or len(text) < 4:
-            facts.setdefault(name, [])
-            facts[name] += [text] if text not in facts[name] else []
-    facts = {name: texts for name, texts in facts.items() if any(texts)}
+    facts = _facts_of_records(run)
+    for name, value in (
+        ("experiment", run.experiment.get("name")),
+        ("created_utc", run.stored.created_utc),
+        ("spec_hash", run.stored.spec_hash),
+    ):
+        _count(facts, name, value, 0)
+    _add_environment(facts, run.stored.environment)
     named = [name for name in _NAMES if name in facts]
     versions = sorted(name for name in facts if name.startswith("provenance.versions."))
     rest = [name for name in facts if name not in _NAMES and name not in versions]
+    texts = {name: "; ".join(facts[name]) for name in (*named, *versions, *rest)}
+    experiment = redacted_document(run.experiment)
     return Origin(
         run=run.name,
         folder=folder_name(run),
-        facts=tuple((shown_name(name), _safe(name, facts[name])) for name in [*named, *versions, *rest]),
-        experiment=_safe_experiment(run.experiment),
+        facts=tuple((shown_name(name), text) for name, text in texts.items() if text),
+        experiment=experiment if isinstance(experiment, Mapping) else {},
     )
+
+
+def _add_environment(facts: _Facts, environment: Mapping[str, object]) -> None:
+    known = {text for texts in facts.values() for text in texts}
+    of_workers = any(name.startswith("machine.") for name in facts)
+    for name, text in leaves("", environment):
+        # The driver's machine may be another one; and environment.json repeats what the records say, under
+        # names of its own.
+        if not (of_workers and name.startswith("machine.")) and (text not in known or len(text) < 4):
+            _count(facts, name, text, 0)
 
 
 def folder_name(run: Run) -> str:
@@ -95,33 +92,11 @@ def folder_name(run: Run) -> str:
     return legible(run.stored.path.resolve().name)
 
 
-def _distinct(values: Iterable[Any]) -> Sequence[Any]:
-    """Each value that is there once: thousands of records share a few."""
-    # Sections hold mappings, which have no hash; equal ones are written alike.
-    return tuple({repr(value): value for value in values if value is not None}.values())
-
-
-def _safe(name: str, texts: Sequence[str]) -> str:
-    return "; ".join(str(redacted_document(text, name=name)) for text in texts)
-
-
-def _safe_experiment(experiment: Mapping[str, object]) -> Mapping[str, object]:
-    safe = redacted_document(experiment)
-    return safe if isinstance(safe, Mapping) else {}
-
-
 def shown_name(name: str) -> str:
     """A fact's dotted name as a person reads it."""
     if name in _NAMES:
         return _NAMES[name]
     return name.removeprefix("provenance.versions.").removeprefix("method.").replace("_", " ")
-
-
-def _collect(facts: dict[str, list[str]], name: str, value: object) -> None:
-    for path, text in leaves(name, value):
-        texts = facts.setdefault(path, [])
-        if text not in texts:
-            texts.append(text)
 
 
 def leaves(name: str, value: object) -> Iterator[tuple[str, str]]:
@@ -155,14 +130,13 @@ _OF_CASES = tuple(
 )
 # Where these are not there, they are not set or not installed, which is a difference, too.
 _ABSENCE_TELLS = ("environ.", "provenance.versions.")
-_OF_RECORDS = ("machine", "provenance", "method")
-
-_Values = Mapping[str, Counter[str]]
 
 
 def differences_of(runs: Sequence[Run]) -> tuple[FactDifference, ...]:
     """Facts that differ, by name; what every run says of itself, such as its start, is none of them."""
-    of_runs = [_facts(run) for run in runs]
+    of_runs = [_facts_of_records(run) for run in runs]
+    for facts, run in zip(of_runs, runs, strict=True):
+        _count(facts, "environ", run.stored.environment.get("environ"), 0)
     names = dict.fromkeys(name for facts in of_runs for name in facts)
     return tuple(
         FactDifference(fact=shown_name(name), values=tuple(_values(facts.get(name)) for facts in of_runs))
@@ -171,7 +145,7 @@ def differences_of(runs: Sequence[Run]) -> tuple[FactDifference, ...]:
     )
 
 
-def _differs(name: str, of_runs: Sequence[_Values]) -> bool:
+def _differs(name: str, of_runs: Sequence[_Facts]) -> bool:
     distinct = {text for facts in of_runs for text in facts.get(name, ())}
     is_absent = any(name not in facts for facts in of_runs)
     return len(distinct) > 1 or (is_absent and name.startswith(_ABSENCE_TELLS))
@@ -180,38 +154,24 @@ def _differs(name: str, of_runs: Sequence[_Values]) -> bool:
 def _values(counted: Counter[str] | None) -> tuple[FactValue, ...]:
     if counted is None:
         return ()
-    # Facts of a run as a whole are counted by none of its records.
     return tuple(FactValue(text=text, n_records=n or None) for text, n in counted.most_common())
 
 
-def _facts(run: Run) -> _Values:
-    """Values of each fact by its dotted name, and in how many records each stands."""
-    facts: dict[str, Counter[str]] = {}
-    for section in _OF_RECORDS:
-        for value, n in _counted(run.records, section):
-            if dataclasses.is_dataclass(value) and not isinstance(value, type):
-                _count(facts, section, dataclasses.asdict(value), n)
-    for name in ("provider", "exposed"):
-        for value, n in _counted(run.records, name):
-            _count(facts, name, value, n)
-    _count(facts, "environ", run.stored.environment.get("environ"), 0)
+def _facts_of_records(run: Run) -> _Facts:
+    facts: _Facts = {}
+    for name in ("machine", "provenance", "method", "provider", "exposed"):
+        # Thousands of records share a few values, which hold mappings and so have no hash; equal ones are
+        # written alike.
+        values = [value for record in run.records if (value := getattr(record, name)) is not None]
+        texts = [repr(value) for value in values]
+        counts = Counter(texts)
+        for text, value in dict(zip(texts, values, strict=True)).items():
+            _count(facts, name, value, counts[text])
     return facts
 
 
-def _count(facts: dict[str, Counter[str]], name: str, value: object, n: int) -> None:
+def _count(facts: _Facts, name: str, value: object, n_records: int) -> None:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = dataclasses.asdict(value)
     for path, text in leaves(name, value):
-        facts.setdefault(path, Counter())[str(redacted_document(text, name=path))] += n
-
-
-def _counted(records: Sequence[Record], section: str) -> Sequence[tuple[object, int]]:
-    """Each value of a field that is there once, and in how many records: thousands share a few."""
-    values: dict[str, object] = {}
-    counts: Counter[str] = Counter()
-    for record in records:
-        value = getattr(record, section)
-        if value is not None:
-            # Sections hold mappings, which have no hash; equal ones are written alike.
-            written = repr(value)
-            values.setdefault(written, value)
-            counts[written] += 1
-    return [(values[written], n) for written, n in counts.items()]
+        facts.setdefault(path, Counter())[str(redacted_document(text, name=path))] += n_records
