@@ -68,7 +68,7 @@ class Written:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunOutcome:
-    """Where a run's results lie and how its cases ended.
+    """Place of a run's results, and how its cases ended.
 
     Args:
         run_dir: None for a dry run, which makes no folder.
@@ -112,7 +112,7 @@ class RunOutcome:
 
 
 def outcome_of(folder: RunFolder, written: Written | None) -> RunOutcome:
-    """What a run in a folder came to.
+    """Outcome of the run in a folder.
 
     Args:
         written: its report; None where nothing has been recorded.
@@ -266,7 +266,7 @@ def _verify_graph(opened: TargetStudy, request: VerifyRequest, dtype: Dtype) -> 
 
 
 def plan(request: PlanRequest) -> Planned:
-    """Where a strategy puts each variable, and what it will send; see `stratbench plan`.
+    """Plan a strategy: places of variables and predicted bytes; see `stratbench plan`.
 
     Raises:
         UsageError: the target cannot be used. CaseError: it could not be captured.

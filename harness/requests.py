@@ -22,7 +22,7 @@ Dtype = Literal["model", "float64"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunOptions:
-    """How to carry out a run; nothing here changes what is measured.
+    """Options of carrying out a run; none changes what is measured.
 
     Args:
         out: the run folder itself; None for `runs/<experiment>-<utc>-<id>`.

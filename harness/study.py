@@ -75,6 +75,17 @@ def shape_of(target: Target) -> ClusterShape:
     )
 
 
+def _case(target: Target) -> Case:
+    batch_size = target.workload.params.get("batch_size")
+    return Case(
+        id="",
+        workload=target.workload,
+        strategy=target.strategy,
+        shape=shape_of(target),
+        batch_size=batch_size if isinstance(batch_size, int) else None,
+    )
+
+
 @contextmanager
 def study(
     target: Target,
@@ -94,14 +105,7 @@ def study(
     Raises:
         UsageError: the target cannot be used. CaseError: anything else went wrong.
     """
-    asked = target.workload.params.get("batch_size")
-    case = Case(
-        id="",
-        workload=target.workload,
-        strategy=target.strategy,
-        shape=shape_of(target),
-        batch_size=asked if isinstance(asked, int) else None,
-    )
+    case = _case(target)
     reap()
     with ExitStack() as stack:
         folder = stack.enter_context(run_folder())

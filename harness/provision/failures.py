@@ -170,9 +170,9 @@ def _refusal(failed: JobError, what: str) -> tuple[str, str]:
             "before; repeat the case with --resume"
         )
     if failed.gpu is not None:
-        asked = "" if failed.refused_bytes is None else f"{failed.refused_bytes / 1e9:.3g} GB of "
+        size = "" if failed.refused_bytes is None else f"{failed.refused_bytes / 1e9:.3g} GB of "
         return OUT_OF_MEMORY, (
-            f"{what} was refused {asked}the memory of {failed.gpu} ({_reason(failed)}); lower batch_size, or "
+            f"{what} was refused {size}the memory of {failed.gpu} ({_reason(failed)}); lower batch_size, or "
             "set accumulate=2 for micro-batches where the strategy has it"
         )
     if failed.is_out_of_memory:

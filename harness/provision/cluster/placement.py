@@ -12,7 +12,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.tpu import slice_placement_group
 
 from harness.cluster import ClusterShape
-from harness.provision.cluster.tpu_slices import amounts, facts_of, require_room, resources_of, told
+from harness.provision.cluster.tpu_slices import amounts, available, facts_of, require_room, resources_of
 from harness.provision.failures import ProvisionError
 from harness.provision.ray.client import Head
 
@@ -58,7 +58,7 @@ def whole_slices(nodes: Sequence[Node], shape: ClusterShape) -> list[list[dict[s
     if not whole:
         raise ProvisionError(
             f"must be there as {facts.kind} {wanted.topology}, {facts.n_hosts} hosts with {amounts(needed)} "
-            f"each, got {_told(alive, slices)}; start it, or name a slice that is there",
+            f"each, got {_inventory(alive, slices)}; start it, or name a slice that is there",
             field="cluster.slice",
         )
     return whole
@@ -107,7 +107,7 @@ def _is_ready(group: PlacementGroup, within_s: float) -> bool:
     return True
 
 
-def _told(alive: Sequence[Node], slices: Mapping[str, Mapping[int, object]]) -> str:
+def _inventory(alive: Sequence[Node], slices: Mapping[str, Mapping[int, object]]) -> str:
     if slices:
         return ", ".join(f"{len(hosts)} of {name}" for name, hosts in sorted(slices.items()))
     held = [node for node in alive if node["Resources"].get("TPU", 0)]
@@ -180,7 +180,7 @@ def placed(shape: ClusterShape, head: Head) -> Iterator[PlacementGroup]:
             raise ProvisionError(
                 f"each of {shape.workers} workers needs {amounts(wanted)} within "
                 f"{_PLACED_S:g} s, got no place for all of them; free are "
-                f"{told(free, wanted)} in all, so wait for others' work to end, or end it",
+                f"{available(free, wanted)} in all, so wait for others' work to end, or end it",
                 field="cluster.workers",
             ) from None
         yield group

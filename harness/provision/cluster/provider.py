@@ -42,7 +42,7 @@ def start(
     started_s = time.monotonic()
     log_dir.mkdir(parents=True, exist_ok=True)
     reap()
-    with _told(), ExitStack() as stack:
+    with _ended_head_reported(), ExitStack() as stack:
         own = stack.enter_context(run_folder())
         token = _token_file(shape.connection)
         stack.enter_context(ray_environment(own, token))
@@ -65,23 +65,11 @@ def start(
             folder, hosts.agents, [log_dir, *writes], [] if token is None else [token], head.call
         )
         files.ship(reads)
-        cores = [hosts.cores(worker) for worker in range(shape.workers)]
-        notes = tuple(_notes(hosts, cores))
-
-        def site() -> Site:
-            return Site(
-                notes=notes,
-                pinned=None not in cores,
-                exposed=True,  # whoever else uses the cluster is on its network
-                machine=hosts.facts[0].machine,
-                clock_hz=max(node.clock_hz for node in hosts.facts),
-            )
-
         cluster = RayCluster(
             _seats(shape, folder, log_dir),
             hosts=hosts,
             scratch=folder / SCRATCH,
-            site=site,
+            site=lambda: _site(hosts, shape.workers),
             started_s=started_s,
             options=options,
             files=files,
@@ -109,7 +97,7 @@ def _seats(shape: ClusterShape, folder: Path, logs: Path) -> list[Seat]:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _ended_head_reported() -> Iterator[None]:
     """Report in one line that the head has ended, whichever call of Ray noticed it first."""
     try:
         yield
@@ -165,14 +153,21 @@ def _token_file(connection: Connection) -> Path | None:
     return path.absolute()
 
 
-def _notes(hosts: "ClusterHosts", cores: Sequence[tuple[int, ...] | None]) -> list[str]:
-    n_nodes = len({facts.node_id for facts in hosts.facts})
+def _site(hosts: "ClusterHosts", n_workers: int) -> Site:
+    nodes = hosts.facts
+    n_nodes = len({node.node_id for node in nodes})
+    is_pinned = all(hosts.cores(worker) is not None for worker in range(n_workers))
     notes = []
-    if n_nodes < len(hosts.facts):
-        notes.append(f"{len(hosts.facts)} workers share {n_nodes} nodes of the cluster")
-    if None in cores:
+    if n_nodes < len(nodes):
+        notes.append(f"{len(nodes)} workers share {n_nodes} nodes of the cluster")
+    if not is_pinned:
         notes.append("workers share cores: a machine of the cluster has fewer than its workers asked for")
-    kinds = {(f.machine.cpu_model, f.machine.n_cores, f.machine.architecture) for f in hosts.facts}
-    if len(kinds) > 1:
+    if len({(n.machine.cpu_model, n.machine.n_cores, n.machine.architecture) for n in nodes}) > 1:
         notes.append("workers are on machines that differ; the record names that of worker 0")
-    return notes
+    return Site(
+        notes=tuple(notes),
+        pinned=is_pinned,
+        exposed=True,  # whoever else uses the cluster is on its network
+        machine=nodes[0].machine,
+        clock_hz=max(node.clock_hz for node in nodes),
+    )

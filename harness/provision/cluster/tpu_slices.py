@@ -117,7 +117,7 @@ def require_room(nodes: Sequence[Mapping[str, Any]], shape: ClusterShape) -> Non
         return
     needed = "a node of its own with" if spread else "room for"
     capacities = "; ".join(
-        f"{node['NodeManagerAddress']} has {told(node['Resources'], wanted)}" for node in alive
+        f"{node['NodeManagerAddress']} has {available(node['Resources'], wanted)}" for node in alive
     )
     way_out = "start more nodes, or lower cluster.workers"
     if spread and sum(held) >= shape.workers:
@@ -134,7 +134,7 @@ def amounts(wanted: Resources) -> str:
     return " and ".join(f"{amount:g} {name}" for name, amount in wanted.items())
 
 
-def told(resources: Resources, wanted: Resources) -> str:
+def available(resources: Resources, wanted: Resources) -> str:
     """Available amounts of the wanted resources, as text for a message."""
     return " and ".join(f"{resources.get(name, 0):g} {name}" for name in wanted)
 

@@ -46,7 +46,7 @@ _IN_CONTAINER = Path("/tmp")  # noqa: S108 - of each container alone, and gone w
 def require(shape: ClusterShape) -> None:
     """Check that the engine answers, and that there are the image, devices and memory."""
     with engine() as client:
-        _found(client, shape)
+        _image_and_limits(client, shape)
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def start(
     log_dir.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         client = stack.enter_context(engine())
-        image, limits = _found(client, shape)
+        image, limits = _image_and_limits(client, shape)
         leftovers.reap(client)
         reap()
         folder = stack.enter_context(run_folder())
@@ -99,7 +99,9 @@ def start(
         yield cluster
 
 
-def _found(client: docker.DockerClient, shape: ClusterShape) -> tuple[Image, list[ContainerLimits]]:
+def _image_and_limits(
+    client: docker.DockerClient, shape: ClusterShape
+) -> tuple[Image, list[ContainerLimits]]:
     facts = client.info()
     devices = devices_of_workers(shape)
     toolkit = toolkit_of(facts)

@@ -157,15 +157,15 @@ class RayProcessSet:
         if len(self._probes) < 2:
             return {}
         with_probes = list(self._probes)
-        asked = {
+        pending = {
             actor.unreachable.remote(tuple(self._probes.values()), _PROBE_WAIT_S): worker
             for worker, actor in self._actors.items()
         }
         cut_off: dict[int, CutOff] = {}
-        for reference in ready(list(asked), len(asked), _PROBE_WAIT_S + CHECK_S, self._hosts):
+        for reference in ready(list(pending), len(pending), _PROBE_WAIT_S + CHECK_S, self._hosts):
             missed = fetch(reference, self._hosts)
             if isinstance(missed, list) and missed:
-                cut_off[asked[reference]] = CutOff(peer=with_probes[missed[0]], waited_s=_PROBE_WAIT_S)
+                cut_off[pending[reference]] = CutOff(peer=with_probes[missed[0]], waited_s=_PROBE_WAIT_S)
         return cut_off
 
 
