@@ -1,7 +1,7 @@
 """Dense all-reduce, sparse all-gather and dense reduce-scatter by TensorFlow's collectives."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from strategies.ir.graph import DType, Node, Shape
@@ -25,7 +25,7 @@ from strategies.passes.collectives.members import (
     length_keys,
     pair_group_key,
 )
-from strategies.passes.replicate.rewire import contribute, sync_prefix
+from strategies.passes.replicate.rewire import contribute, pending, sync_prefix, total
 from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Replica, Topology
@@ -43,11 +43,7 @@ class DenseAllReduce:
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         members = Members.of(topology, self.plan.between)
-        dense = [
-            b
-            for b in graph.boundaries
-            if b.indices is None and b.rank in members.ranks and not b.contributions[0].total
-        ]
+        dense = [b for b in pending(graph, members.ranks) if b.indices is None]
         chosen = self._in_turn(graph, dense)
         hints = self.plan.hints
         keys = instance_keys(name for each in chosen.values() for name in each.key_names)
@@ -86,9 +82,7 @@ class DenseAllReduce:
                 added += own_keys
                 added += nodes
                 for b, values in zip(summed, sums, strict=True):
-                    combined[b.values] = Contribution(
-                        rank=replica.rank, values=values, indices=None, weight=1.0, total=True
-                    )
+                    combined[b.values] = total(replica.rank, values)
         return contribute(graph, combined, added)
 
     def _in_turn(self, graph: TrainGraph, dense: Sequence[Boundary]) -> dict[str, Collective]:
@@ -114,18 +108,12 @@ class SparseAllGather:
     plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        members = Members.of(topology, self.plan.between)
         sparse = [
             b
-            for b in graph.boundaries
-            if b.indices is not None
-            and b.rank is not None
-            and b.variable not in self.plan.on_own_transport
-            and not any(c.total for c in b.contributions)
+            for b in pending(graph, members.ranks)
+            if b.indices is not None and b.variable not in self.plan.on_own_transport
         ]
-        if not sparse:
-            return graph
-        members = Members.of(topology, self.plan.between)
-        sparse = [b for b in sparse if b.rank in members.ranks]
         names = {sync_prefix(b) for b in sparse}
         lengths = length_keys(f"{name}/lengths" for name in names)
         ranges = key_ranges(f"{name}/{part}" for name in names for part in ("rows", "ids"))
@@ -162,9 +150,7 @@ def _gather(
         id_keys=ranges[f"{name}/ids"],
     )
     gathered, (rows, ids) = gather.splice(f"{prefix}gather/", [rows, ids], device=device)
-    return [*merged, *gathered], Contribution(
-        rank=contribution.rank, values=rows, indices=ids, weight=1.0, total=True
-    )
+    return [*merged, *gathered], total(contribution.rank, rows, ids)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -197,13 +183,9 @@ class DenseReduceScatter:
                 added += nodes
                 combined |= sums
                 exchanged.append(done)
-        rewired = contribute(graph, combined, added)
         elsewhere = {b.values for b in owned} - set(combined)
-        return replace(
-            rewired,
-            boundaries=tuple(b for b in rewired.boundaries if b.values not in elsewhere),
-            step_targets=(*rewired.step_targets, *exchanged),
-        )
+        step_targets = (*graph.step_targets, *exchanged)
+        return contribute(graph, combined, added, dropped=elsewhere, step_targets=step_targets)
 
 
 def _exchange(
@@ -231,8 +213,5 @@ def _exchange(
         f"{bucket.name}/replica_{rank}/", [b.contributions[0].values for b in members], device=replica.device
     )
     mine = [own[member.name].values for member in bucket.members if member.owner == rank]
-    summed = {
-        values: Contribution(rank=rank, values=total, indices=None, weight=1.0, total=True)
-        for values, total in zip(mine, sums, strict=True)
-    }
+    summed = {values: total(rank, ref) for values, ref in zip(mine, sums, strict=True)}
     return nodes, summed, done.removeprefix("^")

@@ -17,7 +17,7 @@ from strategies.ir.traversal import at_level
 from strategies.numerics.exchange import hand_over, hand_over_rows, take_back, take_back_rows, waypoint
 from strategies.passes.collectives.buckets import Member, collectives, row_shape, shard_buckets, static_dims
 from strategies.passes.collectives.members import Members
-from strategies.passes.replicate.rewire import contribute, sync_prefix
+from strategies.passes.replicate.rewire import contribute, pending, sync_prefix, total
 from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.snippet import Snippet, TensorSpec, trace
@@ -211,16 +211,16 @@ class TcpAllReduce:
             handed_over.append(carried.given)
             last = (carried.last,)
             combined |= self._contributions(carried.results, brought)
-        # Transfers that are here already travel once updates are made: after all sums of their level.
-        rewired = contribute(graph, combined, added, transfers=ahead(transfers, graph.transfers))
-        if not self.plan.scattered_by_own_transport:
-            return rewired
-        elsewhere = {b.values for b in brought.values()} - set(combined)
-        return replace(
-            rewired,
-            boundaries=tuple(b for b in rewired.boundaries if b.values not in elsewhere),
+        scatters = bool(self.plan.scattered_by_own_transport)
+        return contribute(
+            graph,
+            combined,
+            added,
+            dropped={b.values for b in brought.values()} - set(combined) if scatters else (),
+            # Transfers that are here already travel once updates are made: after all sums of their level.
+            transfers=ahead(transfers, graph.transfers),
             # A worker takes part in sums of which it needs nothing itself.
-            step_targets=(*rewired.step_targets, *handed_over),
+            step_targets=(*graph.step_targets, *(handed_over if scatters else ())),
         )
 
     def _brought(self, graph: TrainGraph, replicas: Sequence[Replica]) -> Brought:
@@ -228,12 +228,8 @@ class TcpAllReduce:
         ranks = {replica.rank for replica in replicas}
         return {
             (sync_prefix(b), b.rank): b
-            for b in graph.boundaries
-            if b.variable in names
-            and b.rank is not None
-            and b.rank in ranks
-            and b.contributions
-            and not b.contributions[0].total
+            for b in pending(graph, ranks)
+            if b.variable in names and b.rank is not None
         }
 
     def _contributions(self, totals: Mapping[str, Crossing], brought: Brought) -> Mapping[str, Contribution]:
@@ -242,9 +238,7 @@ class TcpAllReduce:
         for (name, rank), b in brought.items():
             if name in totals and (not _is_owned(b, owners) or owners[b.variable] == rank):
                 values, indices = totals[name]
-                contributions[b.values] = Contribution(
-                    rank=b.contributions[0].rank, values=values, indices=indices, weight=1.0, total=True
-                )
+                contributions[b.values] = total(b.contributions[0].rank, values, indices)
         return contributions
 
 
@@ -356,7 +350,7 @@ class _Sums:
         ]
         comes = [[static_dims(self.brought[name, first]) for name in kept]] if kept else []
         totals = yield give(transfer, values, shapes, dtype, self.host, comes=comes)
-        return {name: (total, None) for name, total in zip(kept, totals, strict=True)}
+        return {name: (summed, None) for name, summed in zip(kept, totals, strict=True)}
 
     def _gathered_rows(self, transfer: Transfer, names: Sequence[str]) -> Exchange[Crossing]:
         gradients = [[self.brought[name, rank] for rank in self.ranks] for name in names]

@@ -30,7 +30,7 @@ from strategies.passes.collectives.members import Members, compressed_keys
 from strategies.passes.collectives.tcp_ring import Dims, Exchange, Given, ahead, carry_out, give
 from strategies.passes.compression.encoders import Encoders, gradient_spec, state_specs
 from strategies.passes.replicate.kept_state import KeptState
-from strategies.passes.replicate.rewire import sync_prefix
+from strategies.passes.replicate.rewire import sync_prefix, total
 from strategies.passes.task_plan import TaskPlan
 from strategies.plan.compressors import WORD_BYTES, payload_bytes
 from strategies.tf_bridge.attrs import dtype_number
@@ -75,7 +75,7 @@ class CompressedAllReduce:
                 group=members.group,
                 keys=tuple(keys[key] for key in key_names),
             )
-            combined |= {b.values: _total(replica.rank, total) for b, total in zip(own, sums, strict=True)}
+            combined |= {b.values: total(replica.rank, ref) for b, ref in zip(own, sums, strict=True)}
         return encoders.into(graph, combined)
 
 
@@ -131,11 +131,12 @@ class CompressedTcpAllReduce:
         rounds = (f"sync/encoded-handed-over_{k}" for k in count())
         carried = carry_out(exchanges, rounds, local.host, encoders.nodes)
         combined = {
-            b.values: _total(b.contributions[0].rank, carried.results[sync_prefix(b)])
+            b.values: total(b.contributions[0].rank, carried.results[sync_prefix(b)])
             for b in encoders.gradients
             if b.rank in local.ranks
         }
-        return encoders.into(graph, combined, transfers=ahead(carried.transfers, graph.transfers))
+        transfers = ahead(carried.transfers, graph.transfers)
+        return replace(encoders.into(graph, combined), transfers=transfers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,10 +257,6 @@ class _LocalGradients:
         )
         sums = encoders.splice(multiply, f"{name}/sums/", [*orthonormal, *summed], host)
         return dict(zip(gradients, sums, strict=True))
-
-
-def _total(rank: int, values: str) -> Contribution:
-    return Contribution(rank=rank, values=values, indices=None, weight=1.0, total=True)
 
 
 def _dims(factor: KeptState) -> Dims:

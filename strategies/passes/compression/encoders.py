@@ -148,12 +148,8 @@ class Encoders:
         self._states += states
         self._targets += [node.name for node in keeping]
 
-    def into(self, step: TrainGraph, combined: Mapping[str, Contribution], **changes: object) -> TrainGraph:
-        """The step with all that was added, and boundaries into which these contributions flow.
-
-        Args:
-            changes: further fields of the step to replace.
-        """
+    def into(self, step: TrainGraph, combined: Mapping[str, Contribution]) -> TrainGraph:
+        """The step with all that was added, and boundaries into which these contributions flow."""
         variables: tuple[Variable, ...] = tuple(state.variable for state in self._states)
         return contribute(
             step,
@@ -161,7 +157,6 @@ class Encoders:
             self.nodes,
             variables=(*step.variables, *variables),
             state_targets=(*step.state_targets, *self._targets),
-            **changes,
         )
 
 

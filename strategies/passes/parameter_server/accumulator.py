@@ -7,6 +7,7 @@ from strategies.ir.graph import DType, Node, Shape, tensor
 from strategies.ir.tensor_proto import const
 from strategies.ir.train_graph import Boundary, Contribution
 from strategies.numerics.combine import cast_ids, later_numbers, merge_ascending, number_rows, numbered_ids
+from strategies.passes.replicate.rewire import total
 from strategies.plan.payload import accumulated_type
 from strategies.tf_bridge.snippet import TensorSpec, trace
 
@@ -165,7 +166,7 @@ class Accumulator:
             )
             added, (ids,) = snippet.splice(f"{name}/ids/", [name], device=self.device)
             nodes += added
-        return nodes, Contribution(rank=0, values=values, indices=ids, weight=1.0, total=True)
+        return nodes, total(0, values, ids)
 
     def _cast(self, nodes: list[Node], ref: str, source: DType, wanted: DType, side: str, device: str) -> str:
         if source == wanted:

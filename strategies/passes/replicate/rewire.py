@@ -1,6 +1,6 @@
 """The one edit that synchronisation makes: other values flow into boundaries, from nodes that it adds."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
 from strategies.ir.graph import Graph, Node
@@ -9,12 +9,18 @@ from strategies.passes.replicate.step_copies import replica_prefix
 
 
 def contribute(
-    step: TrainGraph, combined: Mapping[str, Contribution], added: Iterable[Node], **changes: object
+    step: TrainGraph,
+    combined: Mapping[str, Contribution],
+    added: Iterable[Node],
+    *,
+    dropped: Container[str] = (),
+    **changes: object,
 ) -> TrainGraph:
     """The step with new nodes, and boundaries into which these contributions flow.
 
     Args:
         combined: `Boundary.values` → its only contribution from now on; other boundaries stay as they are.
+        dropped: `Boundary.values` of boundaries that the step no longer has.
         changes: further fields of the step to replace.
     """
     added = tuple(added)
@@ -30,8 +36,21 @@ def contribute(
     boundaries = tuple(
         replace(b, contributions=(combined[b.values],)) if b.values in combined else b
         for b in step.boundaries
+        if b.values not in dropped
     )
     return replace(step, graph=fed_with(step.graph, inputs, added), boundaries=boundaries, **changes)  # type: ignore[arg-type]
+
+
+def total(rank: int, values: str, indices: str | None = None) -> Contribution:
+    """The complete sum over all replicas of all tasks, as the contribution of one of them."""
+    return Contribution(rank=rank, values=values, indices=indices, weight=1.0, total=True)
+
+
+def pending(step: TrainGraph, ranks: Container[int | None]) -> list[Boundary]:
+    """Boundaries of these replicas whose contributions are not summed over all replicas yet."""
+    return [
+        b for b in step.boundaries if b.rank in ranks and b.contributions and not b.contributions[0].total
+    ]
 
 
 def fed_with(graph: Graph, inputs: Mapping[str, str], added: Iterable[Node]) -> Graph:

@@ -11,7 +11,7 @@ from strategies.numerics.compressors import StateSpec
 from strategies.numerics.gradient_vectors import Layout, as_vector, combined_gradients, marked_rows
 from strategies.passes.collectives.buckets import row_shape, static_dims
 from strategies.passes.replicate.kept_state import KeptState
-from strategies.passes.replicate.rewire import sync_prefix
+from strategies.passes.replicate.rewire import sync_prefix, total
 from strategies.passes.task_plan import TaskPlan
 from strategies.passes.tensor_queue import TensorQueue
 from strategies.plan.aggregation import Aggregation
@@ -171,7 +171,7 @@ class GradientVector:
         values = iter(results)
         for b in self.boundaries:
             rows, ids = next(values), None if b.indices is None else next(values)
-            combined[b.values] = Contribution(rank=rank, values=rows, indices=ids, weight=1.0, total=True)
+            combined[b.values] = total(rank, rows, ids)
         keeps = tuple(state.keep(value) for state, value in zip(kept, values, strict=True))
         return Aggregated(
             nodes=(*(node for state in kept for node in state.nodes), *nodes),
