@@ -19,6 +19,7 @@ from harness.errors import UsageError
 
 if TYPE_CHECKING:
     from harness.experiment.cases import Case
+    from harness.experiment.model import Experiment
     from harness.pipeline import RunOutcome
     from reports.pages.terminal import TerminalTable
 
@@ -141,27 +142,13 @@ def run(
     """
     if resume and out is None:
         raise UsageError("must be used with --out, which names the run to go on with", field="resume")
-    from harness.cli.file_options import given_values
-    from harness.experiment.load import load_experiment
     from harness.measure.prometheus import listen
     from harness.preflight import check_experiment
 
-    overrides = given_values(context)
-    sets_until = "measure.until.ratio_ci" in overrides or any(map(_sets_until, settings or ()))
-    if "measure.repeats" in overrides and not sets_until:
-        overrides = {**overrides, "measure.until": None}  # so many, and no more
-    spec = load_experiment(
-        experiment,
-        settings=settings or (),
-        overrides=overrides,
-        plan=None if plan is None else plan_reference(plan),
-        surroundings=os.environ,
-    )
+    spec = _experiment(context, experiment, settings or (), plan)
     # A socket stays reachable on the network that it was opened in.
     metrics = listen(metrics_port) if metrics_port and not dry_run else None
-    exposure = None
-    if not dry_run:
-        exposure = isolate_workers(context, worker_options, providers=spec.cluster.provider)
+    exposure = None if dry_run else isolate_workers(context, worker_options, providers=spec.cluster.provider)
     check_experiment(spec)
     options_of_run = run_options(
         context,
@@ -182,6 +169,24 @@ def run(
         output.warn(note)
     return Answer(
         document=outcome.to_document(), show=partial(_show, outcome), exit_status=outcome.exit_status
+    )
+
+
+def _experiment(context: typer.Context, name: str, settings: Sequence[str], plan: str | None) -> Experiment:
+    """The experiment of a file, with what the command line sets in it."""
+    from harness.cli.file_options import given_values
+    from harness.experiment.load import load_experiment
+
+    overrides = given_values(context)
+    sets_until = "measure.until.ratio_ci" in overrides or any(map(_sets_until, settings))
+    if "measure.repeats" in overrides and not sets_until:
+        overrides = {**overrides, "measure.until": None}  # so many, and no more
+    return load_experiment(
+        name,
+        settings=settings,
+        overrides=overrides,
+        plan=None if plan is None else plan_reference(plan),
+        surroundings=os.environ,
     )
 
 
