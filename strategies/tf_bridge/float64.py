@@ -6,15 +6,12 @@ double form stay narrow between casts, under another name, so that each name kee
 
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import Message
 
 # Generated from public .proto files; tf.compat.v1 does not export them by name.
-from tensorflow.core.framework import full_type_pb2, function_pb2, node_def_pb2, op_def_pb2, tensor_pb2
+from tensorflow.core.framework import node_def_pb2, op_def_pb2, tensor_pb2
 
 from strategies.errors import StrategyError
 from strategies.ir.graph import Arg, Attr, DType, Function, FunctionRef, Graph, Node, TensorValue, tensor
@@ -30,21 +27,6 @@ _WIDE = {
     "complex64": DType("complex128"),
 }
 _WIDE |= {f"{narrow}_ref": DType(f"{wide}_ref") for narrow, wide in _WIDE.items()}
-
-# The same by number, for the two enums in which protos say types.
-_WIDE_NUMBERS: Mapping[str, Mapping[int, int]] = {
-    "tensorflow.DataType": {
-        dtype_number(DType(narrow)): dtype_number(wide) for narrow, wide in _WIDE.items()
-    },
-    "tensorflow.FullTypeId": {
-        full_type_pb2.TFT_HALF: full_type_pb2.TFT_DOUBLE,
-        full_type_pb2.TFT_BFLOAT16: full_type_pb2.TFT_DOUBLE,
-        full_type_pb2.TFT_FLOAT: full_type_pb2.TFT_DOUBLE,
-        full_type_pb2.TFT_COMPLEX64: full_type_pb2.TFT_COMPLEX128,
-    },
-}
-
-_M = TypeVar("_M", bound=Message)
 
 
 def widen(dtype: DType) -> DType:
@@ -93,48 +75,6 @@ def _widen_tensor(value: TensorValue) -> TensorValue:
         result.double_val.extend(proto.float_val)
         result.dcomplex_val.extend(proto.scomplex_val)
     return TensorValue(result.SerializeToString(deterministic=True))
-
-
-def widen_extra(data: bytes, kind: type[_M]) -> bytes:
-    """Serialized leftovers with double for every floating type."""
-    if not data:
-        return data
-    message = kind.FromString(data)
-    return message.SerializeToString(deterministic=True) if _widen_message(message) else data
-
-
-def _widen_message(message: Message) -> bool:
-    widened = [
-        _widen_types(message, described, value)
-        if described.enum_type is not None
-        else _widen_children(described, value)
-        for described, value in message.ListFields()
-    ]
-    return any(widened)
-
-
-def _widen_children(described: FieldDescriptor, value: Any) -> bool:  # noqa: ANN401 - whatever a proto's field holds
-    if described.message_type is None:
-        return False
-    if described.message_type.GetOptions().map_entry:
-        children = [child for child in value.values() if isinstance(child, Message)]
-    else:
-        children = [value] if isinstance(value, Message) else list(value)
-    widened = [_widen_message(child) for child in children]
-    return any(widened)
-
-
-def _widen_types(message: Message, described: FieldDescriptor, value: Any) -> bool:  # noqa: ANN401 - see above
-    wide = _WIDE_NUMBERS.get(described.enum_type.full_name, {}) if described.enum_type else {}
-    if isinstance(value, int):
-        if value not in wide:
-            return False
-        setattr(message, described.name, wide[value])
-        return True
-    places = [i for i, number in enumerate(value) if number in wide]
-    for i in places:
-        value[i] = wide[value[i]]
-    return bool(places)
 
 
 _FLOAT = DType("float")
@@ -218,14 +158,20 @@ def _function(function: Function, functions: Mapping[str, Function]) -> Function
         control_results=function.control_results,
         attrs=widen_attrs(function.attrs),
         arg_attrs={index: widen_attrs(attrs) for index, attrs in function.arg_attrs.items()},
-        extra=widen_extra(function.extra, function_pb2.FunctionDef),
+        extra=function.extra,
     )
     return function if _same(nodes, function.nodes) and rewritten == function else rewritten
 
 
 def _arg(arg: Arg) -> Arg:
     dtype = None if arg.dtype is None else widen(arg.dtype)
-    return Arg(name=arg.name, dtype=dtype, extra=widen_extra(arg.extra, op_def_pb2.OpDef.ArgDef))
+    rest = op_def_pb2.OpDef.ArgDef.FromString(arg.extra)
+    # TensorFlow infers full types anew.
+    rest.ClearField("experimental_full_type")
+    for handle in rest.handle_data:
+        if (narrow := dtype_of(handle.dtype)) is not None:
+            handle.dtype = dtype_number(widen(narrow))
+    return Arg(name=arg.name, dtype=dtype, extra=rest.SerializeToString(deterministic=True))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -339,7 +285,10 @@ def _cast(name: str, ref: str, source: DType, target: DType, like: Node) -> Node
 def _with_attrs(node: Node, attrs: Mapping[str, Attr]) -> Node:
     if attrs is node.attrs:
         return node
-    return replace(node, attrs=attrs, extra=widen_extra(node.extra, node_def_pb2.NodeDef))
+    rest = node_def_pb2.NodeDef.FromString(node.extra)
+    # TensorFlow infers full types anew.
+    rest.ClearField("experimental_type")
+    return replace(node, attrs=attrs, extra=rest.SerializeToString(deterministic=True))
 
 
 def _updated(

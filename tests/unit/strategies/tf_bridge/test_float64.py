@@ -1,4 +1,4 @@
-""" """
+"""Types of attributes, arguments and handles in float64, and names of nodes that stay narrow."""
 
 import pytest
 from tensorflow.core.framework import full_type_pb2, op_def_pb2, types_pb2
@@ -48,21 +48,20 @@ def test_attributes_without_floating_types_are_the_same_object():
 
 
 def handle_arg(dtype):
-    arg = op_def_pb2.OpDef.ArgDef()
+    arg = op_def_pb2.OpDef.ArgDef(description="a handle")
     arg.handle_data.add(dtype=dtype)
-    arg.experimental_full_type.type_id = full_type_pb2.TFT_TENSOR
-    arg.experimental_full_type.args.add(
-        type_id=full_type_pb2.TFT_FLOAT if dtype == types_pb2.DT_FLOAT else full_type_pb2.TFT_DOUBLE
-    )
-    return arg.SerializeToString(deterministic=True)
+    return arg
 
 
-def test_handles_and_full_types_of_arguments_and_nodes_follow():
+def test_handles_follow_and_full_types_are_left_to_inference():
+    handle = handle_arg(types_pb2.DT_FLOAT)
+    handle.experimental_full_type.type_id = full_type_pb2.TFT_TENSOR
     typed = tf.compat.v1.NodeDef()
     typed.experimental_type.type_id = full_type_pb2.TFT_FLOAT
+    typed.experimental_debug_info.original_node_names.append("read")
     function = Function(
         name="f",
-        inputs=(Arg(name="v", dtype=DType("resource"), extra=handle_arg(types_pb2.DT_FLOAT)),),
+        inputs=(Arg(name="v", dtype=DType("resource"), extra=handle.SerializeToString()),),
         outputs=(Arg(name="y", dtype=FLOAT),),
         nodes=(
             Node(
@@ -77,12 +76,13 @@ def test_handles_and_full_types_of_arguments_and_nodes_follow():
         arg_attrs={0: {"_handle_dtypes": (FLOAT,)}},
     )
     wide = to_float64(Graph(nodes=(), functions={"f": function})).functions["f"]
-    assert wide.inputs[0].extra == handle_arg(types_pb2.DT_DOUBLE)
+    assert wide.inputs[0].extra == handle_arg(types_pb2.DT_DOUBLE).SerializeToString()
     assert wide.outputs[0].dtype == DOUBLE
     assert wide.arg_attrs == {0: {"_handle_dtypes": (DOUBLE,)}}
     (read,) = wide.nodes
     assert read.attrs == {"dtype": DOUBLE}
-    assert tf.compat.v1.NodeDef.FromString(read.extra).experimental_type.type_id == full_type_pb2.TFT_DOUBLE
+    typed.ClearField("experimental_type")
+    assert read.extra == typed.SerializeToString()
     again = Graph(nodes=(), functions={"f": wide})
     assert to_float64(again) is again
 
