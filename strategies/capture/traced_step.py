@@ -121,8 +121,7 @@ def trace_contents(traced: Trace, declared: Sequence[AnyVariable], element_spec:
             f"variable {text!r}: must hold numbers, got strings; use a constant or a lookup table"
         )
     captures = _captures(concrete, {id(v.handle) for v in named.values()})
-    variables = [_variable(name, v, captures) for name, v in named.items()]
-    variables = _with_slots(variables, named, recorder)
+    variables = _variables(named, captures, recorder)
     large = {**captures.large, **large_constants(graph)}
     beside = dict(zip(_unique([f"constants/{n}" for n in large], taken=named), large.items(), strict=True))
     names = {id(v.handle): name for name, v in named.items()}
@@ -238,38 +237,29 @@ def _captures(concrete: tf.types.experimental.ConcreteFunction, handles: set[int
     return _Captures(variables=variables, constants=constants, large=large, tables=tuple(tables))
 
 
-def _variable(name: str, v: tf.Variable, captures: _Captures) -> TracedVariable:
-    return TracedVariable(
-        name=name,
-        placeholder=captures.variables.get(id(v.handle)),
-        dtype=_dtype(v.dtype),
-        shape=_shape(v.shape),
-        trainable=bool(v.trainable),
-        optimizer_owned=False,
-    )
-
-
-def _with_slots(
-    variables: Sequence[TracedVariable], named: Mapping[str, tf.Variable], recorder: BoundaryRecorder
+def _variables(
+    named: Mapping[str, tf.Variable], captures: _Captures, recorder: BoundaryRecorder
 ) -> list[TracedVariable]:
     owned = {id(raw_variable(v)) for optimizer in recorder.optimizers for v in variables_of(optimizer)}
     trained = {id(mark.handle) for mark in recorder.marks}
     slots = slots_of(recorder.optimizers, [v for v in named.values() if id(v.handle) in trained])
     names = {id(v): name for name, v in named.items()}
-    with_slots = []
-    for variable in variables:
-        identity = id(named[variable.name])
-        owner, group = slots.get(identity, (None, None))
-        with_slots.append(
-            replace(
-                variable,
-                trainable=variable.trainable and identity not in owned,
-                optimizer_owned=identity in owned,
+    variables = []
+    for name, v in named.items():
+        owner, group = slots.get(id(v), (None, None))
+        variables.append(
+            TracedVariable(
+                name=name,
+                placeholder=captures.variables.get(id(v.handle)),
+                dtype=_dtype(v.dtype),
+                shape=_shape(v.shape),
+                trainable=bool(v.trainable) and id(v) not in owned,
+                optimizer_owned=id(v) in owned,
                 slot_of=names.get(id(owner)),
                 group=group,
             )
         )
-    return with_slots
+    return variables
 
 
 def _constant(name: str, placeholder: str, value: Array) -> TracedVariable:
