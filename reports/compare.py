@@ -16,26 +16,7 @@ from reports.curves.sizes_and_links import Source, link_sensitivity_of, scaling_
 from reports.load import Run, legible, legible_left_out
 from reports.origins import differences_of, origin_of
 from reports.recommendation.candidates import ranks
-from reports.recommendation.notes import (
-    batch_notes,
-    capture_notes,
-    computation_notes,
-    input_notes,
-    is_warning,
-    link_notes,
-    observer_notes,
-    preparation_notes,
-    record_notes,
-    row_notes,
-    separability_notes,
-    setting_notes,
-    small_payload_notes,
-    stability_notes,
-    twin_notes,
-    unknown_gpu_notes,
-    until_notes,
-    warning_notes,
-)
+from reports.recommendation.notes import notes_of
 from reports.recommendation.verdict import verdict
 from reports.repeat_files.plans import lines_of_each
 from reports.repeat_files.row_files import row_with_files
@@ -178,8 +159,8 @@ def _compared(
     usable = {name: [r for r in records if is_usable(r)] for name, records in cases.items()}
     rates = {name: rates_of(records) for name, records in usable.items()}
     contrasts = Contrasts(usable)
-    notes = warning_notes(cases)
-    baseline = baseline_of(run, cases, rates, notes)
+    baseline_notes: list[str] = []
+    baseline = baseline_of(run, cases, rates, baseline_notes)
     rows = []
     for name, records in cases.items():
         against = None if baseline in (None, name) else contrasts.of(name, baseline)
@@ -191,23 +172,6 @@ def _compared(
     rows.sort(key=lambda row: (row.status != "ok", -contrasts.standing(row.strategy, baseline), row.strategy))
     places = ranks(rows, contrasts)
     rows = [replace(row, rank=places.get(row.strategy)) for row in rows]
-    notes.extend(separability_notes(cases))
-    notes.extend(capture_notes(cases))
-    notes.extend(batch_notes(shape, cases))
-    notes.extend(link_notes(cases))
-    notes.extend(computation_notes(cases))
-    notes.extend(preparation_notes(cases))
-    notes.extend(twin_notes(rows, cases))
-    notes.extend(input_notes(rows, cases))
-    notes.extend(observer_notes(cases))
-    notes.extend(until_notes(rows, cases))
-    notes.extend(stability_notes(cases))
-    notes.extend(unknown_gpu_notes(cases))
-    notes.extend(setting_notes(cases))
-    notes.extend(note for row in rows for note in row_notes(row))
-    notes.sort(key=lambda note: not is_warning(note))
-    notes.extend(small_payload_notes(rows))
-    notes.extend(record_notes(cases))
     methods = [r.method for records in cases.values() for r in records if r.method]
     faults = next((method.faults for method in methods if method.faults), ())
     comparison = Comparison(
@@ -239,7 +203,7 @@ def _compared(
             is_emulated=shape.device == "tpu-emulated",
             has_faults=bool(faults),
         ),
-        notes=tuple(notes),
+        notes=tuple(notes_of(shape, rows, cases, baseline_notes)),
         curves=curves_of(rows, contrasts),
     )
     return Source(shape=shape, comparison=comparison, contrasts=contrasts)

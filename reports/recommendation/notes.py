@@ -6,12 +6,12 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from harness.records.circumstances import AS_WRITTEN, Placement
+from harness.records.circumstances import AS_WRITTEN
 from harness.records.comparison import PairedRatios, trimmed_mean
 from harness.records.costs import LONG_PREPARATION_S, ObserverEffect
 from harness.records.outcome import UNSTEADY_DRIFT, UNSTEADY_SHARE, Stability
 from harness.records.record import Record
-from reports.quantities import byte_count, digits, limits, link_rate, times
+from reports.quantities import digits, limits, link_rate, times
 from reports.rows.row import Row
 from reports.shapes import ComparedShape
 from reports.statistics import Mean, paired_ratio
@@ -25,6 +25,34 @@ _ROUNDING = 1.0 + 1e-9
 ALARM_FLOOR_BYTES = 20_000
 # What begins in another way begins with a name (`sync_batch_norm: …`) or with code.
 _BEGINS_WITH_WORD = re.compile(r"[a-z-]+(?:[\s,]|$)")
+
+
+def notes_of(
+    shape: ComparedShape,
+    rows: Sequence[Row],
+    cases: Mapping[str, list[Record]],
+    baseline_notes: Sequence[str],
+) -> list[str]:
+    """Notes beside a comparison: warnings first, and last what records say themselves."""
+    notes = [
+        *warning_notes(cases),
+        *baseline_notes,
+        *separability_notes(cases),
+        *capture_notes(cases),
+        *batch_notes(shape, cases),
+        *link_notes(cases),
+        *computation_notes(cases),
+        *preparation_notes(cases),
+        *twin_notes(rows, cases),
+        *input_notes(rows, cases),
+        *observer_notes(cases),
+        *until_notes(rows, cases),
+        *stability_notes(cases),
+        *unknown_gpu_notes(cases),
+        *setting_notes(cases),
+        *(note for row in rows for note in row_notes(row)),
+    ]
+    return [*sorted(notes, key=lambda note: not is_warning(note)), *record_notes(cases)]
 
 
 def batch_notes(shape: ComparedShape, cases: Mapping[str, list[Record]]) -> list[str]:
@@ -110,24 +138,6 @@ def row_notes(row: Row) -> list[str]:
             "a few slow steps cost that much."
         )
     return notes
-
-
-def small_payload_notes(rows: Sequence[Row]) -> list[str]:
-    """Why TCP bytes are well above a payload that is too small for an alarm."""
-    sent = [
-        f"{row.strategy} sends {byte_count(row.tcp_bytes.value)} for {byte_count(row.payload_bytes.value)} "
-        f"({times(row.tcp_over_payload)})"
-        for row in rows
-        if row.tcp_bytes
-        and row.payload_bytes
-        and row.tcp_over_payload
-        and row.tcp_over_payload > 1 + ALARM_APART
-        and not _is_far_above(row.tcp_bytes, row.payload_bytes)
-    ]
-    if not sent:
-        return []
-    why = "A step's messages have headers and requests of some kB, which weigh much beside a small payload"
-    return [f"{why}: over TCP {', '.join(sent)}."]
 
 
 def is_warning(note: str) -> bool:
@@ -329,18 +339,11 @@ def _row_notes(cases: Mapping[str, list[Record]]) -> list[str]:
     return [note]
 
 
-_PLACEMENTS: Mapping[Placement, str] = {
-    "device": "Staged batches lay on the GPUs that take them: {}.",
-    "mixed": "Staged batches lay on the GPUs that take them, apart from 32-bit integers and text: {}.",
-    "host": "Staged batches lay on the host, and each step copied its own to the GPU: {}.",
-}
-
-
 def input_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[str]:
     """Where timed steps took their batches from, and whether that hides what strategies differ in."""
     methods = (r.method for records in cases.values() for r in records)
     if not any(method.input == "pipeline" for method in methods if method):
-        return _placement_notes(cases)
+        return []
     notes = [
         "Steps took batches of the workload's own tf.data pipeline, a shard for each worker, as it made them."
     ]
@@ -352,18 +355,6 @@ def input_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[
             "differ in; compare them by --input staged, or make the dataset faster."
         )
     return notes
-
-
-def _placement_notes(cases: Mapping[str, list[Record]]) -> list[str]:
-    found = {
-        placement: ", ".join(
-            name
-            for name, records in cases.items()
-            if any(r.method and r.method.input_placement == placement for r in records)
-        )
-        for placement in _PLACEMENTS
-    }
-    return [_PLACEMENTS[placement].format(names) for placement, names in found.items() if names]
 
 
 def observer_notes(cases: Mapping[str, list[Record]]) -> list[str]:

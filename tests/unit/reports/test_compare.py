@@ -362,21 +362,9 @@ def test_bytes_out_of_order_are_noted(compare: Compare, fields: dict[str, object
     assert [words in note for note in notes] == ([] if words is None else [True])
 
 
-def test_what_messages_cost_beside_a_small_payload_is_said_once(compare: Compare) -> None:
-    small = change(REDUCE, payload=1_000.0, overhead=3.0)
-    smaller = change(PS, payload=500.0, overhead=2.0)
-    found = compare([ALONE, small, smaller])
-    (note,) = [note for note in found.notes if "headers" in note]
-    assert "small payload: over TCP " in note
-    times = "\N{MULTIPLICATION SIGN}"
-    assert f"all-reduce sends 3.00 kB for 1.00 kB (3.00{times})" in note
-    assert f"ps sends 1.00 kB for 500 B (2.00{times})" in note
-
-
-@pytest.mark.parametrize("overhead", [1.05, 1.2])
-def test_messages_explain_nothing_beside_a_large_payload(compare: Compare, overhead: float) -> None:
-    found = compare([ALONE, change(REDUCE, payload=1e6, overhead=overhead)])
-    assert not [note for note in found.notes if "headers" in note]
+def test_what_messages_cost_beside_a_small_payload_raises_no_alarm(compare: Compare) -> None:
+    found = compare([ALONE, change(REDUCE, payload=1_000.0, overhead=3.0)])
+    assert [note for note in found.notes if "bytes" in note] == []
 
 
 def test_a_bound_is_called_one_and_raises_no_alarm(compare: Compare) -> None:
