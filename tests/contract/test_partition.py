@@ -143,50 +143,6 @@ def test_an_update_that_needs_the_whole_keeps_it_whole(tmp_path):
         programs_of(case.step, edited)
 
 
-def with_kernel(plan, **changes):
-    """The plan with another partition of the kernel and its slots."""
-    nodes = tuple(
-        n.model_copy(update={"partition": n.partition.model_copy(update=changes)}) if n.shape == (4, 7) else n
-        for n in plan.nodes
-    )
-    return plan.model_copy(update={"nodes": nodes})
-
-
-@pytest.mark.parametrize(
-    ("sizes", "says"),
-    [
-        ((1, 1, 1, 1, 1), "fill axis 0 of shape"),
-        ((2, 1), "fill axis 0"),
-        ((4,), "two parts or more"),
-        ((4, 0), "one row"),
-    ],
-)
-def test_parts_that_do_not_fill_the_axis(tmp_path, sizes, says):
-    case = tables(tmp_path, K.SGD(0.1))
-    plan = case.plan("partitioned-ps", (1, 1))
-    with pytest.raises(StrategyError, match=rf"variable 'kernel'.*{says}.*fewer shards or keep it whole"):
-        programs_of(case.step, with_kernel(plan, sizes=sizes, destinations=(0,) * len(sizes)))
-
-
-def test_a_slot_that_is_not_cut_with_its_variable(tmp_path):
-    case = tables(tmp_path, K.SGD(0.1, momentum=0.9))
-    plan = case.plan("partitioned-ps", (1, 1))
-    nodes = tuple(
-        n.model_copy(update={"partition": None, "destination": 0}) if "kernel_momentum" in n.variable else n
-        for n in plan.nodes
-    )
-    with pytest.raises(StrategyError, match=r"slot .*kernel_momentum.*is cut like 'kernel'"):
-        programs_of(case.step, plan.model_copy(update={"nodes": nodes}))
-
-
-def test_a_variable_that_the_step_does_not_have(tmp_path):
-    case = tables(tmp_path, K.SGD(0.1))
-    plan = case.plan("partitioned-ps", (1, 1))
-    nodes = tuple(n.model_copy(update={"variable": "gone"}) if n.shape == (4, 7) else n for n in plan.nodes)
-    with pytest.raises(StrategyError, match="got 'gone'"):
-        programs_of(case.step, plan.model_copy(update={"nodes": nodes}))
-
-
 # Mistakes, each of which the check must notice.
 
 

@@ -1,12 +1,12 @@
 """Variables cut into parts along an axis, with their slots, gradients and updates; reads join the parts."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from strategies.errors import StrategyError
 from strategies.ir.graph import Node, Shape
-from strategies.ir.partitioning.propagate import Spread, cut_together, spread
+from strategies.ir.partitioning.propagate import Spread, spread
 from strategies.ir.train_graph import Boundary, TrainGraph, UpdateRegion
 from strategies.ir.variable import Cut, Part, Variable, part_name
 from strategies.passes.partition.names import PartNames, PartSnippets
@@ -157,71 +157,15 @@ class PartitionVariables:
         """The step with a variable for each part.
 
         Raises:
-            StrategyError: when a variable is unknown, its ranges do not fill it, or its update needs all
-                of it.
+            StrategyError: when an update needs all of its variable.
         """
-        if not self.plan.cuts:
-            return graph
-        trainables = self._checked(graph)
-        propagated = spread(graph, {name: self.plan.cuts[name].axis for name in trainables})
+        cuts = self.plan.cuts
+        trainables = [v.name for v in graph.variables if v.name in cuts and v.slot_of is None]
+        propagated = spread(graph, {name: cuts[name].axis for name in trainables})
         for name in trainables:
             if name in propagated.refused:
                 raise StrategyError(
                     f"variable {name!r}: a partitioned variable must be updated elementwise or row by row, "
                     f"got {propagated.refused[name]}; keep it whole (`partition: null` in the plan)"
                 )
-        return partitioned(graph, self.plan.cuts, propagated)
-
-    def _checked(self, graph: TrainGraph) -> list[str]:
-        by_name = {v.name: v for v in graph.variables}
-        for name in self.plan.cuts:
-            if name not in by_name:
-                raise StrategyError(
-                    f"partition: names variables of the step, got {name!r}; take names from the plan"
-                )
-            self._check_variable(by_name[name])
-            for k in range(self.plan.cuts[name].n):
-                if part_name(name, k) in by_name:
-                    raise StrategyError(
-                        f"variable {name!r}: its parts need names of their own, got a variable "
-                        f"{part_name(name, k)!r}; rename that one"
-                    )
-        trainables = [name for name in self.plan.cuts if by_name[name].slot_of is None]
-        self._check_slots(cut_together(graph, trainables))
-        return trainables
-
-    def _check_slots(self, together: Mapping[str, Sequence[Variable]]) -> None:
-        for name, family in together.items():
-            for slot in family:
-                if self.plan.cuts.get(slot.name) != self.plan.cuts[name]:
-                    raise StrategyError(
-                        f"slot {slot.name!r}: is cut like {name!r}, {self.plan.cuts[name]}, got "
-                        f"{self.plan.cuts.get(slot.name)}; give it the same partition"
-                    )
-        alone = sorted(set(self.plan.cuts) - {v.name for family in together.values() for v in family})
-        if alone:
-            raise StrategyError(
-                f"slot {alone[0]!r}: a slot is cut with its variable, got none of its shape that is; "
-                "keep it whole"
-            )
-
-    def _check_variable(self, variable: Variable) -> None:
-        if variable.slot_of is None and variable.kind != "trainable":
-            raise StrategyError(
-                f"variable {variable.name!r}: only trainables and their slots are cut, got kind "
-                f"{variable.kind!r}; keep it whole (`partition: null` in the plan)"
-            )
-        self._check_sizes(variable)
-
-    def _check_sizes(self, variable: Variable) -> None:
-        cut, dims = self.plan.cuts[variable.name], variable.shape.dims
-        if dims is None or not 0 <= cut.axis < len(dims):
-            raise StrategyError(
-                f"variable {variable.name!r}: a partition needs an axis that it has, got axis {cut.axis} of "
-                f"shape {dims}; keep it whole"
-            )
-        if min(cut.sizes, default=0) < 1 or cut.n < 2 or sum(cut.sizes) != dims[cut.axis]:
-            raise StrategyError(
-                f"variable {variable.name!r}: needs two parts or more of at least one row that fill axis "
-                f"{cut.axis} of shape {dims}, got sizes {cut.sizes}; use fewer shards or keep it whole"
-            )
+        return partitioned(graph, cuts, propagated)
