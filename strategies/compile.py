@@ -8,9 +8,8 @@ from strategies.ir.train_graph import TrainGraph
 from strategies.passes.pass_order import n_shared, passes_of
 from strategies.passes.run import PassTiming, run_passes
 from strategies.passes.tpu.segments import replica_program
-from strategies.plan.payload import n_waiting
 from strategies.plan.schema import Plan
-from strategies.planner import topology_of
+from strategies.planner import n_waiting, topology_of
 from strategies.program import Program, ReplicaProgram
 from strategies.tf_bridge.program import build_program
 

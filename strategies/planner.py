@@ -15,9 +15,11 @@ from strategies.errors import StrategyError, UnsupportedError, first_few, sugges
 from strategies.params import Params, ParamValue
 from strategies.plan import compressors
 from strategies.plan.aggregation import Aggregation, has_reference
-from strategies.plan.compressors import compressed
+from strategies.plan.compressors import compressed, is_encoded
 from strategies.plan.execution import Execution, asked_of
-from strategies.plan.payload import WireTypes, payload_of, server_bytes, vector_type, worker_bytes
+from strategies.plan.node_rules import is_owned
+from strategies.plan.partitions import server_bytes, worker_bytes
+from strategies.plan.payload import WireTypes, flows_of, payload_of, vector_type
 from strategies.plan.schema import BY_RULE, Plan, PlanNode, StatisticSummary, StepSummary, StrategyClass
 from strategies.plan.strategy import Strategy, independent
 from strategies.topology import Topology
@@ -210,7 +212,7 @@ def assembled(
     if topology.n_replicas > 1:
         robust.check_nodes(nodes, step, aggregation)
     gradients = [v.dtype for v in robust.trained_variables(step)]
-    payload = payload_of(
+    flows = flows_of(
         step,
         nodes,
         topology,
@@ -223,6 +225,7 @@ def assembled(
             are_accumulated=execution.sync,
         ),
     )
+    payload = payload_of(tuple(flows), topology.n_tasks)
     return Plan(
         workload=step.workload,
         strategy=strategy.name,
@@ -262,3 +265,14 @@ def topology_of(plan: Plan) -> Topology:
         shares_devices=plan.shares_devices,
     )
     return asked_of(shape, plan.strategy_params)
+
+
+def n_waiting(plan: Plan) -> int:
+    """Most threads of a worker that wait for its ring at a time: for gradients, encoded ones, owners' values.
+
+    Gradients are waited for once all of their kind are handed over. Owners hand over new values while others
+    of their kind, or gradients of the next update, may already be waited for.
+    """
+    in_ring = [node for node in plan.nodes if node.transport == "tcp"]
+    encoded = list(filter(is_encoded, in_ring))
+    return int(len(in_ring) > len(encoded)) + int(bool(encoded)) + int(any(map(is_owned, in_ring)))

@@ -57,7 +57,7 @@ class Program:
         group_leader: leader of the collectives, None without collectives.
         transfers: exchanges over the worker's own transport, in one order for all workers; the graph calls
             Python by their tokens.
-        n_waiting: see `strategies.plan.payload`.
+        n_waiting: see `strategies.planner`.
         results: results of each local shard's step beside its loss.
         steps_per_run: most steps in one run, whose batches and losses are stacked along a first axis; None if
             a run is a step.

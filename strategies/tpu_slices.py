@@ -311,12 +311,12 @@ def slice_cost(tpu_slice: TpuSlice, plan: Plan, step: StepSummary) -> SliceCost:
         StrategyError: the numbers of devices and replicas differ.
     """
     # Shapes of clusters name slices, and need nothing of plans.
-    from strategies.plan.payload import collective_bytes_of
+    from strategies.plan.payload import collective_bytes_of, flows_of
     from strategies.planner import topology_of
 
     topology = topology_of(plan)
     tpu_slice.require_replicas(topology.n_replicas)
-    collectives = collective_bytes_of(
+    flows = flows_of(
         step,
         plan.nodes,
         topology,
@@ -324,4 +324,4 @@ def slice_cost(tpu_slice: TpuSlice, plan: Plan, step: StepSummary) -> SliceCost:
         period=plan.execution.period,
         steps_per_loop=plan.execution.steps_per_loop,
     )
-    return SliceCost(slice=tpu_slice, collectives=collectives)
+    return SliceCost(slice=tpu_slice, collectives=collective_bytes_of(flows, plan.nodes))

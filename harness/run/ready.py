@@ -23,8 +23,8 @@ from harness.worker.jobs.gpus import start_on_gpus
 from harness.worker.jobs.training import Opened
 from harness.worker.jobs.xla import start_compiling
 from harness.worker.process.job import Job
-from strategies.plan.payload import n_waiting
 from strategies.plan.schema import Plan
+from strategies.planner import n_waiting
 
 _COORDINATED_PORTS = 3  # of a worker, of a parameter server, of the coordinator
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from strategies.builders.knobs import ALWAYS_MERGED, SYNC_BATCH_NORM
 from strategies.errors import UnsupportedError, first_few
 from strategies.params import Param, Params
-from strategies.plan.payload import by_elements
 from strategies.plan.schema import Plan, PlanNode, StepSummary
 from strategies.plan.strategy import node_of
 from strategies.topology import Topology
@@ -42,7 +41,8 @@ def notes(step: StepSummary, nodes: Sequence[PlanNode], *_: object) -> list[str]
     """What a plan should say of gradients that are dense on cores, and of updates that parts do not serve."""
     sparse = [v.name for v in step.variables if v.sparse]
     parted = {node.variable for node in nodes if node.in_parts}
-    coupled = [v.name for v in step.variables if v.name in parted and not v.sparse and not by_elements(v)]
+    dense = [v for v in step.variables if v.name in parted and not v.sparse]
+    coupled = [v.name for v in dense if not v.updated_by_elements]
     told = {
         "gradients are of all rows, as on cores, not of those of the batch alone: "
         f"{first_few(sparse)}": sparse,

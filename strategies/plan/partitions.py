@@ -1,5 +1,6 @@
-"""Parts of a plan's partitioned variables, each with a name, a shape and a place."""
+"""Parts of a plan's variables, each with a name, a shape and a place, and the bytes that places hold."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
@@ -7,6 +8,7 @@ from strategies.errors import StrategyError
 from strategies.ir.graph import element_bytes, n_elements
 from strategies.ir.variable import Cut, part_name
 from strategies.plan.schema import PlanNode
+from strategies.topology import Topology
 
 _Place = TypeVar("_Place", bound=int)
 
@@ -65,3 +67,23 @@ def _each(node: PlanNode, field: str, given: Sequence[_Place] | None) -> Sequenc
             f"{len(given)}; add or drop some"
         )
     return given
+
+
+def server_bytes(nodes: Sequence[PlanNode], topology: Topology) -> tuple[int, ...]:
+    """Bytes of variables and slots that each task serves."""
+    held = [0] * topology.n_tasks
+    for part in (part for node in nodes for part in parts_of(node)):
+        if part.destination is not None:
+            held[part.destination] += part.bytes
+    return tuple(held)
+
+
+def worker_bytes(nodes: Sequence[PlanNode]) -> int:
+    """Bytes of variables and slots of the replica that has the most."""
+    common, alone = 0, Counter[int]()
+    for part in (part for node in nodes for part in parts_of(node)):
+        if part.owner is not None and (part.synchronizer == "none" or part.gathered):
+            alone[part.owner] += part.bytes
+        elif part.destination is None:
+            common += part.bytes
+    return common + max(alone.values(), default=0)

@@ -97,6 +97,13 @@ class VariableSummary(Frozen):
     read_before_update: bool = False
     only_read: bool = False
 
+    @property
+    def updated_by_elements(self) -> bool:
+        """True if an element's update needs only the gradient's same element, unlike norms and row means."""
+        long_axes = {axis for axis, length in enumerate(self.shape) if length > 1}
+        is_apart = self.kind != "trainable" or long_axes <= set(self.apart_axes)
+        return is_apart and not self.gradient_shared
+
     def can_lie_in_parts(self, n_replicas: int) -> bool:
         """True if each replica of a TPU computation can keep an equal part of it."""
         is_alike = self.rule != "per-replica"

@@ -22,8 +22,8 @@ from harness.provision.servers import join_ring, serving_processes
 from harness.run.collected import variable_bytes
 from harness.worker.jobs import rendezvous
 from harness.worker.jobs import training as jobs
-from strategies.plan.payload import n_waiting
 from strategies.plan.schema import Plan
+from strategies.planner import n_waiting
 from strategies.registry import STRATEGIES, make_plan
 from strategies.topology import Topology
 

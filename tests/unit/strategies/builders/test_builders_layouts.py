@@ -9,7 +9,7 @@ from strategies.builders.all_reduce import LARGE_ROWS_BYTES, bucketed
 from strategies.builders.parameter_server import load_balancing, one_server
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.plan.node_rules import check_nodes
-from strategies.plan.payload import server_bytes, worker_bytes
+from strategies.plan.partitions import server_bytes, worker_bytes
 from strategies.plan.strategy import independent
 from strategies.planner import topology_of
 from strategies.registry import make_plan
