@@ -47,7 +47,7 @@ def compile_step(step: TrainGraph, plan: Plan, task: int, *, check: bool = True)
 def compile_tasks(
     step: TrainGraph, plan: Plan, tasks: Sequence[int], *, check: bool = True
 ) -> tuple[Compiled, ...]:
-    """As `compile_step` for several tasks; leading passes that are the same on all run once."""
+    """Compile a step for several tasks; leading passes that are the same on all run once."""
     topology = topology_of(plan)
     passes = [passes_of(plan, task) for task in tasks]
     shared = n_shared(passes[0])

@@ -102,7 +102,7 @@ class Topology:
 
     @property
     def nccl_mistake(self) -> tuple[str, str] | None:
-        """What NCCL needs and these replicas lack, and what they have; None if NCCL can sum."""
+        """Need of NCCL that these replicas lack, and their state instead; None if NCCL can sum."""
         if self.device != "gpu":
             return "GPUs", f"device {self.device}"
         if self.shares_devices:

@@ -35,7 +35,7 @@ def bucketed(step: StepSummary, topology: Topology, params: Params) -> list[Plan
 
 
 def hierarchical(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
-    """As `bucketed`, between workers in place of replicas."""
+    """Gradients in buckets like `bucketed`, summed between workers in place of replicas."""
     return in_buckets(step, topology, params, "hierarchical-all-reduce")
 
 

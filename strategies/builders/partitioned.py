@@ -55,7 +55,7 @@ def family(step: StepSummary, cuts: Container[str]) -> dict[str, str]:
 def _servers(
     step: StepSummary, topology: Topology, params: Params, cuts: Cuts, *, apart: bool = False
 ) -> list[PlanNode]:
-    """What is cut in parts and what is whole, placed together: the largest first, on the least loaded server.
+    """Place parts and whole variables together: the largest first, on the least loaded server.
 
     Args:
         apart: no two parts of a variable on one server, where there are as many.
@@ -200,7 +200,7 @@ def along_random_axis(step: StepSummary, topology: Topology, params: Params) -> 
 
 
 def nothing_cut(choices: Mapping[str, Choice], whole: str) -> str:
-    """Why every variable stays whole and what to choose instead, in one sentence.
+    """Sentence that says why every variable stays whole and what to choose instead.
 
     Args:
         choices: for a plan without parts; one that would cut a variable was edited away.
@@ -215,7 +215,7 @@ def nothing_cut(choices: Mapping[str, Choice], whole: str) -> str:
 
 
 def kept_whole(step: StepSummary, nodes: Sequence[PlanNode]) -> list[str]:
-    """Which variables stay whole because of their updates, in one sentence for a plan, if any do."""
+    """Note on variables that stay whole because of their updates; none if there are none."""
     cut = {node.variable for node in nodes if node.partition is not None}
     whole = [
         f"{v.name!r} ({next(iter(v.cut_refusals.values()))})"
@@ -230,7 +230,7 @@ def _axis_0(v: VariableSummary) -> int | str:
 
 
 def _too_short(v: VariableSummary) -> str:
-    """Why a variable has nothing to cut, whatever its update is like."""
+    """Reason why a variable has nothing to cut, whatever its update is like."""
     return f"shape {list(v.shape)} has no such axis longer than 1" if v.shape else "a scalar has no axis"
 
 
@@ -240,7 +240,7 @@ def _choices(
     params: Params,
     axis_of: Callable[[VariableSummary], int | str],
 ) -> dict[str, Choice]:
-    """What becomes of each trainable; one that would have more parts than `max_shards` stays whole."""
+    """Cut of each trainable, or why it stays whole, as it does with more parts than `max_shards`."""
     most = params.get(MAX_SHARDS.name)
     choices: dict[str, Choice] = {}
     for v in step.variables:

@@ -68,20 +68,20 @@ def fully_sharded(step: StepSummary, topology: Topology, params: Params) -> list
 
 
 def notes(step: StepSummary, nodes: Sequence[PlanNode], *_: object) -> list[str]:
-    """What a plan should say of variables that all replicas keep, and of tables that are gathered."""
+    """Notes on variables that all replicas keep, and on tables that are gathered."""
     gathered = {node.variable for node in nodes if node.gathered}
     trainables = [v for v in step.variables if v.kind == "trainable" and v.synced]
     kept = [v.name for v in trainables if v.name not in gathered]
     tables = [v.name for v in trainables if v.name in gathered and v.sparse]
-    said = []
+    sentences = []
     if kept:
-        said.append(
+        sentences.append(
             "kept by every replica, since the step does not only read their values before their own updates: "
             f"{first_few(kept)}"
         )
     if tables:
-        said.append(f"gathered whole in each step, whatever rows it looks up: {first_few(tables)}")
-    return said
+        sentences.append(f"gathered whole in each step, whatever rows it looks up: {first_few(tables)}")
+    return sentences
 
 
 def _cuts(step: StepSummary, n: int, min_bytes: int) -> Cuts:

@@ -110,7 +110,7 @@ def round_robin(step: StepSummary, topology: Topology, params: Params) -> list[P
 
 
 def servers_of(topology: Topology, params: Params) -> int:
-    """On how many workers there are parameter servers: the first ones, all unless told."""
+    """Number of workers that are parameter servers, the first ones; all by default."""
     return int(params.get(SERVERS.name) or topology.n_tasks)
 
 

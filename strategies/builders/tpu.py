@@ -10,9 +10,9 @@ from strategies.plan.strategy import node_of
 from strategies.topology import Topology
 
 MATMUL = Param(name="matmul", type=str, default="float32", choices=("float32", "bfloat16"))
-"""In what TPUs multiply matrices of float32; TensorFlow's own default is bfloat16, which is not exact."""
+"""Type in which TPUs multiply matrices of float32; TensorFlow's default is bfloat16, which is not exact."""
 _MOST_STEPS = 10_000
-"""Of a loop, whose batches lie in memory together; windows and checks are whole loops."""
+"""Most steps of a loop, whose batches lie in memory together; windows and checks are whole loops."""
 PARAMS = (
     Param(name="reshard", type=bool, default=False, tunable=(False, True)),
     Param(name="device_loop", type=bool, default=False, tunable=(False, True)),
@@ -38,22 +38,22 @@ def replicated(step: StepSummary, topology: Topology, params: Params) -> list[Pl
 
 
 def notes(step: StepSummary, nodes: Sequence[PlanNode], *_: object) -> list[str]:
-    """What a plan should say of gradients that are dense on cores, and of updates that parts do not serve."""
+    """Notes on gradients that are dense on cores, and on updates that need whole gradients."""
     sparse = [v.name for v in step.variables if v.sparse]
     parted = {node.variable for node in nodes if node.in_parts}
     dense = [v for v in step.variables if v.name in parted and not v.sparse]
     coupled = [v.name for v in dense if not v.updated_by_elements]
-    told = {
+    names_of_notes = {
         "gradients are of all rows, as on cores, not of those of the batch alone: "
         f"{first_few(sparse)}": sparse,
         "updates that take norms, means or branches of whole gradients, which are then summed whole; the "
         f"payload leaves out what else of their variables is made whole: {first_few(coupled)}": coupled,
     }
-    return [note for note, names in told.items() if names]
+    return [note for note, names in names_of_notes.items() if names]
 
 
 def refuse(topology: Topology, params: Params) -> str | None:
-    """Why replicas cannot run one program, if so."""
+    """Reason why replicas cannot run one program, None if they can."""
     if topology.device != "tpu" and params[MATMUL.name] != MATMUL.default:
         return f"matmul={params[MATMUL.name]} is for TPU devices, got device {topology.device}; leave it out"
     if topology.device == "tpu" and params["reshard"]:
@@ -68,12 +68,12 @@ def refuse(topology: Topology, params: Params) -> str | None:
 
 
 def on_cores(plan: Plan) -> bool:
-    """Whether replicas run one program together."""
+    """True if replicas run one program together."""
     return any(node.synchronizer == "cross-replica-sum" for node in plan.nodes)
 
 
 def uneven_shares(topology: Topology) -> str | None:
-    """Why replicas would need programs of their own, if so."""
+    """Reason why replicas would need programs of their own, None if they run one."""
     if topology.batch_size % topology.n_replicas:
         return (
             "every replica runs the same program, so that each needs as many examples, got "

@@ -15,7 +15,7 @@ NONE, MIXING, BUCKETING = "none", "nearest-neighbour-mixing", "bucketing"
 MEAN, CLIPPING = "mean", "centered-clipping"
 _MOST_SUBSETS = 10_000
 TOO_FEW_FINITE = "finite contributions"
-"""What the error of a step says that has too few for its rule."""
+"""Text in the error of a step that has too few for its rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +164,7 @@ class Aggregation:
 
     @classmethod
     def of(cls, params: Params, n: int) -> "Aggregation | None":
-        """What a strategy's parameters ask for with n workers; None where they name no rule.
+        """Rule that a strategy's parameters ask for with n workers; None if they name none.
 
         Raises:
             StrategyError: workers are too few for the rule, or it has no such knob.
@@ -207,11 +207,11 @@ class Aggregation:
         return math.ceil(n_finite / self.bucket_size)
 
     def still_faulty(self, n_finite: int) -> int:
-        """How many of so many finite contributions may be faulty: those that are not finite were."""
+        """Most faulty workers among so many finite contributions; those that are not finite were faulty."""
         return max(self.f - (self.n - n_finite), 0)
 
     def works_with(self, n_finite: int) -> bool:
-        """Whether the rule is defined for so many finite contributions."""
+        """True if the rule is defined for so many finite contributions."""
         n_rows, f = self.n_rows(n_finite), self.still_faulty(n_finite)
         enough = n_rows >= max(BY_NAME[self.rule].needs(f), 1)
         return enough and (self.rule != "multi-krum" or n_rows - f - 2 >= self.m)
@@ -223,7 +223,7 @@ class Aggregation:
 
     @property
     def selects(self) -> bool:
-        """Whether it takes some workers' gradients and leaves others out."""
+        """True if it takes some workers' gradients and leaves others out."""
         return BY_NAME[self.rule].selects
 
 

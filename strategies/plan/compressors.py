@@ -83,7 +83,7 @@ BY_NAME: Mapping[str, Compressor] = {c.name: c for c in _COMPRESSORS}
 
 
 def on_own_transport(name: str) -> bool:
-    """Whether the workers' own transport carries what a compressor of this name sends.
+    """True if the workers' own transport carries what a compressor of this name sends.
 
     It does not add up half precision, which costs it several copies.
     """
@@ -91,14 +91,14 @@ def on_own_transport(name: str) -> bool:
 
 
 def is_rounded_on_wire(node: PlanNode) -> bool:
-    """Whether the workers' own transport itself makes what a compressor sends: it rounds what it copies."""
+    """True if the workers' own transport does what a compressor does: it rounds what it copies."""
     if node.compressor is None or node.transport != "tcp":
         return False
     return BY_NAME[node.compressor.name].codec == "bfloat16"
 
 
 def is_encoded(node: PlanNode) -> bool:
-    """Whether a step encodes a gradient before it travels."""
+    """True if a step encodes a gradient before it travels."""
     return node.compressor is not None and not is_rounded_on_wire(node)
 
 

@@ -62,7 +62,7 @@ class WireTypes:
 
 LENGTH_BYTES = 4
 RING_LENGTHS_BYTES = 2 * 8
-"""Of the rows and ids of a worker, as the workers' own ring tells them."""
+"""Lengths of a worker's rows and ids, which the workers' own ring sends first."""
 ID_BYTES = 8
 MOST_IN_ALL_TO_ALL = 11
 """TensorFlow's all-to-all mixes up messages in a group of twelve members or more."""

@@ -26,13 +26,13 @@ Synchronizer = Literal[
     "robust-servers",
 ]
 BY_RULE: frozenset[Synchronizer] = frozenset(("robust-gather", "robust-servers"))
-"""Those by which gradients are combined by a rule, which sees all of them, in no buckets."""
+"""Synchronizers that combine gradients by a rule, which sees all of them, in no buckets."""
 BETWEEN_WORKERS: frozenset[Synchronizer] = frozenset(
     ("hierarchical-all-reduce", "robust-gather", "robust-servers")
 )
-"""Those by which one replica of each worker speaks for all of its worker."""
+"""Synchronizers in which one replica of each worker acts for all of its worker."""
 DENSE_SYNCHRONIZERS: frozenset[Synchronizer] = frozenset(("none", "average", "cross-replica-sum"))
-"""Those by which nothing of a sparse gradient crosses as rows."""
+"""Synchronizers that send nothing of a sparse gradient as rows."""
 Transport = Literal["auto", "ring", "nccl", "tcp"]
 SparseDuplicates = Literal["kept", "merged", "merged (linear)"]
 """Rows of equal ids in a sparse gradient: applied one by one, or summed before the update; `linear` where the
