@@ -1,10 +1,15 @@
 """The environment that every process with a workload in it is started with."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from harness.cluster import Hardware
 from harness.worker.process.os_process import RUN_FOLDER_VARIABLE
+
+if TYPE_CHECKING:
+    from harness.cluster import Hardware
 
 WORKER_IMPORTS = ("tensorflow", "keras", "harness.worker.counters.read")
 """Imports of a worker's zygote before it forks."""
