@@ -191,7 +191,7 @@ def verify_on_workers(opened: TargetStudy, n_steps: int) -> Verification:
     shape = opened.case.shape
     workers = SoloWorkers(folder=opened.folder, gpus=gpus_of_workers(shape))
     reference = opened.reference(n_steps)
-    reference.require_finite()
+    reference.require_finite(opened.plan.workload)
     prepared = PreparedCase(
         case=opened.case,
         seed=SEED,

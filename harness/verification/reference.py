@@ -216,9 +216,11 @@ class Reference:
             ),
         )
 
-    def require_finite(self) -> None:
+    def require_finite(self, workload: str) -> None:
         """Refuse a reference that can prove nothing.
 
+        Args:
+            workload: its name, for the message.
         Raises:
             CaseError: `non-finite-loss`, when it has one.
         """
@@ -229,6 +231,7 @@ class Reference:
                     f"step {step} (the first is 0): the loss must be finite, got {loss}; lower the learning "
                     "rate or check the data",
                     stage="verify",
+                    field=workload,
                 )
 
     def errors(self, actual: Mapping[Copy, Array]) -> dict[str, float]:

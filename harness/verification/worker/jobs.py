@@ -141,7 +141,7 @@ def verify(state: JobState, steps: StoredSteps, plan: "Plan", shrink: bool) -> V
         checkup = check(step, initial, plan, batches, refer)
         bound = check_bounds(step, initial, plan, batches) if plan.strategy_class == "bounded" else None
     reference = checkup.reference
-    reference.require_finite()
+    reference.require_finite(plan.workload)
     verification = Verification(
         strategy_class=plan.strategy_class,
         verdict=checkup.verdict,

@@ -28,7 +28,7 @@ from harness.verification.worker.rounding import (
     coarsest_eps,
     shares,
 )
-from harness.verification.worker.shard_steps import ShardSteps
+from harness.verification.worker.shard_steps import JointStatistics, ShardSteps
 from harness.worker.session.capture_store import InitialValues, in_float64
 from harness.worker.variable_parts import Array
 from strategies.errors import StrategyError
@@ -112,28 +112,6 @@ class Passes:
             return [{} for _ in topology.shards()]
         self.steps.begin(PLAIN, topology=topology)
         return self.steps.values(self.batch, tensors)
-
-    def with_statistics(
-        self,
-        topology: Topology,
-        parts: Mapping[int, Mapping[str, Array]],
-        shared: Mapping[str, Array],
-        reduction: Reduction,
-    ) -> dict[int, dict[str, Array]]:
-        """Rank of a shard → all that it is fed with; statistics are in the scale of its loss.
-
-        Args:
-            parts: its random numbers. shared: statistics of the whole batch.
-        """
-        summed = {s.node for s in self.step.statistics if s.backward and reduction == "sum"}
-        shards = topology.shards()
-        return {
-            shard.rank: {
-                **parts.get(shard.rank, {}),
-                **{node: value * share if node in summed else value for node, value in shared.items()},
-            }
-            for shard, share in zip(shards, shares(shards), strict=True)
-        }
 
 
 def _with_reduction(step: TrainGraph, reduction: Reduction) -> TrainGraph:
@@ -290,7 +268,7 @@ class _Comparison:
         step = self.passes.step
         refused = topology.micro_batches > 1 or step.own_statistics
         if len(self.shared) < len(self.statistics) and not refused:
-            ways_out[_SHARE_STATISTICS] = self._with_shared_statistics
+            ways_out[_SHARE_STATISTICS] = partial(self._of_shards, reduction, self.statistics)
         if not self.drawn and topology.batch_size > _FEW:
             ways_out[_TAKE_THE_MEAN] = self._without_what_shards_repeat
         return judge(
@@ -308,9 +286,6 @@ class _Comparison:
             totals = self.passes.totals(self.passes.whole, {0: self.drawn}, None, each, eps)
             yield Differences.of(self.whole, totals)
 
-    def _with_shared_statistics(self) -> Differences:
-        return self._of_shards(self.passes.reduction, self.statistics)
-
     def _without_what_shards_repeat(self) -> Differences:
         many = max(_FEW + 1, min(self.passes.topology.n_shards, self.passes.topology.batch_size))
         of_few, of_many = (self._totals(self.passes.of(n), "sum", self.shared) for n in (_FEW, many))
@@ -320,7 +295,12 @@ class _Comparison:
         return Differences.of(self.whole, self._totals(self.passes.topology, reduction, shared))
 
     def _totals(self, topology: Topology, reduction: Reduction, shared: Mapping[str, Array]) -> Totals:
-        fed = self.passes.with_statistics(topology, self.parts, shared, reduction)
+        step, shards = self.passes.step, topology.shards()
+        joint = JointStatistics(_with_reduction(step, reduction), step.statistics)
+        fed = {
+            shard.rank: {**self.parts.get(shard.rank, {}), **joint.of_shard(share, shared)}
+            for shard, share in zip(shards, shares(shards), strict=True)
+        }
         return self.passes.totals(topology, fed, reduction)
 
 
