@@ -1,9 +1,11 @@
 """A workload's own step as plain TensorFlow, without the hooks of capture."""
 
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, TypeAlias
 
 import keras
@@ -12,11 +14,11 @@ import tensorflow as tf
 
 from harness.worker.variable_parts import Array
 from strategies.capture.tracing import CapturableStep, arguments_of
-from strategies.ir.graph import Attr, Graph, Node, producer
+from strategies.ir.graph import Attr, Graph, Node, TensorValue, producer
 from strategies.ir.random_ops import draws_from_op
 from strategies.ir.resource_uses import called
 from strategies.ir.train_graph import TrainGraph
-from strategies.ir.traversal import called_functions, descendants, renamed_functions
+from strategies.ir.traversal import descendants, renamed_functions
 from strategies.tf_bridge.graphdef import graph_from_graphdef
 
 AnyStep: TypeAlias = CapturableStep | Callable[..., object] | keras.Model
@@ -144,43 +146,32 @@ _SEEDS = frozenset(("seed", "seed2"))
 
 
 def are_alike(one: PlainStep, other: PlainStep) -> bool:
-    """Return True if two traces are the same graph, of the same variables and surrounding constants."""
-    return list(_parts(one.graph)) == list(_parts(other.graph)) and list(_captured(one)) == list(
+    """Return True if two traces have equal operations, variables and surrounding constants.
+
+    Wiring is not compared.
+    """
+    return _operations(one.graph) == _operations(other.graph) and list(_captured(one)) == list(
         _captured(other)
     )
 
 
-def _parts(graph: Graph) -> Iterator[object]:
-    """Operations in order, then those of each function and its results.
+def _operations(graph: Graph) -> Counter[object]:
+    """Count of each kind of operation, those in functions too.
 
     Leaves out names, whose numbers and scopes differ between traces, seeds that follow from places in a
     trace, and private attributes.
     """
-    names: dict[str, str] = {}
-    bodies: list[tuple[Sequence[str], Sequence[Node], Mapping[str, str]]] = [((), graph.nodes, {})]
-    for arguments, nodes, results in bodies:
-        places = {name: k for k, name in enumerate([*arguments, *(node.name for node in nodes)])}
-        for node in nodes:
-            for name in _called(graph, node, names):
-                function = graph.functions[name]
-                names[name] = f"function {len(names)}"
-                bodies.append(([arg.name for arg in function.inputs], function.nodes, function.results))
-            renamed = renamed_functions(node, names)
-            attrs = {k: v for k, v in renamed.attrs.items() if not k.startswith("_") and k not in _SEEDS}
-            yield renamed.op, [_placed(ref, places) for ref in node.inputs], attrs
-        yield [_placed(ref, places) for ref in results.values()]
-
-
-def _placed(ref: str, places: Mapping[str, int]) -> tuple[int, str]:
-    name = producer(ref)
-    return places[name], ref.replace(name, "", 1)
-
-
-def _called(graph: Graph, node: Node, known: Mapping[str, str]) -> list[str]:
-    """Functions that a node calls for the first time, the older ones first."""
-    called = (called_functions(node.attrs) | {node.op}) & graph.functions.keys() - known.keys()
-    # The number at the end of a name counts the functions of a process.
-    return sorted(called, key=lambda name: (name.rstrip("0123456789"), len(name), name))
+    functions = dict.fromkeys(graph.functions, "function")
+    operations: Counter[object] = Counter()
+    for node in chain(graph.nodes, *(function.nodes for function in graph.functions.values())):
+        plain = renamed_functions(node, functions)
+        attrs = frozenset(
+            (name, value if isinstance(value, TensorValue) else repr(value))
+            for name, value in plain.attrs.items()
+            if not name.startswith("_") and name not in _SEEDS
+        )
+        operations[plain.op, len(node.inputs), attrs] += 1
+    return operations
 
 
 def _captured(step: PlainStep) -> Iterator[object]:
