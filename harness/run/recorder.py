@@ -40,6 +40,7 @@ from harness.verification.captures import Capture
 from harness.verification.checks import with_capture
 from strategies.plan.schema import Plan, StepSummary
 
+
 NOWHERE = Site()
 """Site of repeats that no workers were started for."""
 
@@ -160,85 +161,24 @@ class RunRecorder:
     def ended(
         self, slot: Slot, site: Site, capture: Capture, plan: Plan, run: CaseRun, wall_s: float
     ) -> Record:
-        case, measured = slot.case, run.measurement
+        case = slot.case
         if run.equivalence is not None and run.equivalence.checked:
             self._verdicts[case.id] = run.equivalence
-        tcp_bytes, tcp_matrix = tcp_fields(measured.tcp)
-        link = link_of_record(case.shape.rate_mbit, run.links)
-        doubt = _doubt(case, site, capture, plan, measured) or implausible_rate(
-            link, tcp_matrix, mean_s=measured.step_s.mean
-        )
-        asked = identity(self.spec, self.run, self._origin, slot, site, wall_s)
-        assert asked.method is not None
-        assert asked.machine is not None
-        assert asked.provenance is not None
+        record = identity(self.spec, self.run, self._origin, slot, site, wall_s)
+        record = _with_run(record, slot, capture, run)
+        record = _with_measurement(record, case, run.measurement)
+        record = _with_plan(record, capture, plan)
+        doubt = _doubt(record, case, site, capture, plan)
         record = replace(
-            asked,
-            machine=replace(asked.machine, gpus=measured.gpus),
-            provenance=asked.provenance
-            if measured.lock is None
-            else replace(asked.provenance, lock_hash=lock_hash(measured.lock)),
-            method=replace(
-                asked.method,
-                sparse_duplicates=plan.sparse_duplicates,
-                input_placement=_input_placement(run, asked.method),
-            ),
-            link=link,
+            record,
             status="ok" if doubt is None else "implausible",
             plausibility=doubt,
-            batch_size=plan.batch_size,
-            examples_per_s=measured.examples_per_s,
-            step_s=measured.step_s,
-            input_s=measured.input_s,
-            warmup_steps=measured.warmup_steps,
-            rounds=run.rounds,
-            stability=measured.stability,
-            cpu_s_per_step=measured.consumption.cpu_s_per_step,
-            energy=measured.consumption.energy,
-            gpus=measured.consumption.gpus or (_UNSEEN_GPUS if case.shape.hardware == "gpu" else None),
-            observer=run.observer,
-            payload_bytes_per_step=float(plan.payload_bytes_per_step),
-            payload_is_bound=payload_is_bound(plan),
-            wire_s=_wire_s(link, plan),
-            period=plan.execution.period,
-            fused_update=plan.execution.fused_update,
-            gradient_bytes=_gradient_bytes(capture.summary),
-            model=_model_size(capture),
-            tcp_bytes_per_step=tcp_bytes,
-            resent_bytes_per_step=None if measured.tcp is None else measured.tcp.retransmitted_bytes_per_step,
-            interface_bytes_per_step=measured.interface_bytes_per_step,
-            hosts=measured.hosts,
-            tcp_matrix=None if tcp_matrix is None else tuple(tuple(row) for row in tcp_matrix),
-            traced_step=None if run.traced is None else run.traced.step,
-            codec_s=run.codec_s,
-            transform_s=_largest(o.transform_s for o in run.opened),
-            import_s=_largest(o.import_s for o in run.opened),
-            nodes_before=run.opened[0].nodes_before,
-            nodes_after=_largest(o.nodes_after for o in run.opened),
-            passes=run.opened[0].passes,
-            peak_rss_bytes=measured.peak_rss_bytes,
-            variable_bytes=run.variable_bytes,
-            resharding=run.resharding,
-            aggregation=run.aggregation,
-            evaluation=run.evaluation,
-            loss=measured.loss,
-            checkpoint=_checkpoint(slot, capture, run),
             equivalence=with_capture(
                 self._verdicts.get(case.id, run.equivalence or Equivalence(checked=False)),
                 capture.facts.verdict,
                 is_control=plan.strategy_class == "control",
             ),
-            warnings=plan.warnings,
-            notes=(
-                *site.notes,
-                *plan.notes,
-                *(() if capture.restored is None else (capture.restored.note,)),
-                *run.opened[0].notes,
-                *run.notes,
-                *(() if run.traced is None or run.traced.note is None else (run.traced.note,)),
-                *_sharing(asked.method),
-                *_notes(measured),
-            ),
+            notes=tuple(_notes(record, site, capture, plan, run)),
         )
         self._remember_control(record)
         record = replace(record, exposed_comm_s=self._exposed_s(record))
@@ -287,24 +227,100 @@ class RunRecorder:
         return own.p50 - other.p50
 
 
-def _doubt(case: Case, site: Site, capture: Capture, plan: Plan, measured: Measurement) -> str | None:
+def _with_run(record: Record, slot: Slot, capture: Capture, run: CaseRun) -> Record:
+    """Add the workers' programs, and figures that were collected beside the windows."""
+    assert record.method is not None
+    first = run.opened[0]
+    return replace(
+        record,
+        method=replace(record.method, input_placement=_input_placement(run, record.method)),
+        link=link_of_record(slot.case.shape.rate_mbit, run.links),
+        rounds=run.rounds,
+        observer=run.observer,
+        traced_step=None if run.traced is None else run.traced.step,
+        codec_s=run.codec_s,
+        transform_s=_largest(o.transform_s for o in run.opened),
+        import_s=_largest(o.import_s for o in run.opened),
+        nodes_before=first.nodes_before,
+        nodes_after=_largest(o.nodes_after for o in run.opened),
+        passes=first.passes,
+        variable_bytes=run.variable_bytes,
+        resharding=run.resharding,
+        aggregation=run.aggregation,
+        evaluation=run.evaluation,
+        checkpoint=_checkpoint(slot, capture, run),
+    )
+
+
+def _with_measurement(record: Record, case: Case, measured: Measurement) -> Record:
+    """Add figures of the windows, and facts about the workers that these showed."""
+    assert record.machine is not None
+    assert record.provenance is not None
+    tcp_bytes, tcp_matrix = tcp_fields(measured.tcp)
+    lock = record.provenance.lock_hash if measured.lock is None else lock_hash(measured.lock)
+    return replace(
+        record,
+        machine=replace(record.machine, gpus=measured.gpus),
+        provenance=replace(record.provenance, lock_hash=lock),
+        examples_per_s=measured.examples_per_s,
+        step_s=measured.step_s,
+        input_s=measured.input_s,
+        warmup_steps=measured.warmup_steps,
+        stability=measured.stability,
+        cpu_s_per_step=measured.consumption.cpu_s_per_step,
+        energy=measured.consumption.energy,
+        gpus=measured.consumption.gpus or (_UNSEEN_GPUS if case.shape.hardware == "gpu" else None),
+        tcp_bytes_per_step=tcp_bytes,
+        resent_bytes_per_step=None if measured.tcp is None else measured.tcp.retransmitted_bytes_per_step,
+        interface_bytes_per_step=measured.interface_bytes_per_step,
+        hosts=measured.hosts,
+        tcp_matrix=None if tcp_matrix is None else tuple(tuple(row) for row in tcp_matrix),
+        peak_rss_bytes=measured.peak_rss_bytes,
+        loss=measured.loss,
+    )
+
+
+def _with_plan(record: Record, capture: Capture, plan: Plan) -> Record:
+    """Add predictions of the plan, over links as they were measured, and the size of the model."""
+    assert record.method is not None
+    assert record.link is not None
+    return replace(
+        record,
+        method=replace(record.method, sparse_duplicates=plan.sparse_duplicates),
+        batch_size=plan.batch_size,
+        payload_bytes_per_step=float(plan.payload_bytes_per_step),
+        payload_is_bound=payload_is_bound(plan),
+        wire_s=_wire_s(record.link, plan),
+        period=plan.execution.period,
+        fused_update=plan.execution.fused_update,
+        gradient_bytes=_gradient_bytes(capture.summary),
+        model=_model_size(capture),
+        warnings=plan.warnings,
+    )
+
+
+def _doubt(record: Record, case: Case, site: Site, capture: Capture, plan: Plan) -> str | None:
+    """Reason why nobody should believe the figures of a record, or None."""
+    assert record.link is not None
+    assert record.step_s is not None
     # A coordinator gives more to do to whoever is faster: less may cross than when all do as much.
     if case.chosen.strategy.runner != "coordinator":
-        doubt = implausible_bytes(plan, tcp_fields(measured.tcp)[0])
+        doubt = implausible_bytes(plan, record.tcp_bytes_per_step)
         if doubt is not None:
             return doubt
-    p50_s = measured.step_s.p50
-    if p50_s is None or case.shape.hardware != "cpu":
-        return None
-    return implausible_speed(
-        p50_s=p50_s,
-        batch_size=plan.batch_size,
-        flops_per_example=capture.facts.flops_per_example,
-        n_workers=case.shape.workers,
-        cores_per_worker=case.shape.cores_per_worker,
-        clock_hz=site.clock_hz or clock_hz(),
-        narrow=case.computation.precision != AS_WRITTEN,
-    )
+    if record.step_s.p50 is not None and case.shape.hardware == "cpu":
+        doubt = implausible_speed(
+            p50_s=record.step_s.p50,
+            batch_size=plan.batch_size,
+            flops_per_example=capture.facts.flops_per_example,
+            n_workers=case.shape.workers,
+            cores_per_worker=case.shape.cores_per_worker,
+            clock_hz=site.clock_hz or clock_hz(),
+            narrow=case.computation.precision != AS_WRITTEN,
+        )
+        if doubt is not None:
+            return doubt
+    return implausible_rate(record.link, record.tcp_matrix, mean_s=record.step_s.mean)
 
 
 def _wire_s(link: Link, plan: Plan) -> float | None:
@@ -351,13 +367,22 @@ def _checkpoint(slot: Slot, capture: Capture, run: CaseRun) -> SavedCheckpoint |
     )
 
 
-def _sharing(method: Method) -> Iterator[str]:
-    if method.replicas_on_gpus:
-        sharing = sharing_text(method.replicas_on_gpus)
+def _notes(record: Record, site: Site, capture: Capture, plan: Plan, run: CaseRun) -> Iterator[str]:
+    yield from site.notes
+    yield from plan.notes
+    if capture.restored is not None:
+        yield capture.restored.note
+    yield from run.opened[0].notes
+    yield from run.notes
+    if run.traced is not None and run.traced.note is not None:
+        yield run.traced.note
+    if record.method is not None and record.method.replicas_on_gpus:
+        sharing = sharing_text(record.method.replicas_on_gpus)
         yield f"{sharing}: times and bytes between GPUs are not those of GPUs of their own"
+    yield from _doubts_on(run.measurement)
 
 
-def _notes(measured: Measurement) -> Iterator[str]:
+def _doubts_on(measured: Measurement) -> Iterator[str]:
     if not measured.settled:
         yield f"warm-up did not settle within {measured.warmup_steps} steps: step times still changed"
     gpus = measured.consumption.gpus
