@@ -18,7 +18,8 @@ from harness.provision.failures import REFUSED_STEP, WorkerFailure, was_refused_
 from harness.provision.protocols import Cluster
 from harness.records.outcome import Rounds
 from harness.run.guards import of_faults
-from harness.run.open_case import CaseRun, OpenCase, Repeat
+from harness.run.open_case import CaseRun, OpenCase
+from harness.run.ready import PreparedCase
 
 Value = TypeVar("Value")
 
@@ -58,7 +59,7 @@ class Block:
     measure: Measure
     timeouts: Timeouts
     baseline: str | None
-    beside: Repeat | None
+    beside: PreparedCase | None
     doing: Callable[[str], None]
     tell: Callable[[str], None]
     see: Callable[[OpenCase, float, int], None]
@@ -72,7 +73,7 @@ class Block:
     _crowded_out: list[str] = field(default_factory=list)
     _stack: ExitStack = field(default_factory=ExitStack)
 
-    def run(self, repeats: Sequence[Repeat], *, seed: str) -> BlockResults:
+    def run(self, repeats: Sequence[PreparedCase], *, seed: str) -> BlockResults:
         """Run one repeat of each case; nothing of them is left when it returns.
 
         Args:
@@ -84,7 +85,7 @@ class Block:
         if self.beside is not None:
             self.baseline = _id(self.beside)
         together = list(repeats) if self.beside is None else [self.beside, *repeats]
-        firsts = (each.prepared.first for each in together if _id(each) == self.baseline)
+        firsts = (each.first for each in together if _id(each) == self.baseline)
         self._baseline_first = next(firsts, None)
         ordered = sorted(together, key=lambda each: _id(each) != self.baseline)
         if self.baseline is not None and opens_second(self.measure.seed, repeats[0].number):
@@ -98,7 +99,7 @@ class Block:
         postponed = (*self._crowded_out, *postponed)
         return BlockResults(runs=runs, errors=self._errors, postponed=postponed, wall_s=self._wall_s)
 
-    def _open_all(self, repeats: Sequence[Repeat]) -> tuple[str, ...]:
+    def _open_all(self, repeats: Sequence[PreparedCase]) -> tuple[str, ...]:
         left_bytes: dict[str, list[int]] = {}
         for index, repeat in enumerate(repeats):
             if len(self._open) >= _LEAST_OPEN and not all(map(_has_room, left_bytes.values())):
@@ -115,7 +116,7 @@ class Block:
                 self._close(name)
         return ()
 
-    def _leave_for_later(self, repeat: Repeat) -> None:
+    def _leave_for_later(self, repeat: PreparedCase) -> None:
         name = _id(repeat)
         if was_refused_by_gpu(self._errors.get(name)) and self._recorded_beside(name):
             del self._errors[name]
@@ -125,7 +126,7 @@ class Block:
     def _recorded_beside(self, name: str) -> set[str]:
         return self._open.keys() - {name, None if self.beside is None else _id(self.beside)}
 
-    def _opened(self, repeat: Repeat) -> None:
+    def _opened(self, repeat: PreparedCase) -> None:
         case = OpenCase(self.cluster, repeat, self.measure, self.timeouts)
         self._stack.callback(case.close)
         try:
@@ -140,15 +141,15 @@ class Block:
         self._open[_id(repeat)] = case
         self._step_s.setdefault(_id(repeat), [])
 
-    def _open_again(self, repeat: Repeat, why: str) -> None:
+    def _open_again(self, repeat: PreparedCase, why: str) -> None:
         note = f"run again on fresh processes, {why}"
         self._notes[_id(repeat)] = note
         self.tell(f"{_title(repeat)}: {note}")
         self._opened(repeat)
 
-    def _why_again(self, repeat: Repeat, error: CaseError) -> str | None:
+    def _why_again(self, repeat: PreparedCase, error: CaseError) -> str | None:
         """Why a failed case is opened once more; None where its failure tells of the case itself."""
-        name, faults = _id(repeat), repeat.prepared.case.scenario.faults
+        name, faults = _id(repeat), repeat.case.scenario.faults
         is_lost = isinstance(error, WorkerFailure) and error.is_lost
         was_lost, self._has_lost = self._has_lost, self._has_lost or is_lost
         if name in self._notes or of_faults(error, faults) is not error or error.kind == NO_DEVICE:
@@ -239,7 +240,7 @@ class Block:
                 n_steps=n_steps,
                 n_lead=n_lead,
                 n_made=run.measurement.n_steps,
-                first_worker=case.repeat.prepared.first,
+                first_worker=case.repeat.first,
                 step_s=tuple(self._step_s[name]),
                 baseline=None if baseline_s is None or name == self.baseline else self.baseline,
                 baseline_step_s=None if baseline_s is None or name == self.baseline else tuple(baseline_s),
@@ -280,9 +281,9 @@ def _has_room(left_bytes: Sequence[int]) -> bool:
     return left_bytes[-1] > _MEMORY_MARGIN * largest
 
 
-def _id(repeat: Repeat) -> str:
-    return repeat.prepared.case.id
+def _id(repeat: PreparedCase) -> str:
+    return repeat.case.id
 
 
-def _title(repeat: Repeat) -> str:
-    return repeat.prepared.case.title
+def _title(repeat: PreparedCase) -> str:
+    return repeat.case.title

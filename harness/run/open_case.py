@@ -4,7 +4,6 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from harness.errors import CaseError
 from harness.experiment.model import Measure
@@ -30,7 +29,6 @@ from harness.run.collected import (
 )
 from harness.run.ready import PreparedCase, ready_processes
 from harness.verification.checks import checked
-from harness.verification.reference import Reference
 from harness.worker.jobs.batches import open_pipeline
 from harness.worker.jobs.training import Opened
 from harness.worker.variable_parts import Array
@@ -79,22 +77,6 @@ class CaseRun:
     warmup_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repeat:
-    """One repeat of a case, before it runs.
-
-    Attributes:
-        reference: what to check the real workers' state against first; None checks nothing.
-        number: of the repeat, to note with the check.
-        checkpoint: folder for the state after the last step; None saves none.
-    """
-
-    prepared: PreparedCase
-    reference: Reference | None
-    number: int
-    checkpoint: Path | None = None
-
-
 class OpenCase:
     """A repeat of a case as it goes on; nothing of it runs once it is closed.
 
@@ -103,13 +85,13 @@ class OpenCase:
     """
 
     def __init__(
-        self, cluster: Cluster, repeat: Repeat, measure: Measure, timeouts: Timeouts = USUAL
+        self, cluster: Cluster, repeat: PreparedCase, measure: Measure, timeouts: Timeouts = USUAL
     ) -> None:
         self.repeat = repeat
         self._cluster = cluster
         self._measure = measure
-        plan = repeat.prepared.plan
-        limits = timeouts.for_model(repeat.prepared.capture.summary, max(plan.replicas_per_task))
+        plan = repeat.plan
+        limits = timeouts.for_model(repeat.capture.summary, max(plan.replicas_per_task))
         self._limits = limits.for_faults(plan.faults)
         self._period = plan.execution.period
         self._cycle = plan.execution.cycle
@@ -121,9 +103,9 @@ class OpenCase:
         self._stack = ExitStack()
 
     def open(self) -> None:
-        prepared, measure = self.repeat.prepared, self._measure
+        prepared, measure = self.repeat, self._measure
         begun_s = time.monotonic()
-        if prepared.case.shape.hardware == "gpu" and self.repeat.reference is not None:
+        if prepared.case.shape.hardware == "gpu" and prepared.reference is not None:
             # Kernels keep the arithmetic of their first step; see `arithmetic.compute_exactly`.
             with ready_processes(self._cluster, prepared, self._limits, are_checked=True) as (processes, _):
                 self._check(processes)
@@ -171,7 +153,7 @@ class OpenCase:
             step_s: its median step.
             number: of its round, from 1.
         """
-        case, plan = self.repeat.prepared.case, self.repeat.prepared.plan
+        case, plan = self.repeat.case, self.repeat.plan
         n_steps = self._n_steps + self._n_lead
         return Moment(
             experiment=experiment,
@@ -195,7 +177,7 @@ class OpenCase:
         return memory_left_bytes(self._processes, self._limits)
 
     def finish(self) -> CaseRun:
-        prepared, processes, limits = self.repeat.prepared, self._processes, self._limits
+        prepared, processes, limits = self.repeat, self._processes, self._limits
         measurement = self._meter.measurement()
         held = variable_bytes(processes, limits)
         notes = update_notes(processes, prepared.plan, limits)
@@ -250,12 +232,12 @@ class OpenCase:
                 self.repeat.reference,
                 self.repeat.number,
                 self._limits,
-                steps_per_loop=self.repeat.prepared.plan.execution.steps_per_loop,
+                steps_per_loop=self.repeat.plan.execution.steps_per_loop,
             )
             self._check_s = time.monotonic() - begun_s
 
     def _open_pipelines(self) -> None:
-        prepared = self.repeat.prepared
+        prepared = self.repeat
         shares = [
             WorkerShare(
                 worker=worker,
@@ -277,7 +259,7 @@ class OpenCase:
         return window_steps(known_s, window_s=measure.window_s, least=least, period=self._cycle)
 
     def _save(self, measurement: Measurement) -> int | None:
-        folder, capture = self.repeat.checkpoint, self.repeat.prepared.capture
+        folder, capture = self.repeat.checkpoint, self.repeat.capture
         if folder is None:
             return None
         before = 0 if capture.restored is None else capture.restored.step or 0
@@ -286,19 +268,19 @@ class OpenCase:
         return step
 
     def _observer(self, measurement: Measurement) -> ObserverEffect:
-        if self.repeat.prepared.case.chosen.strategy.runner == "coordinator":
+        if self.repeat.case.chosen.strategy.runner == "coordinator":
             return ObserverEffect(why_none="TensorFlow's coordinator makes steps in a way of its own")
         return observer_effect(
             self._processes,
             measurement.steps,
             n_pairs=self._measure.n_rounds,
             window_shape=self.window_shape,
-            settles=self.repeat.prepared.plan.strategy_class == "statistical",
+            settles=self.repeat.plan.strategy_class == "statistical",
             timeouts=self._limits,
         )
 
     def _traced(self, measurement: Measurement, observer: ObserverEffect | None) -> Traced:
-        case, plan = self.repeat.prepared.case, self.repeat.prepared.plan
+        case, plan = self.repeat.case, self.repeat.plan
         if observer is not None and observer.failed:
             return Traced(note="no traced step: its processes failed before it, in windows of --observer")
         if case.chosen.strategy.runner_on(case.shape.hardware) != "graph":

@@ -14,6 +14,7 @@ from harness.provision.accelerators import shared_memory_mib
 from harness.provision.protocols import Forks, ProcessSet
 from harness.provision.servers import join_ring, serving_processes
 from harness.verification.captures import Capture
+from harness.verification.reference import Reference
 from harness.worker.jobs import rendezvous, training
 from harness.worker.jobs.arithmetic import check_exactly, set_tf32
 from harness.worker.jobs.batches import stage_batches
@@ -39,6 +40,9 @@ class PreparedCase:
         logs: one for each worker.
         first: worker of the cluster that the case's first runs on.
         input: where timed steps take batches from.
+        reference: what to check the real workers' state against first; None checks nothing.
+        number: of the repeat, to note with the check.
+        checkpoint: folder for the state after the last step; None saves none.
     """
 
     case: Case
@@ -49,6 +53,9 @@ class PreparedCase:
     logs: Sequence[Path]
     first: int = 0
     input: InputRule = "staged"
+    reference: Reference | None = None
+    number: int = 0
+    checkpoint: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

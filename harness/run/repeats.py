@@ -22,7 +22,7 @@ from harness.records.run_folder import RunFolder
 from harness.records.steps_file import Steps
 from harness.run.block import Block, BlockResults
 from harness.run.guards import naming_batch, of_batch, of_faults, storing
-from harness.run.open_case import CaseRun, OpenCase, Repeat
+from harness.run.open_case import CaseRun, OpenCase
 from harness.run.progress import Progress
 from harness.run.ready import PreparedCase
 from harness.run.recorder import RunRecorder
@@ -114,7 +114,7 @@ class SlotRunner:
         failed: set[str] = set()
         n_seats = max(slot.case.shape.workers for slot in slots)
         while left:
-            ready: dict[str, Repeat] = {}
+            ready: dict[str, PreparedCase] = {}
             bounded: dict[str, Equivalence | None] = {}
             for name, slot in list(left.items()):
                 try:
@@ -127,7 +127,7 @@ class SlotRunner:
                 slot, wall_s = left.pop(name), results.wall_s.get(name, 0.0)
                 if name in results.errors:
                     failed.add(name)
-                    plan = ready[name].prepared.plan
+                    plan = ready[name].plan
                     failure = of_batch(results.errors[name], slot.case.workload_name, plan.batch_size)
                     failure = of_faults(failure, slot.case.scenario.faults)
                     yield slot, self._failed(slot, failure, plan, wall_s)
@@ -136,7 +136,7 @@ class SlotRunner:
                 ran = self._evaluated(slot, ready[name], ran)
                 yield slot, self._measured(slot, ready[name], ran, wall_s)
 
-    def _ready(self, slot: Slot, n_seats: int) -> tuple[Repeat, Equivalence | None]:
+    def _ready(self, slot: Slot, n_seats: int) -> tuple[PreparedCase, Equivalence | None]:
         case = slot.case
         with self.progress.doing(slot.title), own_mistakes():
             require_input(case, self.spec.measure)
@@ -151,8 +151,10 @@ class SlotRunner:
                 bounded = self._checks().bounded(case, capture, plan, repeat=slot.repeat)
                 return self._repeat(slot, capture, plan, logs, n_seats), bounded
 
-    def _repeat(self, slot: Slot, capture: Capture, plan: Plan, logs: Sequence[Path], n_seats: int) -> Repeat:
-        prepared = PreparedCase(
+    def _repeat(
+        self, slot: Slot, capture: Capture, plan: Plan, logs: Sequence[Path], n_seats: int
+    ) -> PreparedCase:
+        return PreparedCase(
             case=slot.case,
             seed=self.spec.measure.seed,
             capture=capture,
@@ -161,20 +163,17 @@ class SlotRunner:
             logs=logs,
             first=first_worker(slot, n_seats),
             input=self.spec.measure.input,
-        )
-        return Repeat(
-            prepared=prepared,
             reference=self._checks().reference(slot.case, capture),
             number=slot.repeat,
             checkpoint=self._checkpoint(slot),
         )
 
     def _taken_together(
-        self, repeats: Sequence[Repeat], first: Slot, failed: Collection[str]
+        self, repeats: Sequence[PreparedCase], first: Slot, failed: Collection[str]
     ) -> BlockResults:
         if not repeats:
             return BlockResults(runs={}, errors={}, postponed=(), wall_s={})
-        cases = [repeat.prepared.case for repeat in repeats]
+        cases = [repeat.case for repeat in repeats]
         largest = max(cases, key=lambda case: case.shape.workers)
         own = next((case.id for case in cases if case.strategy == self.spec.baseline), None)
         # None for each worker whose link has no limit, or it would keep that of the block before.
@@ -198,7 +197,7 @@ class SlotRunner:
         if self.exporter is not None:
             self.exporter.window(moment)
 
-    def _baseline_beside(self, largest: Case, first: Slot, failed: Collection[str]) -> Repeat | None:
+    def _baseline_beside(self, largest: Case, first: Slot, failed: Collection[str]) -> PreparedCase | None:
         baseline = baseline_of(largest, self.cases, self.spec.baseline)
         if baseline is None or baseline.id in failed or not self.spec.measure.interleave:
             return None
@@ -217,23 +216,25 @@ class SlotRunner:
         except CaseError:
             return None  # its own slot tells why
 
-    def _decided(self, slot: Slot, repeat: Repeat, ran: CaseRun, bounded: Equivalence | None) -> CaseRun:
-        found, prepared = bounded or ran.equivalence, repeat.prepared
+    def _decided(
+        self, slot: Slot, repeat: PreparedCase, ran: CaseRun, bounded: Equivalence | None
+    ) -> CaseRun:
+        found = bounded or ran.equivalence
         if found is None:
             return ran
         with self.progress.doing(f"{slot.title}: checking"):
             checks = self._checks(partial(self._write_failure, slot))
-            decided = checks.decided(slot.case, prepared.capture, prepared.plan, found)
+            decided = checks.decided(slot.case, repeat.capture, repeat.plan, found)
         notes = () if decided.dtype == found.dtype else (IN_FLOAT64,)
         return replace(ran, equivalence=decided, notes=(*ran.notes, *notes))
 
-    def _evaluated(self, slot: Slot, repeat: Repeat, ran: CaseRun) -> CaseRun:
+    def _evaluated(self, slot: Slot, repeat: PreparedCase, ran: CaseRun) -> CaseRun:
         if ran.values is None:
             return ran
-        measured, prepared = ran.measurement, repeat.prepared
+        measured = ran.measurement
         try:
             with self.progress.doing(f"{slot.title}: evaluating"):
-                metrics = self.captures.evaluated(slot.case, prepared.capture, ran.values)
+                metrics = self.captures.evaluated(slot.case, repeat.capture, ran.values)
         except CaseError as error:
             note = f"not evaluated: {first_line(str(error))}"
             return replace(ran, values=None, notes=(*ran.notes, note))
@@ -243,15 +244,16 @@ class SlotRunner:
         )
         return replace(ran, values=None, evaluation=found)
 
-    def _measured(self, slot: Slot, repeat: Repeat, ran: CaseRun, wall_s: float) -> Ended:
-        case, prepared = slot.case, repeat.prepared
+    def _measured(self, slot: Slot, repeat: PreparedCase, ran: CaseRun, wall_s: float) -> Ended:
+        case = slot.case
         with storing(self.folder.path):
             self.folder.write_steps(case.id, slot.repeat, ran.measurement.steps)
             if ran.traced is not None and ran.traced.document is not None:
                 self.folder.write_trace(case.id, slot.repeat, ran.traced.document)
-        record = self.recorder.ended(slot, self.cluster.site(), prepared.capture, prepared.plan, ran, wall_s)
-        capture_s, reference_s = self.captures.seconds(case, prepared.capture)
-        limits = self.timeouts.for_model(prepared.capture.summary, case.shape.n_replicas)
+        site = self.cluster.site()
+        record = self.recorder.ended(slot, site, repeat.capture, repeat.plan, ran, wall_s)
+        capture_s, reference_s = self.captures.seconds(case, repeat.capture)
+        limits = self.timeouts.for_model(repeat.capture.summary, case.shape.n_replicas)
         preparation = Preparation(
             capture_s=capture_s,
             reference_s=reference_s,

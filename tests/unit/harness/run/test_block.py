@@ -58,7 +58,7 @@ class Cases:
         self.alive: set[str] = set()
 
     def __call__(self, cluster: object, repeat: Any, measure: Measure, timeouts: object) -> Any:
-        name = repeat.prepared.case.id
+        name = repeat.case.id
         return SimpleNamespace(
             repeat=repeat,
             window_shape=(10, 2),
@@ -99,7 +99,7 @@ BASELINE_FIRST = next(number for number in (0, 1) if not block.opens_second(MEAS
 
 def repeat_of(name: str, number: int = BASELINE_FIRST) -> Any:
     case = SimpleNamespace(scenario=NO_FAULTS, id=name, title=f"w {name} 2x1")
-    return SimpleNamespace(prepared=SimpleNamespace(case=case, first=0), number=number)
+    return SimpleNamespace(case=case, first=0, number=number)
 
 
 def run(
@@ -119,7 +119,7 @@ def run(
         beside=None if beside is None else repeat_of(beside),
         doing=lambda _: None,
         tell=tell,
-        see=lambda case, step_s, number: told.append((case.repeat.prepared.case.id, step_s, number)),
+        see=lambda case, step_s, number: told.append((case.repeat.case.id, step_s, number)),
     )
     return taken.run([repeat_of(name, number) for name in names], seed="0")
 

@@ -53,8 +53,8 @@ def opened(device: Any, *, has_reference: bool = True) -> OpenCase:
     )
     capture = SimpleNamespace(summary=SimpleNamespace(variables=(), n_nodes=1))
     case = SimpleNamespace(shape=ClusterShape(workers=1, device=device))
-    prepared = SimpleNamespace(plan=plan, capture=capture, case=case)
-    repeat = SimpleNamespace(prepared=prepared, reference="reference" if has_reference else None, number=0)
+    reference = "reference" if has_reference else None
+    repeat = SimpleNamespace(plan=plan, capture=capture, case=case, reference=reference, number=0)
     cluster = SimpleNamespace(site=lambda: Site(exposed=True))
     made = OpenCase(cast("Any", cluster), cast("Any", repeat), MEASURE, USUAL)
     made.open()
