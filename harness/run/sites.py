@@ -74,17 +74,13 @@ def run_slots(
     for case in cases:
         if case.shape.site not in by_site and sites.further(case.shape.site):
             by_site[case.shape.site] = []
-    groups = [
-        _SiteWork(site=site, slots=slots, cases=sites.cases_of(site, slots))
-        for site, slots in by_site.items()
-    ]
-    # Whether the first site's workers can be had, their start tells at once.
-    for later in groups[1:]:
-        sites.require(later)
+    # Starting the first site shows whether its workers can be had.
+    for site, of_site in list(by_site.items())[1:]:
+        sites.require(site, of_site)
     left = dict.fromkeys(slots)
-    for number, of_site in enumerate(groups, start=1):
-        sites.share = number / len(groups)
-        for slot in sites.run(of_site):
+    for number, (site, of_site) in enumerate(by_site.items(), start=1):
+        sites.share = number / len(by_site)
+        for slot in sites.run(site, of_site):
             left.pop(slot, None)
         reason = sites.reason_to_stop()
         if reason is not None and left:
@@ -92,15 +88,6 @@ def run_slots(
                 folder.append(recorder.skipped(slot, *reason))
             progress.note(f"{len(left)} repeats skipped: {reason[1]}")
             return
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SiteWork:
-    """Work of a site: repeats that are left, and all cases that may have more there."""
-
-    site: object
-    slots: Sequence[Slot]
-    cases: Sequence[Case]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -143,24 +130,26 @@ class _Sites:
         )
         return self.then.slots(so_far)
 
-    def require(self, work: _SiteWork) -> None:
-        _provider(work.cases).require(_shape(work.cases))
+    def require(self, site: object, slots: Sequence[Slot]) -> None:
+        cases = self.cases_of(site, slots)
+        _provider(cases).require(_shape(cases))
 
-    def run(self, work: _SiteWork) -> Iterator[Slot]:
+    def run(self, site: object, slots: Sequence[Slot]) -> Iterator[Slot]:
+        cases = self.cases_of(site, slots)
         with ExitStack() as stack:
-            cluster = stack.enter_context(self._workers(work.cases))
+            cluster = stack.enter_context(self._workers(cases))
             for note in cluster.site().notes:
                 self.progress.note(note)
             with self.progress.doing("starting workers"):
                 cluster.wait_ready(1)
-            runner = self._runner(cluster, _shape(work.cases))
+            runner = self._runner(cluster, _shape(cases))
             try:
-                runner.prepare(work.slots, deadline_s=self.deadline_s)
+                runner.prepare(slots, deadline_s=self.deadline_s)
             except UsageError:
                 if not self.options.records_mistakes:
                     raise
-            yield from self._run_blocks(runner, work.slots)
-            yield from self._go_on(runner, work.site)
+            yield from self._run_blocks(runner, slots)
+            yield from self._go_on(runner, site)
 
     def _run_blocks(self, runner: SlotRunner, slots: Sequence[Slot]) -> Iterator[Slot]:
         for _, group in itertools.groupby(slots, lambda slot: slot.block):

@@ -21,9 +21,8 @@ from harness.verification.differences import (
 from harness.verification.separability import Separability
 from harness.verification.verdict import (
     FLOAT64_EPS,
-    GradientVerdict,
+    FigureVerdict,
     Limits,
-    LossVerdict,
     VariableVerdict,
     Verdict,
 )
@@ -208,9 +207,9 @@ class Reference:
             ),
             loss=None
             if actual.losses is None
-            else LossVerdict(error=self.loss_error(actual.losses), limits=self.loss_limits),
+            else FigureVerdict(name="losses", error=self.loss_error(actual.losses), limits=self.loss_limits),
             gradients=tuple(
-                GradientVerdict(name=gradient[0], error=expected.error(norms), limits=expected.limits)
+                FigureVerdict(name=gradient[0], error=expected.error(norms), limits=expected.limits)
                 for gradient, norms in actual.gradient_norms.items()
                 if (expected := self.gradient_norms.get(gradient)) is not None and expected.limits.decide
             ),

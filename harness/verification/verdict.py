@@ -72,20 +72,12 @@ class VariableVerdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LossVerdict:
-    """The losses of all steps beside the reference's, relative to its largest."""
+class FigureVerdict:
+    """A figure beside the reference's, relative to it.
 
-    error: float
-    limits: Limits
-
-    @property
-    def wrong(self) -> bool:
-        return not self.error <= self.limits.tolerance
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GradientVerdict:
-    """The norm of a variable's gradient in the first step beside the reference's, relative to it."""
+    Attributes:
+        name: `losses` of all steps, or the variable whose gradient in the first step has this norm.
+    """
 
     name: str
     error: float
@@ -106,8 +98,8 @@ class Verdict:
     """
 
     variables: tuple[VariableVerdict, ...]
-    loss: LossVerdict | None = None
-    gradients: tuple[GradientVerdict, ...] = ()
+    loss: FigureVerdict | None = None
+    gradients: tuple[FigureVerdict, ...] = ()
 
     @property
     def equivalent(self) -> bool | None:
@@ -134,7 +126,7 @@ class Verdict:
         return max(decidable, key=lambda v: (v.use_of_tolerance, v.limits.tolerance), default=None)
 
     @property
-    def nearest_gradient(self) -> GradientVerdict | None:
+    def nearest_gradient(self) -> FigureVerdict | None:
         return max(self.gradients, key=lambda g: g.error / g.limits.tolerance, default=None)
 
     @property

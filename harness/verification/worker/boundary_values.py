@@ -8,7 +8,7 @@ import numpy as np
 
 from harness.verification.differences import widened
 from harness.verification.reference import Gradient
-from harness.verification.worker.rounding import Crossed
+from harness.verification.worker.rounding import Crossed, merged_rows
 from harness.worker.session.session import WorkerSession
 from harness.worker.variable_parts import Array
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
@@ -132,10 +132,5 @@ def _each_norm(
 
 
 def _norm(values: Array, ids: Array | None = None) -> float:
-    wide = widened(values)
-    if ids is not None:
-        unique, place = np.unique(ids, return_inverse=True)
-        merged = np.zeros((len(unique), *wide.shape[1:]), wide.dtype)
-        np.add.at(merged, place.reshape(-1), wide)
-        wide = merged
+    wide, _ = merged_rows(widened(values), ids)
     return float(np.linalg.norm(wide))

@@ -36,7 +36,7 @@ def opened_case(faults: Sequence[Fault] = ()) -> OpenCase:
     execution = SimpleNamespace(period=1, cycle=1)
     plan = SimpleNamespace(execution=execution, replicas_per_task=(1,), faults=faults)
     capture = SimpleNamespace(summary=SimpleNamespace(variables=(), n_nodes=1))
-    repeat = SimpleNamespace(prepared=SimpleNamespace(plan=plan, capture=capture))
+    repeat = SimpleNamespace(plan=plan, capture=capture)
     measure = Measure(warmup_steps=0, steps=4, repeats=1, interleave=True, seed=0, batch="global", rounds=2)
     return OpenCase(cast("Any", None), cast("Any", repeat), measure, USUAL)
 
