@@ -11,7 +11,7 @@ from typing import TypeVar
 from harness.errors import CaseError
 from harness.experiment.cases import CONTROL, Case
 from harness.experiment.chosen_strategy import source_hash
-from harness.experiment.model import Experiment
+from harness.experiment.model import Experiment, Measure
 from harness.experiment.schedule import Slot
 from harness.host_facts import clock_hz, lock_hash, machine, provenance, repository_of
 from harness.measure.collector import Measurement, tcp_fields
@@ -62,7 +62,7 @@ def identity(
         run: its id.
         wall_s: seconds spent on it; None where it was not tried.
     """
-    case, measure = slot.case, spec.measure
+    case = slot.case
     strategy = case.chosen.strategy
     strategy_class: StrategyClass = strategy.strategy_class
     price = spec.price_per_hour(case.shape.device)
@@ -91,28 +91,7 @@ def identity(
         link=Link(requested_mbit=case.shape.rate_mbit),
         wall_s=wall_s,
         started_utc=datetime.now(UTC).isoformat(timespec="seconds"),
-        method=Method(
-            seed=measure.seed,
-            steps=measure.steps,
-            warmup_rule=str(measure.warmup_steps),
-            interleave=measure.interleave,
-            batch_rule=measure.batch,
-            cores_per_worker=case.shape.cores_per_worker,
-            memory_per_worker_bytes=case.shape.memory_bytes,
-            pinned=site.pinned,
-            rounds=measure.n_rounds,
-            window_s=measure.window_s,
-            until_ci=None if measure.until is None else measure.until.ratio_ci,
-            precision=case.computation.precision,
-            xla=case.computation.xla,
-            tf32=case.computation.tf32,
-            input=measure.input,
-            freed_memory="kept",
-            sparse_duplicates=None,
-            scenario=case.scenario.name,
-            replicas_on_gpus=replicas_on_gpus(case.shape),
-            faults=tuple(f"worker {fault.worker}: {fault}" for fault in case.scenario.faults),
-        ),
+        method=_method(spec.measure, case, site),
         machine=site.machine or origin.machine,
         provenance=replace(
             origin.provenance,
@@ -120,6 +99,31 @@ def identity(
             workload=_repository(case.workload.file) if case.workload.file else None,
             files=files_of(case),
         ),
+    )
+
+
+def _method(measure: Measure, case: Case, site: Site) -> Method:
+    return Method(
+        seed=measure.seed,
+        steps=measure.steps,
+        warmup_rule=str(measure.warmup_steps),
+        interleave=measure.interleave,
+        batch_rule=measure.batch,
+        cores_per_worker=case.shape.cores_per_worker,
+        memory_per_worker_bytes=case.shape.memory_bytes,
+        pinned=site.pinned,
+        rounds=measure.n_rounds,
+        window_s=measure.window_s,
+        until_ci=None if measure.until is None else measure.until.ratio_ci,
+        precision=case.computation.precision,
+        xla=case.computation.xla,
+        tf32=case.computation.tf32,
+        input=measure.input,
+        freed_memory="kept",
+        sparse_duplicates=None,
+        scenario=case.scenario.name,
+        replicas_on_gpus=replicas_on_gpus(case.shape),
+        faults=tuple(f"worker {fault.worker}: {fault}" for fault in case.scenario.faults),
     )
 
 

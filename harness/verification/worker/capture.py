@@ -73,11 +73,9 @@ def capture(
     from harness.worker.session.capture_store import save, save_lines
     from strategies.capture.capture import capture as capture_step
     from strategies.errors import CaptureError
-    from strategies.ir.random_ops import draws_at_random, draws_from_ops
     from strategies.summary import summarise
     from workloads.data.examples import examples_of
     from workloads.precision import forget_models, policy_of
-    from workloads.protocol import EvaluatedWorkload
 
     forget_models()
     # A model may run kernels while it is built.
@@ -123,14 +121,23 @@ def capture(
             verdict = not_comparable(error.message)
         else:
             verdict = _verdict(case, users, captured_step, Path(folder), batches)
+    return _facts(workload, captured_step, summary, verdict)
+
+
+def _facts(
+    workload: "Workload", step: "TrainGraph", summary: "StepSummary", verdict: CaptureVerdict | None
+) -> CapturedWorkload:
+    from strategies.ir.random_ops import draws_at_random, draws_from_ops
+    from workloads.protocol import EvaluatedWorkload
+
     fixed = [b.shape[0] for b in summary.batch if b.shape[0] != -1]
     return CapturedWorkload(
         summary=summary,
         batch_size=workload.batch_size,
         flops_per_example=workload.flops_per_example,
         replica_batch=fixed[0] if fixed else None,
-        draws=draws_at_random(captured_step.graph),
-        draws_from_ops=draws_from_ops(captured_step.graph),
+        draws=draws_at_random(step.graph),
+        draws_from_ops=draws_from_ops(step.graph),
         evaluates=isinstance(workload, EvaluatedWorkload),
         verdict=verdict,
     )
