@@ -40,7 +40,6 @@ from harness.verification.captures import Capture
 from harness.verification.checks import with_capture
 from strategies.plan.schema import Plan, StepSummary
 
-
 NOWHERE = Site()
 """Site of repeats that no workers were started for."""
 
