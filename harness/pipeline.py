@@ -43,8 +43,7 @@ from harness.study import (
     study,
     verify_on_workers,
 )
-from harness.tuning.tuned import Tuned, require_writable
-from harness.tuning.tuner import require_measured, tuner_of
+from harness.tuning import Tuned, require_measured, require_writable, tuner_of
 from harness.verification.captures import certain_refusal, rule_refusal
 from harness.verification.verification import Verification
 from harness.verification.worker.jobs import StoredSteps

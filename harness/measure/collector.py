@@ -26,9 +26,8 @@ from harness.records.circumstances import GpuFacts
 from harness.records.costs import InputWait, ObserverEffect
 from harness.records.outcome import Stability, StepSeconds
 from harness.records.steps_file import Steps
-from harness.worker.counters.interface import sent_bytes
+from harness.worker.counters.network import TcpTraffic, merge, sent_bytes
 from harness.worker.counters.read import Counters, read_counters
-from harness.worker.counters.tcp import TcpTraffic, merge
 from harness.worker.jobs.training import TimedSteps, peak_rss_bytes, run_steps, settle, unobserved_steps
 from harness.worker.process.job import Args, Job, Result
 

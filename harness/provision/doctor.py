@@ -15,7 +15,7 @@ from harness.host_facts import n_usable_cores
 from harness.provision.accelerators import HostDevices, host_devices, lack, lack_of_tensorflow
 from harness.provision.failures import ProvisionError
 from harness.provision.network_namespace import WAY_OUT, refusal
-from harness.worker.counters.tcp import inet_diag_problem
+from harness.worker.counters.network import inet_diag_problem
 from harness.worker.process.os_process import available_memory_bytes
 from harness.worker.process.tensorflow_gpus import library_path, tensorflow_gpus
 

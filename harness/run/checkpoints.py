@@ -5,7 +5,7 @@ from pathlib import Path
 from harness.errors import CaseError, UsageError
 from harness.measure.timeouts import Timeouts
 from harness.provision.protocols import ProcessSet
-from harness.worker.jobs import checkpoint
+from harness.worker.jobs import after_repeats
 from harness.worker.jobs.training import settle
 from strategies.plan.schema import StepSummary
 
@@ -60,12 +60,12 @@ def save(processes: ProcessSet, step: StepSummary, folder: Path, n_steps: int, t
     processes.call(settle, [(n_workers,)] * n_workers, timeout_s=timeouts.save_s, stage="checkpoint")
     args = [(shared, task == WRITER) for task in range(n_workers)]
     gathered = processes.call(
-        checkpoint.gather_checkpoint, args, timeout_s=timeouts.save_s, stage="checkpoint"
+        after_repeats.gather_checkpoint, args, timeout_s=timeouts.save_s, stage="checkpoint"
     )
     model = frozenset(v.name for v in step.variables)
     processes.call_one(
         WRITER,
-        checkpoint.write_checkpoint,
+        after_repeats.write_checkpoint,
         (str(folder.absolute()), model, gathered, n_steps),
         timeout_s=timeouts.save_s,
         stage="checkpoint",

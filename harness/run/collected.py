@@ -9,8 +9,7 @@ from harness.provision.protocols import ProcessSet
 from harness.records.outcome import Aggregated, Resharding
 from harness.worker.counters.read import memory_left
 from harness.worker.jobs import after_repeats, training
-from harness.worker.jobs.after_repeats import codec_seconds
-from harness.worker.jobs.checkpoint import gather_checkpoint
+from harness.worker.jobs.after_repeats import codec_seconds, gather_checkpoint
 from harness.worker.jobs.xla import compiled_clusters
 from harness.worker.variable_parts import Array, values_of
 from strategies.ir.graph import n_elements

@@ -122,7 +122,7 @@ def template(name: str) -> jinja2.Template:
 
 def page_script() -> Markup:
     """The one script of a page: the library that draws, what charts are made of, and what readers can do."""
-    own = resources.files("reports.templates").joinpath("page.js").read_text(encoding="utf-8")
+    own = resources.files("reports").joinpath("templates/page.js").read_text(encoding="utf-8")
     # They are files of this package, and none of them holds the end of a script element.
     return Markup("\n").join(Markup(source) for source in (echarts_source(), charts_source(), own))  # noqa: S704
 

@@ -12,8 +12,7 @@ from workloads.data.arrays import endless, zipf_ids
 from workloads.data.files import data_files, one_file
 from workloads.data.text import WordPieces, masked_pairs, sentences_of
 from workloads.flops import dense_flops
-from workloads.models.layers import embedding_table, look_up
-from workloads.models.transformer import TransformerLayer, initializer, require_sequence
+from workloads.models.layers import TransformerLayer, embedding_table, initializer, look_up, require_sequence
 from workloads.optimizers import Training
 from workloads.protocol import TrainStep, WorkloadError
 

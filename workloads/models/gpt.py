@@ -9,8 +9,13 @@ from workloads.data.arrays import endless, zipf_ids
 from workloads.data.files import data_files
 from workloads.data.text import byte_ids, rows_of
 from workloads.flops import dense_flops
-from workloads.models.layers import cross_entropy, embedding_table, look_up
-from workloads.models.transformer import TransformerLayer, require_sequence
+from workloads.models.layers import (
+    TransformerLayer,
+    cross_entropy,
+    embedding_table,
+    look_up,
+    require_sequence,
+)
 from workloads.optimizers import Training
 from workloads.protocol import TrainStep
 

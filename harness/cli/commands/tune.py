@@ -18,7 +18,7 @@ from harness.requests import TuneRequest
 from harness.written_values import parse_rate_mbit
 
 if TYPE_CHECKING:
-    from harness.tuning.tuned import Tuned
+    from harness.tuning import Tuned
 
 EXAMPLE = "stratbench tune wide-mlp --strategy all-reduce --seconds 180 --out tuned.plan.json"
 
@@ -122,7 +122,7 @@ def _rate_mbit(text: str) -> float:
 
 
 def _show(tuned: Tuned) -> None:
-    from harness.tuning.tuned import figures
+    from harness.tuning import figures
 
     output.table(
         ["candidate", "rate ÷ default", "outcome"],

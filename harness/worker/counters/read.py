@@ -6,8 +6,7 @@ from pathlib import Path
 from harness.host_facts import followed_lock
 from harness.records.circumstances import GpuFacts
 from harness.worker.counters.gpus import gpu_facts, gpu_memory_bytes
-from harness.worker.counters.interface import Interface, read_interface
-from harness.worker.counters.tcp import Reading, read_connections
+from harness.worker.counters.network import Interface, Reading, read_connections, read_interface
 from harness.worker.process.job import JobState
 from harness.worker.process.os_process import available_memory_bytes, boot_id
 

@@ -1,8 +1,9 @@
-"""Jobs after a repeat's steps: time of codecs and of aggregation, and evaluation of the trained model."""
+"""Jobs after a repeat's steps: time of codecs and of aggregation, evaluation, and checkpoints."""
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,11 +15,13 @@ from harness.worker.counters.read import memory_left_bytes
 from harness.worker.jobs.training import Training
 from harness.worker.jobs.workload import users_mistakes, workload_anew
 from harness.worker.process.job import JobState
+from harness.worker.variable_parts import Pieces, values_of
 from strategies.plan.aggregation import Aggregation
 from strategies.plan.schema import Plan, PlanNode
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
 
 N_WARM = 2
 N_TIMED = 5
@@ -173,3 +176,44 @@ def evaluate(
     with users_mistakes(workload, "evaluate() must return metrics by name"):
         metrics = workload.evaluate()
         return {str(name): float(value) for name, value in metrics.items()}
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class _Gathered:
+    values: Mapping[str, Pieces]
+
+
+def gather_checkpoint(state: JobState, shared: Collection[str], writer: bool) -> Mapping[str, Pieces]:
+    """Values that this worker adds to a checkpoint; the writer keeps its own share in its process.
+
+    All workers run this together, since reading may need them all.
+
+    Args:
+        shared: variables of which all replicas have equal copies.
+    """
+    from harness.worker.session.checkpoint import contribution
+
+    values = contribution(state.get(Training).session.read(), shared)
+    if not writer:
+        return values
+    state.put(_Gathered(values=values))
+    return {}
+
+
+def write_checkpoint(
+    state: JobState,
+    folder: str,
+    model: Collection[str],
+    others: Sequence[Mapping[str, Pieces]],
+    step: int,
+) -> None:
+    """Write this worker's and the others' gathered values into a folder.
+
+    Args:
+        model: names of the model's own variables.
+    Raises:
+        CaseError: `checkpoint-unwritable`.
+    """
+    from harness.worker.session.checkpoint import write_checkpoint as write
+
+    write(Path(folder), values_of([state.get(_Gathered).values, *others]), model, step)

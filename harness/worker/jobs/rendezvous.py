@@ -95,7 +95,7 @@ def _keep_nccl_on(address: str) -> None:
     """Name the interface to NCCL, which takes any that it finds otherwise, unless the user has named one."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") == "-1" or "NCCL_SOCKET_IFNAME" in os.environ:
         return
-    from harness.worker.counters.interface import read_interface
+    from harness.worker.counters.network import read_interface
 
     interface = read_interface(address)
     if interface is not None:

@@ -23,7 +23,7 @@ from harness.requests import (
     VerifyRequest,
 )
 from harness.study import Planned, Verified
-from harness.tuning.tuned import Outcome, Tried, Tuned
+from harness.tuning import Outcome, Tried, Tuned
 from harness.verification.separability import Separability
 from harness.verification.verdict import FLOAT64_EPS, Limits, VariableVerdict, Verdict
 from harness.verification.verification import CaptureVerdict, Verification

@@ -15,9 +15,8 @@ from harness.measure.windows import WarmUp, spread_indices
 from harness.records.circumstances import GpuFacts
 from harness.records.costs import ObserverEffect
 from harness.records.steps_file import Steps
-from harness.worker.counters.interface import Interface
+from harness.worker.counters.network import Interface, TcpConnection
 from harness.worker.counters.read import Counters, read_counters
-from harness.worker.counters.tcp import TcpConnection
 from harness.worker.jobs.training import TimedSteps, peak_rss_bytes, run_steps, settle, unobserved_steps
 from harness.worker.session.timed_loop import StepTimes, in_turn, seconds_unobserved
 

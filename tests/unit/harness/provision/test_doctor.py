@@ -6,7 +6,7 @@ import pytest
 
 from harness.provision import accelerators, doctor
 from harness.provision.accelerators import Gpu, HostDevices
-from harness.worker.counters import tcp
+from harness.worker.counters import network
 from harness.worker.process.tensorflow_gpus import TensorFlowGpus
 
 
@@ -42,7 +42,7 @@ def test_without_netlink_bytes_are_said_to_be_missing(monkeypatch: pytest.Monkey
     def refuse(*arguments: object) -> None:
         raise OSError(93, "Protocol not supported")
 
-    monkeypatch.setattr(tcp.socket, "socket", refuse)
+    monkeypatch.setattr(network.socket, "socket", refuse)
     (diag,) = _named(doctor.checks(), "inet-diag")
     assert not diag.ok
     assert "Protocol not supported" in diag.detail

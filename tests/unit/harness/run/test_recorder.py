@@ -27,7 +27,7 @@ from harness.run.recorder import RunRecorder
 from harness.verification.captures import Capture, Restored
 from harness.verification.verification import CaptureVerdict
 from harness.verification.worker.capture import CapturedWorkload
-from harness.worker.counters.tcp import TcpTraffic
+from harness.worker.counters.network import TcpTraffic
 from harness.worker.jobs.training import Opened
 from strategies.plan.schema import Plan, StepSummary, StrategyClass, VariableSummary
 

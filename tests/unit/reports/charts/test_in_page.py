@@ -74,6 +74,6 @@ def test_legends_of_a_page_are_those_of_its_charts(full_run: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_style_sheet_has_the_form_and_colour_of_a_bar(kind: str) -> None:
-    styles = resources.files("reports.templates").joinpath("report.css").read_text(encoding="utf-8")
+    styles = resources.files("reports").joinpath("templates/report.css").read_text(encoding="utf-8")
     assert f".form.{KINDS[kind].color} {{ --form: var(--{KINDS[kind].color}); }}" in styles
     assert f".form.{KINDS[kind].form}" in styles

@@ -566,7 +566,7 @@ def test_steps_are_read_around_and_strangers_count_from_their_begin(driver: Driv
 
     driver.computing.append((STRANGER, 1 << 30))
     sys.modules["pynvml"].nvmlDeviceGetProcessUtilization = utilization  # type: ignore[attr-defined]
-    session = SimpleNamespace(step=lambda _: [np.float64(1.0)], prepare=lambda feeds: feeds)
+    session = SimpleNamespace(step=lambda _: [np.float64(1.0)], prepare=lambda feeds: feeds, steps_per_run=1)
     state = JobState()
     state.put(Training(session=session, task=0, weights=(1.0,), feeds=[[np.zeros(1)]]))  # type: ignore[arg-type]
     began_s.append(time.time())

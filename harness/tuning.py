@@ -1,13 +1,30 @@
-"""Tuner: measures candidates beside the default, rung after rung, and decides which plan to take."""
+"""Tuning of a strategy by successive halving: candidates measured beside the default, and the plan that wins.
+
+In the first rung of a bracket each candidate has one repeat beside the default. The faster half goes on, and
+each rung doubles the repeats that its candidates have had. Where none of these is faster than the default,
+candidates for which there was no time make another bracket. The best of many is so by luck, too: the last one
+left is measured anew, and these repeats alone say whether it is faster. They are as many as time allows, and
+nothing is decided before the last.
+
+Source:
+    Li et al. 2018, "Hyperband: a novel bandit-based approach to hyperparameter optimization", JMLR 18,
+    algorithm 1 with brackets of one size and η = 2; Jamieson and Talwalkar 2016, "Non-stochastic best arm
+    identification and hyperparameter optimization", AISTATS.
+"""
 
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 
+from harness.atomic_files import why_not_writable, write_json
+from harness.canonical import JsonValue
+from harness.cluster import other_keys
 from harness.errors import UNSUPPORTED, CaseError, UsageError
 from harness.experiment.cases import Case, expand
 from harness.experiment.chosen_strategy import choose
@@ -15,15 +32,244 @@ from harness.experiment.model import Experiment
 from harness.experiment.references import StrategyRef
 from harness.experiment.schedule import Slot
 from harness.provision.failures import USER_ERROR
-from harness.records.comparison import paired_ratios, repeated_mean
+from harness.records.comparison import MIN_REPEATS_INTERVAL, paired_ratios, repeated_mean
 from harness.records.record import Record
 from harness.records.run_folder import RunFolder
 from harness.run.further_repeats import PlanOf, SiteSoFar
-from harness.tuning.successive_halving import LEAST_CONFIRMING, Rung, is_faster, next_rung
-from harness.tuning.tuned import TUNED_PLAN, Outcome, Tried, Tuned
 from strategies.errors import StrategyError
 from strategies.plan.schema import Plan
 from strategies.registry import alternatives
+
+LEAST_CONFIRMING = MIN_REPEATS_INTERVAL
+MOST_CONFIRMING = 12
+_SPARED_CONFIRMING = 4  # for the last candidate, before others are tried
+_WITH_DEFAULT = 2  # a candidate and the default beside it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rung:
+    """Repeats in which candidates are measured beside the default.
+
+    Attributes:
+        number: in its bracket, from 0.
+        confirms: whether they decide about the one candidate that is left; then as many as time allows, at
+            most these.
+    """
+
+    names: tuple[str, ...]
+    n_repeats: int
+    number: int = 0
+    confirms: bool = False
+
+
+def next_rung(
+    names: Sequence[str],
+    *,
+    seed: int,
+    made: Sequence[Rung],
+    logs: Mapping[str, Sequence[float]],
+    n_affordable: int,
+) -> Rung | None:
+    """The next repeats; None where all is decided, nothing is left, or time is too short.
+
+    Args:
+        names: of all candidates.
+        seed: of the draw, where time does not allow all.
+        made: rungs so far.
+        logs: candidate → logarithm of its rate ÷ the default's, one for each repeat; none of what failed.
+        n_affordable: repeats that there is time for, the default's counted too.
+    """
+    if made and made[-1].confirms:
+        if all(logs.get(name) for name in made[-1].names):
+            return None
+        # It failed: those that it was selected from go on without it.
+        selecting = [rung for rung in made if not rung.confirms]
+        return next_rung(names, seed=seed, made=selecting, logs=logs, n_affordable=n_affordable)
+    number, left = (made[-1].number + 1, _best_half(made[-1].names, logs)) if made else (0, ())
+    if all(_mean(logs[name]) <= 0 for name in left):
+        number, left = 0, _drawn(names, made, seed=seed, n_affordable=n_affordable)
+    is_open = len(left) > 1 or (bool(left) and number == 0)
+    if is_open and (len(left) + 1) * _n_repeats(number) <= n_affordable:
+        return Rung(names=left, n_repeats=_n_repeats(number), number=number)
+    # Time does not allow another rung: the best so far is what can still be confirmed.
+    left = left[:1]
+    if not left or n_affordable < _WITH_DEFAULT:
+        return None
+    return Rung(names=left, n_repeats=MOST_CONFIRMING, number=number, confirms=True)
+
+
+def is_faster(logs: Sequence[float]) -> bool:
+    """Whether repeats that confirm say more than noise would: their interval of 95 % lies above the default.
+
+    Args:
+        logs: logarithms of ratios, one for each repeat.
+    """
+    mean = repeated_mean(logs) if logs else None
+    half = None if mean is None else mean.half_width()
+    return mean is not None and half is not None and mean.value - half > 0
+
+
+def _best_half(names: Sequence[str], logs: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
+    measured = [name for name in names if logs.get(name)]
+    ranked = sorted(measured, key=lambda name: -_mean(logs[name]))
+    return tuple(ranked[: max(1, len(names) // 2)])
+
+
+def _drawn(names: Sequence[str], made: Sequence[Rung], *, seed: int, n_affordable: int) -> tuple[str, ...]:
+    """Of the candidates that were in no rung, as many as there is time for."""
+    order = list(names)
+    random.Random(seed).shuffle(order)  # noqa: S311 - an order, not a secret
+    tried = {name for rung in made for name in rung.names}
+    left = [name for name in order if name not in tried]
+    return tuple(left[: _n_fitting(len(left), n_affordable)])
+
+
+def _n_repeats(number: int) -> int:
+    """Repeats of a rung, counted from 0: with them its candidates have had 1, 2, 4, …."""
+    return 1 << max(0, number - 1)
+
+
+def _n_fitting(n_candidates: int, n_affordable: int) -> int:
+    """The most candidates that can be begun with so that time remains to confirm one of them."""
+    if n_affordable < _WITH_DEFAULT:
+        return 0
+    fitting = (n for n in range(n_candidates, 1, -1) if _n_needed(n) <= n_affordable)
+    return next(fitting, min(1, n_candidates))
+
+
+def _n_needed(n_candidates: int) -> int:
+    n, number = _SPARED_CONFIRMING * _WITH_DEFAULT, 0
+    while n_candidates > 1 or not number:
+        n += (n_candidates + 1) * _n_repeats(number)
+        n_candidates, number = n_candidates // 2, number + 1
+    return n
+
+
+def _mean(logs: Sequence[float]) -> float:
+    return math.fsum(logs) / len(logs)
+
+
+TUNED_PLAN = "tuned.plan.json"
+
+
+class Outcome(StrEnum):
+    """What became of a candidate; the first is the best that may."""
+
+    CHOSEN = "chosen"
+    NOT_FASTER = "not faster"
+    DROPPED = "dropped"
+    NOT_TRIED = "not tried"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """A candidate beside the default.
+
+    Attributes:
+        ratio: its rate ÷ the default's, over the repeats that decide about it; None where it has none.
+        interval: of 95 % of such runs, its lower and upper limit; None of fewer than three repeats.
+        why: it failed.
+    """
+
+    strategy: StrategyRef
+    outcome: Outcome
+    ratio: float | None = None
+    interval: tuple[float, float] | None = None
+    n_repeats: int = 0
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """The plan to take, and how it was found.
+
+    Attributes:
+        case: of the plan; the default's unless a candidate was faster.
+        seconds: that there were for it. seed: of draws and orders.
+        path: of the plan's file.
+    """
+
+    plan: Plan
+    case: Case
+    default: StrategyRef
+    tried: Sequence[Tried]
+    seconds: float
+    seed: int
+    run_dir: Path
+    path: Path
+    is_interrupted: bool = False
+
+    @property
+    def verdict(self) -> str:
+        best = next((each for each in self.tried if each.ratio is not None), None)
+        if self.case.strategy != self.default:
+            return f"{self.case.strategy} is faster than {self.default}: {figures(self.tried[0])}"
+        if not self.tried:
+            return f"{self.default} stays: all values of its knobs come to the same plan here"
+        if best is None:
+            return f"{self.default} stays: no candidate could be measured"
+        n_left = sum(each.outcome is Outcome.NOT_TRIED for each in self.tried)
+        told = f"{best.strategy} at {figures(best)}"
+        told += f"; there was no time for {n_left} of {len(self.tried)}" if n_left else ""
+        if best.outcome is Outcome.NOT_FASTER:
+            return f"{self.default} stays: the best candidate is not faster beyond noise, {told}"
+        if best.ratio is not None and best.ratio > 1:
+            return f"{self.default} stays: no candidate was confirmed to be faster, the best so far is {told}"
+        return f"{self.default} stays: no candidate that was tried is faster, the best is {told}"
+
+    def to_document(self) -> dict[str, JsonValue]:
+        shape = self.case.shape
+        return {
+            "workload": str(self.case.workload),
+            "strategy": str(self.case.strategy),
+            "default": str(self.default),
+            "verdict": self.verdict,
+            "provider": shape.provider,
+            "workers": shape.workers,
+            "replicas": shape.replicas_per_worker,
+            "link": {"rate_mbit": shape.rate_mbit, **other_keys(shape.burst_kb, shape.worker_links)},
+            "seconds": self.seconds,
+            "seed": self.seed,
+            "interrupted": self.is_interrupted,
+            "run_dir": str(self.run_dir),
+            "candidates": [_document(each) for each in self.tried],
+        }
+
+    def write(self) -> None:
+        write_json(self.path, {**self.plan.model_dump(mode="json"), "tuning": self.to_document()})
+
+
+def figures(tried: Tried) -> str:
+    """A ratio with its interval, in words."""
+    if tried.ratio is None:
+        return "-"
+    ratio = f"{tried.ratio:.3g}×"
+    if tried.interval is None:
+        return f"{ratio} (n={tried.n_repeats})"
+    return f"{ratio} ({tried.interval[0]:.3g} to {tried.interval[1]:.3g}, n={tried.n_repeats})"
+
+
+def require_writable(path: Path) -> None:
+    """Look whether a plan's file can be written, before anything is measured for it.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    why = why_not_writable(path)
+    if why is not None:
+        raise UsageError(f"must be a file that can be written, got {path}: {why}; name another", field="out")
+
+
+def _document(tried: Tried) -> JsonValue:
+    return {
+        "strategy": str(tried.strategy),
+        "outcome": tried.outcome.value,
+        "ratio": tried.ratio,
+        "interval": None if tried.interval is None else {"low": tried.interval[0], "high": tried.interval[1]},
+        "n": tried.n_repeats,
+        "why": tried.why,
+    }
 
 
 @dataclass(slots=True, kw_only=True)

@@ -17,8 +17,7 @@ from harness.records.outcome import Rounds
 from harness.records.record import Record
 from harness.records.run_folder import RunFolder
 from harness.run.further_repeats import SiteSoFar
-from harness.tuning.tuned import Tuned
-from harness.tuning.tuner import Tuner, tuner_of
+from harness.tuning import Tuned, Tuner, tuner_of
 from strategies.plan.schema import Plan, PlanNode
 
 REPEAT_S = 1.0

@@ -1,1 +1,0 @@
-"""Ready-made experiment files, found by name."""

@@ -1,1 +1,0 @@
-"""Templates, style sheet and script of the HTML pages."""
