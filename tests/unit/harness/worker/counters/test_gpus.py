@@ -21,7 +21,7 @@ from harness.records.outcome import Stability
 from harness.worker.counters import gpus, read
 from harness.worker.counters.cores import CoreReading, EnergyReading
 from harness.worker.counters.gpus import GpuReading, GpuReadings, gpu_facts, read_gpus
-from harness.worker.jobs.training import Training, run_steps
+from harness.worker.jobs.training import StepSession, Training, run_steps
 from harness.worker.process.job import JobState
 from harness.worker.process.os_process import RUN_FOLDER_VARIABLE
 
@@ -557,6 +557,16 @@ def test_memory_that_no_listed_program_holds_is_of_another_one(driver: Driver) -
     assert "does not list here" in found.why_no_gpu["foreign_gpu"]
 
 
+class _OneLoss(StepSession):
+    def load(self) -> None:
+        raise NotImplementedError
+
+    read = held_bytes = load  # type: ignore[assignment]
+
+    def step(self, feeds: object) -> list[Any]:
+        return [np.float64(1.0)]
+
+
 def test_steps_are_read_around_and_strangers_count_from_their_begin(driver: Driver) -> None:
     began_s: list[float] = []
 
@@ -566,9 +576,8 @@ def test_steps_are_read_around_and_strangers_count_from_their_begin(driver: Driv
 
     driver.computing.append((STRANGER, 1 << 30))
     sys.modules["pynvml"].nvmlDeviceGetProcessUtilization = utilization  # type: ignore[attr-defined]
-    session = SimpleNamespace(step=lambda _: [np.float64(1.0)], prepare=lambda feeds: feeds, steps_per_run=1)
     state = JobState()
-    state.put(Training(session=session, task=0, weights=(1.0,), feeds=[[np.zeros(1)]]))  # type: ignore[arg-type]
+    state.put(Training(session=_OneLoss(), task=0, weights=(1.0,), feeds=[[np.zeros(1)]]))
     began_s.append(time.time())
     cores = run_steps(state, 2, 0).cores
     assert cores is not None
