@@ -104,33 +104,42 @@ WorkerLinks: TypeAlias = tuple[tuple[int, WorkerLink], ...]
 """Limits that differ, by the worker's number."""
 
 
-def limits_of(
-    rate_mbit: float | None, burst_kb: int | None, different: WorkerLinks, n_workers: int
-) -> Limits:
-    """Limits of the links of all workers.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShapeLink:
+    """Limits of the links of a shape's workers, as asked for.
 
-    Args:
-        rate_mbit: None for no limit.
+    Attributes:
+        rate_mbit: of each worker's link; None for no limit.
         burst_kb: thousands of bytes; None takes one that suits the rate.
+        workers: links with a limit of their own.
     """
-    links = dict(different)
-    asked = (
-        (links[worker].rate_mbit, links[worker].burst_kb or burst_kb)
-        if worker in links
-        else (rate_mbit, burst_kb)
-        for worker in range(n_workers)
-    )
-    return tuple(_limit(rate, burst) for rate, burst in asked)
+
+    rate_mbit: float | None = None
+    burst_kb: int | None = None
+    workers: WorkerLinks = ()
+
+    def limits(self, n_workers: int) -> Limits:
+        """Limits of the links of all workers."""
+        links = dict(self.workers)
+        asked = (
+            (links[worker].rate_mbit, links[worker].burst_kb or self.burst_kb)
+            if worker in links
+            else (self.rate_mbit, self.burst_kb)
+            for worker in range(n_workers)
+        )
+        return tuple(_limit(rate, burst) for rate, burst in asked)
+
+    def other_keys(self) -> dict[str, JsonValue]:
+        """Keys of `cluster.link` beside the rate; none where there was no choice."""
+        workers: dict[str, JsonValue] = {str(worker): link.model_dump() for worker, link in self.workers}
+        return {
+            # Runs from before there were such keys keep their hash.
+            **({} if self.burst_kb is None else {"burst_kb": self.burst_kb}),
+            **({"workers": workers} if workers else {}),
+        }
 
 
-def other_keys(burst_kb: int | None, different: WorkerLinks) -> dict[str, JsonValue]:
-    """The keys of `cluster.link` beside the rate; none where there was no choice."""
-    workers: dict[str, JsonValue] = {str(worker): link.model_dump() for worker, link in different}
-    return {
-        # Runs from before there were such keys keep their hash.
-        **({} if burst_kb is None else {"burst_kb": burst_kb}),
-        **({"workers": workers} if workers else {}),
-    }
+UNLIMITED = ShapeLink()
 
 
 def rate_between(sender: LinkLimit | None, receiver: LinkLimit | None) -> float | None:
@@ -220,8 +229,6 @@ class ClusterShape:
         workers: worker processes.
         cores_per_worker, memory_bytes: of each worker; memory None leaves the choice to the provider.
         image: of containers, None for the provider's own.
-        rate_mbit, burst_kb: limit of each worker's link, None for no limit and for a burst that suits it.
-        worker_links: links with a limit of their own.
         connection: to a Ray cluster that is there already.
         share_gpus: whether replicas may share GPUs where there are too few for all.
     """
@@ -233,9 +240,7 @@ class ClusterShape:
     cores_per_worker: int = 1
     memory_bytes: int | None = None
     image: str | None = None
-    rate_mbit: float | None = None
-    burst_kb: int | None = None
-    worker_links: WorkerLinks = ()
+    link: ShapeLink = UNLIMITED
     connection: Connection = NO_CLUSTER
     share_gpus: bool = False
 
@@ -258,7 +263,7 @@ class ClusterShape:
 
     @property
     def links(self) -> Limits:
-        return limits_of(self.rate_mbit, self.burst_kb, self.worker_links, self.workers)
+        return self.link.limits(self.workers)
 
     @property
     def site(self) -> ClusterShape:
@@ -275,14 +280,7 @@ class ClusterShape:
         return self._unlimited(workers=1, replicas=1)
 
     def _unlimited(self, *, workers: int, replicas: int) -> ClusterShape:
-        return dataclasses.replace(
-            self,
-            workers=workers,
-            replicas_per_worker=replicas,
-            rate_mbit=None,
-            burst_kb=None,
-            worker_links=(),
-        )
+        return dataclasses.replace(self, workers=workers, replicas_per_worker=replicas, link=UNLIMITED)
 
 
 def largest(shapes: Sequence[ClusterShape]) -> ClusterShape:

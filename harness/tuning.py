@@ -24,7 +24,6 @@ from pathlib import Path
 
 from harness.atomic_files import why_not_writable, write_json
 from harness.canonical import JsonValue
-from harness.cluster import other_keys
 from harness.errors import UNSUPPORTED, CaseError, UsageError
 from harness.experiment.cases import Case, expand
 from harness.experiment.chosen_strategy import choose
@@ -228,7 +227,7 @@ class Tuned:
             "provider": shape.provider,
             "workers": shape.workers,
             "replicas": shape.replicas_per_worker,
-            "link": {"rate_mbit": shape.rate_mbit, **other_keys(shape.burst_kb, shape.worker_links)},
+            "link": {"rate_mbit": shape.link.rate_mbit, **shape.link.other_keys()},
             "seconds": self.seconds,
             "seed": self.seed,
             "interrupted": self.is_interrupted,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from harness.canonical import JsonValue, canonical_hash, slug
-from harness.cluster import ClusterShape, other_keys
+from harness.cluster import ClusterShape
 from harness.errors import UsageError
 from harness.experiment.chosen_strategy import Chosen, choose
 from harness.experiment.model import (
@@ -273,7 +273,7 @@ def _case_id(case: Case) -> str:
         "replicas": shape.replicas_per_worker,
         "cores_per_worker": shape.cores_per_worker,
         "memory_bytes": shape.memory_bytes,
-        "rate_mbit": shape.rate_mbit,
+        "rate_mbit": shape.link.rate_mbit,
         "batch_rule": case.batch_rule,
         **({} if shape.image is None else {"image": shape.image}),
         **({"share_gpus": True} if shape.share_gpus else {}),
@@ -281,7 +281,7 @@ def _case_id(case: Case) -> str:
         **({"xla": True} if computation.xla else {}),
         **({"tf32": False} if computation.tf32 is False else {}),
         **({"faults": [dict(f.document()) for f in case.scenario.faults]} if case.scenario.faults else {}),
-        **{f"link_{key}": value for key, value in other_keys(shape.burst_kb, shape.worker_links).items()},
+        **{f"link_{key}": value for key, value in shape.link.other_keys().items()},
     }
     workload, strategy = (_short(name) for name in (case.workload.reference, case.strategy.name))
     return f"{slug(f'{workload}-{strategy}-{shape.size}')}-{canonical_hash(facts)[:8]}"

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, TypeAlias, TypeGuard, get_args
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from harness.cluster import PROVIDERS, Burst, ClusterShape, Connection, Device, Rate, WorkerLink, WorkerLinks
+from harness.cluster import PROVIDERS, Burst, ClusterShape, Connection, Device, Rate, ShapeLink, WorkerLink
 from harness.errors import UsageError
 from harness.sections import Count, Index, Memory, Option, Section, Sweep, Text, sweeps_of
 from harness.written_values import kebab
@@ -75,9 +75,10 @@ class Link(Section):
     burst_kb: Burst | None = None
     workers: Annotated[dict[Index, WorkerLink], BeforeValidator(_by_number)] = Field(default={})
 
-    @property
-    def worker_links(self) -> WorkerLinks:
-        return tuple(sorted(self.workers.items()))
+    def of_shape(self, rate_mbit: float | None, n_workers: int) -> ShapeLink:
+        """Link of a shape with one of the rates; limits of workers that it lacks are left out."""
+        workers = tuple((worker, link) for worker, link in sorted(self.workers.items()) if worker < n_workers)
+        return ShapeLink(rate_mbit=rate_mbit, burst_kb=self.burst_kb, workers=workers)
 
     @property
     def is_limited(self) -> bool:
@@ -125,21 +126,18 @@ class Cluster(Connection):
         return Connection(**{key: getattr(self, key) for key in CONNECTION_KEYS})
 
     def shapes(self) -> Iterator[ClusterShape]:
-        sweeps = sweeps_of(self) | {"rate_mbit": self.link.rate_mbit}
-        for values in itertools.product(*sweeps.values()):
+        sweeps = sweeps_of(self)
+        for *values, rate_mbit in itertools.product(*sweeps.values(), self.link.rate_mbit):
             shape = ClusterShape(
                 **dict(zip(sweeps, values, strict=True)),
-                burst_kb=self.link.burst_kb,
-                worker_links=self.link.worker_links,
                 connection=self.connection,
                 share_gpus=self.share_gpus,
             )
-            there = tuple(link for link in shape.worker_links if link[0] < shape.workers)
-            yield dataclasses.replace(shape, worker_links=there)
+            yield dataclasses.replace(shape, link=self.link.of_shape(rate_mbit, shape.workers))
 
     def of_one(self, shape: ClusterShape) -> Cluster:
         link = self.link.model_copy(
-            update={"rate_mbit": (shape.rate_mbit,), "workers": dict(shape.worker_links)}
+            update={"rate_mbit": (shape.link.rate_mbit,), "workers": dict(shape.link.workers)}
         )
         return self.model_copy(
             update={"link": link, **{name: (getattr(shape, name),) for name in sweeps_of(self)}}
@@ -194,7 +192,7 @@ class Cluster(Connection):
                 field="cluster.link.rate_mbit",
             )
         n_workers = max(self.workers)
-        for worker, _ in self.link.worker_links:
+        for worker in sorted(self.link.workers):
             if worker >= n_workers:
                 raise UsageError(
                     f"must be a worker's number, 0 to {n_workers - 1}, got {worker}; workers are counted "

@@ -87,7 +87,7 @@ def identity(
         exposed=site.exposed,
         provision_s=site.provision_s,
         price_per_hour=None if price is None else price * case.shape.workers,
-        link=Link(requested_mbit=case.shape.rate_mbit),
+        link=Link(requested_mbit=case.shape.link.rate_mbit),
         wall_s=wall_s,
         started_utc=datetime.now(UTC).isoformat(timespec="seconds"),
         method=_method(spec.measure, case, site),
@@ -237,7 +237,7 @@ def _with_run(record: Record, slot: Slot, capture: Capture, run: CaseRun) -> Rec
     return replace(
         record,
         method=replace(record.method, input_placement=_input_placement(run, record.method)),
-        link=link_of_record(slot.case.shape.rate_mbit, run.links),
+        link=link_of_record(slot.case.shape.link.rate_mbit, run.links),
         rounds=run.rounds,
         observer=run.observer,
         traced_step=None if run.traced is None else run.traced.step,

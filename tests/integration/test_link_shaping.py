@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import docker
 import pytest
 
-from harness.cluster import ClusterShape, Limits, WorkerLink, limits_of
+from harness.cluster import ClusterShape, Limits, ShapeLink, WorkerLink
 from harness.errors import CaseError
 from harness.measure.link import MOST_OFF, measured_links
 from harness.provision.docker import provider as docker_provider
@@ -45,7 +45,7 @@ def session(cluster: Cluster, limits: Limits) -> Iterator[ProcessSet]:
 
 
 def limits(first: float | None, second: float | None) -> Limits:
-    return limits_of(first, None, ((1, WorkerLink(rate_mbit=second)),), 2)
+    return ShapeLink(rate_mbit=first, workers=((1, WorkerLink(rate_mbit=second)),)).limits(2)
 
 
 def carried_mbit(processes: ProcessSet) -> tuple[float, float]:

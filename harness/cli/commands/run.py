@@ -75,7 +75,7 @@ def _memory(size_bytes: int | None) -> str:
 
 def _links(case: Case) -> str:
     rates = ["no limit" if limit is None else f"{limit.rate_mbit:g} Mbit/s" for limit in case.shape.links]
-    burst = "" if case.shape.burst_kb is None else f", burst {case.shape.burst_kb} kB"
+    burst = "" if case.shape.link.burst_kb is None else f", burst {case.shape.link.burst_kb} kB"
     return (rates[0] if len(set(rates)) == 1 else ", ".join(rates)) + burst
 
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from harness.cluster import LinkLimit, WorkerLink, limits_of, rate_between
+from harness.cluster import LinkLimit, ShapeLink, WorkerLink, rate_between
 
 
 def test_a_worker_has_its_own_limit_or_that_of_all() -> None:
     different = ((1, WorkerLink(rate_mbit=10.0, burst_kb=8)), (2, WorkerLink(rate_mbit=None)))
-    found = limits_of(100.0, 64, different, 4)
+    found = ShapeLink(rate_mbit=100.0, burst_kb=64, workers=different).limits(4)
     assert found == (
         LinkLimit(rate_mbit=100.0, burst_bytes=64_000),
         LinkLimit(rate_mbit=10.0, burst_bytes=8_000),
@@ -17,13 +17,13 @@ def test_a_worker_has_its_own_limit_or_that_of_all() -> None:
 
 
 def test_a_burst_of_all_holds_where_a_worker_has_none_of_its_own() -> None:
-    (found,) = limits_of(None, 64, ((0, WorkerLink(rate_mbit=10.0)),), 1)
+    (found,) = ShapeLink(burst_kb=64, workers=((0, WorkerLink(rate_mbit=10.0)),)).limits(1)
     assert found == LinkLimit(rate_mbit=10.0, burst_bytes=64_000)
 
 
 @pytest.mark.parametrize("rate_mbit", [0.5, 1, 10, 70, 72, 100, 144, 1000, 10_000])
 def test_a_burst_that_nobody_chose_holds_packets_and_little_of_a_second(rate_mbit: float) -> None:
-    (found,) = limits_of(rate_mbit, None, (), 1)
+    (found,) = ShapeLink(rate_mbit=rate_mbit).limits(1)
     assert found is not None
     assert found.burst_bytes >= 10 * 1514
     assert found.burst_bytes <= max(16_000, rate_mbit * 1e6 / 8 * 0.008)
@@ -32,7 +32,7 @@ def test_a_burst_that_nobody_chose_holds_packets_and_little_of_a_second(rate_mbi
 
 
 def test_the_slower_of_two_links_counts() -> None:
-    fast, slow = limits_of(100.0, None, ((1, WorkerLink(rate_mbit=10.0)),), 2)
+    fast, slow = ShapeLink(rate_mbit=100.0, workers=((1, WorkerLink(rate_mbit=10.0)),)).limits(2)
     assert rate_between(fast, slow) == rate_between(slow, fast) == 10.0
     assert rate_between(fast, None) == 100.0
     assert rate_between(None, None) is None

@@ -10,7 +10,7 @@ import pytest
 from _pytest.capture import CaptureResult
 
 from harness.cli import main
-from harness.cluster import ClusterShape
+from harness.cluster import ClusterShape, ShapeLink
 from harness.experiment.cases import Case
 from harness.experiment.model import Experiment
 from harness.experiment.references import StrategyRef, WorkloadRef
@@ -115,7 +115,7 @@ TUNED = Tuned(
         id="c-1",
         workload=WorkloadRef(reference="wide-mlp"),
         strategy=FASTER,
-        shape=ClusterShape(workers=2, rate_mbit=100.0),
+        shape=ClusterShape(workers=2, link=ShapeLink(rate_mbit=100.0)),
     ),
     default=DEFAULT,
     tried=(

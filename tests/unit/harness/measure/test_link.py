@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from fake_processes import FakeProcesses
 
-from harness.cluster import Limits, WorkerLink, limits_of
+from harness.cluster import Limits, ShapeLink, WorkerLink
 from harness.errors import CaseError
 from harness.measure.link import link_of_record, measured_links
 from harness.measure.timeouts import USUAL, Timeouts
@@ -54,7 +54,7 @@ def limits(
     n_workers: int, different: dict[int, float | None] | None = None, *, mbit: float | None = 100.0
 ) -> Limits:
     links = tuple((worker, WorkerLink(rate_mbit=rate)) for worker, rate in (different or {}).items())
-    return limits_of(mbit, None, links, n_workers)
+    return ShapeLink(rate_mbit=mbit, workers=links).limits(n_workers)
 
 
 @pytest.mark.parametrize("n_workers", [2, 3, 4, 5])

@@ -41,7 +41,7 @@ def test_each_case_of_a_shipped_experiment_stays_itself(name: str, tmp_path: Pat
         shape = case.shape
         settings = {
             "cluster.device": shape.device,
-            "cluster.link.rate_mbit": shape.rate_mbit,
+            "cluster.link.rate_mbit": shape.link.rate_mbit,
             "measure.precision": case.computation.precision,
             "measure.xla": case.computation.xla,
             "measure.aa": False,
@@ -68,7 +68,7 @@ def test_each_case_of_a_shipped_experiment_stays_itself(name: str, tmp_path: Pat
 def test_what_a_sweep_has_several_of_is_settled_by_settings(sweep: str) -> None:
     chosen = one_case(CaseRequest(experiment=sweep, **FULL))
     assert (chosen.case.shape.workers, chosen.case.scenario.name) == (3, "dropping")
-    assert chosen.case.shape.rate_mbit == 100
+    assert chosen.case.shape.link.rate_mbit == 100
     assert chosen.case.computation.precision == "bfloat16"
     # One without further parameters goes before others that have them too.
     assert (str(chosen.case.workload), str(chosen.case.strategy)) == ("digits-mlp", "all-reduce")

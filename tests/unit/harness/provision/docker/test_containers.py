@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from docker.errors import APIError
 
-from harness.cluster import Limits, WorkerLink, limits_of
+from harness.cluster import Limits, ShapeLink, WorkerLink
 from harness.errors import EXIT_MISSING
 from harness.provision.docker import tc_helper
 from harness.provision.docker.container_settings import RunPlace
@@ -83,7 +83,7 @@ def limit(engine: FakeEngine, nodes: dict[int, ContainerNode], limits: Limits, l
 
 
 def limits(first: float | None, second: float | None) -> Limits:
-    return limits_of(first, 64, ((1, WorkerLink(rate_mbit=second)),), 2)
+    return ShapeLink(rate_mbit=first, burst_kb=64, workers=((1, WorkerLink(rate_mbit=second)),)).limits(2)
 
 
 def test_only_links_that_change_are_touched() -> None:
