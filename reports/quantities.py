@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from reports.statistics import Estimate, Interval, Mean, Ratio
@@ -17,6 +18,8 @@ _TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _BYTE_UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 
 
+# A page shows most figures several times: in tables, charts and tips.
+@lru_cache(maxsize=100_000)
 def digits(value: float, *, significant: int = 3) -> str:
     """A number in plain notation with thousands marks; very large and small ones in powers of ten."""
     if not math.isfinite(value):

@@ -7,7 +7,6 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from scipy.special import stdtrit
 
 from harness.canonical import canonical_hash, json_value
@@ -147,12 +146,13 @@ def repeated_mean(values: Sequence[float], strata: Sequence[Hashable] | None = N
         groups.setdefault(stratum, []).append(value)
     if min(map(len, groups.values())) < _MIN_OF_STRATUM:
         groups = {None: list(values)}
-    means = [math.fsum(group) / len(group) for group in groups.values()]
-    value = math.fsum(means) / len(means)
+    means = {stratum: math.fsum(group) / len(group) for stratum, group in groups.items()}
+    value = math.fsum(means.values()) / len(means)
     if len(values) < MIN_REPEATS_INTERVAL:
         return RepeatedMean(value=value)
     freedom = len(values) - len(groups)
-    variance = sum(float(np.var(group)) * len(group) for group in groups.values()) / freedom
+    deviations = [v - means[stratum] for stratum, group in groups.items() for v in group]
+    variance = math.fsum(deviation * deviation for deviation in deviations) / freedom
     error = math.sqrt(variance * sum(1 / len(group) for group in groups.values())) / len(groups)
     return RepeatedMean(value=value, error=error, freedom=freedom)
 
