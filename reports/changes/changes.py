@@ -153,7 +153,7 @@ def changes_between(
         anyway: judge cases whose circumstances differ, too.
     """
     pairs = tuple(paired(standings(before), standings(after)))
-    workloads = workload_changes(pairs)
+    workloads = tuple(workload_changes(pairs))
     changed = frozenset(each.workload for each in workloads if each.differs)
     judge = _Judge(threshold=threshold, by_rates=by_rates, anyway=anyway, changed_workloads=changed)
     cases = tuple(judge.change(a, b) for a, b in pairs)

@@ -1,13 +1,12 @@
-"""Changes between two runs as a person and a program are told of them."""
+"""Changes between two runs as text, Markdown and JSON."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from harness.records.safe_text import spelt_out
 from reports.changes.changes import ByBaseline, Change, Changes, Factor, JudgedBy, Verdict
-from reports.changes.standings import WorkloadChange
 from reports.pages.markdown import markdown_table, markdown_text
 from reports.pages.terminal import TerminalTable
 from reports.quantities import MISSING, Cell, Table, digits, limits, table_of, times
@@ -20,57 +19,50 @@ VERDICT_WORDS: dict[Verdict, str] = {
     "not-comparable": "not comparable",
 }
 _N_NAMED = 3
+_OTHER_WORKLOAD = "{workload} is not the same workload as before ({facts}): its cases are judged by rates."
+_UNKNOWN_WORKLOAD = "{workload} may not be the same workload as before: one run did not record {facts}."
+_UNSEEN = "A case that cannot be told may be up to {percent} % slower."
+_GEOMETRIC_MEAN = (
+    "Geometric mean of the rates of comparable cases of unchanged workloads: {times} of before; "
+    "the machine may be the reason."
+)
 
 
 def headline(changes: Changes) -> str:
-    """The answer in a line: what got worse, that nothing did, or how much worse it may be unseen."""
-    slower = [each for each in changes.cases if each.verdict == "slower" and not each.broken]
-    broken = [each for each in changes.cases if each.broken]
-    parts = [f"{_share(broken, changes)} broken: {_named(broken)}"] if broken else []
-    parts += [f"{_share(slower, changes)} slower: {_named(slower)}"] if slower else []
-    heavier = [each for each in changes.cases if each.more_bytes]
-    parts += [f"{_share(heavier, changes)} sending more: {_named_bytes(heavier)}"] if heavier else []
-    counts = Counter(each.verdict for each in changes.cases if each not in slower and not each.broken)
-    if not parts and counts["cannot-tell"] and not (counts["same"] or counts["faster"]):
-        return _nothing_told(changes)
-    rest = ", ".join(
-        f"{counts[verdict]} {words}" for verdict, words in VERDICT_WORDS.items() if counts[verdict]
-    )
-    if rest:
-        # The baseline is left open by rule, and its rate is that of the day.
-        unseen = _unseen(
-            [each for each in changes.cases if each.verdict == "cannot-tell" and not each.is_baseline]
+    """Number of cases of each verdict; those that got worse come first, with their names."""
+    if not changes.cases:
+        return "No case is in either run."
+    broken = [change for change in changes.cases if change.broken]
+    slower = [change for change in changes.cases if change.verdict == "slower" and not change.broken]
+    heavier = [change for change in changes.cases if change.more_bytes]
+    parts = [
+        f"{len(cases)} {words} ({_named(cases, detail)})"
+        for words, cases, detail in (
+            ("broken", broken, _by),
+            ("slower", slower, _by),
+            ("sending more", heavier, _bytes),
         )
-        rest += f"; {unseen}" if unseen else ""
-        parts += [rest] if parts or changes.is_empty else [f"No case is shown to be slower or broken: {rest}"]
-    nothing = "Nothing can be compared: " if changes.is_empty and not broken else ""
-    return _with_workloads(f"{nothing}{'; '.join(parts) or 'no case is in either run'}.", changes)
+        if cases
+    ]
+    counts = Counter(change.verdict for change in changes.cases if change not in (*broken, *slower))
+    parts += [f"{counts[verdict]} {words}" for verdict, words in VERDICT_WORDS.items() if counts[verdict]]
+    n = len(changes.cases)
+    return f"{n} case{'s' if n > 1 else ''}: {', '.join(parts)}."
 
 
-def _with_workloads(answer: str, changes: Changes) -> str:
-    changed = [each for each in changes.workloads if each.differs]
-    if not changed:
-        return answer
-    named = ", ".join(f"{each.workload} ({'; '.join(each.differs)})" for each in changed[:_N_NAMED])
-    more = f" and {len(changed) - _N_NAMED} more" if len(changed) > _N_NAMED else ""
-    return f"{answer} Not the same workload as before, so judged by rates: {named}{more}."
+def _named(cases: Sequence[Change], detail: Callable[[Change], str]) -> str:
+    names = [f"{change.strategy} {detail(change)}".rstrip() for change in cases[:_N_NAMED]]
+    more = [f"{len(cases) - _N_NAMED} more"] if len(cases) > _N_NAMED else []
+    return ", ".join([*names, *more])
 
 
-def _nothing_told(changes: Changes) -> str:
-    """The answer where no case is known to be the same, faster or slower: no all-clear."""
-    untold = [each for each in changes.cases if each.verdict == "cannot-tell"]
-    why = _unseen(untold) or next((each.why for each in untold if not each.is_baseline), untold[0].why)
-    left = len(changes.cases) - len(untold)
-    rest = f"; {left} {VERDICT_WORDS['not-comparable']}" if left else ""
-    return _with_workloads(f"Nothing can be told of {_share(untold, changes)}: {why}{rest}.", changes)
+def _by(change: Change) -> str:
+    factor = change.factor
+    return f"{times(factor.value)} [{limits(factor.interval)}]" if factor and factor.interval else ""
 
 
-def _unseen(untold: Sequence[Change]) -> str:
-    """The largest slow-down that the intervals of cases leave possible of which nothing can be told."""
-    lows = [each.factor.interval.low for each in untold if each.factor and each.factor.interval]
-    if not lows or min(lows) >= 1.0:
-        return ""
-    return f"a case up to {digits(100 * (1.0 - min(lows)), significant=2)} % slower would go unseen"
+def _bytes(change: Change) -> str:
+    return " and ".join(change.more_bytes)
 
 
 def changes_table(changes: Changes) -> Table:
@@ -156,46 +148,26 @@ def _document(change: Change) -> dict[str, object]:
     }
 
 
-def _share(some: list[Change], changes: Changes) -> str:
-    of = len(changes.cases)
-    return f"{len(some)} of {of} case{'s' if of != 1 else ''}"
-
-
-def _named(some: list[Change]) -> str:
-    names = [f"{each.strategy}{_by(each.factor)}" for each in some[:_N_NAMED]]
-    return ", ".join(names) + (f" and {len(some) - _N_NAMED} more" if len(some) > _N_NAMED else "")
-
-
-def _named_bytes(some: list[Change]) -> str:
-    names = [f"{each.strategy} {', '.join(each.more_bytes)}" for each in some[:_N_NAMED]]
-    return ", ".join(names) + (f" and {len(some) - _N_NAMED} more" if len(some) > _N_NAMED else "")
-
-
-def _by(factor: Factor | None) -> str:
-    if factor is None or factor.interval is None:
-        return ""
-    return f" {times(factor.value)} [{limits(factor.interval)}]"
-
-
-def _further(changes: Changes) -> tuple[str, ...]:
-    return (*_all_together(changes), *map(_unknown, filter(_is_unknown, changes.workloads)))
-
-
-def _is_unknown(workload: WorkloadChange) -> bool:
-    return bool(workload.unknown)
-
-
-def _unknown(workload: WorkloadChange) -> str:
-    missing = " and ".join(workload.unknown)
-    return f"{workload.workload} may not be the same in both runs: one has no record of {missing}."
-
-
-def _all_together(changes: Changes) -> tuple[str, ...]:
-    if changes.geometric_mean is None:
-        return ()
-    same = " of the workloads that are the same" if any(w.differs for w in changes.workloads) else ""
-    together = f"Rates of all comparable cases{same} together: {times(changes.geometric_mean)} of before"
-    return (f"{together}, be it by the machine or by what all cases share.",)
+def _further(changes: Changes) -> Iterator[str]:
+    """Lines between the headline and the table."""
+    for workload in changes.workloads:
+        if workload.differs:
+            yield _OTHER_WORKLOAD.format(workload=workload.workload, facts=" and ".join(workload.differs))
+        if workload.unknown:
+            yield _UNKNOWN_WORKLOAD.format(workload=workload.workload, facts=" and ".join(workload.unknown))
+    # The baseline cannot be judged by rule, and its rate depends on the day.
+    lows = [
+        change.factor.interval.low
+        for change in changes.cases
+        if change.verdict == "cannot-tell"
+        and not change.is_baseline
+        and change.factor is not None
+        and change.factor.interval is not None
+    ]
+    if lows and min(lows) < 1.0:
+        yield _UNSEEN.format(percent=digits(100 * (1.0 - min(lows)), significant=2))
+    if changes.geometric_mean is not None:
+        yield _GEOMETRIC_MEAN.format(times=times(changes.geometric_mean))
 
 
 def _verdict(change: Change) -> str:
