@@ -4,34 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from strategies.ir.graph import DType
-from strategies.ir.train_graph import BatchInput, Loss, Result, Transfer
-from strategies.ir.variable import Fresh, Kind, Part, SeedMix
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VariableAccess:
-    """Access of a worker to one copy of one variable.
-
-    Attributes:
-        variable: name of its stored initial value.
-        rank: replica that owns the copy, None if all replicas of all workers share it; for random state, the
-            shard that draws with it.
-        load: node that assigns `placeholder`.
-        read: tensor of its value.
-        seed_mix: change of the stored initial value for this rank, None if it is used as stored.
-        fresh: initial value of a variable that a strategy added, for which none is stored.
-        part: range of the variable that this holds, None for all of it.
-    """
-
-    variable: str
-    kind: Kind
-    rank: int | None
-    placeholder: str
-    load: str
-    read: str
-    seed_mix: SeedMix | None = None
-    fresh: Fresh | None = None
-    part: Part | None = None
+from strategies.ir.train_graph import TrainGraph
+from strategies.ir.variable import Variable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,57 +14,38 @@ class Program:
 
     Attributes:
         graph_def: serialized GraphDef.
-        task: this worker's index in the job `worker`.
-        batch: placeholders in the order of the dataset's flattened structure.
-        start, stop: examples of each global batch that this worker feeds.
-        losses: one per local shard.
+        step: without graph, boundaries and regions, which a session would hold beside `graph_def`.
         targets: nodes that a step runs.
-        setup: nodes to run once after loading (tables, queues).
-        background: nodes to run together, once beside each step, or with `taken` repeatedly.
-        taken: tensor of the number of contributions in an update of the background, None without one.
-        progress: tensor [2] of the step reached after a step, and 1 if its contribution came too late; None
-            if every contribution counts.
-        variables: accesses of this worker; shared variables are task 0's.
+        variables: those that this worker loads and reads; shared ones are task 0's.
+        task: this worker's index in the job `worker`.
+        start, stop: examples of each global batch that this worker feeds.
         n_devices: logical CPU devices that the worker's server must offer.
-        self_contained: nothing crosses between tasks through TensorFlow, so no server needs to run it.
         device_filters: devices that the session may see.
         group_leader: leader of the collectives, None without collectives.
-        transfers: exchanges over the worker's own transport, in one order for all workers; the graph calls
-            Python by their tokens.
+        self_contained: nothing crosses between tasks through TensorFlow, so no server needs to run it.
         n_waiting: see `strategies.planner`.
-        results: results of each local shard's step beside its loss.
-        steps_per_run: most steps in one run, whose batches and losses are stacked along a first axis; None if
-            a run is a step.
-        reshard_counts: tensors that each local replica counts, see `COUNTS` and `GAUGES` of
-            `strategies.numerics.resharding`.
-        aggregation_counts: as in a `TrainGraph`; empty if another worker has them.
         nodes_before: nodes of the captured graph. nodes_after: nodes of this graph.
     """
 
     graph_def: bytes
+    step: TrainGraph
+    targets: tuple[str, ...]
+    variables: tuple[Variable, ...]
     task: int
-    batch: tuple[BatchInput, ...]
     start: int
     stop: int
-    losses: tuple[Loss, ...]
-    targets: tuple[str, ...]
-    setup: tuple[str, ...]
-    variables: tuple[VariableAccess, ...]
     n_devices: int
     device_filters: tuple[str, ...]
     group_leader: str | None
+    self_contained: bool
+    n_waiting: int
     nodes_before: int
     nodes_after: int
-    self_contained: bool = False
-    background: tuple[str, ...] = ()
-    taken: str | None = None
-    progress: str | None = None
-    transfers: tuple[Transfer, ...] = ()
-    n_waiting: int = 0
-    results: tuple[Result, ...] = ()
-    steps_per_run: int | None = None
-    reshard_counts: tuple[str, ...] = ()
-    aggregation_counts: tuple[str, ...] = ()
+
+    @property
+    def setup(self) -> tuple[str, ...]:
+        """Nodes to run once after loading (tables, queues)."""
+        return (*self.step.tables, *self.step.setup)
 
 
 def ref(name: str) -> str:

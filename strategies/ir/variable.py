@@ -64,14 +64,6 @@ Rule: TypeAlias = Literal["mean", "sum", "first-replica", "per-replica"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeedMix:
-    """Word of a rank's random state that is mixed with (rank, variable name)."""
-
-    rank: int
-    word: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """Range `start` to `stop` of a captured variable along `axis`."""
 
@@ -118,6 +110,20 @@ class Variable:
     @property
     def access(self) -> tuple[str, str, str, str]:
         return self.handle, self.placeholder, self.load, self.read
+
+    @property
+    def stored(self) -> str:
+        """Name of the stored value that this holds, or holds a part of."""
+        return self.name if self.part is None else self.part.variable
+
+    @property
+    def stored_rank(self) -> int | None:
+        return None if self.sole else self.rank
+
+    @property
+    def lasts(self) -> bool:
+        """True if the value has a meaning outside of its session."""
+        return self.fresh is None or self.fresh.inherits != "nothing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

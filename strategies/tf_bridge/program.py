@@ -1,11 +1,12 @@
 """The `Program` of a transformed step: its serialized graph and the runner's instructions."""
 
+from dataclasses import replace
+
 from strategies.ir.control_flow import spread_branches
 from strategies.ir.graph import Graph
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import prune
-from strategies.ir.variable import SeedMix, Variable
-from strategies.program import Program, VariableAccess
+from strategies.program import Program
 from strategies.tf_bridge.graphdef import serialize_graph
 from strategies.topology import UPDATER, Topology, task_device
 
@@ -37,44 +38,19 @@ def build_program(
     named = _named_tasks(graph, topology)
     return Program(
         graph_def=serialize_graph(graph),
+        step=replace(step, graph=Graph(nodes=()), boundaries=(), regions=()),
+        targets=step.targets(),
+        variables=tuple(v for v in step.variables if v.rank is not None or task == UPDATER or alone),
         task=task,
-        batch=step.batch,
         start=replicas[0].start,
         stop=replicas[-1].stop,
-        losses=step.losses,
-        targets=step.targets(),
-        setup=(*step.tables, *step.setup),
-        variables=tuple(_access(v) for v in step.variables if v.rank is not None or task == UPDATER or alone),
         n_devices=len(replicas) if topology.device == "cpu" else 1,
         device_filters=tuple(f"/job:worker/task:{t}" for t in sorted(named | {task, 0})),
         group_leader=task_device(0) if collective else None,
+        self_contained=not (collective or served or step.background or named - {task}),
+        n_waiting=n_waiting,
         nodes_before=nodes_before,
         nodes_after=len(graph.nodes),
-        self_contained=not (collective or served or step.background or named - {task}),
-        background=step.background,
-        taken=step.taken,
-        progress=step.progress,
-        transfers=step.transfers,
-        n_waiting=n_waiting,
-        results=step.results,
-        steps_per_run=step.steps_per_run,
-        reshard_counts=step.reshard_counts,
-        aggregation_counts=step.aggregation_counts,
-    )
-
-
-def _access(v: Variable) -> VariableAccess:
-    mix = None if v.seed_word is None or not v.rank else SeedMix(rank=v.rank, word=v.seed_word)
-    return VariableAccess(
-        variable=v.name if v.part is None else v.part.variable,
-        kind=v.kind,
-        rank=None if v.sole else v.rank,
-        placeholder=v.placeholder,
-        load=v.load,
-        read=v.read,
-        seed_mix=mix,
-        fresh=v.fresh,
-        part=v.part,
     )
 
 

@@ -125,7 +125,7 @@ class Case:
 
 def digests_of(programs: Sequence[Program]) -> Hashable:
     """What tells programs from others, without their graphs."""
-    return tuple(replace(p, graph_def=hashlib.sha256(p.graph_def).digest()) for p in programs)
+    return tuple(repr(replace(p, graph_def=hashlib.sha256(p.graph_def).digest())) for p in programs)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,8 @@ def crossings(case: Case, plan: Plan) -> list[Crossing]:
         with graph.as_default():
             tf.graph_util.import_graph_def(session._graph_def, name="")
         feed = {
-            ref(b.node): v[program.start : program.stop] for b, v in zip(program.batch, first, strict=True)
+            ref(b.node): v[program.start : program.stop]
+            for b, v in zip(program.step.batch, first, strict=True)
         }
         metadata = tf.compat.v1.RunMetadata()
         config = session_config(program, Use.FEW_STEPS, session._target)

@@ -37,7 +37,9 @@ def even(case: Case) -> Case:
 
 def factors(case: Case, plan):
     """What transfers multiply the sums of dense gradients by."""
-    summed = [t for p in programs_of(case.step, plan) for t in p.transfers if t.kind in ("sum", "scatter")]
+    summed = [
+        t for p in programs_of(case.step, plan) for t in p.step.transfers if t.kind in ("sum", "scatter")
+    ]
     return {transfer.factor for transfer in summed}
 
 

@@ -62,7 +62,7 @@ def test_it_computes_what_one_device_computes(cases, server, n_replicas, reshard
     session = WorkerSession(program, server.target, case.initial)
     session.load()
     session.setup()
-    weights = [loss.weight for loss in program.losses]
+    weights = [loss.weight for loss in program.step.losses]
     losses = []
     n_steps = len(case.batches)
     for first in range(0, n_steps, STEPS_PER_LOOP):

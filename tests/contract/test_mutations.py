@@ -256,8 +256,8 @@ def test_a_seed_that_is_not_mixed(cases, strategy):
     case = cases.of("digits-cnn", "momentum")
     plan = case.plan(strategy, (1, 1))
     first, second = programs_of(case.step, plan)
-    assert any(access.seed_mix for access in second.variables)
-    same = replace(second, variables=tuple(replace(access, seed_mix=None) for access in second.variables))
+    assert any(v.seed_word is not None for v in second.variables)
+    same = replace(second, variables=tuple(replace(v, seed_word=None) for v in second.variables))
     assert noticed(case, plan, [first, same])
 
 

@@ -69,7 +69,7 @@ class Workers:
     def _run(self, task: int, n_steps: int, n_forward: int, pause_s: float) -> None:
         session = self.cluster.sessions[task]
         program = session.program
-        losses, names = [loss.tensor for loss in program.losses], [b.node for b in program.batch]
+        losses, names = [loss.tensor for loss in program.step.losses], [b.node for b in program.step.batch]
         try:
             for _ in range(n_steps):
                 batch = self.case.batches[self.done[task] % len(self.case.batches)]

@@ -334,7 +334,7 @@ def test_what_another_model_kept_is_refused(cases, tmp_path):
     case = cases.of("digits-mlp", "momentum")
     plan = case.plan("robust-ps", (1, 1, 1), rule="centered-clipping", f=1)
     programs = programs_of(case.step, plan)
-    centre = next(a for a in programs[0].variables if a.variable == "aggregate/centre")
+    centre = next(v for v in programs[0].variables if v.stored == "aggregate/centre")
     with pytest.raises(
         UsageError, match=r"state 'aggregate/centre' must have the shape .* got \[3\]; restore"
     ):

@@ -110,7 +110,7 @@ def by_name(copies):
 
 
 def concatenated(program):
-    return [t for t in program.transfers if t.kind == "concatenate"]
+    return [t for t in program.step.transfers if t.kind == "concatenate"]
 
 
 @pytest.mark.parametrize("replicas", TOPOLOGIES, ids=str)
@@ -121,7 +121,7 @@ def test_all_reduce_is_equivalent_and_needs_no_server(cases, model, replicas):
     programs = programs_of(case.step, plan)
     for program in programs:
         assert program.self_contained
-        assert program.transfers == programs[0].transfers
+        assert program.step.transfers == programs[0].step.transfers
     levels = 3 if model == "thrice" else 1
     assert [t.level for t in concatenated(programs[0])] == [*range(1, levels + 1)]
     with InProcessCluster(programs, case.initial) as cluster:

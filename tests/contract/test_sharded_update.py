@@ -100,7 +100,7 @@ def test_gathered_variables_are_equivalent(cases, workload, optimizer, replicas,
 def contiguous(case, plan) -> list[tuple[int, ...]]:
     """Shares of what all tasks get in one piece."""
     of_task = [
-        [t.shares for t in program.transfers if t.contiguous] for program in programs_of(case.step, plan)
+        [t.shares for t in program.step.transfers if t.contiguous] for program in programs_of(case.step, plan)
     ]
     assert all(shares == of_task[0] for shares in of_task)
     return of_task[0]

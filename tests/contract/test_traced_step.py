@@ -81,7 +81,7 @@ def test_rows_that_moved_are_no_more_than_the_plan_says(cases):
 def test_collectives_beside_a_step_are_traced_with_it(cases):
     case = cases.model("word-lm+adagrad")
     programs = programs_of(case.step, case.plan("parallax", (1, 1)))
-    assert all(program.background for program in programs)
+    assert all(program.step.background for program in programs)
     with InProcessCluster(programs, case.initial) as cluster:
         traces = traced(cluster, case)
     assert told(traces, "CollectiveReduceV2")

@@ -76,7 +76,9 @@ def passed_on(
 def fed(session: WorkerSession, batch: Sequence[Array]) -> dict[str, Array]:
     """A worker's examples of a global batch, by the node that takes them."""
     program = session.program
-    return {b.node: part[program.start : program.stop] for b, part in zip(program.batch, batch, strict=True)}
+    return {
+        b.node: part[program.start : program.stop] for b, part in zip(program.step.batch, batch, strict=True)
+    }
 
 
 def _dense(b: Boundary, values: Array, indices: Array | None) -> Array:

@@ -186,7 +186,7 @@ def _outcome(
 ) -> Outcome:
     programs = [each.program for each in compiled]
     crossings = [crossings_of(each.step) for each in compiled] if _passes_on(step, plan, programs) else []
-    fetching = [[result.tensor for result in program.results] for program in programs]
+    fetching = [[result.tensor for result in program.step.results] for program in programs]
     for refs, of_task in zip(fetching, crossings, strict=False):
         refs.extend(ref for each in of_task for ref in each.tensors)
     with InProcessCluster(programs, initial, fetching=fetching) as cluster:
@@ -195,10 +195,10 @@ def _outcome(
         # Only one at a time: steps in a loop are made several in a run.
         first = 1 if crossings else 0
         losses = cluster.steps(batches[:first])
-        passed = [values[len(program.results) :] for program, values in cluster.further()]
+        passed = [values[len(program.step.results) :] for program, values in cluster.further()]
         norms = passed_norms(step, crossings, passed) if crossings else {}
         losses += cluster.steps(batches[first:])
-        last = [zip(program.results, values, strict=False) for program, values in cluster.further()]
+        last = [zip(program.step.results, values, strict=False) for program, values in cluster.further()]
         return Outcome(
             values=cluster.read(),
             losses=losses,
@@ -212,7 +212,9 @@ def _passes_on(step: TrainGraph, plan: Plan, programs: Sequence[Program]) -> boo
     n_bytes = sum(
         n_elements(b.shape.dims or ()) * element_bytes(b.dtype) for b in step.gradients() if b.indices is None
     )
-    in_turn = all(p.taken is None and p.progress is None and p.steps_per_run is None for p in programs)
+    in_turn = all(
+        p.step.taken is None and p.step.progress is None and p.step.steps_per_run is None for p in programs
+    )
     return plan.strategy_class in HELD_TO_THE_REFERENCE and in_turn and n_bytes <= MOST_GRADIENT_BYTES
 
 

@@ -141,7 +141,7 @@ class InProcessCluster:
 
     def begin(self, initial: InitialValues) -> None:
         """Step from other initial values from now on; no plan whose steps leave anything for later ones."""
-        assert not any(s.program.setup or s.program.taken for s in self.sessions)
+        assert not any(s.program.setup or s.program.step.taken for s in self.sessions)
         for session in self.sessions:
             session.initial = initial
         self.each(WorkerSession.load)
@@ -164,7 +164,9 @@ class InProcessCluster:
         def one(session: WorkerSession) -> float:
             program = session.program
             losses = session.step([part[program.start : program.stop] for part in batch])
-            return sum(loss.weight * float(value) for loss, value in zip(program.losses, losses, strict=True))
+            return sum(
+                loss.weight * float(value) for loss, value in zip(program.step.losses, losses, strict=True)
+            )
 
         self._stepped = self._of_size[len(batch[0])]
         return sum(self.each(one, self._stepped))
@@ -186,7 +188,7 @@ class InProcessCluster:
         def several(session: WorkerSession) -> Array:
             program = session.program
             own = [[part[program.start : program.stop] for part in batch] for batch in batches]
-            means: Array = session.steps(own) @ np.asarray([loss.weight for loss in program.losses])
+            means: Array = session.steps(own) @ np.asarray([loss.weight for loss in program.step.losses])
             return means
 
         self._stepped = self._of_size[len(batches[0][0])]
@@ -236,7 +238,7 @@ class InProcessCluster:
         return list(self._threads.map(opened, in_own_group(programs), targets, self._rings(programs)))
 
     def _rings(self, programs: Sequence[Program]) -> Sequence[Ring | None]:
-        if not any(p.transfers for p in programs):
+        if not any(p.step.transfers for p in programs):
             return [None] * len(programs)
         listeners = [listen(HOST) for _ in programs]
         addresses = [address_of(listener) for listener in listeners]

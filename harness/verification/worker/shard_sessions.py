@@ -13,7 +13,6 @@ from harness.worker.session.tensorflow_settings import Use
 from harness.worker.variable_parts import Array, Copy, values_of
 from strategies.ir.random_ops import reseed
 from strategies.ir.train_graph import TrainGraph
-from strategies.ir.variable import SeedMix, Variable
 from strategies.tf_bridge.program import build_program
 from strategies.topology import Shard, Topology
 
@@ -64,7 +63,7 @@ class ShardSessions:
     def load(self) -> None:
         """Give every variable its initial value, and each shard its own random state."""
         self._random_state = {
-            (v.name, s.rank): np.array(self._initial.value(v.name, _mix(v, s), rank=s.rank))
+            (v.name, s.rank): np.array(self._initial.value(v.name, rank=s.rank, seed_word=v.seed_word))
             for v in self._own.values()
             for s in self._shards
         }
@@ -124,7 +123,3 @@ class ShardSessions:
         if is_new or in_turn or self.has_random_state:
             return map(make, items)
         return self._threads.map(make, items)
-
-
-def _mix(v: Variable, shard: Shard) -> SeedMix | None:
-    return None if v.seed_word is None or shard.rank == 0 else SeedMix(rank=shard.rank, word=v.seed_word)

@@ -202,13 +202,13 @@ def open_program(
         program = replace(program, graph_def=with_same_random_numbers(program.graph_def))
     started_s = time.monotonic()
     initial = InitialValues(folder)
-    transport = state.get(InRing).ring if program.transfers else None
+    transport = state.get(InRing).ring if program.step.transfers else None
     # Without a server TensorFlow does not tell what is in the functions that XLA compiles.
     target = OWN_DEVICES if program.self_contained and not xla else state.get(Served).target
     staged_on, too_large = _gpu_of_batches(plan, program, batches)
     session = WorkerSession(program, target, initial, transport, staged_on=staged_on)
     import_s = time.monotonic() - started_s
-    weights = tuple(loss.weight for loss in program.losses)
+    weights = tuple(loss.weight for loss in program.step.losses)
     faults = [f for f in plan.faults if f.worker == task and f.place == "process"]
     state.put(
         Training(

@@ -14,7 +14,6 @@ import numpy as np
 
 from strategies.ir.random_ops import mix
 from strategies.ir.train_graph import TrainGraph
-from strategies.ir.variable import SeedMix
 
 Array: TypeAlias = np.ndarray[Any, Any]
 _STEP, _INDEX, _LINES = "step.pickle", "initial.json", "lines.json"
@@ -93,17 +92,18 @@ class InitialValues:
     def names(self) -> tuple[str, ...]:
         return tuple(self._numbers)
 
-    def value(self, variable: str, seed_mix: SeedMix | None = None, *, rank: int | None = None) -> Array:
+    def value(self, variable: str, *, rank: int | None = None, seed_word: int | None = None) -> Array:
         """Initial value of a variable's copy.
 
         Args:
-            seed_mix: derives this rank's random state from the first replica's, if it has none of its own.
+            seed_word: index of the seed in a random state. A rank without a stored state of its own takes the
+                first replica's, with the seed mixed with the rank and the variable's name.
         """
         own = stored_name(variable, rank)
         if rank and own in self._numbers:
             return self.stored(own)
         value = self.stored(variable)
-        return value if seed_mix is None else _mixed(value, variable, seed_mix)
+        return value if seed_word is None or not rank else _mixed(value, seed_word, rank, variable)
 
     def of_ranks(self, variable: str) -> dict[int, Array]:
         """Values of all replicas that have one; empty for what neither capture nor checkpoint knows."""
@@ -116,13 +116,11 @@ class InitialValues:
         return in_float64(value) if self._float64 else value
 
 
-def _mixed(value: Array, variable: str, seed_mix: SeedMix) -> Array:
+def _mixed(value: Array, seed_word: int, rank: int, variable: str) -> Array:
     mixed = np.array(value)
-    seed = int(mixed[seed_mix.word])
+    seed = int(mixed[seed_word])
     # The hash has 31 bits, so the mixed word stays within the type whatever the seed was.
-    mixed[seed_mix.word] = (
-        mix(seed, seed_mix.rank, variable) if seed >= 0 else -mix(-seed, seed_mix.rank, variable)
-    )
+    mixed[seed_word] = mix(seed, rank, variable) if seed >= 0 else -mix(-seed, rank, variable)
     return mixed
 
 

@@ -16,8 +16,7 @@ from harness.errors import CaseError, StoreError, UsageError, first_line
 from harness.records.contained_files import make_folder
 from harness.worker.session.capture_store import InitialValues, stored_name, variable_and_rank
 from harness.worker.variable_parts import Array, Held, Pieces, of_part
-from strategies.ir.variable import Part
-from strategies.program import VariableAccess
+from strategies.ir.variable import Part, Variable
 
 v1 = tf.compat.v1
 OURS = "stratbench/"
@@ -185,12 +184,7 @@ def _in_a_line(error: BaseException) -> str:
     return first_line(getattr(error, "strerror", None) or str(error), type(error).__name__)
 
 
-def lasts(access: VariableAccess) -> bool:
-    """True if a variable's value has a meaning outside of its session."""
-    return access.fresh is None or access.fresh.inherits != "nothing"
-
-
-def first_value(access: VariableAccess, saved: Mapping[int, Array]) -> Array:
+def first_value(variable: Variable, saved: Mapping[int, Array]) -> Array:
     """Initial value of an added variable, or of the part of it that this is.
 
     Args:
@@ -198,30 +192,30 @@ def first_value(access: VariableAccess, saved: Mapping[int, Array]) -> Array:
     Raises:
         UsageError: the saved value has another shape.
     """
-    assert access.fresh is not None
-    fitting = _fitting(access, saved)
-    if saved and not fitting and access.fresh.inherits == "alike":
+    assert variable.fresh is not None
+    fitting = _fitting(variable, saved)
+    if saved and not fitting and variable.fresh.inherits == "alike":
         # All must go on from the same value; from nothing they would, but not from where they were.
         shapes = sorted({value.shape for value in saved.values()})
         raise UsageError(
-            f"state {access.variable!r} must have the shape {list(access.fresh.dims)}, got "
+            f"state {variable.stored!r} must have the shape {list(variable.fresh.dims)}, got "
             f"{', '.join(str(list(shape)) for shape in shapes)}; restore a checkpoint of the same model and "
             "precision, or one of a strategy without this state",
             field="restore",
         )
-    return access.fresh.inherited(access.rank, fitting)
+    return variable.fresh.inherited(variable.stored_rank, fitting)
 
 
 def left_out(
-    accesses: Sequence[VariableAccess], initial: InitialValues, model: Collection[str]
+    variables: Sequence[Variable], initial: InitialValues, model: Collection[str]
 ) -> tuple[str, ...]:
     """Sentence on values of a checkpoint that this strategy cannot use; empty if it uses all.
 
     Args:
-        accesses: of a worker that holds the first replica.
+        variables: of a worker that holds the first replica.
         model: variables of the captured step.
     """
-    used = {a.variable for a in accesses if a.fresh and _fitting(a, initial.of_ranks(a.variable))}
+    used = {v.stored for v in variables if v.fresh and _fitting(v, initial.of_ranks(v.stored))}
     saved = {name for name, _ in map(variable_and_rank, initial.names)}
     unused = sorted(saved - used - set(model))
     if not unused:
@@ -230,9 +224,9 @@ def left_out(
     return (f"of the checkpoint dropped, for this strategy keeps no such state: {unused[0]}{others}",)
 
 
-def _fitting(access: VariableAccess, saved: Mapping[int, Array]) -> dict[int, Array]:
-    assert access.fresh is not None
-    part, dims = access.part, access.fresh.dims
+def _fitting(variable: Variable, saved: Mapping[int, Array]) -> dict[int, Array]:
+    assert variable.fresh is not None
+    part, dims = variable.part, variable.fresh.dims
     values = {r: v if part is None else of_part(v, part) for r, v in saved.items() if _reaches(v, part)}
     return {rank: value for rank, value in values.items() if value.shape == dims}
 

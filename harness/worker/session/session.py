@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from harness.records.outcome import ReplicaResharding
 from harness.worker.session.capture_store import InitialValues
-from harness.worker.session.checkpoint import first_value, lasts
+from harness.worker.session.checkpoint import first_value
 from harness.worker.session.device_batches import NUMBER, read_staged
 from harness.worker.session.named_session import NamedSession, Prepared
 from harness.worker.session.tensorflow_settings import OWN_DEVICES, Use, session_config
@@ -26,9 +26,9 @@ from harness.worker.session.variable_memory import Holdings, held, lookups
 from harness.worker.transport.exchange import Exchange
 from harness.worker.transport.tcp_ring import Ring
 from harness.worker.variable_parts import Array, Copy, Held, of_part
-from strategies.ir.variable import Part
+from strategies.ir.variable import Part, Variable
 from strategies.numerics.resharding import COUNTS, GAUGES
-from strategies.program import Program, VariableAccess
+from strategies.program import Program
 from strategies.tf_bridge.runtime import on_own_devices
 
 
@@ -103,20 +103,22 @@ class WorkerSession:
         self.further: Sequence[Array] = ()
         self._target = target
         self.initial = initial
-        self._exchange = None if transport is None else Exchange(transport, program.transfers, program.task)
+        self._exchange = (
+            None if transport is None else Exchange(transport, program.step.transfers, program.task)
+        )
         # What counts from the start of a session is nobody's to read or save.
-        self._passing = [access for access in program.variables if not lasts(access)]
-        # A variable in parts has an access for each.
-        self._accesses: dict[Copy, list[VariableAccess]] = {}
-        for access in filter(lasts, program.variables):
-            self._accesses.setdefault((access.variable, access.rank), []).append(access)
+        self._passing = [v for v in program.variables if not v.lasts]
+        self._parts: dict[Copy, list[Variable]] = {}
+        for v in program.variables:
+            if v.lasts:
+                self._parts.setdefault((v.stored, v.stored_rank), []).append(v)
         self._n_bytes: dict[str, int] = {}
         graph_def = v1.GraphDef.FromString(program.graph_def)
         self._calls = PythonCalls({} if self._exchange is None else self._exchange.calls())
         bound = self._calls.bind(graph_def)
-        taken = {transfer.taken_token for transfer in program.transfers}
-        self.staged = () if staged_on is None else read_staged(graph_def, program.batch, staged_on)
-        self._fed = [NUMBER] if self.staged else [b.node for b in program.batch]
+        taken = {transfer.taken_token for transfer in program.step.transfers}
+        self.staged = () if staged_on is None else read_staged(graph_def, program.step.batch, staged_on)
+        self._fed = [NUMBER] if self.staged else [b.node for b in program.step.batch]
         self.waits = frozenset(node for node, name in bound.items() if name in taken)
         if target == OWN_DEVICES:
             on_own_devices(graph_def)
@@ -125,15 +127,15 @@ class WorkerSession:
         self._session = NamedSession(graph_def, target, session_config(program, use, target))
         self._tracer: StepTracer | None = None
         self._step = _no_step if use is Use.PARTS_OF_STEPS else self._prepared(fetching)
-        self.pace = None if program.progress is None else Pace()
+        self.pace = None if program.step.progress is None else Pace()
         self.updates: UpdateLoop | None = None
         self._n_contributed = 0
         self._n_loops = 0
         self._beside: BesideStep | None = None
-        if program.background:
-            number = [] if program.taken is None else [program.taken]
-            run = self._session.prepared((), number, program.background)
-            if program.taken is None:
+        if program.step.background:
+            number = [] if program.step.taken is None else [program.step.taken]
+            run = self._session.prepared((), number, program.step.background)
+            if program.step.taken is None:
                 self._beside = BesideStep(run, self._abandon)
             else:
                 self.updates = UpdateLoop(run, self._abandon)
@@ -143,29 +145,24 @@ class WorkerSession:
         self._put(self._initial_values())
 
     def assign(self, values: Mapping[Copy, Array]) -> None:
-        self._put(
-            (access, of_part(value, access.part))
-            for copy, value in values.items()
-            for access in self._accesses[copy]
-        )
+        self._put((v, of_part(value, v.part)) for copy, value in values.items() for v in self._parts[copy])
 
-    def _initial_values(self) -> Iterator[tuple[VariableAccess, Array]]:
-        for accesses in self._accesses.values():
-            first = accesses[0]
-            if first.fresh is None:
-                value = self.initial.value(first.variable, first.seed_mix, rank=first.rank)
-                yield from ((access, of_part(value, access.part)) for access in accesses)
+    def _initial_values(self) -> Iterator[tuple[Variable, Array]]:
+        for (name, rank), parts in self._parts.items():
+            if parts[0].fresh is None:
+                value = self.initial.value(name, rank=rank, seed_word=parts[0].seed_word)
+                yield from ((v, of_part(value, v.part)) for v in parts)
             else:
-                saved = self.initial.of_ranks(first.variable)
-                yield from ((access, first_value(access, saved)) for access in accesses)
-        yield from ((access, first_value(access, {})) for access in self._passing)
+                saved = self.initial.of_ranks(name)
+                yield from ((v, first_value(v, saved)) for v in parts)
+        yield from ((v, first_value(v, {})) for v in self._passing)
 
-    def _put(self, values: Iterable[tuple[VariableAccess, Array]]) -> None:
+    def _put(self, values: Iterable[tuple[Variable, Array]]) -> None:
         # TensorFlow prunes and places the graph anew for each set of feeds and targets that it has not met.
         for group in byte_groups(values, lambda item: item[1].nbytes):
-            self._n_bytes |= {access.load: value.nbytes for access, value in group}
-            given = {access.placeholder: value for access, value in group}
-            self._session.run((), given, [access.load for access, _ in group])
+            self._n_bytes |= {v.load: value.nbytes for v, value in group}
+            given = {v.placeholder: value for v, value in group}
+            self._session.run((), given, [v.load for v, _ in group])
 
     def setup(self) -> None:
         """Run what precedes the first step, and start what runs beside the steps."""
@@ -181,7 +178,7 @@ class WorkerSession:
         """Put batches on the devices that use them, if steps read them there; return the feeds of steps."""
         if not self.staged:
             return list(batches)
-        fed = [b.node for b in self.program.batch]
+        fed = [b.node for b in self.program.step.batch]
         for part in self.staged:
             rows = [
                 self._session.run([part.source], dict(zip(fed, batch, strict=True)))[0] for batch in batches
@@ -197,7 +194,7 @@ class WorkerSession:
         Returns:
             the loss of each local shard, scalars.
         """
-        if self.program.steps_per_run is not None:
+        if self.program.step.steps_per_run is not None:
             return tuple(self.steps([feeds])[0])
         if self._beside is not None:
             return self._beside.during(lambda: self._step(*feeds))
@@ -207,7 +204,7 @@ class WorkerSession:
 
     @property
     def steps_per_run(self) -> int | None:
-        return self.program.steps_per_run
+        return self.program.step.steps_per_run
 
     def steps(self, batches: Sequence[Sequence[Array]]) -> Array:
         """Run a step on each of some batches in one run of a loop.
@@ -221,18 +218,22 @@ class WorkerSession:
 
     def aggregation_counts(self) -> list[Array]:
         """Counts of rules, [3, n_workers] for each level of gradients; empty if another worker counts."""
-        counts = self.program.aggregation_counts
+        counts = self.program.step.aggregation_counts
         return list(self._session.run(counts, {})) if counts else []
 
     def resharding(self) -> tuple[ReplicaResharding, ...]:
         """Resharding counts of each local replica; empty without resharding."""
-        values = self._session.run(self.program.reshard_counts, {}) if self.program.reshard_counts else []
+        values = (
+            self._session.run(self.program.step.reshard_counts, {})
+            if self.program.step.reshard_counts
+            else []
+        )
         counted = (dict(zip((*COUNTS, *GAUGES), value.tolist(), strict=True)) for value in values)
         return tuple(ReplicaResharding(n_loops=self._n_loops, **each) for each in counted)
 
     def _prepared(self, fetching: Sequence[str]) -> Prepared:
         program = self.program
-        losses = [*(loss.tensor for loss in program.losses), *filter(None, [program.progress])]
+        losses = [*(loss.tensor for loss in program.step.losses), *filter(None, [program.step.progress])]
         step = self._session.prepared(self._fed, [*losses, *fetching], program.targets)
         if not fetching:
             return step
@@ -295,12 +296,12 @@ class WorkerSession:
             self.updates.wait_for(n_workers * self._n_contributed)
 
     def read(self) -> Held:
-        held: dict[Copy, list[tuple[Part | None, Array]]] = {copy: [] for copy in self._accesses}
-        reads = ((copy, access) for copy, accesses in self._accesses.items() for access in accesses)
+        held: dict[Copy, list[tuple[Part | None, Array]]] = {copy: [] for copy in self._parts}
+        reads = ((copy, v) for copy, parts in self._parts.items() for v in parts)
         for group in byte_groups(reads, lambda item: self._n_bytes.get(item[1].load, RUN_BYTES)):
-            values = self._session.run([access.read for _, access in group], {})
-            for (copy, access), value in zip(group, values, strict=True):
-                held[copy].append((access.part, value))
+            values = self._session.run([v.read for _, v in group], {})
+            for (copy, v), value in zip(group, values, strict=True):
+                held[copy].append((v.part, value))
         return held
 
     def held_bytes(self) -> Holdings:

@@ -87,7 +87,7 @@ def session_config(program: Program, use: Use, target: str) -> tf.compat.v1.Conf
         rewrites.layout_optimizer = RewriterConfig.OFF
     if use is Use.AS_WRITTEN:
         rewrites.disable_meta_optimizer = True
-    if program.steps_per_run is not None:
+    if program.step.steps_per_run is not None:
         # Whole programs are functions that a loop calls; to inline some thousand nodes there takes minutes.
         # Without that alone, other optimizers leave a branch in a loop with handles of outside the loop.
         rewrites.disable_meta_optimizer = True

@@ -121,7 +121,10 @@ class StepTracer:
     def __init__(self, program: Program, runs: TracedRuns) -> None:
         self._program = program
         self._runs = runs
-        self._fetches = [*(loss.tensor for loss in program.losses), *filter(None, [program.progress])]
+        self._fetches = [
+            *(loss.tensor for loss in program.step.losses),
+            *filter(None, [program.step.progress]),
+        ]
         self._options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
         self._tracing = False
         self.seen: list[tf.compat.v1.RunMetadata] = []
@@ -150,7 +153,7 @@ class StepTracer:
         return self._run(self._fetches, self._program.targets, feeds)
 
     def beside(self) -> None:
-        self._run((), self._program.background, ())
+        self._run((), self._program.step.background, ())
 
     def _run(self, fetches: Sequence[str], targets: Sequence[str], feeds: Sequence[Array]) -> Sequence[Array]:
         values, metadata = self._runs.run(fetches, targets, feeds, self._options)

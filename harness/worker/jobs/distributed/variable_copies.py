@@ -8,7 +8,7 @@ from harness.worker.session.capture_store import InitialValues
 from harness.worker.session.variable_memory import Holdings, held_eagerly
 from harness.worker.variable_parts import Array, Copy, Held
 from strategies.baselines.variables import copies
-from strategies.ir.variable import SeedMix, Variable
+from strategies.ir.variable import Variable
 
 
 class DistributedCopies:
@@ -63,8 +63,7 @@ class DistributedCopies:
 
     def initial(self, name: str, rank: int | None) -> Array:
         v = self.captured[name]
-        mix = None if v.seed_word is None or not rank else SeedMix(rank=rank, word=v.seed_word)
-        return self._initial.value(v.name, mix, rank=rank)
+        return self._initial.value(v.name, rank=rank, seed_word=v.seed_word)
 
     def is_shared(self, name: str) -> bool:
         """True if a variable has fewer copies than there are replicas."""

@@ -283,7 +283,8 @@ def test_servers_and_sessions_have_the_logical_devices_of_their_process(
     from harness.worker.session import tensorflow_settings
     from harness.worker.session.tensorflow_settings import OWN_DEVICES, Use, session_config
 
-    program: Any = SimpleNamespace(n_devices=1, n_waiting=0, steps_per_run=None, group_leader=None)
+    step = SimpleNamespace(steps_per_run=None)
+    program: Any = SimpleNamespace(n_devices=1, n_waiting=0, step=step, group_leader=None)
 
     def limits() -> list[list[int]]:
         options = session_config(program, Use.MANY_STEPS, OWN_DEVICES).gpu_options

@@ -93,7 +93,7 @@ def test_waits_for_owners_have_threads_beside_one_per_core(
 ) -> None:
     program = captured.program(strategy, (1, 1), **params)
     assert program.n_waiting == n_waiting
-    assert (n_waiting > 1) == any(transfer.kind != "sum" for transfer in program.transfers)
+    assert (n_waiting > 1) == any(transfer.kind != "sum" for transfer in program.step.transfers)
     threads = session_config(program, Use.MANY_STEPS, OWN_DEVICES).inter_op_parallelism_threads
     assert threads == (0 if n_more is None else len(os.sched_getaffinity(0)) + n_more)
 
