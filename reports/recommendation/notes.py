@@ -26,6 +26,97 @@ ALARM_FLOOR_BYTES = 20_000
 # What begins in another way begins with a name (`sync_batch_norm: …`) or with code.
 _BEGINS_WITH_WORD = re.compile(r"[a-z-]+(?:[\s,]|$)")
 
+_OTHER_BATCH = (
+    "Strategy {name} ran with a batch of {batch}, the others with {usual}; rates compare, step times do not."
+)
+_UNEQUAL_LINKS = "Links are not equal: {links}."
+_RATIOS_KNOWN = "Repeats went on until each ratio was known within {within}."
+_RATIOS_WIDE = "Ratios were to be known within {within}; these are not: {ratios}."
+_FEWER_REPEATS = "For {name}: {n} of {of} repeats count; the others are listed under failures."
+_PAYLOAD_BOUND = (
+    "For {name}: its payload is an upper bound, since the rows of sparse gradients are counted only in the "
+    "step."
+)
+_SLOW_STEPS = (
+    "For {name}: over the whole window the rate is {share} % below that of the median step; a few slow steps "
+    "cost that much."
+)
+_BELOW = "For {name}: {outer} bytes are below {inner} bytes; one of the two must be wrong."
+_APART = "For {name}: {outer} bytes are {times} the {inner} bytes, more than 10 % apart."
+_NO_INNER = "For {name}: {outer} bytes are not zero, unlike the {inner} bytes."
+_TWIN = "{name} is the baseline a second time; its ratio is {ratio}."
+_TWIN_DIFFERS = "A strategy differs from itself in these repeats: doubt other differences that are no larger."
+_PREPARATION = (
+    "First timed step after {total} s at most ({name}: {stages}); capture and references are made once for "
+    "all repeats, within {limit} s."
+)
+_TPU_EMULATED = (
+    "Cores of TPUs are emulated: what is computed, resharded and sent is real, but rates are those of this "
+    "machine and rank nothing for TPUs."
+)
+_MIXED = {
+    "bfloat16": "Layers compute in bfloat16 by Keras's mixed policy; variables, their gradients and updates "
+    "are in float32.",
+    "float16": "Layers compute in float16 by Keras's mixed policy, with a loss scale; variables, their "
+    "gradients and updates are in float32.",
+}
+"""Precision of a mixed policy → phrase."""
+_XLA = "XLA compiles what each worker computes; what workers send, and calls of Python, stay outside."
+_TF32 = (
+    "Matrix products and convolutions of float32 may round to TF32 in timed steps, as TensorFlow does on "
+    "GPUs by default; the check against one device is made without."
+)
+_SPARSE_ROWS = (
+    "Rows of sparse gradients with equal ids are summed before the update in {summed}, and not in {kept}: "
+    "with an optimizer that squares or clips rows, these take different steps."
+)
+_PIPELINE = (
+    "Steps took batches of the workload's own tf.data pipeline, a shard for each worker, as it made them."
+)
+_INPUT_BOUND = (
+    "Input-bound: of their steps' time these wait for input: {shares}. That hides what strategies differ in; "
+    "compare them by --input staged, or make the dataset faster."
+)
+_MEASURING = "Measuring changes the mean step {changes}."
+_MEASURING_UNKNOWN = "{name}: what measuring takes is not known: {why}."
+_TAKEN = {
+    "foreign_cpu": "Other programs used {share} % of the workers' cores while {repeats} timed.",
+    "stolen_cpu": "Other virtual machines were given {share} % of the workers' cores while {repeats} timed.",
+    "throttled_cpu": "The limit of a control group withheld {share} % of the workers' cores while {repeats} "
+    "timed.",
+    "foreign_gpu": "Other programs used {share} % of a GPU's time while {repeats} timed.",
+    "throttled_gpu": "Clocks were held down for {share} % of a GPU's time while {repeats} timed: {reasons}.",
+}
+"""Field of `Stability` → phrase, for shares that are large enough to disturb."""
+_MOST_TAKEN = "In one window other programs used {share} % of the workers' cores."
+_BESIDE = "Up to {n} other {programs} shared a GPU with the workers, in {repeats} of {of} repeats."
+_HOT = "Cores were slowed down for their heat while {names} were timed."
+_DRIFT = (
+    "Steps of {names} were up to {share} % longer or shorter in the last rounds of a repeat than in its "
+    "first, in {repeats} of {of} repeats."
+)
+_DISTURBED_IN_TURN = "Such minutes move examples/s; ratios, formed within rounds, much less."
+_DISTURBED = "Such minutes move examples/s; ratios as well: no case took its turn."
+_FIGURES_OF_GPUS = {
+    "joules_per_step": "energy",
+    "busy": "share busy",
+    "own_bytes": "memory of processes",
+    "peak_bytes": "peak memory",
+    "link_bytes_per_step": "bytes over NVLink",
+    "pcie_bytes_per_step": "bytes over PCI Express",
+    "foreign_gpu": "use by other programs",
+    "n_foreign_gpu": "other programs",
+    "throttled_gpu": "slowdowns",
+    "gpu_sm_mhz": "clock",
+    "gpu_memory_mhz": "clock of memory",
+}
+_UNKNOWN_GPU_FIGURES = "Not known of GPUs in all repeats: {figures}."
+_GOVERNOR = "The governor of the cores is {governor}, which changes their clock."
+_TURBO = "Turbo is on: cores run faster while few of them are busy."
+_HYPER_THREADS = "Hyper-threads are on: a core may be half of one."
+_GPU_KINDS = "Workers have GPUs of several kinds: {kinds}."
+_STEADY_GOVERNORS = ("performance", "userspace")
+
 
 def notes_of(
     shape: ComparedShape,
@@ -67,9 +158,7 @@ def batch_notes(shape: ComparedShape, cases: Mapping[str, list[Record]]) -> list
         not in (None, shape.batch_size)
     }
     return [
-        f"Strategy {name} ran with a batch of {batch}, the others with {shape.batch_size}; "
-        "rates compare, step times do not."
-        for name, batch in others.items()
+        _OTHER_BATCH.format(name=name, batch=batch, usual=shape.batch_size) for name, batch in others.items()
     ]
 
 
@@ -78,7 +167,7 @@ def link_notes(cases: Mapping[str, list[Record]]) -> list[str]:
     known = (r.link.workers for records in cases.values() for r in records if r.link and r.link.workers)
     asked = {tuple(each.requested_mbit for each in workers) for workers in known}
     return [
-        f"Links are not equal: {', '.join(_limit(worker, mbit) for worker, mbit in enumerate(rates))}."
+        _UNEQUAL_LINKS.format(links=", ".join(_limit(worker, mbit) for worker, mbit in enumerate(rates)))
         for rates in sorted(asked, key=str)
         if len(set(rates)) > 1
     ]
@@ -89,7 +178,7 @@ def _limit(worker: int, mbit: float | None) -> str:
 
 
 def until_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[str]:
-    """Whether ratios are known as closely as was asked for, where repeats went on until they are."""
+    """Statements that ratios are known as closely as was asked for, where repeats went on until they are."""
     methods = (r.method for records in cases.values() for r in records)
     wanted = next((method.until_ci for method in methods if method and method.until_ci), None)
     if wanted is None:
@@ -98,12 +187,12 @@ def until_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[
     widths = {row.strategy: _width(row) for row in rows if not row.is_baseline}
     wide = {name: width for name, width in widths.items() if width is None or width > wanted * _ROUNDING}
     if not wide:
-        return [f"Repeats went on until each ratio was known within {within}."]
-    told = (
+        return [_RATIOS_KNOWN.format(within=within)]
+    ratios = (
         f"{name} {'has no interval' if width is None else f'±{100 * width:.2g} %'}"
         for name, width in wide.items()
     )
-    return [f"Ratios were to be known within {within}; these are not: {', '.join(told)}."]
+    return [_RATIOS_WIDE.format(within=within, ratios=", ".join(ratios))]
 
 
 def _width(row: Row) -> float | None:
@@ -113,30 +202,21 @@ def _width(row: Row) -> float | None:
 
 
 def row_notes(row: Row) -> list[str]:
-    """What a reader should doubt about a row's figures."""
+    """Reasons to doubt a row's figures."""
     notes = []
     if row.mark.blind:
         notes.append(f"For {row.strategy}: {row.mark.explanation[0].lower()}{row.mark.explanation[1:]}")
     if row.n and row.n < row.n_repeats:
-        notes.append(
-            f"For {row.strategy}: {row.n} of {row.n_repeats} repeats count; the others are listed under "
-            "failures."
-        )
+        notes.append(_FEWER_REPEATS.format(name=row.strategy, n=row.n, of=row.n_repeats))
     if row.payload_is_bound:
-        notes.append(
-            f"For {row.strategy}: its payload is an upper bound, since the rows of sparse gradients are "
-            "counted only in the step."
-        )
+        notes.append(_PAYLOAD_BOUND.format(name=row.strategy))
     below = row.tcp_bytes and row.payload_bytes and row.tcp_bytes.value < row.payload_bytes.value
     if not (row.payload_is_bound and below):
         notes += _apart(row.strategy, ("TCP", row.tcp_bytes), ("predicted payload", row.payload_bytes))
     notes += _apart(row.strategy, ("interface", row.interface_bytes), ("TCP", row.tcp_bytes))
     if row.rate and row.window_rate and row.window_rate.value < row.rate.value * (1 - ALARM_APART):
-        lost = digits(100 * (1 - row.window_rate.value / row.rate.value), significant=2)
-        notes.append(
-            f"For {row.strategy}: over the whole window the rate is {lost} % below that of the median step; "
-            "a few slow steps cost that much."
-        )
+        share = digits(100 * (1 - row.window_rate.value / row.rate.value), significant=2)
+        notes.append(_SLOW_STEPS.format(name=row.strategy, share=share))
     return notes
 
 
@@ -146,7 +226,7 @@ def is_warning(note: str) -> bool:
 
 
 def warning_notes(cases: Mapping[str, list[Record]]) -> list[str]:
-    """Why cases are not what their strategies were chosen for."""
+    """Warnings of records that a case is not what its strategy was chosen for."""
     return [
         f"{_WARNING} {name}: {text}."
         for name, records in cases.items()
@@ -180,7 +260,7 @@ def capture_notes(cases: Mapping[str, list[Record]]) -> list[str]:
 
 
 def record_notes(cases: Mapping[str, list[Record]]) -> list[str]:
-    """What the records say themselves: first what is of a strategy, then what all that say anything share."""
+    """Notes of the records themselves: first those of one strategy, then those that all share."""
     speaking = {name: said for name, records in cases.items() if (said := [r for r in records if r.notes])}
     counts: dict[str, dict[str, int]] = {}
     for name, records in speaking.items():
@@ -204,14 +284,14 @@ def _apart(strategy: str, outer: tuple[str, Mean | None], inner: tuple[str, Mean
     (outer_name, more), (inner_name, less) = outer, inner
     if more is None or less is None or (more.value == 0 and less.value == 0):
         return []
+    names = {"name": strategy, "outer": outer_name, "inner": inner_name}
     if more.value < less.value * (1 - _UNSURE):
-        return [
-            f"For {strategy}: {outer_name} bytes are below {inner_name} bytes; one of the two must be wrong."
-        ]
+        return [_BELOW.format(**names)]
     if not _is_far_above(more, less):
         return []
-    share = f"{times(more.value / less.value)} the" if less.value else "not zero, unlike the"
-    return [f"For {strategy}: {outer_name} bytes are {share} {inner_name} bytes, more than 10 % apart."]
+    if not less.value:
+        return [_NO_INNER.format(**names)]
+    return [_APART.format(**names, times=times(more.value / less.value))]
 
 
 def _is_far_above(more: Mean, less: Mean) -> bool:
@@ -225,52 +305,18 @@ def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}." if _BEGINS_WITH_WORD.match(text) else f"For all: {text}."
 
 
-_TAKEN = {
-    "foreign_cpu": "Other programs used {share} % of the workers' cores while {repeats} timed.",
-    "stolen_cpu": "Other virtual machines were given {share} % of the workers' cores while {repeats} timed.",
-    "throttled_cpu": "The limit of a control group withheld {share} % of the workers' cores while {repeats} "
-    "timed.",
-    "foreign_gpu": "Other programs used {share} % of a GPU's time while {repeats} timed.",
-    "throttled_gpu": "Clocks were held down for {share} % of a GPU's time while {repeats} timed: {reasons}.",
-}
-"""Field of `Stability` → phrase, for shares that are large enough to disturb."""
-_MOST_TAKEN = "In one window other programs used {share} % of the workers' cores."
-_BESIDE = "Up to {n} other {programs} shared a GPU with the workers, in {repeats} of {of} repeats."
-_HOT = "Cores were slowed down for their heat while {names} were timed."
-_DRIFT = (
-    "Steps of {names} were up to {share} % longer or shorter in the last rounds of a repeat than in its "
-    "first, in {repeats} of {of} repeats."
-)
-_DISTURBED_IN_TURN = "Such minutes move examples/s; ratios, formed within rounds, much less."
-_DISTURBED = "Such minutes move examples/s; ratios as well: no case took its turn."
-_FIGURES_OF_GPUS = {
-    "joules_per_step": "energy",
-    "busy": "share busy",
-    "own_bytes": "memory of processes",
-    "peak_bytes": "peak memory",
-    "link_bytes_per_step": "bytes over NVLink",
-    "pcie_bytes_per_step": "bytes over PCI Express",
-    "foreign_gpu": "use by other programs",
-    "n_foreign_gpu": "other programs",
-    "throttled_gpu": "slowdowns",
-    "gpu_sm_mhz": "clock",
-    "gpu_memory_mhz": "clock of memory",
-}
-_STEADY_GOVERNORS = ("performance", "userspace")
-
-
 def twin_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[str]:
-    """How far two names of the baseline come out apart."""
+    """Ratios between two runs of the baseline under different names."""
     twins = {name for name, records in cases.items() if records[0].is_twin}
     notes = []
     for row in rows:
         if row.strategy not in twins or row.ratio is None:
             continue
         inside = limits(row.ratio.interval)
-        found = f"{row.strategy} is the baseline once more and came out at {times(row.ratio.value)}"
-        notes.append(f"{found} of it{f' ({inside})' if inside else ''}.")
+        ratio = f"{times(row.ratio.value)} ({inside})" if inside else times(row.ratio.value)
+        notes.append(_TWIN.format(name=row.strategy, ratio=ratio))
         if row.ratio.interval is not None and not row.ratio.interval.contains(1.0):
-            notes.append("These repeats tell it from itself: doubt other differences that are no larger.")
+            notes.append(_TWIN_DIFFERS)
     return notes
 
 
@@ -281,45 +327,37 @@ def preparation_notes(cases: Mapping[str, list[Record]]) -> list[str]:
         key=lambda r: r.preparation.total_s if r.preparation is not None else 0.0,
         default=None,
     )
-    took = None if longest is None else longest.preparation
-    if longest is None or took is None or took.total_s < LONG_PREPARATION_S:
+    preparation = None if longest is None else longest.preparation
+    if longest is None or preparation is None or preparation.total_s < LONG_PREPARATION_S:
         return []
     stages = {
-        "capture": took.capture_s,
-        "references": took.reference_s,
-        "start": took.start_s,
-        "check": took.check_s,
-        "warm-up": took.warmup_s,
+        "capture": preparation.capture_s,
+        "references": preparation.reference_s,
+        "start": preparation.start_s,
+        "check": preparation.check_s,
+        "warm-up": preparation.warmup_s,
     }
     parts = ", ".join(f"{name} {digits(s)} s" for name, s in stages.items() if s is not None)
-    once = f"capture and references are made once for all repeats, within {digits(took.limit_s)} s"
-    return [f"First timed step after {digits(took.total_s)} s at most ({longest.strategy}: {parts}); {once}."]
+    return [
+        _PREPARATION.format(
+            total=digits(preparation.total_s),
+            name=longest.strategy,
+            stages=parts,
+            limit=digits(preparation.limit_s),
+        )
+    ]
 
 
 def computation_notes(cases: Mapping[str, list[Record]]) -> list[str]:
-    """What steps computed in, where that is not what their author wrote."""
+    """Precision and compiler of the steps, if these are not the author's."""
     methods = {record.method for records in cases.values() for record in records if record.method}
-    mixed = [
-        f"Layers compute in {precision} by Keras's mixed policy"
-        f"{', with a loss scale' if precision == 'float16' else ''}; variables, their gradients and "
-        "updates are in float32."
-        for precision in sorted({method.precision for method in methods} - {AS_WRITTEN})
-    ]
-    compiled = "XLA compiles what each worker computes; what workers send, and calls of Python, stay outside."
-    rounded = (
-        "Matrix products and convolutions of float32 may round to TF32 in timed steps, as TensorFlow does on "
-        "GPUs by default; the check against one device is made without."
-    )
-    emulated = (
-        "Cores of TPUs are emulated: what is computed, resharded and sent is real, but rates are those of "
-        "this machine and rank nothing for TPUs."
-    )
     devices = {record.device for records in cases.values() for record in records}
+    precisions = sorted({method.precision for method in methods} - {AS_WRITTEN})
     return [
-        *([emulated] if "tpu-emulated" in devices else []),
-        *mixed,
-        *([compiled] if any(method.xla for method in methods) else []),
-        *([rounded] if any(method.tf32 for method in methods) else []),
+        *([_TPU_EMULATED] if "tpu-emulated" in devices else []),
+        *(_MIXED[precision] for precision in precisions if precision in _MIXED),
+        *([_XLA] if any(method.xla for method in methods) else []),
+        *([_TF32] if any(method.tf32 for method in methods) else []),
         *_row_notes(cases),
     ]
 
@@ -332,46 +370,36 @@ def _row_notes(cases: Mapping[str, list[Record]]) -> list[str]:
     kept, summed = by_treatment.get("kept"), by_treatment.get("merged")
     if not kept or not summed:
         return []
-    note = (
-        f"Rows of sparse gradients with equal ids are summed before the update in {', '.join(summed)}, and "
-        f"not in {', '.join(kept)}: with an optimizer that squares or clips rows, these take different steps."
-    )
-    return [note]
+    return [_SPARSE_ROWS.format(summed=", ".join(summed), kept=", ".join(kept))]
 
 
 def input_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[str]:
-    """Where timed steps took their batches from, and whether that hides what strategies differ in."""
+    """Source of the batches of timed steps, and cases that wait for it."""
     methods = (r.method for records in cases.values() for r in records)
     if not any(method.input == "pipeline" for method in methods if method):
         return []
-    notes = [
-        "Steps took batches of the workload's own tf.data pipeline, a shard for each worker, as it made them."
-    ]
     bound = [(row.strategy, row.input_share.value) for row in rows if row.input_bound and row.input_share]
-    if bound:
-        told = ", ".join(f"{name} {100 * share:.0f} %" for name, share in bound)
-        notes.append(
-            f"Input-bound: of their steps' time these wait for input: {told}. That hides what strategies "
-            "differ in; compare them by --input staged, or make the dataset faster."
-        )
-    return notes
+    if not bound:
+        return [_PIPELINE]
+    shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in bound)
+    return [_PIPELINE, _INPUT_BOUND.format(shares=shares)]
 
 
 def observer_notes(cases: Mapping[str, list[Record]]) -> list[str]:
-    """How much longer steps are for being measured, where that was measured too."""
-    told = [
-        f"of {name} by {_taken_by_measuring(pairs)}"
+    """Change of the step time by measuring it, if that was measured."""
+    changes = [
+        f"of {name} by {_effect_of_measuring(pairs)}"
         for name, records in cases.items()
         if (pairs := [logs for r in records if r.observer and (logs := _log_ratios(r.observer))])
     ]
     missing = [
-        f"{name}: what measuring takes is not known: {record.observer.why_none}."
+        _MEASURING_UNKNOWN.format(name=name, why=record.observer.why_none)
         for name, records in cases.items()
         for record in records
         if record.observer and record.observer.why_none
     ]
-    found = [f"Measuring changes the mean step {', '.join(told)}."] if told else []
-    return [*found, *dict.fromkeys(missing)]
+    known = [_MEASURING.format(changes=", ".join(changes))] if changes else []
+    return [*known, *dict.fromkeys(missing)]
 
 
 def _log_ratios(effect: ObserverEffect) -> list[float]:
@@ -380,7 +408,7 @@ def _log_ratios(effect: ObserverEffect) -> list[float]:
     return [math.log(a / b) for a, b in pairs if a > 0.0 and b > 0.0 and 0.0 < a / b < math.inf]
 
 
-def _taken_by_measuring(repeats: Sequence[Sequence[float]]) -> str:
+def _effect_of_measuring(repeats: Sequence[Sequence[float]]) -> str:
     ratio = paired_ratio(PairedRatios(logs=tuple(map(trimmed_mean, repeats))))
     text = f"{_percent(ratio.value)} %"
     if ratio.interval is None:
@@ -459,7 +487,7 @@ def unknown_gpu_notes(cases: Mapping[str, list[Record]]) -> list[str]:
             if figure not in reasons.setdefault(reason, []):
                 reasons[reason].append(figure)
     text = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
-    return [f"Not known of GPUs in all repeats: {text}."] if text else []
+    return [_UNKNOWN_GPU_FIGURES.format(figures=text)] if text else []
 
 
 def setting_notes(cases: Mapping[str, list[Record]]) -> list[str]:
@@ -468,12 +496,12 @@ def setting_notes(cases: Mapping[str, list[Record]]) -> list[str]:
     slow = sorted(
         {machine.governor for machine in machines if machine.governor not in (None, *_STEADY_GOVERNORS)}
     )
-    notes = [f"The governor of the cores is {name}, which changes their clock." for name in slow]
+    notes = [_GOVERNOR.format(governor=name) for name in slow]
     if any(machine.turbo for machine in machines):
-        notes.append("Turbo is on: cores run faster while few of them are busy.")
+        notes.append(_TURBO)
     if any(machine.hyper_threads for machine in machines):
-        notes.append("Hyper-threads are on: a core may be half of one.")
+        notes.append(_HYPER_THREADS)
     kinds = dict.fromkeys(gpu.model for machine in machines for gpu in machine.gpus or () if gpu.model)
     if len(kinds) > 1:
-        notes.append(f"Workers have GPUs of several kinds: {', '.join(kinds)}.")
+        notes.append(_GPU_KINDS.format(kinds=", ".join(kinds)))
     return notes

@@ -73,16 +73,16 @@ def test_the_baseline_once_more_is_told_of_and_is_no_candidate(compare: Compare)
     assert found.verdict.leaders == ("all-reduce",)
     assert (row(found, "single:aa=true").rank, row(found, "single:aa=true").mark.kind) == (None, "twin")
     told = " ".join(found.notes)
-    assert "single:aa=true is the baseline once more and came out at" in told
-    assert "tell it from itself" in told
+    assert "single:aa=true is the baseline a second time; its ratio is" in told
+    assert "differs from itself" in told
     assert not any("cannot win" in detail for detail in found.verdict.details)
 
 
 def test_two_names_of_one_thing_are_not_told_apart(compare: Compare) -> None:
     found = compare([change(ALONE, is_twin=True, params={"aa": True}), ALONE, REDUCE])
     told = " ".join(found.notes)
-    assert "once more" in told
-    assert "tell it from itself" not in told
+    assert "a second time" in told
+    assert "differs from itself" not in told
 
 
 def test_rates_come_from_the_median_step_of_each_repeat(compare: Compare) -> None:
