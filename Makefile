@@ -15,7 +15,7 @@ CUDA_LIBRARIES = $(wildcard $(CURDIR)/$(VENV)/lib/python3*/site-packages/nvidia/
 PYTEST = LD_LIBRARY_PATH=$(subst $(SPACE),:,$(strip $(LD_LIBRARY_PATH) $(CUDA_LIBRARIES))) $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench benchmarks test test-more quick test-all soak check image compose-files lock
+.PHONY: help setup bench benchmarks test test-more quick test-all soak map check image compose-files lock
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -52,6 +52,10 @@ test-all: setup  ## the whole contract matrix
 
 soak: setup  ## the long calibrations and cycles, outside CI
 	$(PYTEST) tests/soak $(PYTEST_ARGS)
+
+map:  ## every module with what it holds: make map ROOM=strategies/passes
+	@git ls-files $(or $(ROOM),harness strategies workloads reports) | grep -E '[a-z]\.py$$' | xargs grep -m1 -H '^"""' \
+	  | sed -E 's/:"""/\t/; s/"""$$//' | expand -t 60
 
 check: setup  ## ruff, mypy strict, import-linter, docs examples
 	$(BIN)/ruff format --check .

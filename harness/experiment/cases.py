@@ -1,4 +1,4 @@
-"""Cases of an experiment: every combination of its lists, filtered, and the folders that they read."""
+"""Cases of an experiment: every combination of its lists, filtered."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 from harness.canonical import JsonValue, canonical_hash, slug
 from harness.cluster import ClusterShape
@@ -22,10 +22,10 @@ from harness.experiment.model import (
     Experiment,
     Scenario,
 )
-from harness.experiment.references import StrategyRef, WorkloadRef, file_of
+from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.records.circumstances import AS_WRITTEN
 from harness.sections import sweeps_of
-from harness.written_values import Scalar, normalised
+from harness.written_values import Scalar
 from strategies.errors import suggestion
 from strategies.plan.execution import Execution
 
@@ -304,20 +304,3 @@ def _same_strategy(wanted: StrategyRef, got: StrategyRef) -> bool:
 
 def _subset(wanted: Mapping[str, Scalar], got: Mapping[str, Scalar]) -> bool:
     return all(key in got and got[key] == value for key, value in wanted.items())
-
-
-def folders_of_users(cases: Sequence[Case], spec: Experiment) -> tuple[Path, ...]:
-    """Each once: of workloads, strategies and the checkpoint that cases begin with.
-
-    Of a file that is reached by a link there are two folders: workers open it where it is named, and its
-    neighbours may be where it lies.
-    """
-    named = [file_of(case.workload.reference) for case in cases if case.workload.is_path]
-    named += [file_of(case.strategy.name) for case in cases if case.strategy.is_file]
-    files = {path for name in named for path in (normalised(name), name.resolve())}
-    # Where `..` comes after a link, the path as it is written may name a folder that is not there.
-    folders = {path.parent for path in files if path.parent.is_dir()}
-    if spec.checkpoint.restore is not None:
-        restore = normalised(spec.checkpoint.restore)
-        folders.add(restore if restore.is_dir() else restore.parent)
-    return tuple(sorted(folders))

@@ -1,4 +1,4 @@
-"""Windows of steps: their length and order, the end of the warm-up, and their steps as arrays."""
+"""Windows of steps: length and order, the end of the warm-up, step times (slowest worker, percentiles)."""
 
 import math
 import random

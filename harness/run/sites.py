@@ -6,12 +6,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cluster import ClusterShape, largest
 from harness.errors import UsageError
-from harness.experiment.cases import Case, folders_of_users
+from harness.experiment.cases import Case
 from harness.experiment.model import Experiment
+from harness.experiment.references import file_of
 from harness.experiment.schedule import Slot
 from harness.provision.accelerators import gpus_per_worker
 from harness.provision.protocols import Cluster, Provider
@@ -26,6 +28,7 @@ from harness.verification.captures import CAPTURE_CHECK_STEPS, Captures, planned
 from harness.verification.checks import CHECK_STEPS, n_staged
 from harness.worker.jobs.gpus import require_usable_gpus
 from harness.worker.process.job import Args, CallsJobs, Job, Result, job_name
+from harness.written_values import normalised
 from strategies.plan.schema import Plan
 
 if TYPE_CHECKING:
@@ -206,7 +209,7 @@ class _Sites:
             self.folder.run,
             self.folder.path / "logs",
             replace(self.options.timeouts.start, exposure=self.options.exposure),
-            reads=folders_of_users(cases, self.spec),
+            reads=users_folders(cases, self.spec),
             writes=(self.folder.cases,),
         )
 
@@ -253,3 +256,20 @@ def _provider(cases: Sequence[Case]) -> Provider:
 
 def _shape(cases: Sequence[Case]) -> ClusterShape:
     return largest([case.shape for case in cases])
+
+
+def users_folders(cases: Sequence[Case], spec: Experiment) -> tuple[Path, ...]:
+    """Folders that workers read, each once: of users' workloads and strategies, of the checkpoint to restore.
+
+    Of a file that is reached by a link there are two folders: workers open it where it is named, and its
+    neighbours may be where it lies.
+    """
+    named = [file_of(case.workload.reference) for case in cases if case.workload.is_path]
+    named += [file_of(case.strategy.name) for case in cases if case.strategy.is_file]
+    files = {path for name in named for path in (normalised(name), name.resolve())}
+    # Where `..` comes after a link, the path as it is written may name a folder that is not there.
+    folders = {path.parent for path in files if path.parent.is_dir()}
+    if spec.checkpoint.restore is not None:
+        restore = normalised(spec.checkpoint.restore)
+        folders.add(restore if restore.is_dir() else restore.parent)
+    return tuple(sorted(folders))

@@ -197,7 +197,7 @@ def test_a_counter_that_is_moved_on_twice(cases):
         return replace(step, graph=graph, step_targets=(*step.step_targets, *(n.name for n in again)))
 
     def on_updater(sound):
-        return after("placement", twice)(sound) if getattr(sound, "task", None) == UPDATER else [sound]
+        return after("placement", twice)(sound) if sound.plan.task == UPDATER else [sound]
 
     assert noticed(case, plan, broken(case, plan, on_updater))
 

@@ -21,7 +21,7 @@ ALLOWED = {
     "harness/provision/ray/settings.py": "makes its token, which must not be there; looks before the log",
     "harness/worker/jobs/batches.py": "writes into the run's private temporary folder",
     "harness/worker/session/capture_store.py": "writes into the run's private temporary folder",
-    "harness/worker/process/file_bundle.py": "writes beside the place and renames",
+    "harness/provision/cluster/file_archives.py": "writes beside the place and renames",
     "harness/records/steps_file.py": "writes into memory",
     "reports/history/database.py": "looks before SQLite opens it",
 }

@@ -16,10 +16,10 @@ import ray
 from ray.exceptions import RayError
 
 from harness.errors import CaseError
+from harness.provision.cluster import file_archives
+from harness.provision.cluster.file_archives import Listing, Stamp
 from harness.provision.cluster.hosts import NodeAgentHandle
 from harness.provision.failures import Awaited, ProvisionError, failure_of
-from harness.worker.process import file_bundle
-from harness.worker.process.file_bundle import Listing, Stamp
 from harness.worker.process.messages import Died
 
 SCRATCH, TREE = "scratch", "tree"
@@ -85,7 +85,7 @@ class TravellingFiles:
                 f"{', '.join(map(str, folders))}; move the files into a folder of their own"
             )
         if files:
-            self._call(lambda: self._keep(ray.put(file_bundle.pack(files)), stamps))
+            self._call(lambda: self._keep(ray.put(file_archives.pack(files)), stamps))
 
     def bring(self, n_workers: int, folders: Sequence[Path]) -> None:
         started_s = time.monotonic()
@@ -131,7 +131,7 @@ class TravellingFiles:
         due = {n: s for n, s in fresh.items() if n not in scratch and self._fetched.get(n) != s}
         if due:
             archive = ray.get(agent.pack.remote(list(due)), timeout=_TRAVEL_S)
-            file_bundle.unpack(archive, Path("/"), due, below=f"{TREE}/")
+            file_archives.unpack(archive, Path("/"), due, below=f"{TREE}/")
             self._fetched.update(due)
 
     def _keep(self, content: ray.ObjectRef, files: Listing) -> None:

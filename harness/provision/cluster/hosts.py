@@ -17,14 +17,14 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from harness.cluster import ClusterShape
 from harness.host_facts import clock_hz, machine
+from harness.provision.cluster import file_archives
+from harness.provision.cluster.file_archives import Stamp
 from harness.provision.failures import HEAD_GONE, ProvisionError
 from harness.provision.hosts import Hosts
 from harness.provision.ray.client import Head
 from harness.provision.source_hash import source_hash, version
 from harness.provision.temporary_folder import owned, reap
 from harness.records.circumstances import Machine
-from harness.worker.process import file_bundle
-from harness.worker.process.file_bundle import Stamp
 from harness.worker.process.os_process import boot_id
 
 _ANY_PORT = 9  # nothing is sent there
@@ -95,15 +95,15 @@ class NodeAgent:
     def present(self, roots: Sequence[str]) -> dict[str, Stamp]:
         files: dict[str, Stamp] = {}
         for root in roots:
-            listed = file_bundle.listing(self._folder / root)
+            listed = file_archives.listing(self._folder / root)
             files.update({f"{root}/{name}": stamp for name, stamp in listed.items()})
         return files
 
     def pack(self, names: Sequence[str]) -> bytes:
-        return file_bundle.pack({name: self._folder / name for name in names})
+        return file_archives.pack({name: self._folder / name for name in names})
 
     def unpack(self, archive: bytes, wanted: Collection[str]) -> None:
-        file_bundle.unpack(archive, self._folder, wanted)
+        file_archives.unpack(archive, self._folder, wanted)
 
     def leave(self) -> None:
         """End everything that runs for the run on this node, and remove its folder."""

@@ -2,7 +2,6 @@
 
 import itertools
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from harness.errors import UsageError
 from harness.experiment import cases
-from harness.experiment.cases import Case, expand, folders_of_users, global_batch
+from harness.experiment.cases import Case, expand, global_batch
 from harness.experiment.load import resolve
 from harness.experiment.schedule import baseline_of, blocks_of, schedule
 
@@ -277,33 +276,6 @@ def test_cases_of_one_site_run_in_a_row_and_are_interleaved_there() -> None:
     repeats = [turn.repeat for turn in turns[:half]]
     assert repeats == sorted(repeats)
     assert len({turn.case.id for turn in turns[: half // 2]}) == half // 2
-
-
-def users_folders(workload: str, **sections: object) -> tuple[Path, ...]:
-    spec = resolve({"name": "x", "workloads": [workload], "strategies": ["single"], **sections})
-    return folders_of_users(expand(spec), spec)
-
-
-@pytest.fixture
-def current(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, beside one that holds a user's file."""
-    folder = tmp_path / "project"
-    folder.mkdir()
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "mine.py").write_text("FACTOR = 1\n")
-    monkeypatch.chdir(folder)
-    return folder
-
-
-def test_a_file_behind_a_link_is_where_it_is_named_and_where_it_lies(current: Path) -> None:
-    (current / "models").symlink_to(current.parent / "data")
-    assert users_folders("models/mine.py:Model") == (current.parent / "data", current / "models")
-
-
-def test_folders_above_the_current_one_are_named_from_the_root_on(current: Path) -> None:
-    (current.parent / "checkpoint").mkdir()
-    named = users_folders("../data/mine.py:Model", checkpoint={"restore": "../checkpoint"})
-    assert named == (current.parent / "checkpoint", current.parent / "data")
 
 
 def twin_cases(**measure: Any) -> tuple[Case, ...]:

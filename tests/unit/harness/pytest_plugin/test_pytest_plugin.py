@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from reports.history.benchmarks import benchmarks_night
+from reports.history.pytest_benchmark_files import benchmarks_night
 from reports.history.store import writing
 
 TESTS = Path(__file__).parents[3]

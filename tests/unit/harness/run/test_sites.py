@@ -25,7 +25,7 @@ from harness.run import sites
 from harness.run.further_repeats import NarrowRatios
 from harness.run.progress import Progress
 from harness.run.repeats import Ended
-from harness.run.sites import run_slots
+from harness.run.sites import run_slots, users_folders
 
 REPEAT_S = 10.0
 
@@ -208,3 +208,30 @@ def test_a_run_of_several_sites_goes_on_site_by_site(monkeypatch: pytest.MonkeyP
     assert len(repeats_by_case(folder)) == 4
     assert all(len(set(found)) == len(found) for found in repeats_by_case(folder).values())
     assert resumed.given == [4, 5, 6, 7, 4, 5, 6, 7]
+
+
+def read_folders(workload: str, **sections: object) -> tuple[Path, ...]:
+    spec = resolve({"name": "x", "workloads": [workload], "strategies": ["single"], **sections})
+    return users_folders(expand(spec), spec)
+
+
+@pytest.fixture
+def current(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, beside one that holds a user's file."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "mine.py").write_text("FACTOR = 1\n")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_a_file_behind_a_link_is_where_it_is_named_and_where_it_lies(current: Path) -> None:
+    (current / "models").symlink_to(current.parent / "data")
+    assert read_folders("models/mine.py:Model") == (current.parent / "data", current / "models")
+
+
+def test_folders_above_the_current_one_are_named_from_the_root_on(current: Path) -> None:
+    (current.parent / "checkpoint").mkdir()
+    named = read_folders("../data/mine.py:Model", checkpoint={"restore": "../checkpoint"})
+    assert named == (current.parent / "checkpoint", current.parent / "data")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.worker.process.file_bundle import listing, pack, unpack
+from harness.provision.cluster.file_archives import listing, pack, unpack
 
 
 def folder_with(folder: Path, **files: str) -> Path:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from harness.cli import main
-from reports.history.benchmarks import benchmarks_night
 from reports.history.database import HistoryError
 from reports.history.figures import BENCHMARKS, NewNight
+from reports.history.pytest_benchmark_files import benchmarks_night
 from reports.history.store import writing
 from reports.history.verdicts import verdict_of
 
