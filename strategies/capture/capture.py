@@ -1,10 +1,8 @@
 """Capture of a single-device train step as a `TrainGraph` with initial values."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any, TypeAlias
 
 import keras
@@ -12,62 +10,15 @@ import numpy as np
 import tensorflow as tf
 
 from strategies.capture.hooks import lines_of
+from strategies.capture.rows_per_example import rows_per_example
 from strategies.capture.traced_step import trace_contents
 from strategies.capture.tracing import AnyVariable, CapturableStep, Trace, body_of, trace
 from strategies.errors import CaptureError
 from strategies.ir.assembly.assemble import assemble
-from strategies.ir.assembly.traced import TracedGradient, TracedStep
-from strategies.ir.graph import DType, Graph, Node, Shape
-from strategies.ir.ops import op_set
-from strategies.ir.train_graph import BatchInput, Reduction, TrainGraph
-from strategies.ir.traversal import prune
+from strategies.ir.graph import Graph
+from strategies.ir.train_graph import Reduction, TrainGraph
 from strategies.ir.variable import Rule
 from strategies.passes.replicate.hoist_reads import calls_with_values
-from strategies.tf_bridge.graphdef import graphdef_from_graph
-
-
-def rows_per_example(step: TracedStep) -> dict[str, float]:
-    """Variable → rows of its sparse gradient per example, where static shapes say so."""
-    sparse = [mark for mark in step.marks if mark.indices is not None]
-    sizes = {part.shape.dims[0] for part in step.batch if part.shape.dims}
-    if not sparse or len(sizes) != 1:
-        return {}
-    n_examples = max(1, *sizes)  # -1 where the batch axis is free
-    lengths = _lengths(step.graph, step.batch, sparse, n_examples)
-    rows: dict[str, float] = {}
-    unknown: set[str] = set()
-    for mark in step.marks:
-        length = lengths.get(mark.values)
-        if length is None:
-            unknown.add(mark.variable)
-        else:
-            rows[mark.variable] = rows.get(mark.variable, 0.0) + length / n_examples
-    return {variable: n for variable, n in rows.items() if variable not in unknown}
-
-
-def _lengths(
-    graph: Graph, batch: Sequence[BatchInput], sparse: Sequence[TracedGradient], n_examples: int
-) -> Mapping[str, int | None]:
-    indices = {mark.values: mark.indices for mark in sparse if mark.indices is not None}
-    inputs = {part.node: part.shape for part in batch}
-
-    def sized(node: Node) -> Node:
-        dims = inputs[node.name].dims if node.name in inputs else None
-        if not dims:
-            return node
-        return node.changed(attrs={**node.attrs, "shape": Shape((n_examples, *dims[1:]))})
-
-    needed = prune(graph, indices.values())
-    with tf.Graph().as_default() as inferred:
-        try:
-            tf.graph_util.import_graph_def(
-                graphdef_from_graph(needed.with_nodes(map(sized, needed.nodes))), name=""
-            )
-        except ValueError:
-            return {}  # shapes that a batch of this size contradicts
-        shapes = {values: inferred.get_tensor_by_name(f"{node}:0").shape for values, node in indices.items()}
-    return {values: shape[0] if shape.rank == 1 else None for values, shape in shapes.items()}
-
 
 Array: TypeAlias = np.ndarray[Any, Any]
 _PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
@@ -191,27 +142,3 @@ def _notes(not_fetched: Sequence[str]) -> tuple[str, ...]:
     if not not_fetched:
         return ()
     return (f"not fetched, for it is no dense tensor: {', '.join(not_fetched)}; return a tensor of it",)
-
-
-# Products of matrices and convolutions, with what their gradients are made of.
-_PRODUCTS = op_set("""
-    BatchMatMul BatchMatMulV2 BatchMatMulV3 Conv2D Conv2DBackpropFilter Conv2DBackpropInput Conv3D
-    Conv3DBackpropFilterV2 Conv3DBackpropInputV2 DepthwiseConv2dNative
-    DepthwiseConv2dNativeBackpropFilter DepthwiseConv2dNativeBackpropInput Einsum MatMul
-""")
-_ELEMENTWISE = op_set("""
-    AddV2 BiasAdd Exp Mean Mul RealDiv Relu Sigmoid Softmax Square Sub Sum Tanh
-""")
-
-
-def types_of_products(graph: Graph) -> Mapping[DType, int]:
-    """Type → number of matrix products and convolutions in it; of elementwise ops if there are none."""
-    return Counter(_types(graph, _PRODUCTS)) or Counter(_types(graph, _ELEMENTWISE))
-
-
-def _types(graph: Graph, ops: frozenset[str]) -> Iterator[DType]:
-    nodes: Iterator[Node] = chain(graph.nodes, *(function.nodes for function in graph.functions.values()))
-    for node in nodes:
-        dtype = node.attrs.get("T")
-        if node.op in ops and isinstance(dtype, DType):
-            yield dtype

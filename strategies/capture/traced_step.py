@@ -1,6 +1,6 @@
 """Contents of a trace as plain values: variables, slots, marks, constants and tables."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -10,19 +10,18 @@ import tensorflow as tf
 
 from strategies.capture.boundary import AnyOptimizer, BoundaryRecorder, raw_variable, variable_name
 from strategies.capture.resources import constant_of, is_large, large_constants, remade_table
-from strategies.capture.tracing import AnyVariable, Trace, with_effects
+from strategies.capture.tracing import AnyVariable, Trace, unique_name, with_effects
 from strategies.errors import CaptureError
 from strategies.ir.assembly.split import outermost_gradients, used_gradients
 from strategies.ir.assembly.traced import (
     TracedGradient,
-    TracedResult,
     TracedStep,
     TracedTable,
     TracedVariable,
 )
 from strategies.ir.graph import DType, Graph, Node, Shape
 from strategies.ir.side_effects import acting_ops
-from strategies.ir.train_graph import BatchInput
+from strategies.ir.train_graph import BatchInput, Result, ResultRule
 from strategies.ir.variable import Rule
 from strategies.tf_bridge.attrs import dtype_of
 from strategies.tf_bridge.graphdef import graph_from_graphdef
@@ -133,12 +132,13 @@ def trace_contents(traced: Trace, declared: Sequence[AnyVariable], element_spec:
     )
     loss = recorder.loss or target
     assert loss is not None
+    batch = tuple(_inputs(concrete, element_spec))
     step = TracedStep(
         graph=graph,
         constants=captures.constants,
         variables=(*variables, *(_constant(name, node, value) for name, (node, value) in beside.items())),
         marks=marks,
-        batch=tuple(_inputs(concrete, element_spec)),
+        batch=batch,
         loss=loss,
         target=target,
         must_run=must_run,
@@ -148,7 +148,7 @@ def trace_contents(traced: Trace, declared: Sequence[AnyVariable], element_spec:
         own_statistics=dict(recorder.statistics.own),
         synchronized=tuple(recorder.statistics.synchronized),
         results=tuple(
-            TracedResult(name=name, node=value.op.name, dtype=_dtype(value.dtype), shape=_shape(value.shape))
+            Result(name=name, tensor=value.op.name, rule=_result_rule(value, batch))
             for name, value in recorder.results.items()
         ),
         rules=_rules_of_carried(recorder, names),
@@ -206,16 +206,12 @@ def _named(
     return dict(zip(names, ordered, strict=True))
 
 
-def _unique(names: Sequence[str], taken: Mapping[str, object] | None = None) -> list[str]:
-    seen = set(taken or ())
+def _unique(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
+    seen = set(taken)
     unique = []
     for name in names:
-        chosen, count = name, 0
-        while chosen in seen:
-            count += 1
-            chosen = f"{name}__{count}"
-        seen.add(chosen)
-        unique.append(chosen)
+        unique.append(unique_name(name, seen))
+        seen.add(unique[-1])
     return unique
 
 
@@ -284,6 +280,15 @@ def _inputs(concrete: tf.types.experimental.ConcreteFunction, element_spec: obje
             dtype=_dtype(tensor.dtype),
             shape=_shape(tensor.shape),
         )
+
+
+def _result_rule(value: tf.Tensor, batch: Sequence[BatchInput]) -> ResultRule:
+    if value.shape.rank == 0:
+        if value.dtype.is_floating:
+            return "mean"
+        return "sum" if value.dtype.is_integer else "per-replica"
+    dims, (n_examples, *_) = _shape(value.shape).dims, batch[0].shape.dims or (-1,)
+    return "concatenate" if dims is not None and dims[0] == n_examples else "per-replica"
 
 
 def _with_plain_mappings(structure: object) -> object:

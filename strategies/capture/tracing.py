@@ -123,7 +123,7 @@ def _loss_among(returned: object, recorder: BoundaryRecorder) -> object:
         return returned
     not_fetched = []
     for path, value in keras.tree.flatten_with_path(others):
-        name = _unique("/".join(map(str, path)), recorder.results)
+        name = unique_name("/".join(map(str, path)), recorder.results)
         if isinstance(value, tf.Tensor) and value.dtype not in (tf.resource, tf.variant):
             recorder.results[name] = tf.identity(value, name=f"result_{len(recorder.results)}")
         else:
@@ -132,7 +132,8 @@ def _loss_among(returned: object, recorder: BoundaryRecorder) -> object:
     return loss
 
 
-def _unique(name: str, taken: Container[str]) -> str:
+def unique_name(name: str, taken: Container[str]) -> str:
+    """Name with the first number that makes it free, if it is taken."""
     numbered = (f"{name}__{k}" for k in itertools.count(1))
     return name if name not in taken else next(each for each in numbered if each not in taken)
 

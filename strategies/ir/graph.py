@@ -235,6 +235,13 @@ def node_slug(name: str) -> str:
     return slug.strip("/") or "unnamed"
 
 
+def free_name(name: str, taken: Container[str]) -> str:
+    """Name with `_` appended until it is not taken."""
+    while name in taken:
+        name += "_"
+    return name
+
+
 _BYTES = {
     **dict.fromkeys(("bool", "int8", "uint8", "qint8", "quint8", "float8_e5m2", "float8_e4m3fn"), 1),
     **dict.fromkeys(("half", "bfloat16", "int16", "uint16"), 2),

@@ -14,7 +14,18 @@ import tensorflow as tf
 from tensorflow.core.framework import node_def_pb2, op_def_pb2, tensor_pb2
 
 from strategies.errors import StrategyError
-from strategies.ir.graph import Arg, Attr, DType, Function, FunctionRef, Graph, Node, TensorValue, tensor
+from strategies.ir.graph import (
+    Arg,
+    Attr,
+    DType,
+    Function,
+    FunctionRef,
+    Graph,
+    Node,
+    TensorValue,
+    free_name,
+    tensor,
+)
 from strategies.ir.ops import op_set
 from strategies.ir.train_graph import TrainGraph
 from strategies.tf_bridge.attrs import dtype_number, dtype_of
@@ -224,14 +235,14 @@ class _Body:
         for i, (was, now) in enumerate(zip(old, new, strict=True)):
             if was.dtype is None or now.dtype is None or _fits(was, now):
                 continue
-            cast = _cast(self._free(f"{node.name}/narrow_{i}"), inputs[i], widen(was.dtype), now.dtype, node)
-            casts.append(cast)
-            inputs[i] = self._ref(cast.name, "y", 0, 0)
+            name = free_name(f"{node.name}/narrow_{i}", self.names)
+            casts.append(_cast(name, inputs[i], widen(was.dtype), now.dtype, node))
+            inputs[i] = self._ref(name, "y", 0, 0)
         return tuple(inputs), casts
 
     def _wide_outputs(self, node: Node, outputs: Sequence[OpTensor]) -> list[Node]:
         """The narrow node under another name, and a node of its name that gives its outputs in double."""
-        narrow = replace(node, name=self._free(f"{node.name}/narrow"))
+        narrow = replace(node, name=free_name(f"{node.name}/narrow", self.names))
         refs = [self._ref(narrow.name, output.arg, output.position, i) for i, output in enumerate(outputs)]
         if len(outputs) == 1:
             dtype = _known(node, outputs[0].dtype)
@@ -241,7 +252,7 @@ class _Body:
         for i, output in enumerate(outputs):
             dtype = _known(node, output.dtype)
             if widen(dtype) != dtype:
-                name = self._free(f"{node.name}/wide_{i}")
+                name = free_name(f"{node.name}/wide_{i}", self.names)
                 casts.append(_cast(name, refs[i], dtype, widen(dtype), node))
                 refs[i] = self._ref(name, "y", 0, 0)
         types = tuple(widen(_known(node, output.dtype)) for output in outputs)
@@ -257,11 +268,6 @@ class _Body:
 
     def _ref(self, name: str, arg: str, index: int, position: int) -> str:
         return f"{name}:{arg}:{index}" if self.in_function else tensor(name, position)
-
-    def _free(self, name: str) -> str:
-        while name in self.names:
-            name += "_"
-        return name
 
 
 def _known(node: Node, dtype: DType | None) -> DType:

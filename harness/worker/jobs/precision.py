@@ -1,12 +1,15 @@
 """Precision of a captured step: checks that it computes as requested, and notes for the record."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from harness.errors import UNSUPPORTED, CaseError
 from harness.experiment.model import Precision
 from harness.records.circumstances import AS_WRITTEN
-from strategies.ir.graph import DType
+from strategies.ir.graph import DType, Graph, Node
+from strategies.ir.ops import op_set
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -41,8 +44,6 @@ def precision_notes(captured: "Captured", precision: Precision, workload: str) -
         CaseError: `unsupported`, if nothing computes in the precision, or no loss scaling is used for
             float16.
     """
-    from strategies.capture.capture import types_of_products
-
     if precision == AS_WRITTEN:
         return ()
     counts = dict(types_of_products(captured.step.graph))
@@ -66,6 +67,30 @@ def precision_notes(captured: "Captured", precision: Precision, workload: str) -
         return ()
     kept = "the model keeps the others wider"
     return (f"{narrow} of {n} matrix products and convolutions compute in {precision}; {kept}",)
+
+
+# Products of matrices and convolutions, with what their gradients are made of.
+_PRODUCTS = op_set("""
+    BatchMatMul BatchMatMulV2 BatchMatMulV3 Conv2D Conv2DBackpropFilter Conv2DBackpropInput Conv3D
+    Conv3DBackpropFilterV2 Conv3DBackpropInputV2 DepthwiseConv2dNative
+    DepthwiseConv2dNativeBackpropFilter DepthwiseConv2dNativeBackpropInput Einsum MatMul
+""")
+_ELEMENTWISE = op_set("""
+    AddV2 BiasAdd Exp Mean Mul RealDiv Relu Sigmoid Softmax Square Sub Sum Tanh
+""")
+
+
+def types_of_products(graph: Graph) -> Mapping[DType, int]:
+    """Type → number of matrix products and convolutions in it; of elementwise ops if there are none."""
+    return Counter(_types(graph, _PRODUCTS)) or Counter(_types(graph, _ELEMENTWISE))
+
+
+def _types(graph: Graph, ops: frozenset[str]) -> Iterator[DType]:
+    nodes: Iterator[Node] = chain(graph.nodes, *(function.nodes for function in graph.functions.values()))
+    for node in nodes:
+        dtype = node.attrs.get("T")
+        if node.op in ops and isinstance(dtype, DType):
+            yield dtype
 
 
 def _refused(message: str, workload: str) -> CaseError:

@@ -8,7 +8,7 @@ from strategies.errors import CaptureError
 from strategies.ir.assembly.resources import Access, access_nodes, with_resources, with_row_lookups
 from strategies.ir.assembly.split import Sides, outermost_gradients, owners_by_data, slot_owners, split_sides
 from strategies.ir.assembly.state_rules import assignments_as_additions, seed_words, state_rules
-from strategies.ir.assembly.traced import TracedGradient, TracedResult, TracedStep
+from strategies.ir.assembly.traced import TracedGradient, TracedStep
 from strategies.ir.assembly.update_region import UpdateSide, detach_update, update_side, wait_for_gradients
 from strategies.ir.assembly.written_values import calls_after_writes, merge_state, with_values_read
 from strategies.ir.control_flow import without_waits_across_loops
@@ -22,15 +22,11 @@ from strategies.ir.train_graph import (
     Loss,
     Reduction,
     Result,
-    ResultRule,
     Statistic,
     TrainGraph,
 )
 from strategies.ir.traversal import ancestors, descendants, levels_of, prune
 from strategies.ir.variable import Variable
-
-_FLOATING = frozenset({"half", "bfloat16", "float", "double"})
-_INTEGER = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +34,7 @@ class Sorted:
     """Results that a shard has before any assignment, and names of the later ones."""
 
     loss: str
-    own: tuple[TracedResult, ...]
+    own: tuple[Result, ...]
     late: tuple[str, ...]
 
 
@@ -55,18 +51,9 @@ def sort_results(graph: Graph, traced: TracedStep, access: Mapping[str, Access])
     candidates = [traced.loss, *([] if traced.target is None else [traced.target])]
     return Sorted(
         loss=next((loss for loss in candidates if producer(loss) not in after), traced.loss),
-        own=tuple(r for r in traced.results if r.node not in after),
-        late=tuple(r.name for r in traced.results if r.node in after),
+        own=tuple(r for r in traced.results if r.tensor not in after),
+        late=tuple(r.name for r in traced.results if r.tensor in after),
     )
-
-
-def _rule(result: TracedResult, batch_dim: int) -> ResultRule:
-    dims = result.shape.dims
-    if dims == ():
-        if result.dtype in _FLOATING:
-            return "mean"
-        return "sum" if result.dtype in _INTEGER else "per-replica"
-    return "concatenate" if dims is not None and dims[0] == batch_dim else "per-replica"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,10 +159,7 @@ def assemble(traced: TracedStep, calls_with_values: _CallRewrite | None = None) 
         own_statistics=own_statistics,
         synchronized=traced.synchronized,
         readiness=_readiness(boundaries, graph, order),
-        results=tuple(
-            Result(name=r.name, tensor=r.node, rule=_rule(r, (traced.batch[0].shape.dims or (-1,))[0]))
-            for r in results.own
-        ),
+        results=results.own,
         notes=notes,
     )
     released = release_from_effects(graph, effects.seen, replace(step, effects=()).roots())
@@ -206,7 +190,7 @@ def _check_repeatable(graph: Graph, parts: Sides) -> None:
 
 def _alive(graph: Graph, traced: TracedStep, access: Mapping[str, Access]) -> Graph:
     roots = [n for mark in traced.marks for n in (mark.values, mark.indices) if n is not None]
-    roots += [producer(traced.loss), *(r.node for r in traced.results), *(b.node for b in traced.batch)]
+    roots += [producer(traced.loss), *(r.tensor for r in traced.results), *(b.node for b in traced.batch)]
     roots += [node.name for a in access.values() for node in a.nodes()]
     roots += [name for table in traced.tables for name in table.initializers]
     roots += [n for n in traced.must_run if n in graph.by_name and graph.by_name[n].op not in READ_OPS]

@@ -13,6 +13,7 @@ from strategies.ir.graph import (
     Node,
     Shape,
     after,
+    free_name,
     identity,
     node_slug,
     producer,
@@ -40,9 +41,7 @@ def access_nodes(variables: Sequence[TracedVariable]) -> dict[str, Access]:
     access: dict[str, Access] = {}
     taken: set[str] = set()
     for variable in variables:
-        slug = f"variables/{node_slug(variable.name)}"
-        while slug in taken:
-            slug += "_"
+        slug = free_name(f"variables/{node_slug(variable.name)}", taken)
         taken.add(slug)
         access[variable.name] = _variable_nodes(slug, variable.dtype, variable.shape)
     return access
@@ -214,7 +213,7 @@ def _takes_rows(graph: Graph, node: Node, value: str) -> bool:
 def _lookup(graph: Graph, gather: _Gather) -> tuple[Node, ...]:
     own = (gather.read, *gather.passed, gather.node)
     waits = dict.fromkeys(ref for node in own for ref in node.waits)
-    names = [_free(graph, f"{gather.node.name}/rows_{k}") for k in range(len(gather.passed))]
+    names = [free_name(f"{gather.node.name}/rows_{k}", graph.by_name) for k in range(len(gather.passed))]
     names.append(gather.node.name)
     rows = Node(
         name=names[0],
@@ -230,12 +229,6 @@ def _lookup(graph: Graph, gather: _Gather) -> tuple[Node, ...]:
     )
     steps = zip(gather.passed, names, names[1:], strict=False)
     return rows, *(replace(node, name=name, inputs=(before,)) for node, before, name in steps)
-
-
-def _free(graph: Graph, name: str) -> str:
-    while name in graph.by_name:
-        name += "_"
-    return name
 
 
 def _idle(graph: Graph, passed: Mapping[str, Node], lookups: Collection[str]) -> set[str]:

@@ -55,7 +55,7 @@ def split_sides(
     marked = {m.variable for m in marks}
     kinds = {v.name: _kind(v, marked, writes[v.name], after - own) for v in traced.variables}
     state_writes = [w for name, kind in kinds.items() if kind == "state" for w in writes[name]]
-    results = [producer(traced.loss), *(r.node for r in traced.results)]
+    results = [producer(traced.loss), *(r.tensor for r in traced.results)]
     updates = {w for name, kind in kinds.items() if kind != "state" for w in writes[name]}
     forward = ancestors(graph, [*boundary, *results, *state_writes], stop=updates)
     return Sides(

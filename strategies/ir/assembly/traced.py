@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from strategies.ir.graph import DType, Graph, Node, Shape
-from strategies.ir.train_graph import BatchInput, Reduction, Statistic
+from strategies.ir.train_graph import BatchInput, Reduction, Result, Statistic
 from strategies.ir.variable import Rule
 
 
@@ -37,16 +37,6 @@ class TracedGradient:
     variable: str
     values: str
     indices: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedResult:
-    """Identity of a tensor that a whole step returns beside its loss, under `name`."""
-
-    name: str
-    node: str
-    dtype: DType
-    shape: Shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,5 +84,5 @@ class TracedStep:
     statistics: tuple[Statistic, ...] = ()
     own_statistics: Mapping[str, str] = field(default_factory=dict)
     synchronized: tuple[str, ...] = ()
-    results: tuple[TracedResult, ...] = ()
+    results: tuple[Result, ...] = ()
     target: str | None = None

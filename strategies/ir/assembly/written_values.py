@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from strategies.errors import CaptureError
 from strategies.ir.assembly.resources import Access, redirected
 from strategies.ir.assembly.split import Sides
-from strategies.ir.graph import DType, Graph, Node, identity, node_slug
+from strategies.ir.graph import DType, Graph, Node, free_name, identity, node_slug
 from strategies.ir.ops import ADDITIONS, UNCHANGED
 from strategies.ir.train_graph import Boundary
 from strategies.ir.traversal import ancestors, called_functions, descendants
@@ -240,10 +240,9 @@ def _cross(v: Variable, writes: Sequence[Node], edits: _Edits) -> Iterator[Bound
         crossing = writes[-1:]
     for k, write in enumerate(crossing):
         suffix = f"__{k}" if k else ""
-        name = f"state_boundary/{node_slug(v.name)}{suffix}"
         # Names of variables may differ in letters that no node's name has.
-        while any(name == marker.name for marker, _ in edits.added.values()):
-            name += "_"
+        taken = {marker.name for marker, _ in edits.added.values()}
+        name = free_name(f"state_boundary/{node_slug(v.name)}{suffix}", taken)
         marker = identity(name, write.inputs[1], v.dtype)
         edits.added[write.name] = (
             marker,
