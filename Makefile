@@ -54,7 +54,7 @@ soak: setup  ## the long calibrations and cycles, outside CI
 	$(PYTEST) tests/soak $(PYTEST_ARGS)
 
 map:  ## every module with what it holds: make map ROOM=strategies/passes
-	@git ls-files $(or $(ROOM),harness strategies workloads reports) | grep -E '[a-z]\.py$$' | xargs grep -m1 -H '^"""' \
+	@git ls-files $(or $(ROOM),harness strategies workloads reports) | grep -E '[a-z0-9]\.py$$' | xargs grep -m1 -H '^"""' \
 	  | sed -E 's/:"""/\t/; s/"""$$//' | expand -t 60
 
 check: setup  ## ruff, mypy strict, import-linter, docs examples

@@ -1,4 +1,4 @@
-"""Figures of a night: what its run says of each case, one number a metric, with the error of its repeats."""
+"""Figures of a night: one number a metric for each case, its error, and the cases that have none, and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Capture of a single-device train step as a `TrainGraph` with initial values."""
+"""Capture of a single-device train step as a `TrainGraph` with initial values; refusals."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

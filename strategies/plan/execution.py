@@ -1,4 +1,4 @@
-"""Execution of a plan's steps, as its parameters ask: who waits for whom, in how many turns."""
+"""Parameters of a plan that passes and runs read: who waits for whom, in how many turns."""
 
 import math
 from collections.abc import Mapping

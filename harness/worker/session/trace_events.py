@@ -1,4 +1,4 @@
-"""Events of a step, from TensorFlow's tracing and the workers' own transport.
+"""Events of a step and the kind of each, from TensorFlow's tracing and the workers' own transport.
 
 TensorFlow lists a GPU's work in rows of its own, on the host's wall clock, start and length cut to whole
 microseconds: kernels as `/device:GPU:0/stream:13`, copies as `/device:GPU:0/stream:14<MemcpyH2D>`, memory

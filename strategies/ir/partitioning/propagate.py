@@ -1,4 +1,4 @@
-"""Propagation of cut variables through updates, and variables that must stay whole."""
+"""Propagation of cut variables through updates, and what an update reads of others, which must stay whole."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

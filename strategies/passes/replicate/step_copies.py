@@ -1,4 +1,4 @@
-"""Copies of a captured step: nodes that each shard or replica has, and references in them."""
+"""Nodes that each shard has, each replica has, or that exist once: copies, references, weights."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
