@@ -18,9 +18,8 @@ from reports.origins import differences_of, origin_of
 from reports.recommendation.candidates import ranks
 from reports.recommendation.notes import notes_of
 from reports.recommendation.verdict import verdict
+from reports.repeat_files.files_of_rows import ShownSteps, StepReader, StepShares, row_with_files
 from reports.repeat_files.plans import lines_of_each
-from reports.repeat_files.row_files import row_with_files
-from reports.repeat_files.steps import ShownSteps, StepReader, StepShares
 from reports.rows.evidence import Problem
 from reports.rows.report import BATCH_RULES, GOALS, BatchRule, Comparison, Goal, LeftOut, Report
 from reports.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names

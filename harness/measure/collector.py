@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from harness.errors import CaseError, first_line
-from harness.measure.core_use import Consumption, consumption, core_use, stability
+from harness.measure.machine_use import Consumption, consumption, core_use, stability
 from harness.measure.timeouts import RECENT_PERIODS, USUAL, Timeouts
 from harness.measure.windows import (
     CHUNK_STEPS,

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from harness.measure.core_use import CoreUse
+from harness.measure.machine_use import CoreUse
 from harness.records.costs import INPUT_BOUND_SHARE, InputWait
 from harness.records.outcome import StepSeconds
 from harness.records.steps_file import Steps

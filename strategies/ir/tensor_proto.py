@@ -1,4 +1,4 @@
-"""Constants and their TensorProtos, written, read and shown without TensorFlow."""
+"""Constants and their TensorProtos without TensorFlow, and protobuf messages that are declared here."""
 
 import hashlib
 import math
@@ -8,10 +8,37 @@ from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
 from numpy.typing import ArrayLike
 
 from strategies.ir.graph import Attr, DType, Node, TensorValue, after
-from strategies.ir.messages import message_classes
+
+
+def message_classes(
+    package: str, messages: Mapping[str, Mapping[str, tuple[int, str]]]
+) -> Mapping[str, type[Any]]:
+    """Classes of messages; they keep fields that are not declared.
+
+    Args:
+        messages: message → field → number and type as in a .proto file: `int32`, `Shape`, `repeated Dim`.
+    """
+    file = FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto3")
+    for message, fields in messages.items():
+        declared = file.message_type.add(name=message)
+        for name, (number, kind) in fields.items():
+            label, _, type_name = kind.rpartition(" ")
+            field = declared.field.add(name=name, number=number)
+            field.label = FieldDescriptorProto.Label.Value(f"LABEL_{(label or 'optional').upper()}")
+            if type_name in messages:
+                field.type_name = f".{package}.{type_name}"
+            else:
+                field.type = FieldDescriptorProto.Type.Value(f"TYPE_{type_name.upper()}")
+    pool = DescriptorPool()
+    pool.Add(file)
+    return {name: GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}")) for name in messages}
+
 
 Array: TypeAlias = np.ndarray[Any, Any]
 

@@ -12,12 +12,12 @@ from strategies.passes.collectives.local_sgd import AverageVariables
 from strategies.passes.collectives.separate_collectives import SeparateCollectives
 from strategies.passes.collectives.shard_updates import ShardUpdates
 from strategies.passes.collectives.tcp_ring import TcpAllReduce
-from strategies.passes.compression.compressed_all_reduce import (
+from strategies.passes.compression.compressed import (
     CompressedAllReduce,
+    CompressedPush,
     CompressedTcpAllReduce,
     RoundedGradients,
 )
-from strategies.passes.compression.compressed_push import CompressedPush
 from strategies.passes.parameter_server.asynchronous import AsyncUpdates
 from strategies.passes.parameter_server.packed import PackPulls, PackPushes
 from strategies.passes.parameter_server.placement import Placement

@@ -17,8 +17,8 @@ from harness.experiment.model import Computation
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.verification.worker.capture import capture
 from harness.verification.worker.in_process import InProcessCluster, programs_of
+from harness.worker.jobs.arithmetic import types_of_products
 from harness.worker.jobs.batches import lay_batches, read_batches
-from harness.worker.jobs.precision import types_of_products
 from harness.worker.process.job import JobState
 from harness.worker.session.capture_store import InitialValues, in_float64, load_step
 from strategies.tf_bridge.float64 import step_in_float64

@@ -26,7 +26,7 @@ from test_mutations import after, broken, noticed
 
 from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.transport.exchange import Exchange
-from strategies.numerics.exchange import hand_over_rows, take_back_rows
+from strategies.numerics.collectives import hand_over_rows, take_back_rows
 from strategies.passes.collectives import tcp_ring
 from workloads import TrainStep
 

@@ -13,7 +13,7 @@ from cases import Cases
 from harness.verification.reference import Outcome
 from harness.verification.worker.check import check
 from harness.verification.worker.divergence import first_divergence
-from strategies.numerics.exchange import take_back, take_back_rows
+from strategies.numerics.collectives import take_back, take_back_rows
 from strategies.passes.collectives import all_reduce, tcp_ring
 from strategies.passes.parameter_server import accumulator
 from strategies.passes.replicate import contributions

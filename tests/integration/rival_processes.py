@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.experiment.cases import Case
 from harness.provision.child_processes import SoloWorkers
 from harness.provision.protocols import ProcessSet
-from harness.provision.servers import serving_processes
+from harness.run.ready import serving_processes
 from harness.study import SEED
 from harness.verification.captures import Capture
 from harness.worker.jobs.batches import stage_batches

@@ -7,9 +7,15 @@ from typing import TYPE_CHECKING
 from harness.errors import HarnessError, UsageError
 from harness.experiment.cases import Case, global_batch
 from harness.verification.verification import CaptureVerdict, not_comparable
-from harness.worker.jobs.arithmetic import allows_tf32, compute_exactly, own_choice_notes, sum_alike
+from harness.worker.jobs.arithmetic import (
+    allows_tf32,
+    compute_exactly,
+    own_choice_notes,
+    precision_notes,
+    step_in_precision,
+    sum_alike,
+)
 from harness.worker.jobs.batches import Batch, first_batches
-from harness.worker.jobs.precision import precision_notes, step_in_precision
 from harness.worker.jobs.workload import users_mistakes, workload_of
 from harness.worker.process.job import JobState
 

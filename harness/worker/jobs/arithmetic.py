@@ -1,9 +1,24 @@
-"""GPU arithmetic of a process: TensorFloat-32 on or off, and exact kernels for checks."""
+"""Arithmetic of a process and of a step: TensorFloat-32, exact kernels for checks, precision as requested."""
 
 import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from typing import TYPE_CHECKING, TypeAlias
 
 from harness.errors import UNSUPPORTED, CaseError
+from harness.experiment.model import Precision
+from harness.records.circumstances import AS_WRITTEN
 from harness.worker.process.job import JobState
+from strategies.ir.graph import DType, Graph, Node
+from strategies.ir.ops import op_set
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from strategies.capture.capture import Captured
+    from workloads.protocol import TrainStep
+
 
 _OVERRIDE = "NVIDIA_TF32_OVERRIDE"
 
@@ -81,3 +96,83 @@ def own_choice_notes(device: str, *, allowed_before: bool) -> tuple[str, ...]:
         return ()
     note = "the workload switches TF32 off itself, which strategies do not follow; set measure.tf32=false"
     return (note,)
+
+
+Step: TypeAlias = "TrainStep | Callable[..., tf.Tensor]"
+
+_TYPES = {"bfloat16": DType("bfloat16"), "float16": DType("half")}
+
+
+def step_in_precision(step: "Step", precision: Precision, workload: str) -> "Step":
+    """Step made under the policy of a precision; see `workloads.precision.in_precision`.
+
+    Raises:
+        CaseError: `unsupported`, if the workload has set another policy.
+    """
+    from workloads.precision import in_precision
+    from workloads.protocol import WorkloadError
+
+    try:
+        return in_precision(step, precision)
+    except WorkloadError as error:
+        raise _refused(str(error), workload) from error
+
+
+def precision_notes(captured: "Captured", precision: Precision, workload: str) -> tuple[str, ...]:
+    """Notes for a record on the types that a step computes in.
+
+    Raises:
+        CaseError: `unsupported`, if nothing computes in the precision, or no loss scaling is used for
+            float16.
+    """
+    if precision == AS_WRITTEN:
+        return ()
+    counts = dict(types_of_products(captured.step.graph))
+    narrow = counts.pop(_TYPES[precision], 0)
+    if not narrow:
+        found = " and ".join(sorted(counts)) or "no floating type"
+        raise _refused(
+            f"train_step() must follow Keras's dtype policy for the precision {precision}, got a step that "
+            f"computes in {found} alone; build it of Keras layers, or take float32",
+            workload,
+        )
+    if precision == "float16" and not captured.scales_loss:
+        raise _refused(
+            "a whole train step must scale its loss for the precision float16, got one without a "
+            "keras.optimizers.LossScaleOptimizer; apply one to gradients of optimizer.scale_loss(loss), or "
+            "take bfloat16",
+            workload,
+        )
+    n = narrow + sum(counts.values())
+    if n == narrow:
+        return ()
+    kept = "the model keeps the others wider"
+    return (f"{narrow} of {n} matrix products and convolutions compute in {precision}; {kept}",)
+
+
+# Products of matrices and convolutions, with what their gradients are made of.
+_PRODUCTS = op_set("""
+    BatchMatMul BatchMatMulV2 BatchMatMulV3 Conv2D Conv2DBackpropFilter Conv2DBackpropInput Conv3D
+    Conv3DBackpropFilterV2 Conv3DBackpropInputV2 DepthwiseConv2dNative
+    DepthwiseConv2dNativeBackpropFilter DepthwiseConv2dNativeBackpropInput Einsum MatMul
+""")
+_ELEMENTWISE = op_set("""
+    AddV2 BiasAdd Exp Mean Mul RealDiv Relu Sigmoid Softmax Square Sub Sum Tanh
+""")
+
+
+def types_of_products(graph: Graph) -> Mapping[DType, int]:
+    """Type → number of matrix products and convolutions in it; of elementwise ops if there are none."""
+    return Counter(_types(graph, _PRODUCTS)) or Counter(_types(graph, _ELEMENTWISE))
+
+
+def _types(graph: Graph, ops: frozenset[str]) -> Iterator[DType]:
+    nodes: Iterator[Node] = chain(graph.nodes, *(function.nodes for function in graph.functions.values()))
+    for node in nodes:
+        dtype = node.attrs.get("T")
+        if node.op in ops and isinstance(dtype, DType):
+            yield dtype
+
+
+def _refused(message: str, workload: str) -> CaseError:
+    return CaseError(UNSUPPORTED, message, stage="capture", field=workload)

@@ -14,7 +14,7 @@ from typing import ClassVar, Generic, TypeAlias, TypeVar
 from strategies.ir.graph import DType, Node, Shape, element_bytes, n_elements
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph, Transfer
 from strategies.ir.traversal import at_level
-from strategies.numerics.exchange import hand_over, hand_over_rows, take_back, take_back_rows, waypoint
+from strategies.numerics.collectives import hand_over, hand_over_rows, take_back, take_back_rows, waypoint
 from strategies.passes.collectives.buckets import Member, collectives, row_shape, shard_buckets, static_dims
 from strategies.passes.collectives.members import Members
 from strategies.passes.replicate.rewire import contribute, pending, sync_prefix, total

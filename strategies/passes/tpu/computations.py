@@ -15,8 +15,7 @@ from google.protobuf.message import DecodeError
 
 from strategies.errors import GraphError
 from strategies.ir.graph import DType, Node, Shape, producer
-from strategies.ir.messages import message_classes
-from strategies.ir.tensor_proto import const
+from strategies.ir.tensor_proto import const, message_classes
 from strategies.passes.tpu.scopes import Scope
 from strategies.tf_bridge.snippet import TensorSpec
 

@@ -73,7 +73,7 @@ def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, capture
     """
     import keras
 
-    from harness.worker.jobs.precision import step_in_precision
+    from harness.worker.jobs.arithmetic import step_in_precision
     from harness.worker.jobs.workload import workload_anew
     from strategies.baselines.replicated_step import ReplicaBoundary
     from strategies.baselines.variables import lacking, made_when_traced, recorded

@@ -11,7 +11,7 @@ from fake_processes import FakeProcesses
 from harness.errors import CaseError
 from harness.measure import traced_step
 from harness.measure.collector import Measurement
-from harness.measure.core_use import Consumption
+from harness.measure.machine_use import Consumption
 from harness.measure.traced_step import trace_document, traced
 from harness.records.costs import Energy
 from harness.records.outcome import Stability, StepSeconds

@@ -13,7 +13,7 @@ from harness.experiment.load import resolve
 from harness.experiment.model import Experiment, InputRule
 from harness.experiment.schedule import Slot
 from harness.measure.collector import Measurement
-from harness.measure.core_use import Consumption
+from harness.measure.machine_use import Consumption
 from harness.provision import accelerators
 from harness.provision.protocols import Site
 from harness.records import circumstances

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.measure.core_use import consumption, core_use, stability
+from harness.measure.machine_use import consumption, core_use, stability
 from harness.records.circumstances import GpuFacts
 from harness.records.costs import GpuUse
 from harness.records.outcome import Stability

@@ -1,4 +1,4 @@
-"""Compressed all-reduce: sums of encoded gradients over replicas or workers, a bucket at a time.
+"""Compressed exchanges: sums of encoded gradients over replicas or workers, and pushes to servers.
 
 TensorFlow's collectives or the workers' ring carry encodings. Both sum factors where a compressor makes them,
 and gather payloads of words otherwise; values in a smaller type are summed on their way.
@@ -14,12 +14,14 @@ from strategies.ir.train_graph import Boundary, Contribution, TrainGraph, Transf
 from strategies.numerics.compressed_sums import (
     bare,
     compressed_sum,
+    decode_one,
     decoded_sums,
     directions,
     encode_one,
     kept_of_projection,
     n_keys,
     own_right_factors,
+    payload_dtype,
     projected,
     rounded_one,
     sums_of_factors,
@@ -263,3 +265,35 @@ def _dims(factor: KeptState) -> Dims:
     dims = factor.variable.shape.dims
     assert dims is not None
     return dims
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompressedPush:
+    """Encode on the worker what it pushes, and decode it on the server, which adds decoded values up."""
+
+    name: ClassVar[str] = "compressed-push"
+    plan: TaskPlan
+
+    def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
+        if topology.n_tasks == 1:
+            return graph
+        owners = tuple(topology.local_replicas(task)[0].rank for task in range(topology.n_tasks))
+        encoders = Encoders.of(graph, self.plan.compressions("servers"), owners, shared=False, n_terms=1)
+        if not encoders.gradients:
+            return graph
+        host = topology.host_device(self.plan.task)
+        combined: dict[str, Contribution] = {}
+        for b in encoders.gradients:
+            codec = encoders.codec(b)
+            (payload,) = encoders.encode(encode_one, [b], f"{sync_prefix(b)}/encode/", host, codec=codec)
+            decode = trace(
+                decode_one,
+                (TensorSpec(dtype=payload_dtype(codec)),),
+                dims=static_dims(b),
+                dtype=dtype_number(b.dtype),
+                codec=codec,
+            )
+            server = topology.host_device(self.plan.destinations[b.variable])
+            (values,) = encoders.splice(decode, f"{sync_prefix(b)}/decode/", [payload], server)
+            combined[b.values] = replace(b.contributions[0], values=values)
+        return encoders.into(graph, combined)

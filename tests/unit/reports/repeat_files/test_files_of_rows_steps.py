@@ -11,8 +11,8 @@ from synthetic_many_cases import write_many_cases
 
 from reports.compare import build
 from reports.load import MAX_SHOWN_REPEATS, MAX_SHOWN_STEPS, load, read_steps
-from reports.repeat_files import steps
-from reports.repeat_files.steps import LEAST_STEPS, MOST_STEPS, StepShares
+from reports.repeat_files import files_of_rows
+from reports.repeat_files.files_of_rows import LEAST_STEPS, MOST_STEPS, StepShares
 
 
 @given(st.lists(st.integers(0, 500), max_size=1600))
@@ -34,7 +34,7 @@ def test_a_small_report_shows_as_much_as_it_may() -> None:
 def test_steps_of_all_rows_stay_within_the_share_and_the_rest_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, n_shown: int
 ) -> None:
-    monkeypatch.setattr(steps, "MOST_STEPS", most)
+    monkeypatch.setattr(files_of_rows, "MOST_STEPS", most)
     path = write_many_cases(tmp_path / "run", n_shapes=3, n_strategies=3, n_repeats=3)
     report = build([load(path)], read_steps=read_steps)
     series = [steps for c in report.comparisons for row in c.rows for steps in row.steps]

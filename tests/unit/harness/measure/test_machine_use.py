@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.measure.core_use import CoreUse, Readings, consumption, core_use, stability
+from harness.measure.machine_use import CoreUse, Readings, consumption, core_use, stability
 from harness.records.costs import Energy
 from harness.records.outcome import Stability, drift, grade_of
 from harness.worker.counters.cores import CoreReading, EnergyReading, Package, read_cores
