@@ -98,7 +98,7 @@ def next_rung(
 
 
 def is_faster(logs: Sequence[float]) -> bool:
-    """Whether repeats that confirm say more than noise would: their interval of 95 % lies above the default.
+    """True if the 95 % interval of the confirming repeats lies above the default.
 
     Args:
         logs: logarithms of ratios, one for each repeat.
@@ -115,7 +115,7 @@ def _best_half(names: Sequence[str], logs: Mapping[str, Sequence[float]]) -> tup
 
 
 def _drawn(names: Sequence[str], made: Sequence[Rung], *, seed: int, n_affordable: int) -> tuple[str, ...]:
-    """Of the candidates that were in no rung, as many as there is time for."""
+    """New candidates, as many as there is time for."""
     order = list(names)
     random.Random(seed).shuffle(order)  # noqa: S311 - an order, not a secret
     tried = {name for rung in made for name in rung.names}
@@ -152,7 +152,7 @@ TUNED_PLAN = "tuned.plan.json"
 
 
 class Outcome(StrEnum):
-    """What became of a candidate; the first is the best that may."""
+    """Outcome of a candidate, the best first."""
 
     CHOSEN = "chosen"
     NOT_FASTER = "not faster"

@@ -181,7 +181,7 @@ class WorkerOptions:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """As they stand on a command line, without those of the default."""
+        """Arguments for a command line; those with default values are left out."""
         return (
             *(("--timeout-factor", str(self.timeout_factor)) if self.timeout_factor != 1 else ()),
             *(("--no-isolation",) if self.no_isolation else ()),

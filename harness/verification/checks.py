@@ -19,6 +19,7 @@ from harness.verification.reference import Outcome, Reference
 from harness.verification.verdict import Verdict
 from harness.verification.verification import CaptureVerdict
 from harness.worker.jobs import training
+from harness.worker.process.messages import CutOff
 from harness.worker.variable_parts import values_of
 from strategies.plan.schema import HELD_TO_THE_REFERENCE, Plan
 
@@ -161,7 +162,7 @@ class CaseChecks:
         try:
             verdict = self.captures.bounds(case, capture, _on_cpus(plan), CHECK_STEPS, float64=False)
         except WorkerFailure as error:
-            if not error.is_lost and not error.was_refused_memory:
+            if isinstance(error.cause, CutOff) or not (error.is_lost or error.was_refused_memory):
                 raise
             return Equivalence(checked=False, reason=f"the check did not end: {first_line(str(error))}")
         if verdict.within is None:

@@ -47,7 +47,8 @@ def headline(changes: Changes) -> str:
     counts = Counter(change.verdict for change in changes.cases if change not in (*broken, *slower))
     parts += [f"{counts[verdict]} {words}" for verdict, words in VERDICT_WORDS.items() if counts[verdict]]
     n = len(changes.cases)
-    return f"{n} case{'s' if n > 1 else ''}: {', '.join(parts)}."
+    nothing = " Nothing can be compared." if changes.is_empty else ""
+    return f"{n} case{'s' if n > 1 else ''}: {', '.join(parts)}.{nothing}"
 
 
 def _named(cases: Sequence[Change], detail: Callable[[Change], str]) -> str:

@@ -197,7 +197,7 @@ def _fitting(blocks: Sequence[_Block], most: int) -> tuple[list[_Block], list[st
 
 
 def _last(blocks: Sequence[_Block], n_characters: int) -> Sequence[_Block]:
-    """As many of the last blocks as hold so many characters."""
+    """Fewest last blocks that together have `n_characters`."""
     for i in reversed(range(len(blocks))):
         n_characters -= blocks[i].size
         if n_characters <= 0:

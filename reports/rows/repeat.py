@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from statistics import fmean
 
 from harness.records.costs import TracedTimes
 from harness.records.record import Record
-
-_Matrix = Sequence[Sequence[float | None]]
 
 
 def timed_span(record: Record) -> tuple[int, int] | None:

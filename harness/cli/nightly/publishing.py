@@ -182,9 +182,12 @@ def write_trend(store: Path, verdict: NightVerdict, commits: Commits) -> Path | 
     path, night = store / TREND, verdict.night
     try:
         with reading(store) as history:
+            page = trend_page(history, verdict, commits)
+        # Another night may have come while the page was made: it has the live one.
+        with reading(store) as history:
             live, newest = live_page(history, night.experiment), history.newest(night.experiment)
             path = page_of(history, night)
-            write_text(path, trend_page(history, verdict, commits))
+            write_text(path, page)
     except (OSError, sqlite3.Error, HistoryError, StoreError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         output.warn(

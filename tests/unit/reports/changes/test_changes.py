@@ -203,7 +203,7 @@ def test_a_later_run_with_nothing_in_it_is_no_good_news(
     runs: Runs, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changes = runs.changes(cases(), [])
-    assert headline(changes) == "5 cases: 5 not comparable."
+    assert headline(changes) == "5 cases: 5 not comparable. Nothing can be compared."
     assert main(["compare", str(runs.path / "before"), str(runs.path / "after")]) == 1
     capsys.readouterr()
 
