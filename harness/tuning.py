@@ -209,13 +209,13 @@ class Tuned:
         if best is None:
             return f"{self.default} stays: no candidate could be measured"
         n_left = sum(each.outcome is Outcome.NOT_TRIED for each in self.tried)
-        told = f"{best.strategy} at {figures(best)}"
-        told += f"; there was no time for {n_left} of {len(self.tried)}" if n_left else ""
+        text = f"{best.strategy} at {figures(best)}"
+        text += f"; there was no time for {n_left} of {len(self.tried)}" if n_left else ""
         if best.outcome is Outcome.NOT_FASTER:
-            return f"{self.default} stays: the best candidate is not faster beyond noise, {told}"
+            return f"{self.default} stays: the best candidate is not faster beyond noise, {text}"
         if best.ratio is not None and best.ratio > 1:
-            return f"{self.default} stays: no candidate was confirmed to be faster, the best so far is {told}"
-        return f"{self.default} stays: no candidate that was tried is faster, the best is {told}"
+            return f"{self.default} stays: no candidate was confirmed to be faster, the best so far is {text}"
+        return f"{self.default} stays: no candidate that was tried is faster, the best is {text}"
 
     def to_document(self) -> dict[str, JsonValue]:
         shape = self.case.shape

@@ -66,7 +66,7 @@ def warn(line: str) -> None:
 
 
 def table(headers: Row, rows: Sequence[Row]) -> None:
-    """Print a table: aligned text off a terminal; on one, cells wrap that are too wide, but for the first."""
+    """Print a table; on a terminal, wide cells wrap except in the first column."""
     safe = [[plain(cell) for cell in row] for row in rows]
     show = _rich_table if sys.stdout.isatty() else _text_table
     show(headers, safe)

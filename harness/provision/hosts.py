@@ -93,10 +93,10 @@ class SharedFiles:
         return path.absolute()
 
     def bring(self, n_workers: int, folders: Sequence[Path]) -> None:
-        """All is there."""
+        """Do nothing: workers see the driver's files."""
 
     def take(self, n_workers: int) -> None:
-        """All is here."""
+        """Do nothing: the driver sees the workers' files."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,7 +1,8 @@
 """Files of a folder, opened without leaving it: no link is followed, and only regular files are used.
 
 A run folder or a store may come from anyone. A link in it could bring any file of the reader's into a report,
-or have any file overwritten; a FIFO would keep the reader waiting, and a device has no end.
+or have any file overwritten; a FIFO would keep the reader waiting, and a device has no end. Folders that
+somebody swaps for links while this process opens a file are not guarded against.
 """
 
 from __future__ import annotations

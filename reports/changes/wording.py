@@ -15,13 +15,13 @@ VERDICT_WORDS: dict[Verdict, str] = {
     "faster": "faster",
     "slower": "slower",
     "same": "the same",
-    "cannot-tell": "cannot be told",
+    "cannot-tell": "undecided",
     "not-comparable": "not comparable",
 }
 _N_NAMED = 3
 _OTHER_WORKLOAD = "{workload} is not the same workload as before ({facts}): its cases are judged by rates."
 _UNKNOWN_WORKLOAD = "{workload} may not be the same workload as before: one run did not record {facts}."
-_UNSEEN = "A case that cannot be told may be up to {percent} % slower."
+_UNSEEN = "An undecided case may be up to {percent} % slower."
 _GEOMETRIC_MEAN = (
     "Geometric mean of the rates of comparable cases of unchanged workloads: {times} of before; "
     "the machine may be the reason."

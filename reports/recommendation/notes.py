@@ -178,7 +178,7 @@ def _limit(worker: int, mbit: float | None) -> str:
 
 
 def until_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[str]:
-    """Statements that ratios are known as closely as was asked for, where repeats went on until they are."""
+    """Notes on repeats that went on until intervals were as narrow as asked for."""
     methods = (r.method for records in cases.values() for r in records)
     wanted = next((method.until_ci for method in methods if method and method.until_ci), None)
     if wanted is None:

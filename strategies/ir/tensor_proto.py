@@ -146,7 +146,7 @@ def tensor_dims(tensor: Any) -> tuple[int, ...] | None:  # noqa: ANN401 - a Tens
 
 
 def tensor_values(tensor: Any) -> Array | None:  # noqa: ANN401 - a TensorProto
-    """Flat values that a TensorProto holds, the last of which may fill its shape; None for unknown types."""
+    """Flat values that a TensorProto stores, without repeats of the last; None for unknown types."""
     element = _TYPES_BY_NUMBER.get(tensor.dtype)
     if element is None:
         return None
@@ -186,12 +186,24 @@ def const(
     return Node(name=name, op="Const", inputs=after(waits), attrs=attrs, device=device)
 
 
-def constant_array(node: Node) -> Array | None:
-    """Value of a Const, read-only; None for other nodes and types without elements."""
+def constant_dims(node: Node) -> tuple[int, ...] | None:
+    """Sizes of a Const, whose value may be large; None for other nodes."""
+    tensor = _tensor_of(node)
+    return None if tensor is None else tensor_dims(tensor)
+
+
+def _tensor_of(node: Node) -> Any:  # noqa: ANN401 - a TensorProto, or None
     value = node.attrs.get("value")
-    if node.op != "Const" or not isinstance(value, TensorValue):
+    return (
+        TensorProto.FromString(value.proto) if node.op == "Const" and isinstance(value, TensorValue) else None
+    )
+
+
+def constant_array(node: Node) -> Array | None:
+    """Value of a Const; None for other nodes and types without elements."""
+    tensor = _tensor_of(node)
+    if tensor is None:
         return None
-    tensor = TensorProto.FromString(value.proto)
     dims, values = tensor_dims(tensor), tensor_values(tensor)
     if dims is None or values is None:
         return None

@@ -56,9 +56,9 @@ class ReplicatedServers:
                     f"variable {v.name!r}: servers={len(servers)} tells workers of variables when a step "
                     "begins, got a read after its update; leave servers out"
                 )
-        told = [v for v in updated if reads[v.handle]]
-        pulled = _Pulled.of(told, graph, servers, own, aggregation.lying)
-        nodes = list(with_values(graph, told, reads, pulled.values, {}))
+        pulls = [v for v in updated if reads[v.handle]]
+        pulled = _Pulled.of(pulls, graph, servers, own, aggregation.lying)
+        nodes = list(with_values(graph, pulls, reads, pulled.values, {}))
         graph = replace(graph, graph=graph.graph.with_nodes([*nodes, *pulled.nodes]))
         chosen = self.plan.synchronized_by("robust-servers")
         gradients = [b for b in graph.gradients() if b.variable in chosen]
@@ -118,12 +118,17 @@ class _Pulled:
 
     @classmethod
     def of(
-        cls, told: Sequence[Variable], graph: TrainGraph, servers: Sequence[Replica], own: Replica, lying: int
+        cls,
+        variables: Sequence[Variable],
+        graph: TrainGraph,
+        servers: Sequence[Replica],
+        own: Replica,
+        lying: int,
     ) -> "_Pulled":
         nodes: list[Node] = []
         values: dict[tuple[str, int | None], str] = {}
         by_server: list[list[str]] = [[] for _ in servers]
-        for v in told:
+        for v in variables:
             reads = []
             for place, server in enumerate(servers):
                 name = f"servers/{place}/{v.handle}"

@@ -13,7 +13,7 @@ from strategies.topology import UPDATER, Topology
 
 
 def turn_queue(topology: Topology) -> TensorQueue:
-    """Holds the number of updates made; whoever has taken it out works on what servers hold, alone."""
+    """Queue of one number, the updates made; the task that took it has exclusive access to the servers."""
     return TensorQueue.of_numbers("turn", topology.host_device(UPDATER))
 
 

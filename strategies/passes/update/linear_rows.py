@@ -5,7 +5,7 @@ from enum import Enum, auto
 
 from strategies.ir.graph import Graph, Node, Shape, output_index, producer
 from strategies.ir.ops import ELEMENTWISE
-from strategies.ir.tensor_proto import constant_array
+from strategies.ir.tensor_proto import constant_dims
 from strategies.ir.train_graph import Boundary, TrainGraph
 from strategies.ir.traversal import descendants, topological_order
 from strategies.ir.variable import Variable
@@ -52,8 +52,8 @@ class StaticShapes:
         if isinstance(declared, tuple) and declared:
             shape = declared[output_index(ref)]
             return shape if isinstance(shape, Shape) and shape.dims is not None else None
-        constant = constant_array(node)
-        return None if constant is None else Shape(constant.shape)
+        dims = constant_dims(node)
+        return None if dims is None else Shape(dims)
 
 
 _SAME = frozenset({"Identity", "Neg", "Snapshot", "StopGradient"})

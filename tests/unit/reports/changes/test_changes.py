@@ -74,7 +74,7 @@ def test_nothing_has_changed_however_slow_the_machine_is(runs: Runs) -> None:
     assert of(changes, "single").judged_by == ByRate()
     figures = {row[0].text: row[4].text for row in changes_table(changes).rows}
     assert (figures["ps"], figures["single"]) == ("÷ single", "rate")
-    assert headline(changes) == "5 cases: 4 the same, 1 cannot be told."
+    assert headline(changes) == "5 cases: 4 the same, 1 undecided."
 
 
 def test_if_no_case_can_be_told_the_headline_is_no_all_clear(runs: Runs) -> None:
@@ -83,10 +83,10 @@ def test_if_no_case_can_be_told_the_headline_is_no_all_clear(runs: Runs) -> None
     intervals = {each.strategy: each.factor.interval for each in changes.cases if each.factor}
     lows = [interval.low for name, interval in intervals.items() if interval and name != "single"]
     assert len(lows) == 4
-    assert headline(changes) == "5 cases: 5 cannot be told."
+    assert headline(changes) == "5 cases: 5 undecided."
     verdict = to_terminal(changes).verdict
     assert verdict[0] == headline(changes)
-    unseen = re.fullmatch(r"A case that cannot be told may be up to (\d+) % slower\.", verdict[1])
+    unseen = re.fullmatch(r"An undecided case may be up to (\d+) % slower\.", verdict[1])
     assert unseen is not None
     assert float(unseen[1]) == pytest.approx(100 * (1 - min(lows)), abs=0.5)
     assert to_markdown(changes).startswith(f"**{markdown_text(headline(changes))}**")
@@ -96,8 +96,8 @@ def test_what_may_go_unseen_stands_beside_what_is_the_same(runs: Runs) -> None:
     noisy = [replace(each, noise=0.1) if each.strategy == "ps" else each for each in cases()]
     changes = runs.changes(noisy, noisy)
     assert verdicts(changes)["ps"] == "cannot-tell"
-    assert headline(changes) == "5 cases: 3 the same, 2 cannot be told."
-    assert to_terminal(changes).verdict[1].startswith("A case that cannot be told may be up to ")
+    assert headline(changes) == "5 cases: 3 the same, 2 undecided."
+    assert to_terminal(changes).verdict[1].startswith("An undecided case may be up to ")
 
 
 def test_the_answer_stands_before_the_table(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
