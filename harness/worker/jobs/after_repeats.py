@@ -102,11 +102,10 @@ def _median_s(operation: "tf.Operation") -> float:
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     with v1.Session(config=config) as session:
         session.run(v1.global_variables_initializer())
-        run = session.make_callable(operation)
         seconds = []
         for _ in range(N_WARM + N_TIMED):
             started_s = time.perf_counter()
-            run()
+            session.run(operation)
             seconds.append(time.perf_counter() - started_s)
     return statistics.median(seconds[N_WARM:])
 
