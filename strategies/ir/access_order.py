@@ -52,12 +52,6 @@ class Access:
     before: Events
     branches: Branches
 
-    def is_ordered_with(self, other: "Access") -> bool:
-        if self.event & other.before or other.event & self.before:
-            return True
-        common = self.branches.keys() & other.branches.keys()
-        return any(self.branches[call] != other.branches[call] for call in common)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessOrder:

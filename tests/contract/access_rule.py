@@ -78,13 +78,21 @@ def verify_accesses(runs: Sequence[Run]) -> None:
         for write in (access for access in of_one if access.writes):
             conflict = f"variable {name!r}: {_described(write, runs)} assigns it"
             for other in of_one:
-                if other is not write and not other.is_ordered_with(write):
+                if other is not write and not are_ordered(other, write):
                     raise GraphError(
                         f"{conflict} before or after {_described(other, runs)} accesses it; order them"
                     )
             for k in sorted({_run(access) for access in of_one}):
                 if not write.event & ends[k]:
                     raise GraphError(f"{conflict} before or after {runs[k].name} ends; let the end wait")
+
+
+def are_ordered(first: Access, second: Access) -> bool:
+    """True if one comes before the other in every run, or a run takes the branch of one of them at most."""
+    if first.event & second.before or second.event & first.before:
+        return True
+    common = first.branches.keys() & second.branches.keys()
+    return any(first.branches[call] != second.branches[call] for call in common)
 
 
 def _together(runs: Sequence[Run]) -> Graph:

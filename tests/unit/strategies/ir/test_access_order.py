@@ -1,71 +1,9 @@
 import pytest
+from access_graphs import GRADIENT, HANDLE, LIBRARY, PREDICATE, branch, call, loop, node
+from access_rule import are_ordered
 
 from strategies.ir.access_order import AccessOrder
-from strategies.ir.graph import Arg, DType, Function, FunctionRef, Graph, Node
-
-V = Arg(name="v", dtype=DType("resource"))
-X = Arg(name="x", dtype=DType("float"))
-OUT = Arg(name="out", dtype=DType("float"))
-SAME = Arg(name="same", dtype=DType("resource"))
-SERVER = "/job:worker/task:0"
-
-
-def node(name, op, *inputs, device="", **attrs):
-    return Node(name=name, op=op, inputs=inputs, attrs=attrs, device=device)
-
-
-def function(name, *nodes, result="x", control=(), inputs=(V, X)):
-    return Function(
-        name=name,
-        inputs=inputs,
-        outputs=(SAME, OUT),
-        nodes=nodes,
-        results={"same": "v", "out": result},
-        control_results={name: name for name in control},
-    )
-
-
-HANDLE = node("v", "VarHandleOp", shared_name=b"weights", device=SERVER)
-GRADIENT = node("gradient", "Op")
-PREDICATE = node("predicate", "Op")
-SHRINKS = function("shrinks", node("assign", "AssignVariableOp", "v", "v"), control=["assign"])
-MOVES = function("moves", node("move", "AssignSubVariableOp", "v", "x"), control=["move"])
-READS = function("reads", node("read", "ReadVariableOp", "v"), result="read:value:0", control=["read"])
-READS_FOR_NOBODY = function("reads_for_nobody", node("read", "ReadVariableOp", "v"))
-GOES_ON = Function(
-    name="goes_on",
-    inputs=(V, X),
-    outputs=(OUT,),
-    nodes=(node("less", "Less", "x", "x"),),
-    results={"out": "less:z:0"},
-)
-NESTED = function(
-    "nested",
-    node("inner", "StatefulPartitionedCall", "v", "x", f=FunctionRef("shrinks")),
-    control=["inner"],
-)
-LIBRARY = {f.name: f for f in (SHRINKS, MOVES, READS, READS_FOR_NOBODY, GOES_ON, NESTED)}
-
-
-def branch(first, second, *waits, predicate="predicate"):
-    return node(
-        "call",
-        "If",
-        predicate,
-        "v",
-        "gradient",
-        *waits,
-        then_branch=FunctionRef(first),
-        else_branch=FunctionRef(second),
-    )
-
-
-def loop(body, *waits):
-    return node("call", "While", "v", "gradient", *waits, cond=FunctionRef("goes_on"), body=FunctionRef(body))
-
-
-def call(body, *waits):
-    return node("call", "StatefulPartitionedCall", "v", "gradient", *waits, f=FunctionRef(body))
+from strategies.ir.graph import Graph
 
 
 def order_of(*nodes):
@@ -145,7 +83,7 @@ def test_the_end_of_a_first_loop_waits_for_what_its_rounds_read():
 
 def test_accesses_of_two_branches_are_never_in_one_run():
     first, second = order_of(branch("shrinks", "moves")).accesses
-    assert first.is_ordered_with(second)
+    assert are_ordered(first, second)
 
 
 def test_so_are_those_of_a_branch_of_the_first_kind_and_not_what_comes_after_it():
@@ -158,5 +96,5 @@ def test_so_are_those_of_a_branch_of_the_first_kind_and_not_what_comes_after_it(
     ]
     first, second, later = order_of(*nodes).accesses
     assert (first.writes, second.writes, later.writes) == (False, True, False)
-    assert first.is_ordered_with(second)
-    assert not later.is_ordered_with(second)
+    assert are_ordered(first, second)
+    assert not are_ordered(later, second)
