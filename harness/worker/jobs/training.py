@@ -43,7 +43,7 @@ _MAX_PREFETCH_S = 10.0
 
 
 class StepSession(Protocol):
-    """Session with a transformed step, as the jobs use it; its defaults do nothing."""
+    """Session with a transformed step, as jobs use it; the defaults are for one step per run."""
 
     @property
     def steps_per_run(self) -> int | None:
@@ -68,9 +68,13 @@ class StepSession(Protocol):
     def step(self, feeds: Batch) -> Sequence[npt.NDArray[np.generic]]:
         """Run one step on a prepared part of a batch and return the loss of each local replica."""
 
-    def steps(self, batches: Sequence[Batch]) -> npt.NDArray[np.generic]:
-        """Run a step on each of some batches and return losses, [n_steps, n_losses]."""
-        return np.stack([np.asarray(self.step(batch)) for batch in batches])
+    def steps(self, batches: Sequence[Batch]) -> npt.NDArray[np.generic]:  # noqa: ARG002 - none to run
+        """Run a step on each of some batches in one run, if `steps_per_run` is not None.
+
+        Returns:
+            losses, [n_steps, n_losses].
+        """
+        raise AssertionError("this session makes one step in a run")
 
     def read(self) -> Held:
         """Read what this worker has of every copy of a variable."""
