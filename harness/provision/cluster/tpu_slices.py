@@ -3,6 +3,7 @@
 Ray itself is not asked: it reads when it is imported how it is to reach its clusters.
 """
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +12,33 @@ from typing import Any, TypeAlias
 from harness.cluster import ClusterShape, Slice
 from harness.errors import UsageError
 from harness.provision.failures import ProvisionError
-from strategies.tpu_slices import GENERATIONS
+from strategies.errors import suggestion
+from strategies.tpu_slices import CUBE, Accelerator
 
 _CHIPS_PER_HOST = 4
 _SMALL = ("v5litepod", "v6e")
 """Generations with one core in a chip, and with slices of a single, larger host."""
 _MOST_CHIPS_OF_A_HOST = 8
+_UP_TO_256 = ("4x4", "4x8", "8x8", "8x16", "16x16")
+_FROM_ONE = ("1x1", "2x2", "2x4", "2x8", *_UP_TO_256)
+_BELOW_A_CUBE = ("2x2x1", "2x2x2", "2x2x4", "2x4x4")
+
+
+def _boxes_of_cubes(*most: int) -> Sequence[str]:
+    lengths = (range(CUBE, length + 1, CUBE) for length in most)
+    return ["x".join(map(str, dims)) for dims in itertools.product(*lengths)]
+
+
+_RAYS_TOPOLOGIES: Mapping[Accelerator, Sequence[str]] = {
+    "v2": _UP_TO_256,
+    "v3": (*_UP_TO_256, "16x32", "32x32"),
+    "v4": (*_BELOW_A_CUBE, *_boxes_of_cubes(12, 12, 16)),
+    "v5p": (*_BELOW_A_CUBE, *_boxes_of_cubes(16, 16, 24)),
+    "v5litepod": _FROM_ONE,
+    "v6e": _FROM_ONE,
+    "v7x": (*_BELOW_A_CUBE, "4x4x4", "4x4x8", "4x8x8", "8x8x8", "8x8x16", "8x16x16"),
+}
+"""Topologies that Ray reserves. It compares text: 2x2x1 is one, 1x2x2 is not."""
 Resources: TypeAlias = Mapping[str, float]
 
 
@@ -38,22 +60,33 @@ def facts_of(wanted: Slice) -> SliceFacts:
     """Size of a slice, as Ray counts it.
 
     Raises:
-        UsageError: there is no such slice.
+        UsageError: Ray reserves no such slice.
     """
-    accelerator, dims = wanted.accelerator, [int(length) for length in wanted.topology.split("x")]
-    if not GENERATIONS[accelerator].has_shape(dims):
-        raise UsageError(
-            f"must be one that {accelerator} comes in, got {wanted.topology}; "
-            "https://cloud.google.com/tpu/docs/system-architecture-tpu-vm lists them",
-            field="cluster.slice.topology",
-        )
-    n_chips, is_small = math.prod(dims), accelerator in _SMALL
+    accelerator, topology = wanted.accelerator, wanted.topology
+    _require_topology(accelerator, topology)
+    n_chips, is_small = math.prod(_dims(topology)), accelerator in _SMALL
     chips_per_host = n_chips if is_small and n_chips <= _MOST_CHIPS_OF_A_HOST else _CHIPS_PER_HOST
     return SliceFacts(
         kind=f"{accelerator}-{n_chips * (1 if is_small else 2)}",
         n_hosts=n_chips // chips_per_host,
         chips_per_host=chips_per_host,
     )
+
+
+def _require_topology(accelerator: Accelerator, topology: str) -> None:
+    known = _RAYS_TOPOLOGIES[accelerator]
+    if topology in known:
+        return
+    permuted = [other for other in known if sorted(_dims(other)) == sorted(_dims(topology))]
+    way_out = f"write it as {' or '.join(permuted)}" if permuted else suggestion(topology, known)
+    raise UsageError(
+        f"must be one that Ray reserves of {accelerator}, got {topology}; {way_out}",
+        field="cluster.slice.topology",
+    )
+
+
+def _dims(topology: str) -> list[int]:
+    return [int(length) for length in topology.split("x")]
 
 
 def require_hosts(wanted: Slice, workers: Sequence[int], replicas: Sequence[int]) -> None:

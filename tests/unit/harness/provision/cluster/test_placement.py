@@ -1,8 +1,10 @@
 """Which TPU slices a run's workers can be on, and in which words it is told that there is none."""
 
+import itertools
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -85,7 +87,19 @@ def test_workers_take_all_chips_of_a_host() -> None:
         ),
         (
             {"slice": {"accelerator": "v4", "topology": "2x2x3"}},
-            "cluster.slice.topology: must be one that v4 comes in, got 2x2x3; ",
+            "cluster.slice.topology: must be one that Ray reserves of v4, got 2x2x3; did you mean",
+        ),
+        (
+            {"slice": {"accelerator": "v4", "topology": "1x2x2"}},
+            "cluster.slice.topology: must be one that Ray reserves of v4, got 1x2x2; write it as 2x2x1",
+        ),
+        (
+            {"slice": {"accelerator": "v4", "topology": "16x4x4"}},
+            "cluster.slice.topology: must be one that Ray reserves of v4, got 16x4x4; write it as 4x4x16",
+        ),
+        (
+            {"slice": {"accelerator": "v2", "topology": "2x2"}},
+            "cluster.slice.topology: must be one that Ray reserves of v2, got 2x2; known are 4x4, ",
         ),
     ],
 )
@@ -165,3 +179,15 @@ def test_every_slice_of_rays_is_known_with_its_kind_and_hosts() -> None:
             n_hosts, of_host = get_tpu_worker_resources(topology, accelerator)
             assert (facts.n_hosts, facts.chips_per_host) == (n_hosts, of_host["TPU"])
             assert facts.kind == infer_tpu_pod_type_from_topology(topology, accelerator)
+
+
+def test_slices_that_ray_reserves_are_accepted_and_no_others() -> None:
+    from ray._private.accelerators.tpu import TPUAcceleratorManager
+
+    lengths = (1, 2, 3, 4, 8, 12, 16, 20, 24, 28, 32)
+    boxes = [dims for n_axes in (2, 3) for dims in itertools.product(lengths, repeat=n_axes)]
+    for accelerator in GENERATIONS:
+        for topology in ("x".join(map(str, dims)) for dims in boxes):
+            is_reserved = TPUAcceleratorManager.is_valid_tpu_accelerator_topology(accelerator, topology)
+            with nullcontext() if is_reserved else pytest.raises(UsageError, match="Ray reserves"):
+                facts_of(Slice(accelerator=accelerator, topology=topology))
