@@ -48,6 +48,9 @@ def legible_left_out(item: LeftOut) -> LeftOut:
     return dataclasses.replace(item, where=legible(item.where), why=legible(item.why))
 
 
+_NUMBERS = {float, int, type(None)}
+
+
 def _legible_value(value: object) -> object:
     """The same object where nothing in it changes, as in nearly all of thousands of records."""
     if value is None or isinstance(value, float | int):
@@ -55,7 +58,7 @@ def _legible_value(value: object) -> object:
     if isinstance(value, str):
         return legible(value)
     if isinstance(value, tuple | list):
-        items = [_legible_value(item) for item in value]
+        items = value if _NUMBERS.issuperset(map(type, value)) else [_legible_value(item) for item in value]
         return value if all(map(operator.is_, items, value)) else type(value)(items)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         changes = {
@@ -65,7 +68,8 @@ def _legible_value(value: object) -> object:
         }
         return dataclasses.replace(value, **changes) if changes else value
     if isinstance(value, Mapping):
-        return {_legible_value(key): _legible_value(item) for key, item in value.items()}
+        changed = {_legible_value(key): _legible_value(item) for key, item in value.items()}
+        return value if changed == value else changed
     # YAML knows dates, sets and bytes, which no experiment has.
     return legible(str(value))
 

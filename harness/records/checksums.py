@@ -62,11 +62,16 @@ def _checksum(document: JsonValue) -> str:
 
 def _in_one_spelling(value: JsonValue) -> JsonValue:
     """The value with whole numbers as such: tools that know one kind of number only write 1.0 as 1."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < _MOST_EXACT:
-        return int(value)
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) < _MOST_EXACT else value
     if isinstance(value, dict):
         return {name: _in_one_spelling(item) for name, item in value.items()}
-    return [_in_one_spelling(item) for item in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [
+            item if isinstance(item, float) and not item.is_integer() else _in_one_spelling(item)
+            for item in value
+        ]
+    return value
 
 
 def file_checksum(data: bytes) -> str:

@@ -294,12 +294,12 @@ def _beside_baseline(record: Record) -> list[tuple[float, float]]:
 
 def _both(first: Sequence[float], second: Sequence[float]) -> list[tuple[float, float]]:
     # One of them may have failed in a later round, and records made by hand may hold what is no time.
-    return [(a, b) for a, b in zip(first, second, strict=False) if _have_ratio(a, b)]
-
-
-def _have_ratio(first_s: float, second_s: float) -> bool:
-    return first_s > 0.0 and 0.0 < second_s < math.inf and 0.0 < first_s / second_s < math.inf
+    return [
+        (a, b)
+        for a, b in zip(first, second, strict=False)
+        if a > 0.0 and 0.0 < b < math.inf and 0.0 < a / b < math.inf
+    ]
 
 
 def _logs(pairs: Sequence[tuple[float, float]]) -> tuple[float, ...]:
-    return tuple(math.log(a / b) for a, b in pairs)
+    return tuple([math.log(a / b) for a, b in pairs])

@@ -39,17 +39,17 @@ def contained(folder: Path, *names: str, kind: int = stat.S_IFREG) -> Path:
         StoreError: a name leads out of its folder, or there is something else in place of a file or folder.
         FileNotFoundError: there is no such file. OSError: it cannot be looked at.
     """
-    path = folder
+    path = str(folder)
     for depth, name in enumerate(names, start=1):
         if not is_name(name):
             raise StoreError(
                 f"{'/'.join(names)!a:.200} must lie in the run folder, got a path by way of {name!a:.80}; "
                 f"it is not followed: {_WAY_OUT}"
             )
-        path = path / name
+        path = f"{path}/{name}"
         wanted = kind if depth == len(names) else stat.S_IFDIR
-        _require_kind("/".join(names[:depth]), path.lstat(), wanted)
-    return path
+        _require_kind("/".join(names[:depth]), os.lstat(path), wanted)
+    return Path(path)
 
 
 @contextmanager
@@ -75,7 +75,7 @@ def read_inside(folder: Path, *names: str, most_bytes: int = MOST_BYTES) -> byte
     Raises:
         StoreError: as `contained`, or it is longer. OSError: it cannot be read.
     """
-    with opened_inside(folder, *names) as file, os.fdopen(os.dup(file), "rb") as stream:
+    with opened_inside(folder, *names) as file, os.fdopen(file, "rb", closefd=False) as stream:
         size = os.fstat(file).st_size
         if size > most_bytes:
             raise StoreError(

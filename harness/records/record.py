@@ -52,6 +52,11 @@ StrategyClass = Literal["exact", "bounded", "statistical", "control"]
 Scalar = None | bool | int | float | str
 
 
+def _json_name(name: str) -> str:
+    # `class` is a word of Python's; only the JSON form can use it.
+    return "class" if name == "strategy_class" else name
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
     """One case and repeat. Field names are the contract's; missing is None, never -1 or 0.
@@ -188,13 +193,11 @@ NULLABLE = frozenset(item.name for item in dataclasses.fields(Record) if item.de
 _SEALED_SINCE = 2
 MOST_LINE_BYTES = 1 << 24
 """No record is as long: with a thousand tasks, the matrix of what these send each other takes that much."""
-# `class` is a word of Python's; only the JSON form can use it.
-_JSON_NAMES = {"strategy_class": "class"}
 
 
 def to_document(record: Record) -> dict[str, JsonValue]:
     """Turn a record into the mapping that JSON, CSV and reports name fields by."""
-    return {_JSON_NAMES.get(name, name): json_value(getattr(record, name)) for name in field_names(Record)}
+    return {_json_name(name): json_value(getattr(record, name)) for name in field_names(Record)}
 
 
 def to_json(record: Record) -> str:
@@ -234,14 +237,13 @@ def from_json(line: str | bytes, *, without: Collection[str] = ()) -> Record:
         )
     if schema >= _SEALED_SINCE:
         require_sealed(stored)
-    document = {name: value for name, value in document.items() if name not in without}
-    for python_name, json_name in _JSON_NAMES.items():
-        document[python_name] = document.pop(json_name, None)
+    if without:
+        line = json.dumps({name: value for name, value in document.items() if name not in without})
     try:
-        record = _adapter().validate_json(json.dumps(document), strict=True)
+        record = _adapter().validate_json(line, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        path = ".".join(str(_JSON_NAMES.get(str(piece), piece)) for piece in first["loc"])
+        path = ".".join(map(str, first["loc"]))
         rule = first["msg"].replace("Input should be", "must be")
         raise StoreError(f"{rule}, got {first['input']!r:.80}", field=path) from None
     _require_usable(record)
@@ -280,7 +282,7 @@ def _object(line: str | bytes) -> dict[str, JsonValue]:
     if len(line) > MOST_LINE_BYTES:
         raise StoreError(f"a line of results.jsonl must be at most {MOST_LINE_BYTES:,} bytes, got more")
     try:
-        document = json.loads(line, parse_constant=_refuse_constant, parse_int=_whole, parse_float=_finite)
+        document = json.loads(line, parse_constant=_refuse_constant, parse_int=_whole)
     except (ValueError, RecursionError) as error:
         raise StoreError(f"a line of results.jsonl must be a JSON object: {error}") from None
     if not isinstance(document, dict):
@@ -292,22 +294,16 @@ def _refuse_constant(token: str) -> JsonValue:
     raise ValueError(f"{token} is not JSON; missing numbers are null")
 
 
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text[:20]} is larger than any number of a record")
-    return value
-
-
 def _whole(text: str) -> int:
     # What a float can hold: reports compute with floats.
-    _finite(text)
+    if math.isinf(float(text)):
+        raise ValueError(f"{text[:20]} is larger than any number of a record")
     return int(text)
 
 
 @cache
 def _adapter() -> TypeAdapter[Record]:
     # pydantic costs more to import than all of this package; writing records must not pay for it.
-    from pydantic import TypeAdapter
+    from pydantic import ConfigDict, TypeAdapter, with_config
 
-    return TypeAdapter(Record)
+    return TypeAdapter(with_config(ConfigDict(alias_generator=_json_name, allow_inf_nan=False))(Record))

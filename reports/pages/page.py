@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import resources
 
 import jinja2
 import yaml
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from harness.canonical import json_value
 from harness.records.comparison import CONFIDENCE, MIN_REPEATS_INTERVAL, SEQUENTIAL_CONFIDENCE, TRIMMED_SHARE
@@ -33,24 +32,17 @@ from reports.tables.placements import difference_table, placement_table, problem
 _CODE = re.compile(r"`([^`]+)`")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """A part of a text, without the backticks of code; not escaped yet."""
-
-    text: str
-    is_code: bool
-
-
-def code_spans(text: str) -> tuple[Span, ...]:
-    """Take a text apart; a backtick without another stays as it is."""
-    return tuple(_spans(text))
-
-
-def _spans(text: str) -> Iterator[Span]:
+def prose(text: str) -> Markup:
+    """Text as markup, with what stands between backticks as code; a backtick without another stays."""
     # With a group, splitting gives what is between matches and what is in them in turn.
-    for index, part in enumerate(_CODE.split(text)):
-        if part:
-            yield Span(text=part, is_code=index % 2 == 1)
+    code = Markup("<code>{}</code>")
+    parts = enumerate(_CODE.split(text))
+    return Markup("").join(code.format(part) if i % 2 else part for i, part in parts)
+
+
+def breakable(note: str) -> Markup:
+    """Text as markup, which browsers may break behind each comma."""
+    return escape(note).replace(", ", Markup(", <wbr>"))
 
 
 _MAY_WIN = "may win"
@@ -116,7 +108,8 @@ def template(name: str) -> jinja2.Template:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters["code_spans"] = code_spans
+    environment.filters |= {"prose": prose, "breakable": breakable}
+    environment.globals["zip"] = zip
     return environment.get_template(name)
 
 

@@ -307,12 +307,12 @@ def placement_of(
 
 
 def _placement(plan: StoredPlan, path: str, most_lines: int) -> Placement:
-    groups: dict[tuple[object, ...], list[StoredNode]] = {}
+    groups: dict[tuple[tuple[object, ...], tuple[str, str, str]], list[StoredNode]] = {}
     for node in plan.nodes:
         alike = (_NUMBER.sub("#", node.variable), node.shape, node.dtype, node.bytes)
         words = (where_it_lies(node, plan), how_synchronized(node, plan), why(node, plan))
-        groups.setdefault((*alike, *words), []).append(node)
-    lines = [_line(nodes, plan) for nodes in groups.values()]
+        groups.setdefault((alike, words), []).append(node)
+    lines = [_line(nodes, *words) for (_, words), nodes in groups.items()]
     largest = sorted(range(len(lines)), key=lambda i: -lines[i].n * lines[i].bytes)[:most_lines]
     return Placement(
         path=path,
@@ -333,7 +333,7 @@ def _notes(notes: Sequence[str]) -> tuple[str, ...]:
     return (*shown, *([f"{n_more} more notes are in the plan's file"] if n_more else []))
 
 
-def _line(nodes: Sequence[StoredNode], plan: StoredPlan) -> PlacementLine:
+def _line(nodes: Sequence[StoredNode], where: str, synchronized: str, reason: str) -> PlacementLine:
     first = nodes[0]
     name = first.variable if len(nodes) == 1 else _pattern([node.variable for node in nodes])
     buckets = {group for node in nodes for group in _buckets(node)}
@@ -344,9 +344,9 @@ def _line(nodes: Sequence[StoredNode], plan: StoredPlan) -> PlacementLine:
         shape=first.shape,
         dtype=first.dtype,
         bytes=first.bytes,
-        where=where_it_lies(first, plan),
-        synchronized=how_synchronized(first, plan) + numbered,
-        why=why(first, plan),
+        where=where,
+        synchronized=synchronized + numbered,
+        why=reason,
     )
 
 

@@ -210,9 +210,14 @@ def test_a_wrong_field_is_named(change: dict[str, object], expected: str) -> Non
 
 
 def _larger(number: float) -> str:
-    """A record with a number that JSON can write and reports cannot compute with."""
+    """A record older than checksums, with a number that JSON can write and reports cannot compute with."""
     text = "1e999" if number == float("inf") else str(number)
-    return to_json(_record()).replace('"order":0', f'"order":0,"wall_s":{text}', 1)
+    document = {name: value for name, value in to_document(_record()).items() if name != "wall_s"}
+    return json.dumps({**document, "schema": 1})[:-1] + f', "wall_s": {text}}}'
+
+
+def test_a_record_older_than_checksums_is_read() -> None:
+    assert from_json(_larger(2.5)).wall_s == 2.5
 
 
 @pytest.mark.parametrize(
