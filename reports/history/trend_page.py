@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -305,10 +306,10 @@ def _drawn(sections: Sequence[Section], charts: PageCharts, *, until: int) -> di
     """Charts by panel, those of changed panels first, while there is room."""
     changed = [panel for section in sections for panel in section.changed]
     quiet = [panel for section in sections for panel in section.quiet]
+    panels = ((panel, panel_chart(panel, until=until)) for panel in (*changed, *quiet))
+    with_chart = ((panel, chart) for panel, chart in panels if chart is not None)
     drawn: dict[str, DrawnChart] = {}
-    for panel in (*changed, *quiet)[:MOST_CHARTS]:
-        chart = panel_chart(panel, until=until)
-        if chart is not None:
-            picture = charts.add(f"trend-{len(drawn)}", chart.chart)
-            drawn[panel.key] = DrawnChart(picture=picture, numbers=number_table(chart))
+    for panel, chart in itertools.islice(with_chart, MOST_CHARTS):
+        picture = charts.add(f"trend-{len(drawn)}", chart.chart)
+        drawn[panel.key] = DrawnChart(picture=picture, numbers=number_table(chart))
     return drawn

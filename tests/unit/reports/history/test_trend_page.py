@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from datetime import date, timedelta
 from pathlib import Path
@@ -25,7 +26,7 @@ from trend_history import (
 
 from reports.history.figures import Figure, NewNight, Subject
 from reports.history.store import reading, writing
-from reports.history.trend_charts import MOST_LINES, sections_of, shown_series
+from reports.history.trend_charts import MOST_LINES, panel_chart, sections_of, shown_series
 from reports.history.trend_page import MOST_CHARTS
 from reports.history.verdicts import verdict_of
 from reports.history.wording import verdict_line
@@ -233,6 +234,18 @@ def test_charts_are_as_many_as_somebody_reads_and_the_rest_is_named(
     assert [label.partition(",")[0] for label in labels[:2]] == ["Ratio of rates to single", "Peak memory"]
     assert len(labels) == 3 < MOST_CHARTS
     assert "Without a chart of their own" in "".join(page.text)
+
+
+def test_a_panel_without_a_chart_takes_the_room_of_none(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    panels = itertools.count()
+    monkeypatch.setattr("reports.history.trend_page.MOST_CHARTS", 3)
+    monkeypatch.setattr(
+        "reports.history.trend_page.panel_chart",
+        lambda panel, *, until: panel_chart(panel, until=until) if next(panels) else None,
+    )
+    labels = [chart["label"] for chart in charts_of(Page(page_of(store)))]
+    assert len(labels) == 3
+    assert labels[0].partition(",")[0] == "Peak memory"
 
 
 def test_a_series_of_an_older_lock_file_has_ended(html: str, store: Path) -> None:
