@@ -19,7 +19,10 @@ from reports.statistics import Mean, paired_ratio
 _WARNING = "Warning, for"
 _UNSURE = 0.005
 """Of bytes of a step: what is in flight as the counters are read."""
-ALARM_APART = 0.10
+_MOST_BYTES_APART = 0.10
+"""Share by which a layer of bytes may exceed the one within it, before a note says so."""
+_MOST_RATE_LOST = 0.10
+"""Share of the median step's rate that slow steps may cost, before a note says so."""
 _ROUNDING = 1.0 + 1e-9
 # What the transport itself sends in a step (headers, control messages); a tiny model's payload drowns in it.
 ALARM_FLOOR_BYTES = 20_000
@@ -42,7 +45,7 @@ _SLOW_STEPS = (
     "cost that much."
 )
 _BELOW = "For {name}: {outer} bytes are below {inner} bytes; one of the two must be wrong."
-_APART = "For {name}: {outer} bytes are {times} the {inner} bytes, more than 10 % apart."
+_APART = "For {name}: {outer} bytes are {times} the {inner} bytes, more than {most} % apart."
 _NO_INNER = "For {name}: {outer} bytes are not zero, unlike the {inner} bytes."
 _TWIN = "{name} is the baseline a second time; its ratio is {ratio}."
 _TWIN_DIFFERS = "A strategy differs from itself in these repeats: doubt other differences that are no larger."
@@ -214,7 +217,7 @@ def row_notes(row: Row) -> list[str]:
     if not (row.payload_is_bound and below):
         notes += _apart(row.strategy, ("TCP", row.tcp_bytes), ("predicted payload", row.payload_bytes))
     notes += _apart(row.strategy, ("interface", row.interface_bytes), ("TCP", row.tcp_bytes))
-    if row.rate and row.window_rate and row.window_rate.value < row.rate.value * (1 - ALARM_APART):
+    if row.rate and row.window_rate and row.window_rate.value < row.rate.value * (1 - _MOST_RATE_LOST):
         share = digits(100 * (1 - row.window_rate.value / row.rate.value), significant=2)
         notes.append(_SLOW_STEPS.format(name=row.strategy, share=share))
     return notes
@@ -291,11 +294,11 @@ def _apart(strategy: str, outer: tuple[str, Mean | None], inner: tuple[str, Mean
         return []
     if not less.value:
         return [_NO_INNER.format(**names)]
-    return [_APART.format(**names, times=times(more.value / less.value))]
+    return [_APART.format(**names, times=times(more.value / less.value), most=f"{100 * _MOST_BYTES_APART:g}")]
 
 
 def _is_far_above(more: Mean, less: Mean) -> bool:
-    return more.value > less.value * (1 + ALARM_APART) + ALARM_FLOOR_BYTES
+    return more.value > less.value * (1 + _MOST_BYTES_APART) + ALARM_FLOOR_BYTES
 
 
 def _sentence(text: str) -> str:
