@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +19,7 @@ from harness.requests import TuneRequest
 from harness.written_values import parse_rate_mbit
 
 if TYPE_CHECKING:
+    from harness.experiment.model import Experiment
     from harness.tuning import Tuned
 
 EXAMPLE = "stratbench tune wide-mlp --strategy all-reduce --seconds 180 --out tuned.plan.json"
@@ -25,6 +27,31 @@ EXAMPLE = "stratbench tune wide-mlp --strategy all-reduce --seconds 180 --out tu
 # Candidates are many and repeats are short: what differs from process to process is more than from window to
 # window.
 _MEASURE = {"repeats": 1, "rounds": 5, "steps": 25, "trace": False}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TuneOptions:
+    """Options of `tune` beside the strategy and the plan's file."""
+
+    provider: Annotated[str, typer.Option("--provider", metavar="P", help="Where workers run.")] = "local"
+    workers: options.Workers = 2
+    replicas: options.Replicas = 1
+    link: Annotated[
+        str | None,
+        typer.Option(
+            "--link", metavar="100mbit", help="Limit of each worker's link, with --provider docker."
+        ),
+    ] = None
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="S", min=1, max=10**6, help="Time for all of it.")
+    ] = 180
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, help="Of draws and orders, models and data.")
+    ] = 0
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Set any value of an experiment file."),
+    ] = None
 
 
 def tune(
@@ -41,25 +68,7 @@ def tune(
             show_default=False,
         ),
     ],
-    provider: Annotated[str, typer.Option("--provider", metavar="P", help="Where workers run.")] = "local",
-    workers: options.Workers = 2,
-    replicas: options.Replicas = 1,
-    link: Annotated[
-        str | None,
-        typer.Option(
-            "--link", metavar="100mbit", help="Limit of each worker's link, with --provider docker."
-        ),
-    ] = None,
-    seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", min=1, max=10**6, help="Time for all of it.")
-    ] = 180,
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, help="Of draws and orders, models and data.")
-    ] = 0,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="Set any value of an experiment file."),
-    ] = None,
+    chosen: TuneOptions,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE", help="The plan's file; in the run folder if left out."),
@@ -71,39 +80,18 @@ def tune(
     \f
     Each option is a parameter, as Typer reads them.
     """
-    target = options.parsed_target(workload, strategy, None, workers, replicas)
+    target = options.parsed_target(workload, strategy, None, chosen.workers, chosen.replicas)
     if out is not None:
         options.plan_reference(str(out), field="out")
-    from harness.experiment.load import laid_over
     from harness.preflight import check_experiment, check_target
 
-    own: dict[str, tuple[str, object]] = {
-        "provider": ("cluster.provider", provider),
-        "workers": ("cluster.workers", workers),
-        "replicas": ("cluster.replicas_per_worker", replicas),
-        "seed": ("measure.seed", seed),
-    }
-    spec = laid_over(
-        {
-            "name": f"tune-{slug(workload)}",
-            "cluster": {"provider": provider, "workers": workers, "replicas_per_worker": replicas},
-            "measure": {**_MEASURE, "seed": seed},
-        },
-        settings=settings or (),
-        overrides={
-            "workloads": [workload],
-            "strategies": [strategy],
-            **({} if link is None else {"cluster.link.rate_mbit": _rate_mbit(link)}),
-            **{path: value for name, (path, value) in own.items() if options.is_given(context, name)},
-        },
-        surroundings=os.environ,
-    )
+    spec = _experiment(context, workload, strategy, chosen)
     exposure = isolate_workers(context, worker_options, providers=spec.cluster.provider)
     check_target(target)
     check_experiment(spec)
     request = TuneRequest(
         spec=spec,
-        seconds=seconds,
+        seconds=chosen.seconds,
         out=out,
         options=run_options(context, worker_options, exposure=exposure),
     )
@@ -112,6 +100,34 @@ def tune(
     tuned = pipeline.tune(request)
     document = {"plan": str(tuned.path), **tuned.to_document()}
     return Answer(document=document, show=partial(_show, tuned))
+
+
+def _experiment(context: typer.Context, workload: str, strategy: str, chosen: TuneOptions) -> Experiment:
+    """One case: settings lie over the command's own values, and options that are given over settings."""
+    from harness.experiment.load import laid_over
+
+    provider, workers, replicas, seed = chosen.provider, chosen.workers, chosen.replicas, chosen.seed
+    own: dict[str, tuple[str, object]] = {
+        "provider": ("cluster.provider", provider),
+        "workers": ("cluster.workers", workers),
+        "replicas": ("cluster.replicas_per_worker", replicas),
+        "seed": ("measure.seed", seed),
+    }
+    return laid_over(
+        {
+            "name": f"tune-{slug(workload)}",
+            "cluster": {"provider": provider, "workers": workers, "replicas_per_worker": replicas},
+            "measure": {**_MEASURE, "seed": seed},
+        },
+        settings=chosen.settings or (),
+        overrides={
+            "workloads": [workload],
+            "strategies": [strategy],
+            **({} if chosen.link is None else {"cluster.link.rate_mbit": _rate_mbit(chosen.link)}),
+            **{path: value for name, (path, value) in own.items() if options.is_given(context, name)},
+        },
+        surroundings=os.environ,
+    )
 
 
 def _rate_mbit(text: str) -> float:
