@@ -106,7 +106,7 @@ def _only_read(step: TrainGraph, reads: Mapping[str, int], synced: Container[str
 
 def _statistics(step: TrainGraph) -> tuple[StatisticSummary, ...]:
     sizes: dict[str, int] = {}
-    for each in step.statistics:
-        n_bytes = element_bytes(each.dtype) * n_elements(each.shape.dims or ())
-        sizes[each.layer] = sizes.get(each.layer, 0) + n_bytes
+    for statistic in step.statistics:
+        n_bytes = element_bytes(statistic.dtype) * n_elements(statistic.shape.dims or ())
+        sizes[statistic.layer] = sizes.get(statistic.layer, 0) + n_bytes
     return tuple(StatisticSummary(layer=layer, bytes=n_bytes) for layer, n_bytes in sizes.items())

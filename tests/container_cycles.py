@@ -36,7 +36,10 @@ def _left_with_the_engine(run: str) -> list[str]:
     try:
         containers = client.containers.list(all=True, filters=filters, ignore_removed=True)
         networks = client.networks.list(filters=filters)
-        return [*(str(each.name) for each in containers), *(str(each.name) for each in networks)]
+        return [
+            *(str(container.name) for container in containers),
+            *(str(network.name) for network in networks),
+        ]
     finally:
         client.close()
 

@@ -88,7 +88,7 @@ class HostLoopGraph:
         """The nodes of the loop, without its handles; `{name}/count` and `{name}/total` leave it."""
         self.nodes.clear()
         name = self.name
-        waits = tuple(f"^{each}" for each in self.waits)
+        waits = tuple(f"^{wait}" for wait in self.waits)
         self._add(f"{name}/zero", "Const", waits, dtype=INT32, value=number("int32", 0))
         self._add(f"{name}/limit", "Const", waits, dtype=INT32, value=number("int32", self.n_iterations))
         self._add(f"{name}/nothing", "Const", waits, dtype=FLOAT, value=number("float", 0.0))
@@ -136,16 +136,16 @@ class HostLoopGraph:
 
     def _taken(self, v: LoopVariable) -> list[str]:
         refs = []
-        for each in self._names(v):
-            self._enter(each, RESOURCE, constant=v.way == "constant")
-            ref = f"{self.name}/{each}/enter"
+        for name in self._names(v):
+            self._enter(name, RESOURCE, constant=v.way == "constant")
+            ref = f"{self.name}/{name}/enter"
             if v.way == "iterated":
-                self._merge(each, each, RESOURCE)
-                self._switch(each, RESOURCE)
-                ref = f"{self.name}/{each}/body"
+                self._merge(name, name, RESOURCE)
+                self._switch(name, RESOURCE)
+                ref = f"{self.name}/{name}/body"
             for k in range(v.n_identities):
-                self._add(f"{self.name}/{each}/identity_{k}", "Identity", (ref,), T=RESOURCE)
-                ref = f"{self.name}/{each}/identity_{k}"
+                self._add(f"{self.name}/{name}/identity_{k}", "Identity", (ref,), T=RESOURCE)
+                ref = f"{self.name}/{name}/identity_{k}"
             refs.append(ref)
         return refs * self.n_replicas if v.shared else refs
 
@@ -170,7 +170,7 @@ class HostLoopGraph:
         for each in self.second_handles:
             self._enter(f"{each}_again", RESOURCE, constant=True)
         norms = []
-        for each in (*self.readers, *(f"{each}_again" for each in self.second_handles)):
+        for each in (*self.readers, *(f"{second_handle}_again" for second_handle in self.second_handles)):
             inputs = (f"{self.name}/{each}/enter", *(f"^{name}" for name in after))
             self._add(f"{self.name}/{each}/read", "ReadVariableOp", inputs, dtype=FLOAT)
             # TensorFlow runs no read of which it needs no value.
@@ -206,7 +206,7 @@ class HostLoopGraph:
         self._add(f"{prefix}/body", "Identity", (f"{prefix}/switch:1",), T=dtype)
 
     def _next(self, own: str, ref: str, dtype: DType, waits: Sequence[str] = ()) -> None:
-        inputs = (ref, *(f"^{each}" for each in waits))
+        inputs = (ref, *(f"^{wait}" for wait in waits))
         self._add(f"{self.name}/{own}/next", "NextIteration", inputs, T=dtype)
 
     def _add(self, name: str, op: str, inputs: Sequence[str], *, device: str = "", **attrs: object) -> None:
@@ -235,7 +235,7 @@ def handle(
 
 def metadata(n_replicas: int, shardings: Sequence[Sharding], n_cores_per_replica: int = 1) -> bytes:
     """What a compile node says of a computation that takes variables."""
-    arguments = [Argument(kind=ArgumentKind.VARIABLE, sharding=each) for each in shardings]
+    arguments = [Argument(kind=ArgumentKind.VARIABLE, sharding=sharding) for sharding in shardings]
     made = CompileMetadata.of(n_replicas, arguments).proto
     if n_cores_per_replica == 1:
         return made
@@ -279,7 +279,7 @@ def changed(graph: Graph, name: str, **changes: object) -> Graph:
 
 def nested(inner: HostLoopGraph, *, n_iterations: int = 2) -> list[Node]:
     """The nodes of a loop inside of another one, `outer`, which counts and takes each handle as it is."""
-    names = [*inner.handles(), *(f"{each}_again" for each in inner.second_handles)]
+    names = [*inner.handles(), *(f"{second_handle}_again" for second_handle in inner.second_handles)]
     sources = {name: f"outer/{name}/enter" for name in names}
     ends = (f"^{inner.name}/count", f"^{inner.name}/total")
     outer = HostLoopGraph(
@@ -357,4 +357,6 @@ def called_loop(loop: HostLoopGraph) -> Graph:
         program(len(loop.variables), loop.n_results, loop.program),
     )
     caller = call("step", "train", arguments, (INT32, FLOAT))
-    return Graph(nodes=(*handles.values(), caller), functions={each.name: each for each in functions})
+    return Graph(
+        nodes=(*handles.values(), caller), functions={function.name: function for function in functions}
+    )

@@ -172,7 +172,7 @@ def with_options_of_fields(command: Callable[..., T]) -> Callable[..., T]:
 
     def called(**arguments: Any) -> T:  # noqa: ANN401 - of any command
         for name, group in groups.items():
-            arguments[name] = group(**{each.name: arguments.pop(each.name) for each in fields(group)})
+            arguments[name] = group(**{field.name: arguments.pop(field.name) for field in fields(group)})
         return command(**arguments)
 
     return _presented(called, command, own.replace(parameters=parameters))

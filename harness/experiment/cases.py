@@ -89,7 +89,7 @@ def expand(spec: Experiment) -> tuple[Case, ...]:
     """
     _require_few_combinations(spec)
     cases: dict[str, Case] = {}
-    unfaulted = next((each for each in spec.scenarios if not each.faults), NO_FAULTS)
+    unfaulted = next((scenario for scenario in spec.scenarios if not scenario.faults), NO_FAULTS)
     for workload, shape, computation, scenario, strategy in itertools.product(
         spec.workloads, spec.cluster.shapes(), spec.measure.computations, spec.scenarios, spec.strategies
     ):
@@ -240,7 +240,7 @@ def _missing_controls(cases: Sequence[Case]) -> tuple[Case, ...]:
             case.shape,
             case.batch_rule,
             case.computation,
-            next((each.scenario for each in cases if not each.scenario.faults), NO_FAULTS),
+            next((case.scenario for case in cases if not case.scenario.faults), NO_FAULTS),
         )
         for case in cases
         if case.shape.n_replicas > 1

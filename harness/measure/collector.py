@@ -140,7 +140,9 @@ class Meter:
         """
         # Others send through the interface between two windows.
         before = self._counters() if self._isolated else None
-        self._steps(n_lead + n_steps, number=sum(each.number >= 0 for each in self._windows), n_lead=n_lead)
+        self._steps(
+            n_lead + n_steps, number=sum(window.number >= 0 for window in self._windows), n_lead=n_lead
+        )
         self._wait_for_updates()
         if before is not None:
             self._add_interface_bytes(before, self._counters())
@@ -152,7 +154,7 @@ class Meter:
             self._windows[k] = replace(self._windows[k], number=-1)
 
     def measurement(self) -> Measurement:
-        counted = [each for each in self._windows if each.number >= 0]
+        counted = [window for window in self._windows if window.number >= 0]
         n_steps = self._n_done - self._n_warmup
         last = self._counters()
         tcp = merge([c.tcp for c in self._before], [c.tcp for c in last], n_steps=n_steps)

@@ -55,7 +55,9 @@ def link_of_record(requested_mbit: float | None, workers: Sequence[MeasuredLink]
     """Sum up what was measured: a link is as fast as its slower direction, and the slowest counts."""
     if workers is None:
         return Link(requested_mbit=requested_mbit)
-    rates = [rate for each in workers for rate in (each.sent_mbit, each.received_mbit) if rate is not None]
+    rates = [
+        rate for worker in workers for rate in (worker.sent_mbit, worker.received_mbit) if rate is not None
+    ]
     return Link(requested_mbit=requested_mbit, measured_mbit=min(rates), workers=tuple(workers))
 
 

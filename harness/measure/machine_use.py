@@ -241,7 +241,7 @@ def core_use(readings: Sequence[Readings | None]) -> CoreUse | None:
     Args:
         readings: of each worker; those that share cores see the same use of them, and each its own share.
     """
-    known = [each for each in readings if each is not None]
+    known = [reading for reading in readings if reading is not None]
     if not known or len(known) < len(readings):
         return None
     groups: dict[tuple[str, tuple[int, ...]], list[Readings]] = {}
@@ -284,7 +284,7 @@ def stability(uses: Sequence[CoreUse | None], step_s: Sequence[float]) -> Stabil
 
 
 def _shares(uses: Sequence[CoreUse | None]) -> Stability:
-    known = [each for each in uses if each is not None and each.core_s > 0]
+    known = [use for use in uses if use is not None and use.core_s > 0]
     if not known or len(known) < len(uses):
         return Stability()
     core_s = sum(each.core_s for each in known)

@@ -150,14 +150,14 @@ class Exporter:
         self._written_s = -math.inf
         metrics = (*METRICS, *map(metric_of, repeat_gauges))
         self._gauges = {
-            each.name: Gauge(each.name, each.help, each.labels, registry=self.registry)
-            for each in metrics
-            if each.type == "gauge"
+            metric.name: Gauge(metric.name, metric.help, metric.labels, registry=self.registry)
+            for metric in metrics
+            if metric.type == "gauge"
         }
         self._counters = {
-            each.name: Counter(each.name, each.help, each.labels, registry=self.registry)
-            for each in metrics
-            if each.type == "counter"
+            metric.name: Counter(metric.name, metric.help, metric.labels, registry=self.registry)
+            for metric in metrics
+            if metric.type == "counter"
         }
         self._step_seconds = Histogram(
             STEP_SECONDS.name, STEP_SECONDS.help, LABELS, buckets=STEP_SECONDS.buckets, registry=self.registry
@@ -297,7 +297,7 @@ def push_newest(records: Iterable[Record], url: str, repeat_gauges: Sequence[Rep
     Raises:
         UsageError: no Pushgateway takes it there.
     """
-    newest = {tuple(labels_of(each).items()): each for each in records if each.status == "ok"}
+    newest = {tuple(labels_of(record).items()): record for record in records if record.status == "ok"}
     for labels, record in newest.items():
         registry = CollectorRegistry()
         for gauge in repeat_gauges:

@@ -212,15 +212,15 @@ def paired_ratios(records: Sequence[Record], others: Sequence[Record]) -> Paired
     Args:
         records: of one case. others: of the other, which also counts where it was only timed beside the one.
     """
-    own, of_others = {each.repeat: each for each in records}, {each.repeat: each for each in others}
+    own, of_others = {record.repeat: record for record in records}, {other.repeat: other for other in others}
     logs: list[float] = []
     cores: list[tuple[int, int]] = []
     for repeat in sorted({*own, *of_others}):
         first, second = own.get(repeat), of_others.get(repeat)
         if first is None:
-            first = next((each for each in records if _was_beside(each, second)), None)
+            first = next((record for record in records if _was_beside(record, second)), None)
         elif second is None:
-            second = next((each for each in others if _was_beside(each, first)), None)
+            second = next((other for other in others if _was_beside(other, first)), None)
         if first is not None and second is not None:
             log = _log_ratio(first, second)
             if log is not None:

@@ -173,17 +173,17 @@ class Resharding:
     @classmethod
     def of(cls, replicas: Sequence[ReplicaResharding]) -> Resharding | None:
         """The mean over replicas, None where none reshards or none has run a loop."""
-        n_loops = sum(each.n_loops for each in replicas)
+        n_loops = sum(replica.n_loops for replica in replicas)
         if not n_loops:
             return None
         return cls(
-            n_loops=max(each.n_loops for each in replicas),
-            reshards=sum(each.reshards for each in replicas) / n_loops,
-            shards=sum(each.shards for each in replicas) / n_loops,
-            unshards=sum(each.unshards for each in replicas) / n_loops,
-            sent_bytes=sum(each.sent_bytes for each in replicas) * len(replicas) / n_loops,
-            whole_bytes=max(each.whole_bytes for each in replicas),
-            kept_bytes=max(each.kept_bytes for each in replicas),
+            n_loops=max(replica.n_loops for replica in replicas),
+            reshards=sum(replica.reshards for replica in replicas) / n_loops,
+            shards=sum(replica.shards for replica in replicas) / n_loops,
+            unshards=sum(replica.unshards for replica in replicas) / n_loops,
+            sent_bytes=sum(replica.sent_bytes for replica in replicas) * len(replicas) / n_loops,
+            whole_bytes=max(replica.whole_bytes for replica in replicas),
+            kept_bytes=max(replica.kept_bytes for replica in replicas),
         )
 
 

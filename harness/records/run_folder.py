@@ -142,7 +142,7 @@ class RunFolder:
         write_index(self.path / RESULTS, self._counts)
         put_aside_outdated(self.path / RESULTS, gone)
         self._open_for_appending()
-        self.records = tuple(each for each in self.records if (each.case, each.repeat) not in gone)
+        self.records = tuple(record for record in self.records if (record.case, record.repeat) not in gone)
 
     def write_failure(self, case: str, repeat: int, error: Exception) -> None:
         """Keep the logs and tracebacks of a failure, which are too long for a record, if it has any."""

@@ -142,7 +142,7 @@ def compiled_notes(processes: ProcessSet, period: int, timeouts: Timeouts) -> tu
         timeout_s=timeouts.steps_s(period, []),
         stage="collect",
     )
-    drawn = sorted({each for of_worker in found for each in of_worker.draws})
+    drawn = sorted({draw for of_worker in found for draw in of_worker.draws})
     if drawn:
         raise CaseError(
             UNSUPPORTED,

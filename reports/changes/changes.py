@@ -126,13 +126,13 @@ class Changes:
     @property
     def is_empty(self) -> bool:
         """Whether no case could be set against its like."""
-        return all(each.verdict == "not-comparable" for each in self.cases)
+        return all(case.verdict == "not-comparable" for case in self.cases)
 
     @property
     def regressed(self) -> tuple[Change, ...]:
         """Cases that are slower, send more, or are broken."""
         return tuple(
-            each for each in self.cases if each.verdict == "slower" or each.more_bytes or each.broken
+            case for case in self.cases if case.verdict == "slower" or case.more_bytes or case.broken
         )
 
 
@@ -154,17 +154,17 @@ def changes_between(
     """
     pairs = tuple(paired(standings(before), standings(after)))
     workloads = tuple(workload_changes(pairs))
-    changed = frozenset(each.workload for each in workloads if each.differs)
+    changed = frozenset(workload.workload for workload in workloads if workload.differs)
     judge = _Judge(threshold=threshold, by_rates=by_rates, anyway=anyway, changed_workloads=changed)
     cases = tuple(judge.change(a, b) for a, b in pairs)
-    cases = tuple(_with_most(each, cases) for each in cases)
+    cases = tuple(_with_most(case, cases) for case in cases)
     logs = [
-        math.log(each.rate_factor.value)
-        for each in cases
-        if each.rate_factor is not None
-        and each.verdict != "not-comparable"
-        and each.workload not in changed
-        and 0.0 < each.rate_factor.value < math.inf
+        math.log(case.rate_factor.value)
+        for case in cases
+        if case.rate_factor is not None
+        and case.verdict != "not-comparable"
+        and case.workload not in changed
+        and 0.0 < case.rate_factor.value < math.inf
     ]
     return Changes(
         before=before.name,
@@ -218,7 +218,7 @@ class _Judge:
         verdict, why = self._verdict(factor)
         if is_open:
             verdict, why = "cannot-tell", _BASELINE
-        reasons = (broken, why, *(f"although {each}" for each in differences))
+        reasons = (broken, why, *(f"although {difference}" for difference in differences))
         return replace(
             change,
             factor=factor,
@@ -261,7 +261,7 @@ def _shift(before: Standing, after: Standing) -> RepeatedMean | None:
 
 def _with_most(change: Change, cases: Sequence[Change]) -> Change:
     by_it = ByBaseline(name=change.strategy)
-    beside = [each.factor for each in cases if each.workload == change.workload and each.judged_by == by_it]
+    beside = [case.factor for case in cases if case.workload == change.workload and case.judged_by == by_it]
     moved = [factor for factor in beside if factor and factor.interval and not factor.interval.contains(1.0)]
     up = [factor.value for factor in moved if factor.value > 1]
     alike = up if len(up) * 2 > len(moved) else [factor.value for factor in moved if factor.value < 1]

@@ -75,7 +75,7 @@ def _own_shape(shape: ComparedShape, records: Sequence[Record]) -> ComparedShape
     """The shape by which a case is known in another run: of `single` its own, whatever it stands beside."""
     if records[0].strategy != BASELINE:
         return shape
-    planned = next((each for each in records if each.batch_size is not None), None)
+    planned = next((record for record in records if record.batch_size is not None), None)
     return shape if planned is None else replace(shape_of(planned), image=shape.image)
 
 

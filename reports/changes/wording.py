@@ -70,15 +70,15 @@ def changes_table(changes: Changes) -> Table:
     """Each case in a line: what has changed, by how much, and what that rests on."""
     rows: list[tuple[Cell, ...]] = [
         (
-            Cell(text=each.strategy),
-            Cell(text=f"{each.workload} · {each.shape}"),
-            Cell(text=_verdict(each)),
-            _factor_cell(each.factor),
-            Cell(text=_figure(each.judged_by) or MISSING),
-            _factor_cell(each.rate_factor),
-            Cell(text="; ".join(filter(None, (each.why, *each.notes)))),
+            Cell(text=case.strategy),
+            Cell(text=f"{case.workload} · {case.shape}"),
+            Cell(text=_verdict(case)),
+            _factor_cell(case.factor),
+            Cell(text=_figure(case.judged_by) or MISSING),
+            _factor_cell(case.rate_factor),
+            Cell(text="; ".join(filter(None, (case.why, *case.notes)))),
         )
-        for each in changes.cases
+        for case in changes.cases
     ]
     return table_of(
         f"{changes.after} against {changes.before}; the same is within {100 * changes.threshold:.3g} %",
@@ -120,11 +120,15 @@ def to_document(changes: Changes) -> dict[str, object]:
         "before": changes.before,
         "after": changes.after,
         "threshold": changes.threshold,
-        "cases": [_document(each) for each in changes.cases],
+        "cases": [_document(case) for case in changes.cases],
         "geometric_mean": changes.geometric_mean,
         "workloads": [
-            {"workload": each.workload, "differs": list(each.differs), "unknown": list(each.unknown)}
-            for each in changes.workloads
+            {
+                "workload": workload.workload,
+                "differs": list(workload.differs),
+                "unknown": list(workload.unknown),
+            }
+            for workload in changes.workloads
         ],
         "differences": list(changes.differences),
     }

@@ -38,12 +38,12 @@ def link_sensitivity(curves: LinkSensitivity) -> LineChart | None:
         lines=tuple(_link_line(line, color) for color, line in enumerate(curves.lines) if _limited(line)),
         events=tuple(
             Event(
-                x=each.at_mbit,
-                text=f"≈ {link_rate(each.at_mbit, significant=2)}",
-                keys=(each.ahead_below, each.ahead_above),
+                x=cross_over.at_mbit,
+                text=f"≈ {link_rate(cross_over.at_mbit, significant=2)}",
+                keys=(cross_over.ahead_below, cross_over.ahead_above),
             )
-            for each in curves.cross_overs
-            if each.at_mbit is not None and each.is_shown
+            for cross_over in curves.cross_overs
+            if cross_over.at_mbit is not None and cross_over.is_shown
         ),
     )
 
@@ -108,9 +108,9 @@ def _intervals(points: Sequence[tuple[float, Estimate]]) -> tuple[tuple[float, f
 def fault_front(matrix: FaultMatrix) -> PointChart | None:
     """Each strategy as a point: speed without faults to the right, its worst result under faults upwards."""
     points = [
-        (each.strategy, each.relative_rate, each.worst, each.on_front)
-        for each in matrix.lines
-        if each.relative_rate is not None and each.worst is not None and math.isfinite(each.worst)
+        (line.strategy, line.relative_rate, line.worst, line.on_front)
+        for line in matrix.lines
+        if line.relative_rate is not None and line.worst is not None and math.isfinite(line.worst)
     ]
     if not points:
         return None

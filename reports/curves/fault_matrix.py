@@ -42,8 +42,8 @@ def fault_matrices(sources: Sequence[Source]) -> tuple[FaultMatrix, ...]:
     for together in alike.values():
         shape = shape_text(replace(together[0].shape, scenario=""))
         members = [source.comparison for source in together if _is_scenario(source.comparison)]
-        metrics = dict.fromkeys(name for each in members for row in each.rows for name in row.metrics)
-        if any(each.faults for each in members):
+        metrics = dict.fromkeys(name for member in members for row in member.rows for name in row.metrics)
+        if any(member.faults for member in members):
             matrices += [_matrix(members, metric, shape) for metric in metrics]
     return tuple(matrices)
 
@@ -60,13 +60,14 @@ def _matrix(members: Sequence[Comparison], metric: str, shape: str) -> FaultMatr
         shape: what the scenarios have in common, in words.
     """
     less = less_is_better(metric)
-    clean = next((each for each in members if not each.faults), None)
-    rows = {each.scenario: {row.strategy: row for row in each.rows} for each in members}
-    names = dict.fromkeys(row.strategy for each in members for row in each.rows)
+    clean = next((member for member in members if not member.faults), None)
+    rows = {member.scenario: {row.strategy: row for row in member.rows} for member in members}
+    names = dict.fromkeys(row.strategy for member in members for row in member.rows)
     lines = []
     for name in names:
         cells = tuple(
-            _cell(rows[each.scenario].get(name), metric, has_faults=bool(each.faults)) for each in members
+            _cell(rows[member.scenario].get(name), metric, has_faults=bool(member.faults))
+            for member in members
         )
         if all(cell is None for cell in cells):
             continue
@@ -97,7 +98,7 @@ def _matrix(members: Sequence[Comparison], metric: str, shape: str) -> FaultMatr
         metric=metric,
         less_is_better=less,
         baseline=None if clean is None else clean.baseline,
-        scenarios=tuple((each.scenario or "no faults", each.faults) for each in members),
+        scenarios=tuple((member.scenario or "no faults", member.faults) for member in members),
         lines=tuple(replace(line, on_front=line.strategy in front) for line in lines),
     )
 
@@ -109,7 +110,7 @@ def _cell(row: Row | None, metric: str, *, has_faults: bool) -> FaultCell | None
     alone = row.mark.kind == "reference"
     void = has_faults and not alone and (row.rule is None or row.rule.n_faulty > row.rule.f)
     mean = row.metrics.get(metric)
-    n_diverged = sum(len(each.repeats) for each in row.problems if each.type in WENT_TO_PIECES)
+    n_diverged = sum(len(problem.repeats) for problem in row.problems if problem.type in WENT_TO_PIECES)
     if n_diverged:
         # Whoever trains once may have one of these; a mean of the others would hide them.
         note = f"{n_diverged} of {row.n_repeats} repeats"

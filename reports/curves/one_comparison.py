@@ -127,8 +127,8 @@ def _losses(record: Record) -> _Floats:
 
 def _common_steps(steps: Sequence[_Floats]) -> _Floats:
     """Steps that all repeats made, of the repeat that has fewest there; evenly thinned."""
-    first, last = max(each[0] for each in steps), min(each[-1] for each in steps)
-    inside = [each[(each >= first) & (each <= last)] for each in steps]
+    first, last = max(step[0] for step in steps), min(step[-1] for step in steps)
+    inside = [step[(step >= first) & (step <= last)] for step in steps]
     fewest = min(inside, key=len)
     places = spread(len(fewest), MAX_POINTS) if len(fewest) else []
     common: _Floats = fewest[places]
@@ -247,7 +247,7 @@ def memory_of(rows: Sequence[Row], usable: Mapping[str, Sequence[Record]]) -> tu
         n_workers = max(map(len, peaks), default=0)
         by_worker = [
             [peak for peak in column if peak is not None]
-            for column in zip(*(each for each in peaks if len(each) == n_workers), strict=True)
+            for column in zip(*(peak for peak in peaks if len(peak) == n_workers), strict=True)
         ]
         if not any(by_worker):
             continue

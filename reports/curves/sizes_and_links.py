@@ -184,7 +184,7 @@ def link_sensitivity_of(sources: Sequence[Source]) -> tuple[LinkSensitivity, ...
     return tuple(
         _sensitivity(sorted(members, key=_mbit))
         for members in groups.values()
-        if sum(any(row.rate for row in each.comparison.rows) for each in members) > 1
+        if sum(any(row.rate for row in member.comparison.rows) for member in members) > 1
     )
 
 
@@ -204,7 +204,9 @@ def _sensitivity(members: Sequence[Source]) -> LinkSensitivity:
                     rate=row.rate,
                 )
                 lines.setdefault(row.strategy, []).append((row, point))
-    cross_overs = tuple(each for slower, faster in pairwise(members) for each in _cross_overs(slower, faster))
+    cross_overs = tuple(
+        cross_over for slower, faster in pairwise(members) for cross_over in _cross_overs(slower, faster)
+    )
     return LinkSensitivity(
         run=first.comparison.run,
         workload=first.comparison.workload,
@@ -290,7 +292,7 @@ def sentences_of(members: Sequence[Source], cross_overs: Sequence[CrossOver]) ->
         cross_overs: between neighbours of them.
     """
     unknown = [text for slower, faster in pairwise(members) if (text := _why_unknown(slower, faster))]
-    sentences = [*(each.sentence for each in cross_overs), *unknown]
+    sentences = [*(cross_over.sentence for cross_over in cross_overs), *unknown]
     if not sentences:
         return (_none_overtakes(members),)
     if not cross_overs and len(unknown) < len(members) - 1:
@@ -314,7 +316,7 @@ def _why_unknown(slower: Source, faster: Source) -> str:
 
 def _none_overtakes(members: Sequence[Source]) -> str:
     """The best stays: with certainty only where repeats distinguish it from all others at every rate."""
-    candidates = [(_candidates(each), each) for each in members]
+    candidates = [(_candidates(member), member) for member in members]
     bests = {rows[0].strategy for rows, _ in candidates}
     best = bests.pop() if len(bests) == 1 else "the best"
     ends = [

@@ -168,7 +168,7 @@ def _subjects(document: StoredBenchmarks) -> tuple[Subject, ...]:
         **{name: of_cpu.get(name) for name in _CPU},
     }
     subjects = tuple(_subject(benchmark, facts) for benchmark in document.benchmarks)
-    name, count = next(iter(Counter(each.case for each in subjects).most_common(1)), ("", 0))
+    name, count = next(iter(Counter(subject.case for subject in subjects).most_common(1)), ("", 0))
     if count > 1:
         raise ValueError(f"{count} benchmarks of the name {name}")
     return subjects

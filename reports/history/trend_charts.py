@@ -292,7 +292,7 @@ class PanelChart:
 def panel_chart(panel: Panel, *, until: int) -> PanelChart | None:
     """Chart of a panel's newest nights; None where no series of the panel has any."""
     nights = tuple(_relative_nights(each, until) for each in panel.series)
-    values = np.concatenate([each.values for each in nights])
+    values = np.concatenate([night.values for night in nights])
     if not len(values):
         return None
     low = max(until - SHOWN_DAYS + 1, min(int(each.past.days[0]) for each in panel.series))

@@ -61,8 +61,8 @@ def series_table(shown: Sequence[ShownSeries]) -> Table:
 def number_table(drawn: PanelChart) -> Table:
     """The values in a chart, the newest first."""
     by_night = [
-        dict(zip(zip(each.days.tolist(), each.names, strict=True), each.values.tolist(), strict=True))
-        for each in drawn.nights
+        dict(zip(zip(night.days.tolist(), night.names, strict=True), night.values.tolist(), strict=True))
+        for night in drawn.nights
     ]
     nights = sorted({night for values in by_night for night in values}, reverse=True)
     return table_of(
@@ -181,11 +181,11 @@ def _regressions(verdict: NightVerdict, commits: Commits) -> Iterator[Card]:
     for cause in verdict.causes:
         first = cause.members[0].since
         since = f", since {first.name}" if first else ""
-        of_cause = list(dict.fromkeys(commit for each in cause.members for commit in commits(each)))
+        of_cause = list(dict.fromkeys(commit for member in cause.members for commit in commits(member)))
         yield Card(
             state="regressed",
             headline=spelt_out(f"Has got worse{since}: {cause.what}"),
-            items=tuple(_item(each) for each in cause.members[:_MOST_ITEMS]),
+            items=tuple(_item(member) for member in cause.members[:_MOST_ITEMS]),
             n_more=len(cause.members[_MOST_ITEMS:]),
             commits=tuple(_clipped(commit) for commit in of_cause[:_MOST_COMMITS]),
             n_more_commits=len(of_cause[_MOST_COMMITS:]),
@@ -224,8 +224,8 @@ def _without_figure(headline: str, cases: Sequence[Lost]) -> Iterator[Card]:
             state="lost",
             headline=headline,
             items=tuple(
-                (spelt_out(place_name(each)), _clipped(f"{each.status}: {each.message}"))
-                for each in cases[:_MOST_ITEMS]
+                (spelt_out(place_name(case)), _clipped(f"{case.status}: {case.message}"))
+                for case in cases[:_MOST_ITEMS]
             ),
             n_more=len(cases[_MOST_ITEMS:]),
         )

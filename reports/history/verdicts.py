@@ -60,9 +60,9 @@ class SeriesVerdict:
         if self.change is None:
             return ()
         return tuple(
-            each
-            for each in self.analysis.changes
-            if each.state == "confirmed" and each.place > self.change.place
+            change
+            for change in self.analysis.changes
+            if change.state == "confirmed" and change.place > self.change.place
         )
 
     @property
@@ -149,7 +149,7 @@ def verdict_of(history: History, night: Night, *, confirm: int = CONFIRM) -> Nig
     Args:
         confirm: nights that a change must last before it counts as one.
     """
-    nights = {each.id: each for each in history.nights()}
+    nights = {night.id: night for night in history.nights()}
     known = history.known()
     all_series = history.series(until=night, n_days=ANALYSED_DAYS)
     expected = _expected_nights(all_series, night, nights)
@@ -292,7 +292,7 @@ def _known_errors(errors: FloatArray) -> FloatArray | None:
 
 def _causes(verdicts: Sequence[SeriesVerdict]) -> Iterable[Cause]:
     """Regressions by what they have in common, those of a time together."""
-    left = [each for each in verdicts if each.state == "regressed"]
+    left = [verdict for verdict in verdicts if verdict.state == "regressed"]
     while left:
         together = [each for each in left if each.changed_with(left[0])]
         left = [each for each in left if each not in together]
@@ -301,7 +301,7 @@ def _causes(verdicts: Sequence[SeriesVerdict]) -> Iterable[Cause]:
 
 def _common(together: Sequence[SeriesVerdict], verdicts: Sequence[SeriesVerdict]) -> str:
     """Name what series that got worse at one time have in common."""
-    judged = [each for each in verdicts if each.state not in ("missed", "new")]
+    judged = [verdict for verdict in verdicts if verdict.state not in ("missed", "new")]
     rates = {each.series.subject.case for each in judged if each.series.subject.metric == RATE.name}
     slower = {each.series.subject.case for each in together if each.series.subject.metric == RATE.name}
     has_ratios = any(

@@ -80,11 +80,11 @@ def code_of(night: Night) -> tuple[str, ...]:
     own = Repository(name=name, git_sha=night.git_sha, git_dirty=night.git_dirty)
     return tuple(
         spelt_out(
-            f"{each.name} {each.git_sha[:_SHORT]}"
-            f"{' with changes that were not committed' if each.git_dirty else ''}"
+            f"{fromkey.name} {fromkey.git_sha[:_SHORT]}"
+            f"{' with changes that were not committed' if fromkey.git_dirty else ''}"
         )
-        for each in dict.fromkeys((own, *night.workload_commits.values()))
-        if each.git_sha
+        for fromkey in dict.fromkeys((own, *night.workload_commits.values()))
+        if fromkey.git_sha
     )
 
 
@@ -107,7 +107,7 @@ def _named_wrong(wrong: Sequence[Lost]) -> list[str]:
 
 
 def _named_drifts(drifts: Sequence[SeriesVerdict]) -> list[str]:
-    named = [f"{series_name(each)} drifts: {drifting_by(each)}" for each in drifts[:_N_NAMED]]
+    named = [f"{series_name(drift)} drifts: {drifting_by(drift)}" for drift in drifts[:_N_NAMED]]
     n_more = len(drifts) - len(named)
     return [*named, f"{n_more} more drift"] if n_more else named
 
@@ -179,7 +179,7 @@ def document_of(verdict: NightVerdict, commits: Commits) -> dict[str, object]:
             if each.state == "drifting"
         ],
         "causes": [
-            {"what": cause.what, "cases": [each.series.subject.case for each in cause.members]}
+            {"what": cause.what, "cases": [member.series.subject.case for member in cause.members]}
             for cause in verdict.causes
         ],
         "lost": [
@@ -253,11 +253,11 @@ def drifting_by(verdict: SeriesVerdict) -> str:
 def _cause(cause: Cause) -> str:
     is_brief = len(cause.members) > _N_DETAILED
     changes = []
-    for each in cause.members[:_N_NAMED]:
-        subject = each.series.subject
+    for member in cause.members[:_N_NAMED]:
+        subject = member.series.subject
         name = f"{subject.strategy} on {subject.workload}"
         of = "" if name == cause.what else f"{name} "
-        changes.append(f"{of}{change_text(each, is_brief=is_brief)}")
+        changes.append(f"{of}{change_text(member, is_brief=is_brief)}")
     more = f" and {len(cause.members) - _N_NAMED} more" if len(cause.members) > _N_NAMED else ""
     first = cause.members[0].since
     return f"{cause.what}: {', '.join(changes)}{more} since {first.name if first else 'then'}"

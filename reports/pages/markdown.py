@@ -139,7 +139,7 @@ def _blocks(report: Report) -> Iterator[_Block]:
 
 def _comparison_blocks(comparison: Comparison, run: str) -> Iterator[_Block]:
     verdict = comparison.verdict
-    answers = [each.text for each in verdict.answers if each.goal != verdict.goal]
+    answers = [answer.text for answer in verdict.answers if answer.goal != verdict.goal]
     heading = _heading(comparison.workload, comparison, run)
     further = [line for text in answers for line in ("", markdown_text(text))]
     yield _block(_VERDICT, heading, "", f"**{markdown_text(verdict.headline)}**", *further)

@@ -131,7 +131,7 @@ def batch_notes(shape: ComparedShape, cases: Mapping[str, list[Record]]) -> list
 def link_notes(cases: Mapping[str, list[Record]]) -> list[str]:
     """Limits of links that are not the same for all workers."""
     known = (r.link.workers for records in cases.values() for r in records if r.link and r.link.workers)
-    asked = {tuple(each.requested_mbit for each in workers) for workers in known}
+    asked = {tuple(worker.requested_mbit for worker in workers) for workers in known}
     return [
         _UNEQUAL_LINKS.format(links=", ".join(_limit(worker, mbit) for worker, mbit in enumerate(rates)))
         for rates in sorted(asked, key=str)

@@ -76,7 +76,7 @@ def verdict(
 
 
 def _towards(advice: Advice, goal: Goal) -> Advice:
-    answer = next((each for each in advice.answers if each.goal == goal), None)
+    answer = next((answer for answer in advice.answers if answer.goal == goal), None)
     if answer is None:
         return replace(advice, details=(phrases.NO_ANSWER[goal], *advice.details))
     rest = tuple(detail for detail in advice.details if detail != answer.text)

@@ -123,7 +123,8 @@ def capture(
         rows_per_example=rows_per_example(contents.step),
         lines=lines_of(traced.concrete.graph),
         scales_loss=any(
-            isinstance(each, keras.optimizers.LossScaleOptimizer) for each in traced.recorder.optimizers
+            isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+            for optimizer in traced.recorder.optimizers
         ),
     )
 

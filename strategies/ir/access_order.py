@@ -191,7 +191,7 @@ class _Walk:
             if node.op in LOOPS:
                 # Each round begins when the condition holds.
                 start |= outcomes[0].results[0]
-                events = [each | start for each in events]
+                events = [event | start for event in events]
         within = self._within.setdefault(path, (1 << len(self._events)) - (1 << n_before))
         done = _one_of([outcome.done for outcome in outcomes], within) | start
         if node.op in LOOPS:

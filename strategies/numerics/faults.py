@@ -89,7 +89,7 @@ def colluding(vectors: Sequence[tf.Tensor], step: tf.Tensor, *, faults: Sequence
     bad = sending_wrong(faults)
     honest = [vector for worker, vector in enumerate(vectors) if worker not in bad]
     sent = list(vectors)
-    for fault in (each for each in faults if each.place == "others"):
+    for fault in (fault for fault in faults if fault.place == "others"):
         own = sent[fault.worker]
         other = _seeing(fault, vectors, honest, len(bad))
         sent[fault.worker] = tf.cond(acts(step, fault), lambda other=other: other, lambda own=own: own)

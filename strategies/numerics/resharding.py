@@ -252,7 +252,7 @@ def _element_bytes(dtype: int) -> int:
 
 def _given_up(handles: Sequence[tf.Tensor]) -> list[tf.Operation]:
     with tf.device(ON_CORE):
-        return [tf.raw_ops.DestroyResourceOp(resource=each, ignore_lookup_error=True) for each in handles]
+        return [tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True) for handle in handles]
 
 
 def _read(handle: tf.Tensor, shape: tuple[int, ...], dtype: int) -> tf.Tensor:

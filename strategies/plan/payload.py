@@ -127,7 +127,7 @@ def flows_of(
             if not shards.scatters(part):
                 yield from _collective_flows(part, variable, topology, period, types)
     yield from shards.flows(topology)
-    n_bytes = sum(each.bytes for each in statistics)
+    n_bytes = sum(statistic.bytes for statistic in statistics)
     yield Flow(op="sum", n_bytes=n_bytes, links=_summed(topology, topology.n_tasks, n_bytes))
 
 
@@ -269,7 +269,7 @@ def _row_links(node: PlanNode, variable: VariableSummary, topology: Topology, ty
     n, n_times = node.n_members(topology), _row_crossings(variable)
     shards = [[r.examples for r in topology.local_replicas(t)] for t in range(topology.n_tasks)]
     if node.transport == "tcp":
-        shares = [most_rows_bytes(node, variable, sum(each)) + RING_LENGTHS_BYTES for each in shards]
+        shares = [most_rows_bytes(node, variable, sum(shard)) + RING_LENGTHS_BYTES for shard in shards]
         # That of the next worker comes last and stays.
         return _around([share * n_times for share in shares], stays=1)
     most = max(map(sum, shards) if n == topology.n_tasks else map(max, shards))

@@ -274,7 +274,7 @@ class Plan(Frozen):
     def sparse_duplicates(self) -> SparseDuplicates | None:
         """Treatment of rows of equal ids: `kept` if any variable's are; None without sparse gradients."""
         there = {node.sparse_duplicates for node in self.nodes}
-        return next((each for each in get_args(SparseDuplicates) if each in there), None)
+        return next((get_arg for get_arg in get_args(SparseDuplicates) if get_arg in there), None)
 
     @property
     def payload_phases(self) -> tuple[tuple[tuple[int, ...], ...], ...]:

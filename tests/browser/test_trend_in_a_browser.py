@@ -121,7 +121,7 @@ def test_a_chart_is_saved(page: Page) -> None:
 def test_the_table_is_sorted_by_change(page: Page) -> None:
     page.locator("table[data-table=series]").get_by_role("button", name="change").click()
     changes = page.locator("table[data-table=series] tbody td:nth-child(6)").all()
-    values = [each.get_attribute("data-v") for each in changes]
+    values = [change.get_attribute("data-v") for change in changes]
     numbers = [float(value) for value in values if value is not None]
     assert numbers == sorted(numbers)
     # What has not changed comes last.

@@ -204,7 +204,7 @@ class TestPayload:
         case = cases.model(CNN)
         plan = synced(case, strategy, replicas)
         plain = case.plan(strategy, replicas, **STRATEGIES[strategy])
-        n, n_bytes = len(replicas), sum(each.bytes for each in plan.statistics)
+        n, n_bytes = len(replicas), sum(statistic.bytes for statistic in plan.statistics)
         assert plain.statistics == ()
         added = plan.payload_bytes_per_step - plain.payload_bytes_per_step
         # Each entry of the matrix is rounded.
@@ -223,7 +223,7 @@ class TestPayload:
             assert len(sums) == 3 * len(plan.statistics) == 6
         step = case.step.statistics
         counted = sum(n_elements(s.shape.dims) * element_bytes("float") for s in step)
-        assert counted == sum(each.bytes for each in plan.statistics)
+        assert counted == sum(statistic.bytes for statistic in plan.statistics)
 
     def test_one_worker_sends_nothing(self, cases):
         plan = synced(cases.model(CNN), "ps", (2,))

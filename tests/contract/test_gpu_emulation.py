@@ -41,7 +41,7 @@ def devices_of_a_step(session: WorkerSession, case: Case) -> set[str]:
     with session.traced() as tracer:
         tracer.begin()
         session.steps(case.batches[:1])
-        return {each.device for run in tracer.seen for each in run.step_stats.dev_stats}
+        return {dev_stat.device for run in tracer.seen for dev_stat in run.step_stats.dev_stats}
 
 
 @pytest.fixture(scope="module")

@@ -82,8 +82,8 @@ def test_steps_that_are_held_up_show_a_branch_that_does_not_wait(case_of, row):
 @pytest.mark.parametrize("model", races.RACED)
 def test_a_worker_that_others_do_not_wait_for_pushes_after_all_its_reads(case_of, model, knobs):
     case = case_of(model)
-    for each in compile_tasks(case.step, plan_of(case, "ps", **knobs), range(2)):
-        run = prune(each.step.graph, [*each.step.targets(), *each.step.returned()])
+    for compile_task in compile_tasks(case.step, plan_of(case, "ps", **knobs), range(2)):
+        run = prune(compile_task.step.graph, [*compile_task.step.targets(), *compile_task.step.returned()])
         order = AccessOrder.of(run)
         for b in case.step.gradients():
             (v,) = (v for v in case.step.variables if v.name == b.variable)

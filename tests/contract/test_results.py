@@ -85,7 +85,7 @@ def test_results_are_those_of_the_whole_batch(case, strategy, params, replicas):
     checkup = check(case.step, case.initial, plan, case.batches)
     assert checkup.verdict.equivalent
     assert len(checkup.outcome.results) == len(case.step.results)
-    last = {each.name: each for each in checkup.outcome.results}
+    last = {result.name: result for result in checkup.outcome.results}
     for made, expected in zip(checkup.outcome.results, checkup.reference.outcome.results, strict=True):
         assert (made.name, made.weights) == (expected.name, expected.weights)
     told = compared(checkup.outcome.results, checkup.reference.outcome.results)

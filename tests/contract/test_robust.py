@@ -113,7 +113,7 @@ def _apart(gradients: Any, vector: np.ndarray, ids: Any, like: Any) -> dict[str,
 
 
 def _sent(fault: Fault, computed: Any, rows: Any, faults: Any, before: Any, n: int) -> np.ndarray:
-    own, bad = computed[fault.worker], {each.worker for each in faults}
+    own, bad = computed[fault.worker], {fault.worker for fault in faults}
     honest = [row for worker, row in enumerate(computed) if worker not in bad]
     if n < fault.from_step:
         return own

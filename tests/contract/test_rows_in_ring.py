@@ -203,8 +203,8 @@ def test_a_worker_without_rows_takes_part(mixed, monkeypatch):
 
     monkeypatch.setattr(Exchange, "_moved", counted)
     assert mixed.check(mixed.plan("all-reduce", (1, 1, 1))).equivalent
-    assert any(0 in each for each in lengths)
-    assert any(0 not in each for each in lengths)
+    assert any(0 in length for length in lengths)
+    assert any(0 not in length for length in lengths)
 
 
 def offset_ids(**static):

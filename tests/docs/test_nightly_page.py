@@ -112,7 +112,7 @@ def lint(workflow: str) -> list[str]:
         timeout=60,
         check=True,
     )
-    return [each["message"] for each in json.loads(done.stdout) if each["kind"] != "runner-label"]
+    return [load["message"] for load in json.loads(done.stdout) if load["kind"] != "runner-label"]
 
 
 def test_what_starts_a_night_calls_it_with_options_that_exist() -> None:

@@ -24,7 +24,7 @@ def test_its_arguments_are_those_of_the_fixture() -> None:
     table = PAGE.partition("| argument | is |")[2].partition("\n\n")[0]
     shown = [name for line in table.splitlines() for name in re.findall(r"`(\w+)`", line.split(" | ")[0])]
     parameters = inspect.signature(StrategyBenchmark.__call__).parameters.values()
-    assert shown == [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+    assert shown == [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
 
 
 def test_what_it_says_of_a_result_is_there() -> None:

@@ -182,7 +182,7 @@ def test_gradients_of_single_rows(beside):
         with tf.GradientTape() as tape:
             loss = loss_of(batch)
         gradients = tf.vectorized_map(of_row, batch)
-        gradients = [tf.reduce_mean(tf.clip_by_value(each, -1.0, 1.0), 0) for each in gradients]
+        gradients = [tf.reduce_mean(tf.clip_by_value(gradient, -1.0, 1.0), 0) for gradient in gradients]
         if beside:
             gradients[0] += tape.gradient(loss, weights[:1])[0]
         sgd.apply(gradients, weights)

@@ -42,7 +42,9 @@ class Drawn:
         handles = {name: node for loop in self.loops for name, node in loop.handles().items()}
         again = [
             handles[each].changed(name=f"{each}_again")
-            for each in dict.fromkeys(each for loop in self.loops for each in loop.second_handles)
+            for each in dict.fromkeys(
+                second_handle for loop in self.loops for second_handle in loop.second_handles
+            )
         ]
         first, *others = self.loops
         nodes = [

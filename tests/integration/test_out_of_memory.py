@@ -57,9 +57,9 @@ class Ended:
 
     def of(self, batch_size: int, strategy: str) -> dict[str, Any]:
         (record,) = (
-            each
-            for each in self.records
-            if (each["workload_params"]["batch_size"], each["strategy"]) == (batch_size, strategy)
+            record
+            for record in self.records
+            if (record["workload_params"]["batch_size"], record["strategy"]) == (batch_size, strategy)
         )
         return record
 

@@ -163,7 +163,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def test_a_prometheus_reads_what_a_run_serves(server: str) -> None:
     ratios = ask(server, 'stratbench:throughput:ratio_to_single{strategy="ps:sync=true"}')
-    told = {each["metric"]["precision"]: float(each["value"][1]) for each in ratios}
+    told = {ratio["metric"]["precision"]: float(ratio["value"][1]) for ratio in ratios}
     assert told == {"float32": 0.5, "bfloat16": 0.25}
     (total,) = ask(server, 'stratbench_repeats_total{status="failed"}')
     assert total["value"][1] == "1"
@@ -186,7 +186,7 @@ def test_every_panel_of_the_dashboard_has_an_answer(server: str) -> None:
     assert {panel["datasource"]["uid"] for panel in dashboard["panels"]} == {source["uid"]}
     expressions = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     assert len(expressions) > len(dashboard["panels"]) - 1
-    assert [each for each in expressions if not ask(server, each)] == []
+    assert [expression for expression in expressions if not ask(server, expression)] == []
 
 
 @pytest.mark.parametrize(("verb", "file"), [("check", "rules.yml"), ("test", "rules_test.yml")])

@@ -175,7 +175,7 @@ def test_rows_are_as_many_bytes_as_words_or_as_those_that_differ(
         words = [batch[0][task * half : (task + 1) * half] for batch in looked_up.batches]
         merged = table.merges_rows
         most = min(table.shape[0], words[0].size) if merged else words[0].size
-        n_sent = np.mean([len(np.unique(each)) if merged else each.size for each in words])
+        n_sent = np.mean([len(np.unique(word)) if merged else word.size for word in words])
         spared.append(most * (row_bytes + 8) - n_sent * (row_bytes + 4))
     with training(cluster, looked_up, plan, tmp_path) as processes:
         measured = measured_by(processes, looked_up.batch_size, n_steps=4, warmup=2)

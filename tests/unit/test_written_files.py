@@ -40,7 +40,7 @@ def writes(tree: ast.AST) -> Iterator[ast.Call]:
             # Of a path the mode comes first, of the built-in function second.
             mode = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg == "mode")]
             modes = [each.value for each in mode if isinstance(each, ast.Constant)]
-            if any(isinstance(each, str) and set(each) & set("wax+") and len(each) <= 3 for each in modes):
+            if any(isinstance(mode, str) and set(mode) & set("wax+") and len(mode) <= 3 for mode in modes):
                 yield call
         elif isinstance(function, ast.Attribute) and function.attr in BY_NAME | BY_LIBRARIES:
             if function.attr == "connect" and (

@@ -78,7 +78,7 @@ def read_text(path: Path, *, field: str = DATA) -> str:
 
 
 def _check(path: Path, files: tuple[Path, ...], sha256: str) -> None:
-    sums = {each.name: _sha256(each) for each in files}
+    sums = {file.name: _sha256(file) for file in files}
     found = sums[path.name] if path.is_file() else _listing(sums)
     if found != sha256:
         message = (

@@ -332,8 +332,8 @@ class Search:
             run = load(self.run_at(commit))
         except (CaseError, StoreError, UsageError) as error:
             return error.message
-        provenances = [each.provenance for each in run.records if each.provenance]
-        codes = [each.workload if self.of_workload else each for each in provenances]
+        provenances = [record.provenance for record in run.records if record.provenance]
+        codes = [provenance.workload if self.of_workload else provenance for provenance in provenances]
         others = {code.git_sha for code in codes if code is not None} - {None, commit.sha}
         if others:
             return f"the code that ran was that of {', '.join(map(str, others))}"
@@ -345,7 +345,7 @@ class Search:
         changes = changes_between(
             self.runs[earlier], self.runs[later], threshold=0.0, by_rates=self.by_rates, anyway=True
         )
-        change = next((each for each in changes.cases if each.strategy == self.strategy), None)
+        change = next((case for case in changes.cases if case.strategy == self.strategy), None)
         if change is None:
             return None, "the case is in neither run"
         # A rate in place of a ratio would show how fast the machine was that minute.

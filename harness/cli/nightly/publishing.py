@@ -262,10 +262,10 @@ def night_answer(
 
 
 def _exit_status(verdicts: Sequence[NightVerdict], otherwise: int) -> int:
-    if any(each.regressed or each.new_drifts for each in verdicts):
+    if any(verdict.regressed or verdict.new_drifts for verdict in verdicts):
         return EXIT_REGRESSION
     # As its run ends, also where the night is imported or replayed.
-    return EXIT_CASE if otherwise == EXIT_OK and any(each.wrong for each in verdicts) else otherwise
+    return EXIT_CASE if otherwise == EXIT_OK and any(verdict.wrong for verdict in verdicts) else otherwise
 
 
 def _entry(night: PublishedNight) -> Mapping[str, object]:

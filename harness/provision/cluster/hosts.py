@@ -295,7 +295,7 @@ class ClusterHosts(Hosts):
         facts = self._facts[worker]
         if self._connection.data_network is not None:
             network = ipaddress.ip_network(self._connection.data_network)
-            within = [each for each in facts.addresses if ipaddress.ip_address(each) in network]
+            within = [address for address in facts.addresses if ipaddress.ip_address(address) in network]
             if not within:
                 raise ProvisionError(
                     f"node {facts.address} must have an address in {network}, got "
@@ -303,7 +303,7 @@ class ClusterHosts(Hosts):
                     field="cluster.data_network",
                 )
             return within[0]
-        peer = next((each for each in self._facts.values() if each.node_id != facts.node_id), None)
+        peer = next((fact for fact in self._facts.values() if fact.node_id != facts.node_id), None)
         if peer is None:
             return facts.address
         return str(self._asked(self._agents[worker].source_of.remote(peer.address), "a route to its peers"))

@@ -192,7 +192,7 @@ def toolkit_of(facts: Mapping[str, Any]) -> Toolkit:
     devices = facts.get("DiscoveredDevices") or ()
     return Toolkit(
         has_runtime="nvidia" in (facts.get("Runtimes") or {}) or shutil.which(_HOOK) is not None,
-        cdi=frozenset(str(each["ID"]) for each in devices if str(each["ID"]).startswith(_CDI_GPU)),
+        cdi=frozenset(str(device["ID"]) for device in devices if str(device["ID"]).startswith(_CDI_GPU)),
     )
 
 

@@ -64,8 +64,8 @@ def dead_names(client: docker.DockerClient) -> Sequence[str]:
 def _dead(client: docker.DockerClient) -> tuple[list[Container], list[Network]]:
     containers, networks = _labelled(client, RUN_LABEL)
     return (
-        [each for each in containers if _is_dead(each.labels)],
-        [each for each in networks if _is_dead(each.attrs.get("Labels") or {})],
+        [container for container in containers if _is_dead(container.labels)],
+        [network for network in networks if _is_dead(network.attrs.get("Labels") or {})],
     )
 
 
@@ -90,7 +90,7 @@ def _remove(containers: Sequence[Container], networks: Sequence[Network]) -> Seq
 
 
 def _names(containers: Sequence[Container], networks: Sequence[Network]) -> Sequence[str]:
-    return [str(each.name) for each in containers] + [str(each.name) for each in networks]
+    return [str(container.name) for container in containers] + [str(network.name) for network in networks]
 
 
 def _is_dead(labels: Mapping[str, str]) -> bool:

@@ -58,7 +58,9 @@ def taken_j(before: EnergyReading, after: EnergyReading) -> float | None:
     first = {package.name: package for package in before.packages}
     if not first or first.keys() != {package.name for package in after.packages}:
         return None
-    return sum((each.joules - first[each.name].joules) % each.wraps_at_j for each in after.packages)
+    return sum(
+        (package.joules - first[package.name].joules) % package.wraps_at_j for package in after.packages
+    )
 
 
 def _read(zone: Path) -> Package:
@@ -132,8 +134,8 @@ def read_cores(since_s: float | None = None) -> CoreReading | None:
         kernel=kernel,
         cores=cores,
         at_s=time.monotonic(),
-        busy_s=sum(each[place] for each in ticks for place in _BUSY) / per_s,
-        stolen_s=sum(each[_STOLEN] for each in ticks) / per_s,
+        busy_s=sum(tick[place] for tick in ticks for place in _BUSY) / per_s,
+        stolen_s=sum(tick[_STOLEN] for tick in ticks) / per_s,
         own_s=time.process_time(),
         control_group=_control_group(),
         throttled_s=_throttled_s(),

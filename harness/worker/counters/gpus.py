@@ -315,9 +315,9 @@ class _Reader:
         if not others:
             return 0.0
         samples = self._nvml.nvmlDeviceGetProcessUtilization(self._device, int(since_s * 1e6))
-        if held.keys().isdisjoint(each.pid for each in samples):
+        if held.keys().isdisjoint(sample.pid for sample in samples):
             raise _UnknownError("NVIDIA's driver does not say how much of the GPU each process used")
-        return sum(int(each.smUtil) for each in samples if each.pid in others) / 100
+        return sum(int(sample.smUtil) for sample in samples if sample.pid in others) / 100
 
     def _held_down_s(self) -> dict[str, float]:
         return {what: self._counter(name) / 1e9 for what, name in _HELD_DOWN.items()}
@@ -369,7 +369,7 @@ def _peak_bytes(number: int) -> int:
         raise _UnknownError("this process runs no TensorFlow")
     peak_bytes = 0
     try:
-        for name in (f"GPU:{each}" for each in _device_numbers(number)):
+        for name in (f"GPU:{device_number}" for device_number in _device_numbers(number)):
             peak_bytes += int(_allocators().get_memory_info(name)["peak"])
             _allocators().reset_memory_stats(name)
     except Exception as error:

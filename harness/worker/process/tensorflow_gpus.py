@@ -220,7 +220,7 @@ def _print_gpus() -> None:
         error = first_line(refusal.message)
     answer = {
         "pid": os.getpid(),
-        "names": [] if error else [str(each.get("device_name", "unknown")) for each in details],
+        "names": [] if error else [str(detail.get("device_name", "unknown")) for detail in details],
         "cuda": built.get("cuda_version"),
         "cudnn": built.get("cudnn_version"),
         "error": error,

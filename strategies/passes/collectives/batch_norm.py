@@ -119,8 +119,8 @@ class SyncStatistics:
 
 def _groups(statistics: Sequence[Statistic]) -> dict[str, dict[str, list[Statistic]]]:
     groups: dict[str, dict[str, list[Statistic]]] = {}
-    for each in statistics:
-        assert each.rank is not None
-        group = groups.setdefault(f"statistics/level_{each.level}_{each.dtype}", {})
-        group.setdefault(each.node.removeprefix(replica_prefix(each.rank)), []).append(each)
+    for statistic in statistics:
+        assert statistic.rank is not None
+        group = groups.setdefault(f"statistics/level_{statistic.level}_{statistic.dtype}", {})
+        group.setdefault(statistic.node.removeprefix(replica_prefix(statistic.rank)), []).append(statistic)
     return groups

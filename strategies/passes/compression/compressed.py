@@ -221,7 +221,7 @@ class _LocalGradients:
             return tuple(TensorSpec(dtype=dtype, shape=Shape(dims)) for group in groups for dims in group)
 
         def given(stage: str, factors: Sequence[Sequence[str]], dims: Sequence[Dims]) -> Given:
-            shapes = [[Shape(each) for each in dims]]
+            shapes = [[Shape(dim) for dim in dims]]
             return give(Transfer(name=f"{name}/{stage}"), factors, shapes, dtype, host, comes=[dims])
 
         projections = [

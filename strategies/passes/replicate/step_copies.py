@@ -305,5 +305,5 @@ class StepCopies:
 def _inputs(node: Node, renames: Sequence[Renames]) -> tuple[str, ...]:
     """Inputs of what several shards have in common: it reads the first, and waits for all."""
     data = (renames[0][ref] for ref in node.data_inputs)
-    waits = dict.fromkeys(each[ref] for each in renames for ref in node.inputs if ref[0] == "^")
+    waits = dict.fromkeys(rename[ref] for rename in renames for ref in node.inputs if ref[0] == "^")
     return (*data, *waits)

@@ -73,7 +73,7 @@ def resharding_call(
     name = f"{emulated.label}__reshard_{member.place}"
     function = function_of(
         name,
-        [*own, *(_placed(each, member) for each in nodes)],
+        [*own, *(_placed(node, member) for node in nodes)],
         inputs=arguments,
         results={},
         waits=[producer(ref) for ref in waits],
@@ -388,13 +388,13 @@ class EmulateCores:
         compiles = [node.name for node in graph.graph.nodes if node.op in COMPILES] if is_resharded else []
         counts = [_counts(name, rank, topology.n_replicas, host) for name in compiles for rank in members]
         meeting = [node for member in members.values() for node in _meeting(member)]
-        nodes = (*emulated.nodes, *meeting, *(node for each in counts for node in each.nodes))
+        nodes = (*emulated.nodes, *meeting, *(node for count in counts for node in count.nodes))
         return replace(
             graph,
             graph=emulated.with_nodes(nodes),
-            variables=(*graph.variables, *(each.variable for each in counts)),
+            variables=(*graph.variables, *(count.variable for count in counts)),
             step_targets=(*graph.step_targets, *(_met(rank) for rank in members)),
-            reshard_counts=tuple(each.variable.read for each in counts),
+            reshard_counts=tuple(count.variable.read for count in counts),
         )
 
 

@@ -51,7 +51,7 @@ def _with_loop(
             replace(loss, tensor=output(*computation.place_of(loss.tensor))) for loss in step.losses
         ),
         results=tuple(
-            replace(each, tensor=output(*computation.place_of(each.tensor))) for each in step.results
+            replace(result, tensor=output(*computation.place_of(result.tensor))) for result in step.results
         ),
     )
 

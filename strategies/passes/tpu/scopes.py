@@ -230,7 +230,7 @@ def _before(scopes: Scopes, scope: Scope, ref: str) -> Iterator[tuple[Scope, str
     if node is None:
         yield from _passed(scopes, scope, producer(ref))
     elif node.op in ("Merge", "RefMerge"):
-        yield from ((scope, each) for each in node.data_inputs)
+        yield from ((scope, data_input) for data_input in node.data_inputs)
     elif node.op in _PASSING:
         yield scope, node.data_inputs[0]
     elif node.op == "IdentityN":

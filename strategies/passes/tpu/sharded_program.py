@@ -358,7 +358,10 @@ class _Parts:
             yield Node(name=part_name(ref), op="Identity", inputs=inputs, attrs={"T": spec.dtype})
             return
         else:
-            taken = (each if program.values.is_scalar(each) else self.of(each) for each in node.data_inputs)
+            taken = (
+                data_input if program.values.is_scalar(data_input) else self.of(data_input)
+                for data_input in node.data_inputs
+            )
             yield node.changed(name=part_name(ref), inputs=(*taken, *program.waits(node)))
             return
         yield from nodes

@@ -46,10 +46,10 @@ class FuseUpdates:
     plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:  # noqa: ARG002 - the form of every pass
-        fusions = {each.anchor: each for each in _fusions(graph)}
+        fusions = {fusion.anchor: fusion for fusion in _fusions(graph)}
         if not fusions:
             return graph
-        gone = {name: each.anchor for each in fusions.values() for name in each.slot_writers}
+        gone = {name: fusion.anchor for fusion in fusions.values() for name in fusion.slot_writers}
         nodes = [
             made
             for node in graph.graph.nodes
@@ -153,8 +153,8 @@ def _with_slots(matcher: Matcher, kernel: Kernel, slots: Sequence[str], found: F
     if writer.op != asked.op:
         return
     others = [slot for slot in slots if slot != known]
-    for each in matcher.matches(asked.value, writer.data_inputs[1], found):
-        yield from _with_slots(matcher, kernel, others, each)
+    for match in matcher.matches(asked.value, writer.data_inputs[1], found):
+        yield from _with_slots(matcher, kernel, others, match)
 
 
 def _fused(matcher: Matcher, kernel: Kernel, found: Found, variable: Variable, anchor: Node) -> _Fusion:

@@ -32,7 +32,7 @@ class StaticShapes:
             return known.dims == ()
         # Half the sum of squares, of whatever shape.
         return node.op == "L2Loss" or (
-            node.op in ELEMENTWISE and all(self.is_scalar(each) for each in node.data_inputs)
+            node.op in ELEMENTWISE and all(self.is_scalar(data_input) for data_input in node.data_inputs)
         )
 
     def is_full(self, ref: str, variable: Variable) -> bool:
@@ -40,7 +40,9 @@ class StaticShapes:
         if (known := self._shape(ref)) is not None:
             return known == variable.shape
         node = self._graph.by_name[producer(ref)]
-        return node.op in ELEMENTWISE and any(self.is_full(each, variable) for each in node.data_inputs)
+        return node.op in ELEMENTWISE and any(
+            self.is_full(data_input, variable) for data_input in node.data_inputs
+        )
 
     def _shape(self, ref: str) -> Shape | None:
         if ref in self._gradients:

@@ -162,7 +162,9 @@ def test_a_failure_of_single_is_listed_once_in_each_run(tmp_path: Path) -> None:
     copy = Path(shutil.copytree(run, tmp_path / "backup" / "a"))
     report = build([load(run)])
     assert len(report.comparisons) == 2
-    assert [(each.strategy, each.repeats, each.run) for each in report.problems] == [("single", (1,), "")]
+    assert [(problem.strategy, problem.repeats, problem.run) for problem in report.problems] == [
+        ("single", (1,), "")
+    ]
     name = load(run).name
     both = build([load(run), load(copy)])
-    assert [(each.strategy, each.run) for each in both.problems] == [("single", name)] * 2
+    assert [(problem.strategy, problem.run) for problem in both.problems] == [("single", name)] * 2

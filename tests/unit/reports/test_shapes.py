@@ -30,7 +30,7 @@ def compared(tmp_path: Path) -> Compared:
 
 
 def row(comparison: Comparison, strategy: str) -> Row:
-    (only,) = [each for each in comparison.rows if each.strategy == strategy]
+    (only,) = [row for row in comparison.rows if row.strategy == strategy]
     return only
 
 
@@ -51,11 +51,11 @@ def test_what_workers_have_tells_comparisons_apart(
     )
     comparisons = compared([*slow, *fast])
     assert len(comparisons) == 2
-    by_words = {text: each for each in comparisons for text in words if text in each.shape}
+    by_words = {text: comparison for comparison in comparisons for text in words if text in comparison.shape}
     assert sorted(by_words) == sorted(words)
     for text, p50_s in zip(words, (0.020, 0.0020), strict=True):
         comparison = by_words[text]
-        assert {each.strategy: each.n for each in comparison.rows} == {"single": 3, "all-reduce": 3, "ps": 3}
+        assert {row.strategy: row.n for row in comparison.rows} == {"single": 3, "all-reduce": 3, "ps": 3}
         # It is the `single` of the same workers.
         rate = row(comparison, "single").rate
         assert rate is not None
@@ -70,10 +70,10 @@ def test_what_all_workers_have_is_no_part_of_the_text(compared: Compared) -> Non
 
 def test_two_cases_under_one_name_stay_two(compared: Compared) -> None:
     (comparison,) = compared([ALONE, PS, replace(PS, case_number=1, p50_s=0.004)])
-    names = sorted(each.strategy for each in comparison.rows)
+    names = sorted(row.strategy for row in comparison.rows)
     assert names[:1] + names[2:] == ["ps", "single"]
     assert names[1].startswith("ps (")
-    assert [each.n for each in comparison.rows] == [3, 3, 3]
+    assert [row.n for row in comparison.rows] == [3, 3, 3]
 
 
 def test_which_of_two_cases_has_the_bare_name_is_the_same_in_every_run(tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ def test_a_case_that_was_never_planned_stays_with_its_own_link(compared: Compare
     planned = [replace(REDUCE, link_mbit=(rate, rate)) for rate in (100.0, 1000.0)]
     skipped = replace(PS, link_mbit=(mbit, mbit), batch_size=None, problems=SKIPPED)
     comparisons = compared([ALONE, *planned, skipped])
-    with_ps = [each for each in comparisons if any(each.strategy == "ps" for each in each.rows)]
-    assert [each.link_requested_mbit for each in with_ps] == [mbit]
+    with_ps = [each for each in comparisons if any(row.strategy == "ps" for row in each.rows)]
+    assert [with_p.link_requested_mbit for with_p in with_ps] == [mbit]
     assert len(comparisons) == 2
 
 
@@ -105,8 +105,8 @@ def test_a_case_that_was_never_planned_stays_with_the_batch_it_was_asked_for(
     asked = {"batch_size": batch_size}
     skipped = replace(PS, workload_params=asked, batch_size=None, problems=SKIPPED)
     comparisons = compared([*both, skipped])
-    with_ps = [each for each in comparisons if any(each.strategy == "ps" for each in each.rows)]
-    assert [each.batch_size for each in with_ps] == [batch_size]
+    with_ps = [each for each in comparisons if any(row.strategy == "ps" for row in each.rows)]
+    assert [with_p.batch_size for with_p in with_ps] == [batch_size]
     assert len(comparisons) == 2
 
 
@@ -115,7 +115,7 @@ def test_single_is_set_against_single_whatever_it_stands_beside(tmp_path: Path) 
     before = load(write_run(tmp_path / "before", [ALONE, PS, four], seed=1))
     after = load(write_run(tmp_path / "after", [ALONE, four], seed=2))
     changes = changes_between(before, after)
-    verdicts = {(each.strategy, each.shape.partition(",")[0]): each.verdict for each in changes.cases}
+    verdicts = {(case.strategy, case.shape.partition(",")[0]): case.verdict for case in changes.cases}
     (single,) = [verdict for (name, _), verdict in verdicts.items() if name == "single"]
     assert single != "not-comparable"
     assert verdicts["ps", "4 workers"] != "not-comparable"
@@ -127,5 +127,5 @@ def test_runs_on_other_cores_are_paired_and_not_comparable(tmp_path: Path) -> No
     before = load(write_run(tmp_path / "before", cases, seed=1))
     after = load(write_run(tmp_path / "after", [replace(case, cores=2) for case in cases], seed=2))
     changes = changes_between(before, after)
-    assert [each.verdict for each in changes.cases] == ["not-comparable"] * 2
-    assert all("circumstances differ: method.cores_per_worker" in each.why for each in changes.cases)
+    assert [case.verdict for case in changes.cases] == ["not-comparable"] * 2
+    assert all("circumstances differ: method.cores_per_worker" in case.why for case in changes.cases)

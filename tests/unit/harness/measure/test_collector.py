@@ -152,7 +152,7 @@ def test_steps_that_average_variables_are_waited_for() -> None:
         ) -> list[Any]:
             answers = super().call(job, per_worker_args, timeout_s=timeout_s, stage=stage)
             if job is run_steps:
-                taken_s = max(each.times.end_s[-1] - each.times.start_s[0] for each in answers)
+                taken_s = max(answer.times.end_s[-1] - answer.times.start_s[0] for answer in answers)
                 assert taken_s < timeout_s
             return answers
 

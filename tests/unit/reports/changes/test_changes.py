@@ -58,11 +58,11 @@ def runs(tmp_path: Path) -> Runs:
 
 
 def verdicts(changes: Changes) -> dict[str, str]:
-    return {each.strategy: each.verdict for each in changes.cases}
+    return {case.strategy: case.verdict for case in changes.cases}
 
 
 def of(changes: Changes, strategy: str) -> Change:
-    return next(each for each in changes.cases if each.strategy == strategy)
+    return next(case for case in changes.cases if case.strategy == strategy)
 
 
 def test_nothing_has_changed_however_slow_the_machine_is(runs: Runs) -> None:
@@ -80,7 +80,7 @@ def test_nothing_has_changed_however_slow_the_machine_is(runs: Runs) -> None:
 def test_if_no_case_can_be_told_the_headline_is_no_all_clear(runs: Runs) -> None:
     changes = runs.changes(cases(noise=0.1), cases(noise=0.1), repeats=3)
     assert set(verdicts(changes).values()) == {"cannot-tell"}
-    intervals = {each.strategy: each.factor.interval for each in changes.cases if each.factor}
+    intervals = {case.strategy: case.factor.interval for case in changes.cases if case.factor}
     lows = [interval.low for name, interval in intervals.items() if interval and name != "single"]
     assert len(lows) == 4
     assert headline(changes) == "5 cases: 5 undecided."
@@ -93,7 +93,7 @@ def test_if_no_case_can_be_told_the_headline_is_no_all_clear(runs: Runs) -> None
 
 
 def test_what_may_go_unseen_stands_beside_what_is_the_same(runs: Runs) -> None:
-    noisy = [replace(each, noise=0.1) if each.strategy == "ps" else each for each in cases()]
+    noisy = [replace(case, noise=0.1) if case.strategy == "ps" else case for case in cases()]
     changes = runs.changes(noisy, noisy)
     assert verdicts(changes)["ps"] == "cannot-tell"
     assert headline(changes) == "5 cases: 3 the same, 2 undecided."
@@ -135,8 +135,8 @@ def test_a_baseline_that_has_moved_is_left_open_and_told(runs: Runs) -> None:
 
 
 def test_of_two_cases_nobody_knows_whether_the_baseline_has_moved(runs: Runs) -> None:
-    two = [each for each in cases() if each.strategy in ("single", "ps")]
-    slower = [each for each in cases({"ps": 1.2}) if each.strategy in ("single", "ps")]
+    two = [case for case in cases() if case.strategy in ("single", "ps")]
+    slower = [case for case in cases({"ps": 1.2}) if case.strategy in ("single", "ps")]
     changes = runs.changes(two, slower, slower=1.3)
     assert verdicts(changes) == {"single": "cannot-tell", "ps": "slower"}
     assert "a slower machine looks the same" in of(changes, "single").why
@@ -145,7 +145,7 @@ def test_of_two_cases_nobody_knows_whether_the_baseline_has_moved(runs: Runs) ->
 def test_rates_alone_are_judged_where_that_is_asked_for(runs: Runs) -> None:
     changes = runs.changes(cases(), cases(), slower=1.5, by_rates=True)
     assert set(verdicts(changes).values()) == {"slower"}
-    assert {each.judged_by for each in changes.cases} == {ByRate()}
+    assert {case.judged_by for case in changes.cases} == {ByRate()}
 
 
 def test_too_few_repeats_have_no_interval(runs: Runs) -> None:
@@ -168,7 +168,7 @@ def test_a_small_change_is_one_under_a_small_threshold(runs: Runs) -> None:
 
 
 def test_a_case_without_a_result_is_broken(runs: Runs) -> None:
-    failing = [replace(each, problems=dict.fromkeys(range(5), ("failed", DIED))) for each in cases()]
+    failing = [replace(case, problems=dict.fromkeys(range(5), ("failed", DIED))) for case in cases()]
     after = [failing[i] if each.strategy == "ps" else each for i, each in enumerate(cases())]
     changes = runs.changes(cases(), after)
     change = of(changes, "ps")
@@ -181,7 +181,7 @@ def test_a_case_without_a_result_is_broken(runs: Runs) -> None:
 
 
 def test_a_case_that_computes_something_else_is_broken(runs: Runs) -> None:
-    wrong = [replace(each, equivalent=False) if each.strategy == "ps" else each for each in cases()]
+    wrong = [replace(case, equivalent=False) if case.strategy == "ps" else case for case in cases()]
     changes = runs.changes(cases(), wrong)
     assert of(changes, "ps").broken
     assert "it computes something else now" in of(changes, "ps").why
@@ -189,7 +189,7 @@ def test_a_case_that_computes_something_else_is_broken(runs: Runs) -> None:
 
 
 def test_other_circumstances_are_named_and_judged_only_if_asked(runs: Runs) -> None:
-    other = [replace(each, batch_size=128) for each in cases()]
+    other = [replace(case, batch_size=128) for case in cases()]
     changes = runs.changes(cases(), other)
     assert changes.is_empty
     assert of(changes, "ps").why == "circumstances differ: batch_size: 64, now 128"
@@ -216,7 +216,7 @@ def test_cases_of_one_run_alone_are_said(runs: Runs) -> None:
 
 def test_what_is_sent_and_what_is_proven_is_noted(runs: Runs) -> None:
     more = [
-        replace(each, payload=2e6, equivalent=None) if each.strategy == "ps" else each for each in cases()
+        replace(case, payload=2e6, equivalent=None) if case.strategy == "ps" else case for case in cases()
     ]
     notes = of(runs.changes(cases(), more), "ps").notes
     assert "payload of a step: 1.00 MB before, now 2.00 MB, 2.00×" in notes
@@ -230,7 +230,7 @@ KNOWN = {
 
 
 def test_a_changed_workload_has_no_part_in_the_mean_of_all_rates(runs: Runs) -> None:
-    other = [replace(each, workload="v") for each in cases()]
+    other = [replace(case, workload="v") for case in cases()]
     slower = cases(dict.fromkeys(USUAL_S, 3.0), **{**KNOWN, "file_hash": "b" * 64})
     changes = runs.changes([*cases(**KNOWN), *other], [*slower, *other])
     assert changes.geometric_mean == pytest.approx(1.0, rel=0.1)
@@ -256,7 +256,7 @@ def test_another_model_is_named_and_judged_by_rates(
     slower = dict.fromkeys(USUAL_S, 2.0) | {"single": 3.0}
     changes = runs.changes(cases(**KNOWN), cases(slower, **{**KNOWN, **changed}))
     assert verdicts(changes) == dict.fromkeys(USUAL_S, "slower")
-    assert {each.judged_by for each in changes.cases} == {ByRate()}
+    assert {case.judged_by for case in changes.cases} == {ByRate()}
     assert headline(changes).startswith("5 cases: 5 slower (single 0.3")
     line = f"w is not the same workload as before ({said}): its cases are judged by rates."
     assert to_terminal(changes).verdict[1] == line
@@ -284,7 +284,7 @@ def test_another_payload_alone_is_not_another_workload(runs: Runs) -> None:
     usual = cases(**KNOWN)
     changes = runs.changes(usual, [replace(each, payload=4e6) for each in usual])
     assert changes.workloads == ()
-    assert {each.strategy for each in changes.cases if each.more_bytes} == {*USUAL_S}
+    assert {case.strategy for case in changes.cases if case.more_bytes} == {*USUAL_S}
 
 
 def test_an_older_record_is_compared_and_what_it_lacks_is_said(runs: Runs) -> None:
@@ -298,7 +298,7 @@ def test_an_older_record_is_compared_and_what_it_lacks_is_said(runs: Runs) -> No
 def test_more_bytes_are_a_regression_however_fast_the_case_is(
     runs: Runs, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    more = [replace(each, payload=2e6) if each.strategy == "ps" else each for each in cases({"ps": 0.8})]
+    more = [replace(case, payload=2e6) if case.strategy == "ps" else case for case in cases({"ps": 0.8})]
     changes = runs.changes(cases(), more)
     assert verdicts(changes)["ps"] == "faster"
     assert of(changes, "ps").judged_by == ByBaseline(name="single")
@@ -320,8 +320,8 @@ def test_bytes_that_hardly_differ_are_the_same(
     payload: float, overhead: float, sends_more: Sequence[str], runs: Runs
 ) -> None:
     other = [
-        replace(each, payload=payload, overhead=overhead) if each.strategy == "ps" else each
-        for each in cases()
+        replace(case, payload=payload, overhead=overhead) if case.strategy == "ps" else case
+        for case in cases()
     ]
     assert list(of(runs.changes(cases(), other), "ps").more_bytes) == sends_more
 

@@ -45,7 +45,7 @@ def sizes_and_links(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 
 def of(report: Report, workload: str) -> Comparison:
-    return next(each for each in report.comparisons if each.workload == workload)
+    return next(comparison for comparison in report.comparisons if comparison.workload == workload)
 
 
 def test_ranking_has_a_lane_for_each_row_with_a_rate_and_cuts_what_cannot_be(report: Report) -> None:
@@ -140,7 +140,7 @@ def test_the_front_of_speed_and_bytes_has_only_what_may_win(report: Report) -> N
 
 
 def test_losses_keep_their_gaps_and_steps(report: Report) -> None:
-    comparison = next(each for each in report.comparisons if each.curves.losses)
+    comparison = next(comparison for comparison in report.comparisons if comparison.curves.losses)
     by_step, by_second = charts.losses_by_step(comparison), charts.losses_by_second(comparison)
     assert by_step is not None
     assert by_second is not None

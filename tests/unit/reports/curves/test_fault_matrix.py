@@ -76,8 +76,8 @@ def matrix(report: Report) -> FaultMatrix:
 
 
 def test_scenarios_are_compared_apart(report: Report) -> None:
-    assert [each.scenario for each in report.comparisons] == ["", BAD]
-    assert [each.baseline == "mean" for each in report.comparisons] == [True, False]
+    assert [comparison.scenario for comparison in report.comparisons] == ["", BAD]
+    assert [comparison.baseline == "mean" for comparison in report.comparisons] == [True, False]
 
 
 def test_a_strategy_has_a_line_and_a_scenario_a_column(matrix: FaultMatrix) -> None:

@@ -150,7 +150,7 @@ def test_one_candidate_is_no_trade_off(compare: Compare) -> None:
 
 
 def loss_curve(comparison: Comparison, strategy: str) -> LossCurve:
-    (curve,) = [each for each in comparison.curves.losses if each.strategy == strategy]
+    (curve,) = [loss for loss in comparison.curves.losses if loss.strategy == strategy]
     return curve
 
 

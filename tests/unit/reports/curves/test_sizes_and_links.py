@@ -32,7 +32,7 @@ def reduce(workers: int, p50_s: float, **fields: object) -> Case:
 
 
 def line(scaling: Scaling, strategy: str) -> ScalingLine:
-    (only,) = [each for each in scaling.lines if each.strategy == strategy]
+    (only,) = [line for line in scaling.lines if line.strategy == strategy]
     return only
 
 
@@ -108,7 +108,7 @@ def test_what_has_no_rate_has_no_point_and_marks_go_along(report_of: Build) -> N
         reduce(8, 0.01, problems=gone),
     ]
     (scaling,) = report_of(cases).scaling
-    marks = {each.strategy: each.mark for each in scaling.lines}
+    marks = {line.strategy: line.mark for line in scaling.lines}
     assert marks == {"single": "reference", "none": "control", "all-reduce": "not-equivalent"}
     assert [p.n_devices for p in line(scaling, "all-reduce").points] == [2, 4]
 
@@ -147,7 +147,7 @@ def crossing_cases(noise: float = 0.001) -> list[Case]:
 def test_rates_by_link_slowest_first(report_of: Build) -> None:
     cases = [over(None, "ps", 0.01), over(1000, "ps", 0.02), over(10, "ps", 0.04), ALONE_ON_LINKS]
     (links,) = report_of(cases).link_sensitivity
-    (line,) = [each for each in links.lines if each.strategy == "ps"]
+    (line,) = [line for line in links.lines if line.strategy == "ps"]
     assert [p.requested_mbit for p in line.points] == [10, 1000, None]
     assert [p.rate.value for p in line.points] == pytest.approx([1600, 3200, 6400], rel=0.01)
     first = line.points[0].measured_mbit
@@ -163,7 +163,7 @@ def test_rates_by_link_slowest_first(report_of: Build) -> None:
 
 
 def crossings(links: LinkSensitivity) -> list[tuple[str, str]]:
-    return [(each.ahead_below, each.ahead_above) for each in links.cross_overs]
+    return [(cross_over.ahead_below, cross_over.ahead_above) for cross_over in links.cross_overs]
 
 
 def test_where_the_best_changes_is_interpolated_and_said(report_of: Build) -> None:
@@ -182,7 +182,11 @@ def test_where_the_best_changes_is_interpolated_and_said(report_of: Build) -> No
 
 def test_what_repeats_do_not_show_is_said_with_doubt(report_of: Build) -> None:
     (links,) = report_of(crossing_cases(noise=0.6)).link_sensitivity
-    (crossing,) = [each for each in links.cross_overs if "single" not in (each.ahead_below, each.ahead_above)]
+    (crossing,) = [
+        cross_over
+        for cross_over in links.cross_overs
+        if "single" not in (cross_over.ahead_below, cross_over.ahead_above)
+    ]
     assert not crossing.is_shown
     assert " may overtake " in crossing.sentence
     assert "no significant difference at " in crossing.sentence
@@ -204,7 +208,7 @@ def test_only_what_touches_the_best_and_may_win_is_told(report_of: Build) -> Non
     controls = [Case(workload="w", p50_s=0.004, link_mbit=(m, m), **NONE) for m in (10.0, 1000.0)]
     (links,) = report_of([*crossing_cases(), *best, *wrong, *controls]).link_sensitivity
     assert crossings(links) == []
-    assert {each.strategy: each.can_win for each in links.lines}["wrong"] is False
+    assert {line.strategy: line.can_win for line in links.lines}["wrong"] is False
     assert len(links.lines) == 6
 
 

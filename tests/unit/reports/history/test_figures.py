@@ -26,10 +26,10 @@ def run_of(
     """A run of which some strategies were checked with another outcome, in their first repeat."""
     run = load(write_run(folder / "run", list(cases), minutes=(1.0, 1.05), baseline=baseline))
     records = tuple(
-        replace(each, equivalence=checks[each.strategy])
-        if each.strategy in checks and not each.repeat
-        else each
-        for each in run.records
+        replace(record, equivalence=checks[record.strategy])
+        if record.strategy in checks and not record.repeat
+        else record
+        for record in run.records
     )
     return replace(run, stored=replace(run.stored, records=records))
 

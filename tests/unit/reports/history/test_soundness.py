@@ -37,7 +37,7 @@ def store(tmp_path: Path) -> Path:
             history.add(
                 NewNight(
                     figures=[
-                        Figure(subject=each, value=100.0 + number, error=0.01, n=3) for each in subjects
+                        Figure(subject=subject, value=100.0 + number, error=0.01, n=3) for subject in subjects
                     ],
                     lost=(),
                     started_utc=(BEGAN + timedelta(days=number)).isoformat(),

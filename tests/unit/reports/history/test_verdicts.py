@@ -136,8 +136,8 @@ def test_weekdays_are_those_of_dates_although_some_have_two_runs(nights: Nights)
             nights.now = BEGAN + timedelta(days=day, hours=run)
             last = nights.add(1, usual)
     rates = [each for each in said(nights, last).series if each.series.subject.metric == "rate"]
-    assert {each.state for each in rates} == {"ok"}
-    assert max(each.analysis.sigma for each in rates) < 0.015
+    assert {rate.state for rate in rates} == {"ok"}
+    assert max(rate.analysis.sigma for rate in rates) < 0.015
 
 
 def test_the_first_nights_are_new(nights: Nights) -> None:
@@ -199,9 +199,9 @@ def test_a_drift_is_told_once_and_stays_one(nights: Nights) -> None:
     nights.of_one("seconds", "l", np.exp(0.005 * np.arange(80) + noise).tolist())
     all_nights = nights.history.nights()
     verdicts = [said(nights, all_nights[n - 1]) for n in (38, 39, 40, 41, 60, 80)]
-    assert [len(each.new_drifts) for each in verdicts] == [0, 0, 1, 0, 0, 0]
-    assert not any(each.regressed for each in verdicts)
-    assert [each.counts["drifting"] for each in verdicts] == [0, 0, 1, 1, 1, 1]
+    assert [len(verdict.new_drifts) for verdict in verdicts] == [0, 0, 1, 0, 0, 0]
+    assert not any(verdict.regressed for verdict in verdicts)
+    assert [verdict.counts["drifting"] for verdict in verdicts] == [0, 0, 1, 1, 1, 1]
     assert re.search(
         r" - .*: median step drifts: \+\d.\d % a week, 1\.2\d× since 2026-01-05$",
         verdict_line(verdicts[2]),
@@ -228,7 +228,11 @@ def test_of_few_nights_an_interval_is_wide_and_told(nights: Nights) -> None:
     assert pending.interval.contains(0.85)
     normal = 2 * 1.96 * pending.analysis.sigma * (1 / 5 + 1 / 2) ** 0.5
     assert np.log(pending.interval.high / pending.interval.low) > 1.3 * normal
-    (line,) = [each for each in further_lines(verdict, lambda _: ()) if each.startswith("pending")]
+    (line,) = [
+        further_line
+        for further_line in further_lines(verdict, lambda _: ())
+        if further_line.startswith("pending")
+    ]
     assert f"× ({limits(pending.interval)}) since" in line
 
 
@@ -279,7 +283,7 @@ def test_more_nights_are_waited_for_if_asked(nights: Nights) -> None:
 def test_what_got_worse_together_has_one_cause(nights: Nights, effects: Effects, cause: str) -> None:
     nights.add(25)
     verdict = said(nights, nights.add(6, effects))
-    assert [each.what for each in verdict.causes] == [cause]
+    assert [cause.what for cause in verdict.causes] == [cause]
 
 
 def test_what_got_better_is_no_regression_and_fewer_bytes_are_better(nights: Nights) -> None:

@@ -62,14 +62,14 @@ def shown(pieces: list[Token]) -> str:
 def test_text_is_shown_as_it_is_and_refers_to_nothing(text: str) -> None:
     pieces = inline(f"x {markdown_text(text)}")
     assert shown(pieces) == f"x {' '.join(spelt_out(text).split())}"
-    assert not [each for each in texts(pieces) if LINKED.search(each)]
+    assert not [text for text in texts(pieces) if LINKED.search(text)]
 
 
 @given(st.text(alphabet="@#:/.wgh-1a\\&;<!> `*_[]()|~"))
 def test_no_text_refers_to_anything(text: str) -> None:
     pieces = inline(f"x{markdown_text(text)}")
     assert shown(pieces) == f"x{' '.join(text.split())}"
-    assert not [each for each in texts(pieces) if LINKED.search(each)]
+    assert not [text for text in texts(pieces) if LINKED.search(text)]
 
 
 def test_a_report_of_hostile_names_refers_to_nothing(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_answers_stand_under_the_headline_and_warnings_before_all_reasons(tmp_pa
     for answer in comparison.verdict.answers:
         assert text.count(markdown_text(answer.text)) == 1
         assert text.index("## w") < text.index(markdown_text(answer.text)) < table
-    assert [each.goal for each in comparison.verdict.answers] == ["fastest", "cheapest", "network"]
+    assert [answer.goal for answer in comparison.verdict.answers] == ["fastest", "cheapest", "network"]
     (warning,) = [line for line in text.splitlines() if "it is slow" in line]
     items = [line for line in text[table:].splitlines() if line.startswith("- ")]
     assert items[0] == warning

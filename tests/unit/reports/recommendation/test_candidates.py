@@ -47,7 +47,7 @@ def test_it_may_be_cheapest(compare: Compare) -> None:
         replace(REDUCE, price_per_hour=3.0),
         replace(PS, price_per_hour=3.0, problems=FEW),
     ]
-    (cheapest,) = [each for each in compare(cases).verdict.answers if each.goal == "cheapest"]
+    (cheapest,) = [answer for answer in compare(cases).verdict.answers if answer.goal == "cheapest"]
     assert (cheapest.strategies, cheapest.certain) == (("single", "ps"), False)
     assert re.match(
         r"Cheapest: no significant difference between single and ps \(n = 2 to 3\); single costs .*\. "

@@ -49,7 +49,9 @@ def test_what_xla_compiles_is_compared_by_itself(tmp_path: Path) -> None:
     plain, with_xla = report.comparisons
     assert (plain.xla, with_xla.xla) == (False, True)
     assert with_xla.shape == f"{plain.shape}, XLA"
-    assert [any(n.startswith("XLA compiles") for n in each.notes) for each in report.comparisons] == [
+    assert [
+        any(n.startswith("XLA compiles") for n in comparison.notes) for comparison in report.comparisons
+    ] == [
         False,
         True,
     ]
@@ -145,7 +147,7 @@ def row(name: str, share: float | None) -> Row:
 
 def test_a_case_that_waits_is_marked_and_its_share_is_told() -> None:
     rows = [row("ps", 0.25), row("single", 0.02)]
-    assert [mark_words(each) for each in rows] == ["not checked, input-bound", "not checked"]
+    assert [mark_words(row) for row in rows] == ["not checked, input-bound", "not checked"]
     how, bound = input_notes(rows, {"ps": [timed(0.25)], "single": [timed(0.02)]})
     assert "tf.data pipeline" in how
     assert bound.startswith("Input-bound: of their steps' time these wait for input: ps 25 %.")

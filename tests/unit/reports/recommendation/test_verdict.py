@@ -34,7 +34,7 @@ FIGURE = r"[\d.]+× \(95 % interval [\d.]+–[\d.]+, n=3\)"
 
 
 def answer(advice: Advice, goal: Goal) -> Answer:
-    (only,) = [each for each in advice.answers if each.goal == goal]
+    (only,) = [answer for answer in advice.answers if answer.goal == goal]
     return only
 
 
@@ -109,8 +109,8 @@ def test_each_goal_is_answered_with_its_certainty(compare: Compare) -> None:
         replace(PS, price_per_hour=2.6),
     ]
     advice = compare(cases).verdict
-    assert [each.goal for each in advice.answers] == ["fastest", "cheapest", "network"]
-    assert all(each.certain for each in advice.answers)
+    assert [answer.goal for answer in advice.answers] == ["fastest", "cheapest", "network"]
+    assert all(answer.certain for answer in advice.answers)
     assert answer(advice, "fastest").strategies == ("all-reduce",)
     assert answer(advice, "cheapest").strategies == ("single",)
     # One device alone sends nothing, and is no choice of what to send: that is said.
@@ -134,8 +134,8 @@ def test_what_cannot_be_told_apart_is_no_certain_answer(compare: Compare) -> Non
     same = replace(REDUCE, strategy="ps", p50_s=0.0101, noise=0.06)
     cases = [ALONE, replace(REDUCE, noise=0.06), same]
     advice = compare([replace(case, price_per_hour=1.0) for case in cases]).verdict
-    assert [each.certain for each in advice.answers] == [False, False, False]
-    assert {frozenset(each.strategies) for each in advice.answers} == {frozenset({"all-reduce", "ps"})}
+    assert [answer.certain for answer in advice.answers] == [False, False, False]
+    assert {frozenset(answer.strategies) for answer in advice.answers} == {frozenset({"all-reduce", "ps"})}
     assert "No significant difference in bytes: " in answer(advice, "network").text
 
 
@@ -158,7 +158,7 @@ def test_what_sends_least_and_is_fastest_is_said_once(compare: Compare) -> None:
 def test_what_may_not_win_answers_nothing(compare: Compare) -> None:
     wrong = replace(PS, payload=10.0, price_per_hour=0.1, equivalent=False)
     advice = compare([ALONE, REDUCE, wrong]).verdict
-    assert [each.goal for each in advice.answers] == ["fastest"]
+    assert [answer.goal for answer in advice.answers] == ["fastest"]
 
 
 def test_the_goal_chooses_the_headline(towards: Callable[[list[Case], str], Advice]) -> None:
@@ -329,7 +329,7 @@ def test_a_tie_whose_interval_excludes_1_names_its_p_and_the_corrected_one() -> 
     assert lead.interval.low > 1.0
     assert not contrasts.ahead("a", "b")
     others = [contrasts.of(*pair) for pair in ("ac", "ad", "bc", "bd", "cd")]
-    corrected = adjusted([lead.p_value, *(each.p_value for each in others if each and each.p_value)])[0]
+    corrected = adjusted([lead.p_value, *(other.p_value for other in others if other and other.p_value)])[0]
     said = re.fullmatch(
         r"Alone a and b would differ \(p=([\d.]+)\); corrected for the 6 pairs of this table they do not "
         r"\(p=([\d.]+)\)\.",

@@ -300,9 +300,9 @@ def test_the_commit_that_brought_it_is_named_with_its_ratio(
     assert bisection.asked[:2] == [0, N_COMMITS - 1]
     assert len(bisection.asked) == said["runs"] <= 6
     # No more is run than the case and its baseline.
-    assert {(*each["workloads"], *each["strategies"]) for each in bisection.experiments} == {
-        ("digits-cnn", "single", "ps")
-    }
+    assert {
+        (*experiment["workloads"], *experiment["strategies"]) for experiment in bisection.experiments
+    } == {("digits-cnn", "single", "ps")}
     with writing(bisection.store) as history:
         assert len(history.nights()) == 15
 

@@ -65,7 +65,7 @@ def test_files_of_the_checkout_are_named_from_where_runs_start(
     for reference in (typed, str(Path(typed).resolve())):
         experiment = placed_in(root, spec(f"{reference}:net", "single"), working_directory=Path.cwd())
         assert experiment.start == Path(start)
-        assert [str(each) for each in experiment.spec.workloads] == [f"{placed}:net"]
+        assert [str(workload) for workload in experiment.spec.workloads] == [f"{placed}:net"]
 
 
 def test_strategies_of_the_checkout_move_with_it_and_others_stay(
@@ -75,7 +75,7 @@ def test_strategies_of_the_checkout_move_with_it_and_others_stay(
     both = spec("nets/net.py:net", "mine.py:Mine", "../elsewhere/theirs.py:Mine", "ps")
     placed = placed_in(root, both, working_directory=Path.cwd()).spec
     names = ["mine.py:Mine", f"{root.parent}/elsewhere/theirs.py:Mine", "ps"]
-    assert [each.name for each in placed.strategies] == names
+    assert [strategy.name for strategy in placed.strategies] == names
     assert placed.baseline == placed.strategies[0]
 
 

@@ -754,7 +754,7 @@ def test_experiments_whose_names_are_alike_as_files_have_pages_apart(store: Stor
         last = (BEGAN + timedelta(days=40 * number + N_NIGHTS - 1)).date().isoformat()
         reports.add(store.said("replay", last)[1]["report"])
     assert len(reports) == 4
-    assert {Path(each).parent for each in reports} == {store.path}
+    assert {Path(report).parent for report in reports} == {store.path}
 
 
 def test_an_experiment_that_is_called_like_a_date_does_not_share_a_page_with_a_night(store: Store) -> None:

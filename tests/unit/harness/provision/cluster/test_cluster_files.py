@@ -60,7 +60,7 @@ def test_machines_have_the_settings_of_all_nodes_and_the_token_in_a_file(name: s
     made = document(name)
     options = made["docker"]["run_options"]
     variables = dict(
-        each.removeprefix("--env=").split("=", 1) for each in options if each.startswith("--env=")
+        option.removeprefix("--env=").split("=", 1) for option in options if option.startswith("--env=")
     )
     assert variables.pop("RAY_AUTH_TOKEN_PATH") == "/run/stratbench/token"
     assert variables == NODE_VARIABLES

@@ -66,7 +66,7 @@ HEAD = {"Alive": True, "NodeID": "h", "NodeManagerAddress": "10.0.0.9", "Resourc
 
 def names(found: list[list[dict[str, str]]]) -> list[list[tuple[str, str]]]:
     return [
-        [(each["ray.io/tpu-slice-name"], each["ray.io/tpu-worker-id"]) for each in hosts] for hosts in found
+        [(host["ray.io/tpu-slice-name"], host["ray.io/tpu-worker-id"]) for host in hosts] for hosts in found
     ]
 
 
@@ -132,8 +132,8 @@ def test_slices_of_one_kind_are_told_apart_by_their_topology() -> None:
         for number in range(4)
     ]
     (hosts,) = whole_slices(there, shape(4, "v6e", "4x4"))
-    assert [each["ray.io/tpu-slice-name"] for each in hosts] == ["4x4"] * 4
-    assert {each["ray.io/tpu-topology"] for each in hosts} == {"4x4"}
+    assert [host["ray.io/tpu-slice-name"] for host in hosts] == ["4x4"] * 4
+    assert {host["ray.io/tpu-topology"] for host in hosts} == {"4x4"}
 
 
 def test_a_slice_of_one_host_needs_no_name() -> None:

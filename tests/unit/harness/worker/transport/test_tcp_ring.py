@@ -113,7 +113,7 @@ def test_a_complete_sum_is_multiplied_once(n_workers):
         as_they_are, factors = [None] * n_workers, [0.5] * n_workers
         list(threads.map(Ring.sum, made, values, totals, as_they_are, factors, timeout=TIMEOUT_S))
         np.testing.assert_array_equal(totals, expected)
-        shares = [[each] * n_workers for each in values]
+        shares = [[value] * n_workers for value in values]
         totals = [np.empty_like(v) for v in values]
         list(threads.map(Ring.scatter, made, shares, totals, [0.5] * n_workers, timeout=TIMEOUT_S))
         np.testing.assert_array_equal(totals, expected)
@@ -251,7 +251,7 @@ def test_a_worker_that_goes_between_lengths_and_vectors_ends_the_calls_of_the_ot
         for ring in made:
             ring.close()
         wait(calls, timeout=TIMEOUT_S)
-        assert all(isinstance(each.exception(), RingError) for each in calls)
+        assert all(isinstance(call.exception(), RingError) for call in calls)
 
 
 def test_what_a_worker_gives_is_left_as_it_is():
