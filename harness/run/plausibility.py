@@ -1,4 +1,4 @@
-"""Gates that a measurement must pass before anybody is told of it."""
+"""Plausibility of a measurement: not faster than its arithmetic, its payload or its links allow."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Verification of a strategy: its verdict, and all that belongs beside it."""
+"""Verification of a strategy: its verdict, whether it passes, and the figures beside it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""TensorFlow's own strategies: what they will send, and where they cannot run."""
+"""TensorFlow's own strategies: their plan nodes, and where they cannot run."""
 
 from strategies.builders import tpu
 from strategies.params import Param, Params
