@@ -44,7 +44,7 @@ def write_bytes(path: Path, data: bytes) -> Path:
 
 
 def why_not_writable(path: Path) -> str | None:
-    """Why a file cannot be written, tried in its folder, which is made when absent; None where it can."""
+    """Reason a file cannot be written, tried in its folder, which is made if absent; None if it can."""
     try:
         if path.is_dir():
             return os.strerror(errno.EISDIR)
@@ -56,7 +56,7 @@ def why_not_writable(path: Path) -> str | None:
 
 
 def is_unfinished(path: Path) -> bool:
-    """Whether a name is one that a file has here while it is being written."""
+    """True if a name is that of a file which is still being written."""
     return _UNFINISHED.fullmatch(path.name) is not None
 
 

@@ -155,7 +155,7 @@ def _cpu_model() -> str | None:
 
 
 def _governor() -> str | None:
-    """What sets the clock of all cores; None where nothing does, or not of all the same."""
+    """Governor of the clock of all cores; None if there is none, or if cores differ."""
     try:
         found = {path.read_text().strip() for path in _CPUS.glob("cpu[0-9]*/cpufreq/scaling_governor")}
     except OSError:

@@ -20,7 +20,7 @@ def module_command(module: str, *arguments: str) -> list[str]:
 
 
 _ENDING_S = 120.0
-"""How long a command may take to clean up once it is told to end."""
+"""Time that a command has to clean up after it is told to end."""
 
 
 def run_stratbench(

@@ -55,7 +55,7 @@ class Section(BaseModel):
     always_written: ClassVar[frozenset[str]] = frozenset()
 
     def is_written(self, name: str) -> bool:
-        """Whether a field stands in the resolved file."""
+        """True if a field stands in the resolved file."""
         field = type(self).model_fields[name]
         return name in self.always_written or field.is_required() or getattr(self, name) != field.default
 

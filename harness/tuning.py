@@ -301,7 +301,7 @@ class Tuner:
         return [name for name in self._plans if name != self.default.id]
 
     def is_measured(self, records: Sequence[Record]) -> bool:
-        """Whether there is a default to measure others beside."""
+        """True if the default has a sound repeat to measure others beside."""
         usable = _usable(self.default, records)
         return bool(usable) and not any(_is_wrong(record) for record in usable)
 
@@ -444,7 +444,7 @@ def _is_wrong(record: Record) -> bool:
 
 
 def failure(case: Case, records: Sequence[Record]) -> str | None:
-    """Why a case is out: it failed, nobody should believe its figures, or it computes something else."""
+    """Reason a case is out: it failed, its figures are implausible, or it computes something else."""
     for record in records:
         if record.case == case.id:
             if record.equivalence is not None and _is_wrong(record):
@@ -457,7 +457,7 @@ def failure(case: Case, records: Sequence[Record]) -> str | None:
 
 
 def tuner_of(spec: Experiment, *, seconds: float) -> Tuner:
-    """What tunes the one strategy of an experiment.
+    """Tuner of the one strategy of an experiment.
 
     Args:
         seconds: for all of it.

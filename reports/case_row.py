@@ -18,7 +18,7 @@ from reports.statistics import Mean, Ratio, mean_of
 
 
 def is_usable(record: Record) -> bool:
-    """Whether a repeat has a rate that may be compared."""
+    """True if a repeat has a rate that may be compared."""
     return record.status == "ok" and bool(rates_of([record]))
 
 
@@ -68,7 +68,7 @@ def case_row(
 
 
 def time_split_of(records: Sequence[Record]) -> TimeSplit | None:
-    """Where traced steps' time went, or None when no repeat has a trace that can be used."""
+    """Time of traced steps by activity; None if no repeat has a usable trace."""
     traced = [record for record in records if is_traced(record)]
     return combined(TimeSplit, traced) if traced else None
 

@@ -19,7 +19,7 @@ _Case = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class ComparedShape:
-    """What must be equal before two strategies are set against each other.
+    """Circumstances that two compared strategies must have in common.
 
     Attributes:
         precision: empty where steps compute as written, so that these come first.
@@ -163,7 +163,7 @@ def _has_images(run: Run) -> bool:
 
 
 def _asked(record: Record, shape: ComparedShape) -> Hashable:
-    """What is known of a case that failed before its batch was, but for its image and links."""
+    """Known facts of a case that failed before its batch was known, without its image and links."""
     params = tuple(sorted((name, str(value)) for name, value in record.workload_params.items()))
     return replace(shape.without_batch(), image=""), params
 
@@ -199,7 +199,7 @@ def _nearest(shape: ComparedShape, singles: Iterable[ComparedShape]) -> Compared
 
 
 def shared_with_single(shape: ComparedShape) -> tuple[str | float, ...]:
-    """What a strategy and the `single` beside it have in common."""
+    """Circumstances that a strategy and the `single` beside it have in common."""
     return (
         shape.workload,
         shape.provider,
@@ -230,7 +230,7 @@ def strategy_label(record: Record) -> str:
 
 
 def strategy_names(record: Record) -> set[str]:
-    """What an experiment may call the strategy: with parameters or without, a user's own by its file."""
+    """Names that an experiment may use for the strategy: with parameters or without, or its file's."""
     if record.is_twin:
         return {strategy_label(record)}
     files = record.provenance.files if record.provenance else {}

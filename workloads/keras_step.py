@@ -48,7 +48,7 @@ def step_of(workload: Workload, example: object) -> StepToCapture:
 
 
 def step_of_model(model: "keras.Model", example: object) -> "TrainStep | Callable[..., tf.Tensor]":
-    """What `model.fit` does with one batch: a TrainStep, or the model's own `train_step` as a whole.
+    """Step of `model.fit` on one batch: a TrainStep, or the model's own `train_step` as a whole.
 
     Args:
         example: as for `step_of`.

@@ -34,7 +34,7 @@ OPTIMIZERS: "Mapping[str, OptimizerChoice]" = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Training:
-    """How a shipped model is trained.
+    """Training of a shipped model.
 
     Args:
         optimizer: a name of `OPTIMIZERS`.

@@ -27,7 +27,7 @@ _MODULE_PREFIX = "stratbench_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """What is made, for messages.
+    """Kind of object that a file makes, for messages.
 
     Attributes:
         name: what the reference as a whole stands for.
@@ -340,7 +340,7 @@ class ModelAndData:
 
 
 def holds_model(made: object) -> bool:
-    """Whether a function made a Keras model, alone or first of several; imports nothing to tell."""
+    """True if a function made a Keras model, alone or first of several; does not import Keras."""
     keras = sys.modules.get("keras")
     first = made[0] if isinstance(made, tuple) and made else made
     return keras is not None and isinstance(first, keras.Model)

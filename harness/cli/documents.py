@@ -117,7 +117,7 @@ def _limits(limits: Limits | None) -> dict[str, float | None]:
 
 
 def _slice_cost(cost: SliceCost) -> dict[str, object]:
-    """What a plan costs on a TPU slice; null for a kind of collective that it has none of."""
+    """Cost of a plan on a TPU slice; null for a kind of collective that the plan lacks."""
     generation, torus = cost.slice.generation, cost.slice.torus
     return {
         "accelerator": cost.slice.accelerator,

@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 class Hardware(StrEnum):
-    """What replicas can be on."""
+    """Kind of device that replicas run on."""
 
     CPU = "cpu"
     GPU = "gpu"
@@ -224,7 +224,7 @@ def given(context: typer.Context) -> list[str]:
 
 
 def is_given(context: typer.Context, name: str) -> bool:
-    """Whether an option was given, rather than left to its default."""
+    """True if an option stands on the command line, False if it has its default."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 

@@ -27,7 +27,7 @@ from harness.requests import RunOptions
 _UNHEARD_S = 2.0
 _LOOK_S = 0.05
 _IMPATIENT_S = 5.0
-"""Who interrupts again so soon wants the command to end, not to be left half cleaned."""
+"""Time in which a second interrupt is ignored, so that cleaning up is not cut short."""
 
 
 class _Interruption:
@@ -191,7 +191,7 @@ class WorkerOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Caller:
-    """Who called the command line.
+    """Caller of the command line.
 
     Args:
         owns_process: whether the process is the command's alone, so that it may move to another network.

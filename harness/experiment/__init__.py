@@ -1,5 +1,5 @@
-"""What a person asks for, as frozen values: experiments, references and the cases they stand for.
+"""Experiments that a person asks for, with their references and cases, as frozen values.
 
-In go YAML, command-line values and names of strategies and workloads; out come a spec with its hash and the
-cases in the order in which they run. Nothing is started, and no TensorFlow is imported.
+They are read from YAML, command-line values and names of strategies and workloads, and become a spec with
+its hash, and the cases in the order in which they run. Nothing is started, and no TensorFlow is imported.
 """

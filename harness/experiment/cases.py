@@ -134,7 +134,7 @@ def expand(spec: Experiment) -> tuple[Case, ...]:
 
 
 def matches(item: CaseFilter, case: Case) -> bool:
-    """Whether a case has everything that a filter names."""
+    """True if a case has everything that a filter names."""
     return (
         (item.workload is None or _same_workload(item.workload, case.workload))
         and (item.strategy is None or _same_strategy(item.strategy, case.strategy))

@@ -67,7 +67,7 @@ Prices: TypeAlias = Annotated[dict[Device, float], BeforeValidator(_prices)]
 
 
 class Link(Section):
-    """`cluster.link`: what each worker's link carries in either direction; null has no limit."""
+    """`cluster.link`: limit of each worker's link, the same in either direction; null for no limit."""
 
     always_written: ClassVar[frozenset[str]] = frozenset({"rate_mbit"})
 

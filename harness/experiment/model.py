@@ -240,7 +240,7 @@ class CaseFilter(Section):
     image: Text | None = None
 
     def is_written(self, name: str) -> bool:
-        """Whether the key is given: without an image of their own, cases have the provider's."""
+        """True if the key is given; cases without an image of their own have the provider's."""
         return name in self.model_fields_set
 
     @property

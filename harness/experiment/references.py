@@ -33,7 +33,7 @@ class StrategyRef:
 
     @property
     def is_file(self) -> bool:
-        """Whether the reference names a file rather than a registered strategy."""
+        """True if the reference names a file, False if it names a registered strategy."""
         return self.is_builder or self.is_plan
 
     @property
@@ -53,7 +53,7 @@ class WorkloadRef:
 
     @property
     def is_path(self) -> bool:
-        """Whether the reference names a file rather than a shipped workload."""
+        """True if the reference names a file, False if it names a shipped workload."""
         return _is_path(self.reference)
 
     @property

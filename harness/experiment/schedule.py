@@ -71,9 +71,7 @@ def schedule(
 
 
 def baseline_of(case: Case, cases: Sequence[Case], baseline: StrategyRef) -> Case | None:
-    """What a case is compared with, computed alike on the same shape or on one device; None where there is
-    nothing.
-    """
+    """Baseline of a case, computed alike on the same shape or on one device; None if there is none."""
     alike = (
         each
         for each in cases

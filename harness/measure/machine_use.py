@@ -215,12 +215,16 @@ class CoreUse:
     """Use of the cores' time in one window.
 
     Attributes:
-        core_s: seconds of all cores together. throttled_s, n_hot: None where it is not known.
-        foreign_s: may be below 0: the kernel counts in ticks, which fall before their window or after it.
+        core_s: seconds of all cores together.
+        foreign_s: of other programs; below 0 if the kernel counted a tick of the window before or after it.
+        stolen_s: given to other virtual machines.
+        throttled_s: withheld by control groups; None if unknown.
+        n_hot: slowdowns for heat; None if unknown.
         own_s: processor time of each worker.
-        package_j: that all sockets of the workers' hosts took; None, with `why_no_package`, where that is
-            not known.
-        gpus: each GPU of the workers, before the window and after it. why_no_gpus: where they tell nothing.
+        package_j: energy of all sockets of the workers' hosts; None if unknown, for the reason in
+            `why_no_package`.
+        gpus: readings of each GPU of the workers, before the window and after it; empty if unknown, for the
+            reason in `why_no_gpus`.
     """
 
     core_s: float

@@ -220,7 +220,7 @@ def metric_of(gauge: RepeatGauge) -> Metric:
 
 
 class _Server(ThreadingHTTPServer):
-    """Who reads badly or leaves early is no matter of the run's, whose output this process has."""
+    """HTTP server that prints nothing about clients that fail or leave early: the run owns the output."""
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Say nothing."""

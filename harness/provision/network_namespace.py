@@ -21,7 +21,7 @@ WAY_OUT = (
     "kernel.apparmor_restrict_unprivileged_userns), or run as root with CAP_SYS_ADMIN"
 )
 NOT_ASKED = "none was asked for"
-"""Why a process has no namespace of its own that has never called `isolate`."""
+"""Reason a process has no namespace of its own if it has never called `isolate`."""
 
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWNET = 0x40000000

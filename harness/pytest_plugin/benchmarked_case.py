@@ -74,7 +74,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _refusal(output: bytes) -> str | None:
-    """Why nothing was run, as a document of `--json` says it."""
+    """Reason nothing was run, from a document of `--json`; None if it has none."""
     try:
         document = json.loads(output)
     except ValueError:
@@ -132,7 +132,7 @@ class BenchmarkedCase:
         return mark_of(self.records).kind
 
     def extra_info(self) -> dict[str, object]:
-        """What a benchmark says beside its seconds; names are those of a record where it has them."""
+        """Facts of a benchmark beside its seconds, named as in a record if a record has them."""
         first = self.records[0]
         return {
             "experiment": first.experiment,
@@ -157,7 +157,7 @@ class BenchmarkedCase:
 
 
 def problem_of(records: Sequence[Record]) -> str | None:
-    """Why the repeats of a case are no result, in a line; None where they are one."""
+    """Reason the repeats of a case are no result, in a line; None if they are one."""
     if not records:
         return "left no record of a repeat"
     return next((problem for record in records if (problem := _problem(record))), None)

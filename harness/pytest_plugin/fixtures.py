@@ -27,7 +27,7 @@ Run = Callable[["Experiment", Path], "StoredRun"]
 
 @dataclass(slots=True, kw_only=True)
 class StrategyBenchmark:
-    """What a test calls, once.
+    """Benchmark of a strategy, which a test calls once.
 
     Attributes:
         clock: the timer of the benchmark.

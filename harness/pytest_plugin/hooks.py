@@ -45,7 +45,7 @@ class StepClock:
 
     @property
     def is_read_out(self) -> bool:
-        """Whether each reading has been taken, and none besides."""
+        """True if every reading was taken, and no more."""
         return self._n_read == len(self._readings)
 
 

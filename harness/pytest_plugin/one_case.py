@@ -19,7 +19,7 @@ _N_NAMED = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaseRequest:
-    """What a test asks for; see `StrategyBenchmark`."""
+    """Case that a test asks for; see `StrategyBenchmark`."""
 
     experiment: str
     workload: str | None = None

@@ -12,7 +12,7 @@ CheckedType: TypeAlias = Literal["model", "float64"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    """Why a case has no result: a kebab-case type, one line, and the stage it happened in."""
+    """Failure of a case: a kebab-case type, one line, and the stage it happened in."""
 
     type: str
     message: str

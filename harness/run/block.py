@@ -148,7 +148,7 @@ class Block:
         self._opened(repeat)
 
     def _why_again(self, repeat: PreparedCase, error: CaseError) -> str | None:
-        """Why a failed case is opened once more; None where its failure tells of the case itself."""
+        """Reason to open a failed case once more; None if the case itself is at fault."""
         name, faults = _id(repeat), repeat.case.scenario.faults
         is_lost = isinstance(error, WorkerFailure) and error.is_lost
         was_lost, self._has_lost = self._has_lost, self._has_lost or is_lost

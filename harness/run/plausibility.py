@@ -23,7 +23,7 @@ def implausible_speed(
     clock_hz: float,
     narrow: bool = False,
 ) -> str | None:
-    """Why a step is faster than its arithmetic allows, or None.
+    """Reason a step is too fast for its arithmetic, or None.
 
     Args:
         p50_s: median step time.
@@ -41,7 +41,7 @@ def implausible_speed(
 
 
 def implausible_bytes(plan: Plan, tcp_bytes_per_step: float | None) -> str | None:
-    """Why fewer bytes moved than the plan must send, or None where it states a bound."""
+    """Reason a step moved too few bytes for its plan; None if it did not, or if the plan states a bound."""
     if tcp_bytes_per_step is None or payload_is_bound(plan):
         return None
     if tcp_bytes_per_step >= _SHORTFALL * plan.payload_bytes_per_step:
@@ -55,7 +55,7 @@ def implausible_bytes(plan: Plan, tcp_bytes_per_step: float | None) -> str | Non
 def implausible_rate(
     link: Link, tcp_matrix: Sequence[Sequence[float | None]] | None, *, mean_s: float | None
 ) -> str | None:
-    """Why more bytes moved than the busiest link can carry, or None.
+    """Reason a step moved more bytes than the busiest link can carry, or None.
 
     Args:
         tcp_matrix: bytes per step from task i to task j; None checks nothing.

@@ -171,11 +171,11 @@ class RunRecorder:
         record = _with_run(record, slot, capture, run)
         record = _with_measurement(record, case, run.measurement)
         record = _with_plan(record, capture, plan)
-        doubt = _doubt(record, case, site, capture, plan)
+        implausibility = _implausibility(record, case, site, capture, plan)
         record = replace(
             record,
-            status="ok" if doubt is None else "implausible",
-            plausibility=doubt,
+            status="ok" if implausibility is None else "implausible",
+            plausibility=implausibility,
             equivalence=with_capture(
                 self._verdicts.get(case.id, run.equivalence or Equivalence(checked=False)),
                 capture.facts.verdict,
@@ -302,17 +302,17 @@ def _with_plan(record: Record, capture: Capture, plan: Plan) -> Record:
     )
 
 
-def _doubt(record: Record, case: Case, site: Site, capture: Capture, plan: Plan) -> str | None:
-    """Reason why nobody should believe the figures of a record, or None."""
+def _implausibility(record: Record, case: Case, site: Site, capture: Capture, plan: Plan) -> str | None:
+    """Reason the figures of a record cannot be right, or None."""
     assert record.link is not None
     assert record.step_s is not None
-    # A coordinator gives more to do to whoever is faster: less may cross than when all do as much.
+    # A coordinator gives faster workers more to do: fewer bytes may move than with equal shares.
     if case.chosen.strategy.runner != "coordinator":
-        doubt = implausible_bytes(plan, record.tcp_bytes_per_step)
-        if doubt is not None:
-            return doubt
+        reason = implausible_bytes(plan, record.tcp_bytes_per_step)
+        if reason is not None:
+            return reason
     if record.step_s.p50 is not None and case.shape.hardware == "cpu":
-        doubt = implausible_speed(
+        reason = implausible_speed(
             p50_s=record.step_s.p50,
             batch_size=plan.batch_size,
             flops_per_example=capture.facts.flops_per_example,
@@ -321,8 +321,8 @@ def _doubt(record: Record, case: Case, site: Site, capture: Capture, plan: Plan)
             clock_hz=site.clock_hz or clock_hz(),
             narrow=case.computation.precision != AS_WRITTEN,
         )
-        if doubt is not None:
-            return doubt
+        if reason is not None:
+            return reason
     return implausible_rate(record.link, record.tcp_matrix, mean_s=record.step_s.mean)
 
 

@@ -195,7 +195,7 @@ class _Sites:
         return self.started_s + self.share * then.at_most_s
 
     def reason_to_stop(self) -> tuple[str, str] | None:
-        """Why no other repeat is begun: kind and message; None while there is no reason."""
+        """Kind and message of the reason to begin no other repeat; None if there is none."""
         if time.monotonic() >= self.deadline_s:
             budget_s = self.options.time_budget_s
             return "time-budget", f"the time budget of {budget_s:g} s was used up; go on with --resume"

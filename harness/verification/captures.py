@@ -341,7 +341,7 @@ def with_faults(plan: Plan, faults: Sequence[Fault]) -> Plan:
 
 
 def certain_refusal(case: Case) -> str | None:
-    """Why no worker runs a case, where that is known before anything is captured."""
+    """Reason no worker runs a case, if it is known before anything is captured."""
     strategy, device = case.chosen.strategy, case.shape.hardware
     if case.scenario.faults and strategy.runner_on(device) != "graph":
         return "faults are put into graphs of sessions, got steps that TensorFlow runs in a way of its own"
@@ -354,7 +354,7 @@ def certain_refusal(case: Case) -> str | None:
 
 
 def rule_refusal(case: Case) -> str | None:
-    """Why a case's rule of aggregation cannot combine the gradients of its workers, if so."""
+    """Reason a case's rule of aggregation cannot combine the gradients of its workers, or None."""
     try:
         Aggregation.of(case.chosen.params, case.shape.workers)
     except StrategyError as error:

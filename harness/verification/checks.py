@@ -124,9 +124,9 @@ IN_FLOAT64 = (
 """Note on a verdict where rounding hid that of the workers."""
 
 DRAWN_OTHERWISE = "its step draws random numbers, and programs for TPUs draw others than the reference does"
-"""Why the steps of real devices tell nothing then."""
+"""Reason that steps of real devices show no equivalence."""
 EMULATED = "in float64, emulated on processors,"
-"""Begins what the reason says then of the graph."""
+"""Beginning of the reason's part on the graph in that case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,5 @@
-"""What runs on the side of a worker.
+"""All that runs on a worker: processes, jobs, sessions, transport and counters.
 
-`process` is an actor, its zygote and the processes forked from it; `jobs` is what the driver has these do,
-with `session`, `transport` and `counters`; `verify` compares strategies with the reference, all workers in
-one process.
+`process` is an actor, its zygote and the processes forked from it; `jobs` are what these do for the driver,
+with `session`, `transport` and `counters`.
 """

@@ -11,7 +11,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 Copy: TypeAlias = tuple[str, int | None]
 """A variable's name, and the rank that has this copy for itself; None where there is one for all replicas."""
 Pieces: TypeAlias = Sequence[tuple[Part | None, Array]]
-"""What a worker has of a value: all of it, or some of its parts."""
+"""Value as a worker has it: all of it, or some of its parts."""
 Held: TypeAlias = Mapping[Copy, Pieces]
 _Key = TypeVar("_Key")
 

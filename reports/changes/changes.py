@@ -1,4 +1,4 @@
-"""What has changed between two runs, case by case, and how sure that is.
+"""Changes between two runs, case by case, and how sure they are.
 
 A machine is faster on one day than on another, and then all rates are. So a case is judged by its ratio to
 the baseline, formed within rounds, and by how that ratio has changed: m is the mean logarithm of the ratios
@@ -6,10 +6,10 @@ of a run's repeats,
 
     change           exp(m_after - m_before), with Welch's interval
 
-Where most cases have changed alike, it may be the baseline that has: the baseline itself is left open, and is
-told with its rate. What has no rounds beside a baseline in both runs is judged by its rate, in which a slower
-day shows. So are all cases of a workload that is not the same in both runs: its baseline is another, too.
-Bytes of a step are judged beside it.
+If most cases have changed alike, the baseline itself may have changed: its verdict is left open, and its rate
+is shown. A case without rounds beside a baseline in both runs is judged by its rate, in which a slower day
+shows. The same holds for all cases of a workload that differs between the runs, because its baseline differs,
+too. Bytes of a step are judged separately.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _MOST_OF = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factor:
-    """By what a figure was multiplied, with its 95 % interval; None where repeats are too few for one."""
+    """Quotient of a figure after and before, with its 95 % interval; None if repeats are too few for one."""
 
     value: float
     interval: Interval | None
@@ -125,7 +125,7 @@ class Changes:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no case could be set against its like."""
+        """True if no case could be compared."""
         return all(case.verdict == "not-comparable" for case in self.cases)
 
     @property
@@ -185,7 +185,7 @@ class _Judge:
     changed_workloads: Collection[str]
 
     def change(self, before: Standing | None, after: Standing | None) -> Change:
-        """What became of a case, which at least one run has."""
+        """Change of a case, which at least one run has."""
         one = after or before
         assert one is not None
         change = Change(
@@ -229,7 +229,7 @@ class _Judge:
         )
 
     def _verdict(self, factor: Factor) -> tuple[Verdict, str]:
-        """What an interval shows of a change beyond the threshold, and why not more."""
+        """Verdict of an interval on a change beyond the threshold, and the reason if it is uncertain."""
         interval = factor.interval
         if interval is None:
             return "cannot-tell", "no interval: needs 3 repeats in both runs"
@@ -253,7 +253,7 @@ def _judged_by(
 
 
 def _shift(before: Standing, after: Standing) -> RepeatedMean | None:
-    """How the logarithm of a case's ratio to its baseline has changed; None where a run does not have it."""
+    """Change of the logarithm of a case's ratio to its baseline; None if a run does not have the ratio."""
     if before.baseline != after.baseline or not before.against.logs or not after.against.logs:
         return None
     return after.against.mean().minus(before.against.mean())

@@ -16,7 +16,7 @@ from reports.rows.row import followed_figures
 from reports.shapes import BASELINE, ComparedShape, shape_of, shapes_of
 
 Identity = tuple[ComparedShape, str]
-"""What a case of two runs has in common: its shape and its strategy, as a person types it."""
+"""Shape and strategy, as a person types it, that a case has in common in two runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

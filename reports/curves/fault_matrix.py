@@ -49,7 +49,7 @@ def fault_matrices(sources: Sequence[Source]) -> tuple[FaultMatrix, ...]:
 
 
 def _is_scenario(comparison: Comparison) -> bool:
-    """Whether it has strategies that faults concern: a control or one device by itself is none."""
+    """True if a comparison has strategies that faults concern: not only controls and one device alone."""
     return any(row.class_ != "control" and not is_single(row) for row in comparison.rows)
 
 
@@ -123,7 +123,7 @@ def _cell(row: Row | None, metric: str, *, has_faults: bool) -> FaultCell | None
 
 
 def _counts(cell: FaultCell) -> bool:
-    """Whether a result counts: one within the bound, be it that the training went to pieces."""
+    """True if a result counts: it has a figure within the bound, or the training diverged."""
     return not cell.void and (cell.value is not None or cell.outcome == DIVERGED)
 
 
@@ -134,7 +134,7 @@ def _score(cell: FaultCell, *, less: bool) -> float:
 
 
 def less_is_better(metric: str) -> bool:
-    """Whether a metric is one that a model should have little of, by its name."""
+    """True if a model should have little of a metric, judged by its name."""
     return metric.lower().replace("-", "_").split("_")[-1] in _LESS_IS_BETTER
 
 

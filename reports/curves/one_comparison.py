@@ -70,7 +70,7 @@ def trade_off_of(rows: Sequence[Row], contrasts: Contrasts) -> TradeOff | None:
 
 
 def _beats(rival: tuple[Row, SentBytes], point: tuple[Row, SentBytes], contrasts: Contrasts) -> bool:
-    """Whether a rival's figures are as good in both, and repeats show it to be better in one of them."""
+    """True if a rival is as good in both figures, and repeats show it to be better in one of them."""
     (rival_row, rival_sent), (row, sent) = rival, point
     lead = contrasts.of(rival_row.strategy, row.strategy)
     if lead is None or lead.value < 1.0 or rival_sent.mean.value > sent.at_least:
@@ -266,7 +266,7 @@ def memory_of(rows: Sequence[Row], usable: Mapping[str, Sequence[Record]]) -> tu
 
 
 def balance_of(rows: Sequence[Row], usable: Mapping[str, Sequence[Record]]) -> tuple[ServerBalance, ...]:
-    """What tasks send and receive, for each row of which anything was counted between two tasks."""
+    """Bytes that tasks send and receive, for each row with a count between two tasks."""
     balances = []
     for row in rows:
         records, matrix = usable.get(row.strategy, ()), row.tcp_matrix
@@ -305,7 +305,7 @@ def _imbalance(values: Sequence[int | None]) -> float | None:
 
 
 def curves_of(rows: Sequence[Row], contrasts: Contrasts) -> Curves:
-    """What its charts are drawn of, as far as records have it.
+    """Data of a comparison's charts, as far as its records have it.
 
     Args:
         rows: in their order.

@@ -109,7 +109,7 @@ def _scaling(members: Sequence[Source], sources: Sequence[Source]) -> Scaling | 
 
 
 def is_single(row: Row) -> bool:
-    """Whether a row is of one device, whatever shape it stands beside, the baseline once more included."""
+    """True if a row is of one device, also as the baseline's twin, whatever shape it stands beside."""
     return row.strategy.partition(":")[0].partition(" ")[0] == BASELINE
 
 

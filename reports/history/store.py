@@ -279,7 +279,7 @@ class History:
         return dict(self.connection.execute("SELECT id, checksum FROM night"))
 
     def require_begun(self, started_utc: str) -> datetime:
-        """When a night began; one that is later than now would have all later ones judged before it.
+        """Start of a night; one later than now is refused, since all later nights would come before it.
 
         Raises:
             HistoryError: it is later than the clock says, or on no date of the calendar.

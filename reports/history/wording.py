@@ -113,7 +113,7 @@ def _named_drifts(drifts: Sequence[SeriesVerdict]) -> list[str]:
 
 
 def too_early(young: Sequence[SeriesVerdict]) -> tuple[str, str]:
-    """Why nothing can be said of series that are new, and from when on something can.
+    """Two phrases on new series: why there is no verdict, and the night from which there is one.
 
     Args:
         young: one at least; the nights of the oldest count.

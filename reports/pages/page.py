@@ -49,7 +49,7 @@ _MAY_WIN = "may win"
 _MANY_ROWS = 60
 """From so many on a page has no rows as data: they would be as long as all tables together."""
 _DRAWN = ("steps", "other_baselines", "curves", "scaling", "link_sensitivity", "placement", "passes")
-"""What stands in the page as charts and tables, and would double its size as data."""
+"""Fields that the page shows as charts and tables; as data they would double its size."""
 
 
 def to_html(report: Report, *, in_run_folder: bool = False) -> str:
@@ -121,7 +121,7 @@ def page_script() -> Markup:
 
 
 def script_hash(script: str) -> str:
-    """What a page's policy names its one script by."""
+    """Hash by which a page's policy allows its one script."""
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
@@ -156,7 +156,7 @@ def _across_shapes(report: Report, charts: PageCharts) -> dict[str, list[dict[st
 
 
 def _kinds(report: Report) -> dict[str, dict[str, list[str]]]:
-    """What readers can filter strategies by: section → strategy → what it is there.
+    """Kinds that readers can filter strategies by: section → strategy → its kinds.
 
     The section without a name has all of them, for tables and charts over several comparisons.
     """

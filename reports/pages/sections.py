@@ -35,10 +35,12 @@ from reports.tables.placements import pass_table
 
 @dataclass(frozen=True, slots=True, order=True)
 class Drop:
-    """Place in the order in which Markdown drops parts for want of room, lowest first, and their name then.
+    """Parts of a report that Markdown drops together if there is no room for them.
 
     Attributes:
-        singly: whether as few as necessary are dropped, from the end of the report.
+        order: lowest first.
+        words: the parts' name in the note on what is missing.
+        singly: drop only as many as necessary, from the end of the report.
     """
 
     order: int

@@ -31,12 +31,12 @@ class Lead:
 
 
 def can_win(row: Row) -> bool:
-    """Whether a row may be called fastest: plausible figures, and shown to compute the right thing."""
+    """True if a row may be called fastest: plausible figures, and shown to compute the right thing."""
     return row.status == "ok" and row.rate is not None and row.mark.proven
 
 
 def lead_of(candidates: Sequence[Row], contrasts: Contrasts) -> Lead:
-    """Who leads.
+    """Leading row, and the rows that the repeats cannot distinguish from it.
 
     Args:
         candidates: at least one, in falling order of what `contrasts` compares: rates, or examples per price.
@@ -49,7 +49,7 @@ def lead_of(candidates: Sequence[Row], contrasts: Contrasts) -> Lead:
 
 
 def together(first: Row, second: Row, contrasts: Contrasts) -> bool:
-    """Whether the repeats cannot tell two rows apart, by rate or by what `contrasts` divides it by.
+    """True if the repeats cannot distinguish two rows, by rate or by what `contrasts` divides it by.
 
     Too few repeats of either tell nothing, whatever their figures are.
 
@@ -100,7 +100,7 @@ _LEAST_SHARE = 0.995
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentBytes:
-    """What a strategy sends in a step; `is_bound`: at most that much, of what nobody has counted.
+    """Bytes that a strategy sends in a step; `is_bound`: at most so many, which nobody has counted.
 
     `is_predicted`: it follows from the plan, and is the same in every repeat.
     """
@@ -119,7 +119,7 @@ class SentBytes:
         return f"at most {byte_count(self.mean.value)}" if self.is_bound else byte_count(self.mean.value)
 
     def is_surely_less(self, other: SentBytes) -> bool:
-        """Whether repeats show it: ranges apart, and of what was counted enough repeats and a difference."""
+        """True if repeats show it: ranges apart, and for counted bytes enough repeats and a difference."""
         if not (self.is_predicted and other.is_predicted):
             n = min(self.mean.n, other.mean.n)
             if n < MIN_REPEATS_INTERVAL or self.mean.value > _LEAST_SHARE * other.mean.value:
@@ -133,7 +133,7 @@ def layer_of(rows: Iterable[Row]) -> ByteLayer:
 
 
 def sent_by(row: Row, layer: ByteLayer) -> SentBytes | None:
-    """What a row sends in a step by one layer; None where that is not known."""
+    """Bytes that a row sends in a step by one layer; None if unknown."""
     is_predicted = layer == "payload"
     mean = row.payload_bytes if is_predicted else row.tcp_bytes
     if mean is None:

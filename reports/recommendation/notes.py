@@ -18,7 +18,7 @@ from reports.statistics import Mean, paired_ratio
 
 _WARNING = "Warning, for"
 _UNSURE = 0.005
-"""Of bytes of a step: what is in flight as the counters are read."""
+"""Share of a step's bytes that may be in flight when the counters are read."""
 _MOST_BYTES_APART = 0.10
 """Share by which a layer of bytes may exceed the one within it, before a note says so."""
 _MOST_RATE_LOST = 0.10
@@ -187,7 +187,7 @@ def row_notes(row: Row) -> list[str]:
 
 
 def is_warning(note: str) -> bool:
-    """Whether a note is one that a reader must not miss."""
+    """True if a note is one that a reader must not miss."""
     return note.startswith(_WARNING)
 
 
@@ -265,7 +265,7 @@ def _is_far_above(more: Mean, less: Mean) -> bool:
 
 
 def _sentence(text: str) -> str:
-    """What all say, as a sentence; a name that it begins with stays as it is written."""
+    """Note that all records share, as a sentence; a name at its start keeps its spelling."""
     if text[:1].isupper():
         return f"{text}."
     return f"{text[0].upper()}{text[1:]}." if _BEGINS_WITH_WORD.match(text) else f"For all: {text}."

@@ -200,7 +200,7 @@ def tie_sentences(level: Sequence[Row], contrasts: Contrasts) -> tuple[str, ...]
 
 
 def why_together(first: str, second: str, contrasts: Contrasts) -> str:
-    """Why two rank together although the interval of their ratio excludes 1; nothing where it does not."""
+    """Reason two rank together although the interval of their ratio excludes 1; empty if it does not."""
     lead, p = contrasts.of(first, second), contrasts.p_of(first, second)
     if lead is None or lead.interval is None or lead.interval.contains(1.0):
         return ""
@@ -245,7 +245,7 @@ def enough_repeats(figure: Ratio, *, n_tests: int = 1) -> int | None:
 
 
 def bytes_beside(row: Row, other: Row) -> tuple[str, ...]:
-    """By how much a row sends fewer bytes than another, or more.
+    """Phrase with the factor by which a row sends fewer or more bytes than another.
 
     Returns:
         Nothing unless both send something, neither figure is a bound, and repeats show the difference.

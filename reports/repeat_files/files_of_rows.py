@@ -86,9 +86,9 @@ def row_with_files(
 
 
 MOST_STEPS = 16_000
-"""Of all repeats in a report."""
+"""Most steps of all repeats in a report."""
 LEAST_STEPS = 24
-"""Of a repeat that is shown: fewer show no course."""
+"""Fewest steps of a repeat that is shown: fewer show no trend."""
 
 
 class StepReader(Protocol):
@@ -157,7 +157,7 @@ class ShownSteps:
         return tuple(shown)
 
     def left_out(self) -> tuple[LeftOut, ...]:
-        """What is not shown for want of room, where that is more than a page says by itself."""
+        """Note on repeats not shown for lack of room; empty if the page says it by itself."""
         if not self.n_not_shown or self._shares.repeats == MAX_SHOWN_REPEATS:
             return ()
         why = (

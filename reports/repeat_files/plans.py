@@ -20,7 +20,7 @@ from reports.rows.evidence import Placement, PlacementLine
 from reports.rows.report import LeftOut
 
 MOST_TASKS = 10_000
-"""Of a plan, with servers among them."""
+"""Most tasks of a plan, servers included."""
 _MOST_WHOLE = 2**63
 Size: TypeAlias = Annotated[int, Field(ge=0, le=_MOST_WHOLE)]
 Whole: TypeAlias = Annotated[int, Field(ge=-_MOST_WHOLE, le=_MOST_WHOLE)]
@@ -60,7 +60,7 @@ class StoredPartition:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredNode:
-    """What happens to one variable."""
+    """Plan of one variable, as a run folder has it."""
 
     variable: Name
     shape: Shape
@@ -148,7 +148,7 @@ def _where_parts_lie(node: StoredNode, partition: StoredPartition) -> str:
 
 
 def how_synchronized(node: StoredNode, plan: StoredPlan) -> str:
-    """What becomes of a variable's gradient, or of its new value, between replicas."""
+    """Treatment of a variable's gradient, or of its new value, between replicas, in words."""
     if node.synchronizer == "none":
         return "not at all"
     if node.synchronizer == "ps":
@@ -188,7 +188,7 @@ _REASONS = {
 
 
 def why(node: StoredNode, plan: StoredPlan) -> str:
-    """Why that is so: the main reason, then one sentence for each further setting."""
+    """Reasons for that treatment: the main one, then one sentence for each further setting."""
     if sum(plan.replicas_per_task) == 1:
         return _ALONE
     rule, period = (plan.strategy_params.get(name) for name in ("rule", "period"))
@@ -237,7 +237,7 @@ def _owners(node: StoredNode) -> bool:
 
 
 def _gathers_rows(node: StoredNode) -> bool:
-    """Whether rows travel as such: gathered by collectives, or taken by the workers' own ring."""
+    """True if rows travel as such: gathered by collectives, or by the workers' own ring."""
     in_no_bucket = node.group is None and node.partition is None
     is_sum = node.synchronizer in ("all-reduce", "hierarchical-all-reduce")
     return node.sparse and is_sum and not _owners(node) and (in_no_bucket or node.transport == "tcp")
@@ -267,13 +267,13 @@ def _listed(what: str, numbers: Sequence[int]) -> str:
 
 
 MOST_LINES = 60
-"""Of one row."""
+"""Most lines of one row."""
 MOST_LINES_OF_ALL = 1_000
 MOST_PLAN_BYTES = 1 << 26
 _LEAST_LINES = 4
 _NUMBER = re.compile(r"\d+")
 _MOST_LETTERS = 200
-"""Of a name, or of a value of an option."""
+"""Most letters of a name, or of a value of an option."""
 _MOST_NOTES = 20
 _MOST_NOTE_LETTERS = 1_000
 
@@ -286,7 +286,7 @@ def lines_of_each(n_rows: int) -> int:
 def placement_of(
     run: Run, usable: Sequence[Record], left_out: list[LeftOut], *, most_lines: int = MOST_LINES
 ) -> Placement | None:
-    """What the plan of the first usable repeat says; None where no repeat has one that can be read.
+    """Placement by the plan of the first usable repeat; None if no repeat has a readable plan.
 
     Args:
         left_out: why a plan cannot be read is added to it.

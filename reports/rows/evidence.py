@@ -24,7 +24,7 @@ MarkKind = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Whether a strategy computes the right thing, and how that is known.
+    """Verdict on the correctness of a strategy, and the evidence for it.
 
     `blind` marks a control that passed the check: on that workload the check would pass anything.
     `undecidable` names the variables of which the check could say nothing.
@@ -40,7 +40,7 @@ class Mark:
 
     @property
     def proven(self) -> bool:
-        """Whether the strategy may win: shown to keep what it promises, or the reference itself."""
+        """True if the strategy may win: it keeps what it promises, or is the reference itself."""
         return self.kind in ("equivalent", "within-bound", "reference")
 
 
@@ -54,7 +54,7 @@ class TraceFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementLine:
-    """What a plan does with a variable, or with `n` of them whose names differ in numbers alone.
+    """Placement of a variable, or of `n` variables whose names differ in numbers alone.
 
     `name` has `#` for such a number, and `bytes` are those of one. `where` it lies, how its gradient or new
     value is `synchronized`, and `why`.
@@ -72,7 +72,7 @@ class PlacementLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where a plan puts variables; `lines` are those of the largest, `n_more` variables are in none.
+    """Placement of variables by a plan; `lines` are those of the largest, `n_more` variables are in none.
 
     `server_bytes` by task; `worker_bytes` of the replica that owns the most. `path` is the plan's in the run
     folder.

@@ -61,7 +61,7 @@ def peak_rss_bytes(record: Record) -> int | None:
 
 
 def is_traced(record: Record) -> bool:
-    """Whether a repeat has a traced step that tells the same parts of every worker."""
+    """True if a repeat has a traced step with the same parts for every worker."""
     step = record.traced_step
     if step is None:
         return False
@@ -91,7 +91,7 @@ def traced_sum(part: str) -> Callable[[Record], float | None]:
 
 
 def traced_rest_s(record: Record) -> float:
-    """What is none of the traced step's parts, mean over workers."""
+    """Seconds of the traced step outside all of its parts, mean over workers."""
     step = _traced(record)
     parts = (step.compute_s, step.transfer_s, step.host_s or (), step.wait_s)
     return (sum(step.step_s) - sum(map(sum, parts))) / len(step.step_s)

@@ -13,7 +13,7 @@ from reports.statistics import Estimate, Mean, Ratio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultCell:
-    """What a strategy came to in a scenario: a metric after so many steps, or another outcome in a word.
+    """Result of a strategy in a scenario: a metric after so many steps, or another outcome in a word.
 
     `void`: more workers are faulty than its rule is for. `note`: what the outcome rests on.
     """
@@ -57,7 +57,6 @@ class FaultMatrix:
 
     @property
     def title(self) -> str:
-        """What it is of."""
         return f"{self.metric[:1].upper()}{self.metric[1:]} under faults: {self.workload}"
 
 
@@ -68,7 +67,7 @@ VerdictKind = Literal["clear", "together", "no-interval", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Which strategy serves one goal best, in a sentence.
+    """Best strategy for one goal, in a sentence.
 
     `strategies` are those that the repeats cannot tell apart, the best figure first; `certain` where they
     show that one is best.
@@ -82,7 +81,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """Which strategy to take, in words, with what the claim rests on.
+    """Recommended strategy, in words, with the evidence for it.
 
     `answers` holds one for each goal that figures are known for; the headline is that of `goal`.
     """
@@ -315,7 +314,7 @@ class ServerBalance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curves:
-    """What the charts of one comparison are drawn of, as far as its records have it."""
+    """Data of one comparison's charts, as far as its records have it."""
 
     trade_off: TradeOff | None = None
     losses: tuple[LossCurve, ...] = ()
@@ -375,7 +374,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What ran where: one run's name and that of its folder, its facts and its resolved experiment."""
+    """Origin of records: a run's name and that of its folder, its facts and its resolved experiment."""
 
     run: str
     folder: str
@@ -385,7 +384,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactValue:
-    """What a fact is in `n_records` of a run's records; None where it is one of the run as a whole."""
+    """Value of a fact in `n_records` of a run's records; None for a fact of the run as a whole."""
 
     text: str
     n_records: int | None

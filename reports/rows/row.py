@@ -94,7 +94,7 @@ def _loss_cell(loss: Mean | None, step: Mean | None) -> Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeSplit:
-    """Where the time of a traced step went, mean over its workers; bytes of all workers together.
+    """Time of a traced step by activity, mean over its workers; bytes of all workers together.
 
     Every moment counts once, as the first of computing, transfer, host, waiting and rest that it is;
     `receiving_s` is transfer from others beside computing too, and `hidden_share` the part of it that is.

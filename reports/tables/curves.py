@@ -158,7 +158,7 @@ _SHARES = {
     "last": 1.0,
 }
 _NEAR = 0.125
-"""How far from a share of its curve a loss may stand and be shown there: no loss is near two of them."""
+"""Largest distance of a loss from a share of its curve to be shown there; no loss is near two shares."""
 
 
 def loss_table(comparison: Comparison) -> Table | None:
@@ -347,7 +347,7 @@ def fault_table(matrix: FaultMatrix) -> Table:
 
 
 def front_line(matrix: FaultMatrix) -> str:
-    """What robustness buys and costs: the strategies than which none is both faster and better."""
+    """Sentence on the price of robustness: the strategies than which none is both faster and better."""
     figures = [
         (line.worst, line) for line in matrix.lines if line.worst is not None and math.isfinite(line.worst)
     ]

@@ -62,7 +62,7 @@ def step_table(comparison: Comparison) -> Table:
 
 
 def trace_table(comparison: Comparison) -> Table | None:
-    """Where a traced step's time goes; None where no step was traced."""
+    """Table of a traced step's time by activity; None if no step was traced."""
     rows = [row for row in comparison.rows if row.time_split is not None]
     if not rows:
         return None

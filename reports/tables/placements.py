@@ -11,7 +11,7 @@ from reports.rows.row import Row
 from reports.tables.figures import name_cell
 
 MOST_SERVERS = 16
-"""That have a column of their own."""
+"""Most servers that have a column of their own."""
 
 
 def problem_table(problems: Sequence[Problem]) -> Table:
@@ -38,7 +38,7 @@ def problem_table(problems: Sequence[Problem]) -> Table:
 
 
 def placement_table(row: Row) -> Table | None:
-    """Where a strategy's variables lie and how they are synchronized; None where no plan is known."""
+    """Table of a strategy's variables, their places and synchronization; None if no plan is known."""
     if row.placement is None:
         return None
     more = f"; {row.placement.n_more} smaller variables are not shown" if row.placement.n_more else ""
@@ -77,7 +77,7 @@ def server_table(comparison: Comparison) -> Table | None:
 
 
 def pass_table(comparison: Comparison) -> Table | None:
-    """What each pass makes of the first worker's graph; None where no record tells."""
+    """Table of the passes over the first worker's graph; None if no record has them."""
     rows = [(row, each) for row in comparison.rows for each in row.passes]
     if not rows:
         return None

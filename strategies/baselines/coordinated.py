@@ -130,5 +130,5 @@ class CoordinatedStep:
 
 
 def by_itself(gradients: Sequence[Gradient]) -> Sequence[Gradient]:
-    """What a closure applies: its own gradients."""
+    """Return the gradients that a closure applies alone: its own."""
     return gradients

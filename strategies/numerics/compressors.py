@@ -277,7 +277,7 @@ class TopK:
         return tf.reshape(rest, gradient.shape)
 
     def loss_bound(self, gradient: Array) -> float:
-        """That of the source: what is kept is at least its share of the whole."""
+        """Bound of the source: what is kept is at least its share of the whole."""
         kept = n_kept(gradient.size, self.ratio) / gradient.size
         return math.sqrt(1.0 - kept) * float(np.linalg.norm(gradient))
 

@@ -9,8 +9,7 @@ from strategies.errors import StrategyError, suggestion
 from strategies.params import Param, filled
 
 Place = Literal["gradient", "others", "batch", "process"]
-"""Where a fault acts: on what a worker sends, on that with a look at what others send, on its labels, or on
-the worker's process."""
+"""Place of a fault: a worker's gradients, these in view of the others', its labels, or its process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

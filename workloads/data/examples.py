@@ -196,7 +196,7 @@ def _components(name: str, dataset: "tf.data.Dataset") -> list[Component]:
 
 
 def _is_batch(spec: object) -> bool:
-    """Whether the first axis alone has no fixed length, as that of a batch has whose last may be smaller."""
+    """True if the first axis alone has no fixed length, since the last batch may be smaller."""
     import tensorflow as tf
 
     if not isinstance(spec, tf.TensorSpec) or not spec.shape.rank:
@@ -222,7 +222,7 @@ PREFETCH_BATCHES = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerShare:
-    """What one worker takes of a dataset, all workers having as many replicas.
+    """Share of a dataset for one worker; all workers have as many replicas.
 
     Args:
         worker: from 0. n_workers: the dataset has a shard for each.
@@ -296,7 +296,7 @@ def _require_batch(examples: Examples, global_batch: int) -> None:
 
 
 def _n_examples(name: str, dataset: "tf.data.Dataset", *, at_most: int) -> int:
-    """How many examples there are; counting ends at so many where they must be read for that."""
+    """Number of examples; counting ends at `at_most` if they must be read for that."""
     import tensorflow as tf
 
     known = int(dataset.cardinality())

@@ -104,7 +104,7 @@ _FIELDS = ("user", "item", "rating", "time")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratings:
-    """Who rated what; users and items are numbered from 0, in the order of their ids.
+    """Ratings of items by users; both are numbered from 0, in the order of their ids.
 
     Args:
         users: [n].

@@ -22,7 +22,7 @@ EXAMPLE = "stratbench compare runs/before runs/after --threshold 3%"
 
 
 class Format(StrEnum):
-    """What the changes can be written as."""
+    """Format of the changes."""
 
     TEXT = "text"
     MD = "md"

@@ -16,7 +16,7 @@ EXAMPLE = "stratbench list strategies"
 
 
 class ListedKind(StrEnum):
-    """What can be listed."""
+    """Kind of thing to list."""
 
     STRATEGIES = "strategies"
     WORKLOADS = "workloads"

@@ -19,7 +19,7 @@ EXAMPLE = "stratbench report runs/quickstart-20260101t120000z-0badcafe --format 
 
 
 class Format(StrEnum):
-    """What a report can be written as."""
+    """Format of a report."""
 
     HTML = "html"
     MD = "md"

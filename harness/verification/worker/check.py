@@ -28,7 +28,7 @@ from strategies.tf_bridge.op_types import computed_types
 from strategies.topology import Topology
 
 MOST_GRADIENT_BYTES = 512 * 2**20
-"""Of each worker: they are fetched in every step, and what is fetched is held twice."""
+"""Most bytes of gradients of each worker: every step fetches them, and fetched values are held twice."""
 
 
 def make_reference(

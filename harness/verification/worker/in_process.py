@@ -56,7 +56,7 @@ class ServerPool:
 
 
 POOL = ServerPool()
-"""Of this process."""
+"""Servers of this process."""
 
 _first_group_keys = itertools.count(_GROUPS, _GROUPS)
 

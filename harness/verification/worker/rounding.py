@@ -18,7 +18,7 @@ from strategies.topology import Shard
 
 Value = TypeVar("Value")
 Crossed: TypeAlias = tuple[Array, Array | None]
-"""What crosses a boundary: values, and row ids if they are sparse."""
+"""Values that cross a boundary, and row ids if they are sparse."""
 
 EPS: Mapping[str, float] = {
     "double": 2.0**-52,

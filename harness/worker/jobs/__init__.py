@@ -1,1 +1,1 @@
-"""What the driver has worker processes do, each job with the state of its process first."""
+"""Jobs that worker processes do for the driver; each takes the state of its process first."""

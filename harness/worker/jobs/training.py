@@ -145,7 +145,7 @@ class TimedSteps:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Opened:
-    """What a worker's program is and what it cost.
+    """Program of a worker, and its cost.
 
     Attributes:
         start, stop: this worker's examples of the global batch.
@@ -380,17 +380,17 @@ def read_variables(state: JobState) -> Held:
 
 
 def held_bytes(state: JobState) -> "Holdings":
-    """What lies in memory of the variables that this worker knows of, its own or another's."""
+    """Bytes in memory of the variables that this worker knows, its own or another's."""
     return state.get(Training).session.held_bytes()
 
 
 def update_notes(state: JobState) -> tuple[str, ...]:
-    """What this worker's updates took and dropped so far, one sentence each, for the record."""
+    """One sentence each on what this worker's updates used and dropped so far, for the record."""
     return state.get(Training).session.update_notes()
 
 
 def resharding(state: JobState) -> "tuple[ReplicaResharding, ...]":
-    """What each replica of this worker has counted of its resharding; none where nothing is resharded."""
+    """Resharding counts of each replica of this worker; empty without resharding."""
     return state.get(Training).session.resharding()
 
 

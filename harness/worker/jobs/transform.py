@@ -36,13 +36,13 @@ class Transformation:
 
     @property
     def seconds(self) -> float:
-        """Of all passes together."""
+        """Seconds of all passes together."""
         return sum(timing.seconds for timing in self.passes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What to make of a worker's graph beside its figures.
+    """Outputs wanted of a worker's graph beside its figures.
 
     Attributes:
         graphdef: file for it. stages: folder for it as captured and after every pass.

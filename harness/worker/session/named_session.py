@@ -46,7 +46,7 @@ class NamedSession:
         targets: Sequence[str],
         options: tf.compat.v1.RunOptions,
     ) -> Traced:
-        """As `prepared`, with tracing; sessions on a server return empty metadata."""
+        """Prepare the same with tracing; sessions on a server return empty metadata."""
         run = self._callable(feeds, fetches, targets, options)
 
         def traced(*values: Array) -> tuple[Sequence[Array], tf.compat.v1.RunMetadata]:

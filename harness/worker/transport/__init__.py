@@ -1,1 +1,1 @@
-"""What workers send each other outside of TensorFlow: a ring, and the session's end of it."""
+"""Transport between workers outside of TensorFlow: a ring, and the session's end of it."""

@@ -23,7 +23,7 @@ _END_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """When a transfer began, when the first of others came, and when it was made; wall clock.
+    """Times of a transfer, wall clock: its start, the first arrival from others, and its end.
 
     Attributes:
         kind: as `Transfer`. n_bytes: of all that is summed, gathered or concatenated.
