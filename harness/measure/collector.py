@@ -1,4 +1,4 @@
-"""Measurement of one case: warm-up, windows of steps with counters around them, and the observer's effect."""
+"""Collector of a case: warm-up, windows, bytes, traces, and pairs of windows with and without instruments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Steps and drift of a nightly series.
+"""Steps and drift of a nightly series: the evidence and the nights that make a change pending or confirmed.
 
 A library proposes places, generously; a test of a step against smooth drift decides (`step_test`). The
 weakest place is taken out and its neighbours are tested again, until all that are left are strong enough. A

@@ -1,4 +1,4 @@
-"""Noise of a nightly series, and the test of a step in it."""
+"""Gain of a step in a series over no step."""
 
 from __future__ import annotations
 
