@@ -121,13 +121,13 @@ class ShapeLink:
     def limits(self, n_workers: int) -> Limits:
         """Limits of the links of all workers."""
         links = dict(self.workers)
-        asked = (
+        settings = (
             (links[worker].rate_mbit, links[worker].burst_kb or self.burst_kb)
             if worker in links
             else (self.rate_mbit, self.burst_kb)
             for worker in range(n_workers)
         )
-        return tuple(_limit(rate, burst) for rate, burst in asked)
+        return tuple(_limit(rate, burst) for rate, burst in settings)
 
     def other_keys(self) -> dict[str, JsonValue]:
         """Keys of `cluster.link` beside the rate; none where there was no choice."""

@@ -157,10 +157,10 @@ def _cpu_model() -> str | None:
 def _governor() -> str | None:
     """Governor of the clock of all cores; None if there is none, or if cores differ."""
     try:
-        found = {path.read_text().strip() for path in _CPUS.glob("cpu[0-9]*/cpufreq/scaling_governor")}
+        governors = {path.read_text().strip() for path in _CPUS.glob("cpu[0-9]*/cpufreq/scaling_governor")}
     except OSError:
         return None
-    return found.pop() if len(found) == 1 else None
+    return governors.pop() if len(governors) == 1 else None
 
 
 def _turbo() -> bool | None:

@@ -65,7 +65,7 @@ def next_rung(
     names: Sequence[str],
     *,
     seed: int,
-    made: Sequence[Rung],
+    rungs: Sequence[Rung],
     logs: Mapping[str, Sequence[float]],
     n_affordable: int,
 ) -> Rung | None:
@@ -78,15 +78,15 @@ def next_rung(
         logs: candidate → logarithm of its rate ÷ the default's, one for each repeat; none of what failed.
         n_affordable: repeats that there is time for, the default's counted too.
     """
-    if made and made[-1].confirms:
-        if all(logs.get(name) for name in made[-1].names):
+    if rungs and rungs[-1].confirms:
+        if all(logs.get(name) for name in rungs[-1].names):
             return None
         # It failed: those that it was selected from go on without it.
-        selecting = [rung for rung in made if not rung.confirms]
-        return next_rung(names, seed=seed, made=selecting, logs=logs, n_affordable=n_affordable)
-    number, left = (made[-1].number + 1, _best_half(made[-1].names, logs)) if made else (0, ())
+        selecting = [rung for rung in rungs if not rung.confirms]
+        return next_rung(names, seed=seed, rungs=selecting, logs=logs, n_affordable=n_affordable)
+    number, left = (rungs[-1].number + 1, _best_half(rungs[-1].names, logs)) if rungs else (0, ())
     if all(_mean(logs[name]) <= 0 for name in left):
-        number, left = 0, _drawn(names, made, seed=seed, n_affordable=n_affordable)
+        number, left = 0, _drawn(names, rungs, seed=seed, n_affordable=n_affordable)
     is_open = len(left) > 1 or (bool(left) and number == 0)
     if is_open and (len(left) + 1) * _n_repeats(number) <= n_affordable:
         return Rung(names=left, n_repeats=_n_repeats(number), number=number)
@@ -114,11 +114,11 @@ def _best_half(names: Sequence[str], logs: Mapping[str, Sequence[float]]) -> tup
     return tuple(ranked[: max(1, len(names) // 2)])
 
 
-def _drawn(names: Sequence[str], made: Sequence[Rung], *, seed: int, n_affordable: int) -> tuple[str, ...]:
+def _drawn(names: Sequence[str], rungs: Sequence[Rung], *, seed: int, n_affordable: int) -> tuple[str, ...]:
     """New candidates, as many as there is time for."""
     order = list(names)
     random.Random(seed).shuffle(order)  # noqa: S311 - an order, not a secret
-    tried = {name for rung in made for name in rung.names}
+    tried = {name for rung in rungs for name in rung.names}
     left = [name for name in order if name not in tried]
     return tuple(left[: _n_fitting(len(left), n_affordable)])
 
@@ -201,14 +201,14 @@ class Tuned:
 
     @property
     def verdict(self) -> str:
-        best = next((each for each in self.tried if each.ratio is not None), None)
+        best = next((candidate for candidate in self.tried if candidate.ratio is not None), None)
         if self.case.strategy != self.default:
             return f"{self.case.strategy} is faster than {self.default}: {figures(self.tried[0])}"
         if not self.tried:
             return f"{self.default} stays: all values of its knobs come to the same plan here"
         if best is None:
             return f"{self.default} stays: no candidate could be measured"
-        n_left = sum(each.outcome is Outcome.NOT_TRIED for each in self.tried)
+        n_left = sum(candidate.outcome is Outcome.NOT_TRIED for candidate in self.tried)
         text = f"{best.strategy} at {figures(best)}"
         text += f"; there was no time for {n_left} of {len(self.tried)}" if n_left else ""
         if best.outcome is Outcome.NOT_FASTER:
@@ -232,7 +232,7 @@ class Tuned:
             "seed": self.seed,
             "interrupted": self.is_interrupted,
             "run_dir": str(self.run_dir),
-            "candidates": [_document(each) for each in self.tried],
+            "candidates": [_document(candidate) for candidate in self.tried],
         }
 
     def write(self) -> None:
@@ -319,7 +319,7 @@ class Tuner:
         rung = next_rung(
             self.candidates,
             seed=self.spec.measure.seed,
-            made=self._rungs,
+            rungs=self._rungs,
             logs=self._logs(records),
             n_affordable=max(0, int(left_s / repeat_s)) if repeat_s else 0,
         )
@@ -355,7 +355,7 @@ class Tuner:
             out: of the plan's file; None for one in the run folder.
         """
         tried = self.tried(folder.records)
-        chosen = [each.strategy for each in tried if each.outcome is Outcome.CHOSEN]
+        chosen = [candidate.strategy for candidate in tried if candidate.outcome is Outcome.CHOSEN]
         case = next((case for case in self.cases if case.strategy in chosen), self.default)
         return Tuned(
             plan=self._plans[case.id],
@@ -372,7 +372,9 @@ class Tuner:
     def tried(self, records: Sequence[Record]) -> Sequence[Tried]:
         names = [name for name in (*self._plans, *self._refused) if name != self.default.id]
         tried = [self._tried(case, records) for case in self.cases if case.id in names]
-        return sorted(tried, key=lambda each: (list(Outcome).index(each.outcome), -(each.ratio or 0.0)))
+        return sorted(
+            tried, key=lambda candidate: (list(Outcome).index(candidate.outcome), -(candidate.ratio or 0.0))
+        )
 
     def _tried(self, case: Case, records: Sequence[Record]) -> Tried:
         why = self._refused.get(case.id) or failure(case, records)
@@ -426,8 +428,8 @@ class Tuner:
                 self._plans[case.id] = plan
 
 
-def _next_repeat(made: Sequence[Rung]) -> int:
-    return 1 + sum(rung.n_repeats for rung in made)
+def _next_repeat(rungs: Sequence[Rung]) -> int:
+    return 1 + sum(rung.n_repeats for rung in rungs)
 
 
 def _key(plan: Plan) -> str:
@@ -465,11 +467,11 @@ def tuner_of(spec: Experiment, *, seconds: float) -> Tuner:
         UsageError: it has no knob to tune, the experiment has several cases, or time is too short for any
             candidate.
     """
-    (asked,) = spec.strategies
+    (strategy,) = spec.strategies
     if len(expand(spec)) > 1:
         raise UsageError(
             f"must be one workload on one shape in one computation, got {len(expand(spec))} cases of "
-            f"{asked}; give no lists",
+            f"{strategy}; give no lists",
             field="set",
         )
     if spec.measure.repeats != 1 or spec.measure.until is not None:
@@ -479,7 +481,7 @@ def tuner_of(spec: Experiment, *, seconds: float) -> Tuner:
             field="set",
         )
     _require_time(spec, seconds)
-    spec = spec.with_strategies(asked, *_alternatives(asked), baseline=asked)
+    spec = spec.with_strategies(strategy, *_alternatives(strategy), baseline=strategy)
     return Tuner(spec=spec, cases=expand(spec), at_most_s=seconds)
 
 
@@ -490,16 +492,16 @@ def require_measured(tuner: Tuner, records: Sequence[Record]) -> None:
         UsageError: time was too short, or the default cannot be used. CaseError: it failed, or computes
             something else than it should.
     """
-    asked = tuner.default.strategy
+    strategy = tuner.default.strategy
     of_default = [record for record in records if record.case == tuner.default.id]
     if not tuner.is_measured(records):
         error = of_default[0].error
         if error is None:
             raise CaseError(
                 "not-measured",
-                f"{asked} must be equivalent and plausible before it is tuned, got "
+                f"{strategy} must be equivalent and plausible before it is tuned, got "
                 f"{failure(tuner.default, records)}; see `stratbench verify {tuner.default.workload} "
-                f"--strategy {asked}`",
+                f"--strategy {strategy}`",
                 stage="run",
             )
         if error.type in (USER_ERROR, UNSUPPORTED):
@@ -514,19 +516,19 @@ def require_measured(tuner: Tuner, records: Sequence[Record]) -> None:
         )
 
 
-def _alternatives(asked: StrategyRef) -> tuple[StrategyRef, ...]:
-    chosen = choose(asked, field="strategy")
+def _alternatives(strategy: StrategyRef) -> tuple[StrategyRef, ...]:
+    chosen = choose(strategy, field="strategy")
     try:
-        others = () if chosen.edited is not None else alternatives(chosen.strategy, asked.params)
+        others = () if chosen.edited is not None else alternatives(chosen.strategy, strategy.params)
     except StrategyError as error:
         raise UsageError(str(error), field="strategy") from None
     if not others:
         raise UsageError(
-            f"must have a tunable knob that is free to change, got {asked}; `stratbench list strategies "
+            f"must have a tunable knob that is free to change, got {strategy}; `stratbench list strategies "
             "--json` shows which are tunable",
             field="strategy",
         )
-    return tuple(StrategyRef(name=asked.name, params=params) for params in others)
+    return tuple(StrategyRef(name=strategy.name, params=params) for params in others)
 
 
 def _require_time(spec: Experiment, seconds: float) -> None:

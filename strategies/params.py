@@ -145,7 +145,7 @@ class Entry(Protocol):
 
 
 def filled(
-    kind: str, entry: Entry, given: Mapping[str, object], entries: Iterable[Entry], *, of: str = ""
+    kind: str, entry: Entry, values: Mapping[str, object], entries: Iterable[Entry], *, of: str = ""
 ) -> dict[str, ParamValue]:
     """Parameters of an entry, those that are not given by default.
 
@@ -159,9 +159,9 @@ def filled(
     """
     of = f"{of}{kind} {entry.name}: "
     known = {param.name: param for param in entry.params}
-    for name, value in given.items():
+    for name, value in values.items():
         if name not in known:
             takers = [other.name for other in entries if any(param.name == name for param in other.params)]
             hint = f"drop it, it is for {first_few(takers)}" if takers else suggestion(name, known)
             raise StrategyError(f"{of}takes no {name}, got {value!r}; {hint}")
-    return {name: param.read(given.get(name, param.default), of=of) for name, param in known.items()}
+    return {name: param.read(values.get(name, param.default), of=of) for name, param in known.items()}

@@ -225,7 +225,9 @@ def _with_common(strategy: Strategy) -> Strategy:
     return replace(strategy, params=(*strategy.params, *common))
 
 
-STRATEGIES = tuple(_with_common(each) if each.runner == "graph" else each for each in _DESCRIBED)
+STRATEGIES = tuple(
+    _with_common(strategy) if strategy.runner == "graph" else strategy for strategy in _DESCRIBED
+)
 KNOBS = {
     p.name: p
     for p in sorted((p for s in STRATEGIES for p in s.params), key=lambda p: len(p.choices) or math.inf)
@@ -274,7 +276,7 @@ MOST_COMBINATIONS = 1_000
 """Each is planned before any is measured."""
 
 
-def alternatives(strategy: Strategy, given: Params) -> tuple[Params, ...]:
+def alternatives(strategy: Strategy, fixed: Params) -> tuple[Params, ...]:
     """Other values of tunable knobs that compute the same, each with the given parameters.
 
     Args:
@@ -283,7 +285,7 @@ def alternatives(strategy: Strategy, given: Params) -> tuple[Params, ...]:
     Raises:
         StrategyError: too many combinations.
     """
-    params = [p for p in strategy.params if p.tunable and p.name not in given]
+    params = [p for p in strategy.params if p.tunable and p.name not in fixed]
     choices = [tuple(dict.fromkeys((p.default, *p.tunable))) for p in params]
     n_combinations = math.prod(map(len, choices))
     if n_combinations > MOST_COMBINATIONS:
@@ -291,13 +293,13 @@ def alternatives(strategy: Strategy, given: Params) -> tuple[Params, ...]:
             f"strategy {strategy.name!r}: tunable values must combine to at most {MOST_COMBINATIONS}, got "
             f"{n_combinations} of {', '.join(p.name for p in params)}; give some of these a value"
         )
-    found = []
+    valid_changes = []
     for values in itertools.product(*choices):
         changes = {p.name: value for p, value in zip(params, values, strict=True) if value != p.default}
-        changed = {**given, **changes}
+        changed = {**fixed, **changes}
         if changes and _computes_the_same(strategy, changed):
-            found.append(changed)
-    return tuple(found)
+            valid_changes.append(changed)
+    return tuple(valid_changes)
 
 
 def _computes_the_same(strategy: Strategy, params: Params) -> bool:

@@ -146,8 +146,8 @@ def _settled(document: _Document) -> tuple[Strategy, Mapping[str, ParamValue]]:
             layout=independent,
             params=(),
         )
-        given = document.strategy_params.items()
-        params = {k: KNOBS[k].read(v, of=f"strategy {own.name!r}: ") if k in KNOBS else v for k, v in given}
+        values = document.strategy_params.items()
+        params = {k: KNOBS[k].read(v, of=f"strategy {own.name!r}: ") if k in KNOBS else v for k, v in values}
         check_exclusions(params)
         return replace(own, strategy_class=class_with(params, "exact")), params
     if made_with.runner != "graph":
@@ -157,8 +157,8 @@ def _settled(document: _Document) -> tuple[Strategy, Mapping[str, ParamValue]]:
         )
     # A plan names all of its knobs: of two that exclude each other, one is there at its default.
     usual = {p.name: (type(p.default), p.default) for p in made_with.params}
-    asked = {k: v for k, v in document.strategy_params.items() if usual.get(k) != (type(v), v)}
-    return settled(made_with, asked)
+    changes = {k: v for k, v in document.strategy_params.items() if usual.get(k) != (type(v), v)}
+    return settled(made_with, changes)
 
 
 def _class_of(nodes: tuple[PlanNode, ...], made_with: Strategy) -> StrategyClass:
@@ -213,7 +213,7 @@ class Builder(Protocol):
         ...
 
 
-def strategy_of(made: object, *, where: str) -> Strategy:
+def strategy_of(returned: object, *, where: str) -> Strategy:
     """Strategy of a user's builder.
 
     Args:
@@ -221,7 +221,7 @@ def strategy_of(made: object, *, where: str) -> Strategy:
     Raises:
         StrategyError: names what the builder lacks or has wrong.
     """
-    builder = _checked(made, where)
+    builder = _checked(returned, where)
     _check_params(tuple(builder.params), where)
     declared = {p.name for p in builder.params}
     params = (*builder.params, *(p for p in (MERGE_ROWS,) if p.name not in declared))

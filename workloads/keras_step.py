@@ -126,7 +126,7 @@ def _left_out(model: "keras.Model") -> tuple[str, ...]:
         "run_eagerly=True": model.run_eagerly,
         f"steps_per_execution={model.steps_per_execution}": model.steps_per_execution > 1,
     }
-    asked = [setting for setting, is_asked in settings.items() if is_asked]
-    if not asked:
+    used = [setting for setting, is_asked in settings.items() if is_asked]
+    if not used:
         return ()
-    return (f"left out of compile(): {', '.join(asked)}; each step runs by itself, as a graph, without XLA",)
+    return (f"left out of compile(): {', '.join(used)}; each step runs by itself, as a graph, without XLA",)

@@ -16,7 +16,7 @@ SIZE = "size"
 def read_params(
     workload: str,
     table: tuple[Param, ...],
-    given: Mapping[str, object],
+    values: Mapping[str, object],
     *,
     sizes: Mapping[str, Mapping[str, ParamValue]],
 ) -> dict[str, ParamValue]:
@@ -33,7 +33,7 @@ def read_params(
     """
     by_name = {param.name: param for param in table}
     read: dict[str, ParamValue] = {}
-    for key, value in given.items():
+    for key, value in values.items():
         name = key.replace("-", "_")
         if name not in by_name:
             message = f"workload {workload} has no parameter {key!r}{did_you_mean(name, by_name)}"

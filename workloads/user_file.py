@@ -231,7 +231,7 @@ def make(reference: str, params: Mapping[str, object]) -> Workload:
     return check_workload(returned, where=str(factory))
 
 
-def check_workload(made: object, *, where: str) -> Workload:
+def check_workload(returned: object, *, where: str) -> Workload:
     """Return the object as a workload.
 
     Args:
@@ -248,27 +248,26 @@ def check_workload(made: object, *, where: str) -> Workload:
         "train_step": (callable, "a method that returns a TrainStep or a compiled keras.Model"),
         "dataset": (callable, "a method that takes a seed and returns a tf.data.Dataset"),
     }
-    if inspect.isclass(made) or not any(hasattr(made, attribute) for attribute in rules):
-        kind = "None" if made is None else f"a value of type {type(made).__name__}"
-        received = f"the class {made.__name__}" if inspect.isclass(made) else kind
+    if inspect.isclass(returned) or not any(hasattr(returned, attribute) for attribute in rules):
+        kind = "None" if returned is None else f"a value of type {type(returned).__name__}"
+        received = f"the class {returned.__name__}" if inspect.isclass(returned) else kind
         message = (
             f"{where} must return a workload object, got {received}; end the factory with return <workload>"
         )
         raise WorkloadError(message, field="name")
     for attribute, (holds, rule) in rules.items():
         try:
-            value = getattr(made, attribute)
+            value = getattr(returned, attribute)
         except AttributeError:
-            message = (
-                f"{where} returned a {type(made).__name__} without {attribute}; give it {attribute}, {rule}"
-            )
+            kind = type(returned).__name__
+            message = f"{where} returned a {kind} without {attribute}; give it {attribute}, {rule}"
             raise WorkloadError(message, field=attribute) from None
         if not holds(value):
-            kind = type(made).__name__
+            kind = type(returned).__name__
             message = f"{where} returned a {kind} whose {attribute} must be {rule}, got {quote(value)}"
             raise WorkloadError(message, field=attribute)
     # From Python 3.12 on isinstance does not see attributes that a class computes by name.
-    return cast("Workload", made)
+    return cast("Workload", returned)
 
 
 def check_batch_size(params: Mapping[str, object]) -> None:
@@ -315,13 +314,13 @@ class ModelAndData:
     flops_per_example: float | None = None
 
     @classmethod
-    def of(cls, made: object, *, call: Callable[[], object], factory: Maker) -> "ModelAndData":
+    def of(cls, returned: object, *, call: Callable[[], object], factory: Maker) -> "ModelAndData":
         """The workload of a function that made a model, and of what it made beside it.
 
         Raises:
             WorkloadError: that is not a dataset of batches.
         """
-        _, data = _pair(made, factory)
+        _, data = _pair(returned, factory)
         batch_size = _batch_size(data, factory)
         forget_models()
         return cls(name=factory.name, path=factory.path, batch_size=batch_size, call=call)
@@ -339,10 +338,10 @@ class ModelAndData:
         return data.unbatch()
 
 
-def holds_model(made: object) -> bool:
+def holds_model(returned: object) -> bool:
     """True if a function made a Keras model, alone or first of several; does not import Keras."""
     keras = sys.modules.get("keras")
-    first = made[0] if isinstance(made, tuple) and made else made
+    first = returned[0] if isinstance(returned, tuple) and returned else returned
     return keras is not None and isinstance(first, keras.Model)
 
 

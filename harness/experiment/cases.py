@@ -108,29 +108,29 @@ def expand(spec: Experiment) -> tuple[Case, ...]:
                 )
             if not any(matches(item, case) for case in cases.values()):
                 raise UsageError("must match at least one case, got none; drop it", field=f"{field}[{index}]")
-    kept = tuple(
+    filtered = tuple(
         case
         for case in cases.values()
         if (not spec.matrix.include or any(matches(item, case) for item in spec.matrix.include))
         and not any(matches(item, case) for item in spec.matrix.exclude)
     )
     if spec.measure.exposed_comm:
-        kept += _missing_controls(kept)
+        filtered += _missing_controls(filtered)
     if spec.measure.aa:
-        twins = tuple(_twin(case) for case in kept if case.strategy == spec.baseline)
-        if kept and not twins:
+        twins = tuple(_twin(case) for case in filtered if case.strategy == spec.baseline)
+        if filtered and not twins:
             raise UsageError(
                 f"must be used with the baseline among the cases, got none of {spec.baseline}; relax include "
                 "or exclude",
                 field="measure.aa",
             )
-        kept += twins
-    if not kept:
+        filtered += twins
+    if not filtered:
         raise UsageError(
             "must leave at least one case to run, got none; relax include or exclude", field="matrix"
         )
-    _require_few_repeats(spec, len(kept))
-    return kept
+    _require_few_repeats(spec, len(filtered))
+    return filtered
 
 
 def matches(item: CaseFilter, case: Case) -> bool:
@@ -152,8 +152,8 @@ def global_batch(case: Case, default: int) -> int:
     Raises:
         UsageError: fewer examples than replicas.
     """
-    asked = default if case.batch_size is None else case.batch_size
-    size = asked * case.shape.n_replicas if case.batch_rule == "per-replica" else asked
+    batch_size = default if case.batch_size is None else case.batch_size
+    size = batch_size * case.shape.n_replicas if case.batch_rule == "per-replica" else batch_size
     if size < case.shape.n_replicas:
         raise UsageError(
             f"must give each of {case.shape.n_replicas} replicas an example, got {size}; "
@@ -211,7 +211,7 @@ def _case(
     from strategies.registry import STRATEGIES
 
     # `single` is the same case whatever shape the others have.
-    alone = strategy.name in {each.name for each in STRATEGIES if each.single}
+    alone = strategy.name in {entry.name for entry in STRATEGIES if entry.single}
     batch_size = workload.params.get(_BATCH_SIZE)
     case = Case(
         id="",

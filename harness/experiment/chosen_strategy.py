@@ -73,7 +73,7 @@ def spelt(ref: StrategyRef) -> StrategyRef:
     """The same reference with words as the registered strategy spells them: `multi_krum` is `multi-krum`."""
     from strategies.registry import STRATEGIES
 
-    params = next((each.params for each in STRATEGIES if each.name == ref.name), ())
+    params = next((strategy.params for strategy in STRATEGIES if strategy.name == ref.name), ())
     words = {param.name: param.choices for param in params}
     changed = {
         name: kebab(value)
@@ -91,7 +91,7 @@ def merging_rows(ref: StrategyRef) -> StrategyRef:
     from strategies.builders.knobs import MERGE_ROWS
     from strategies.registry import STRATEGIES
 
-    rewriting = {each.name for each in STRATEGIES if each.runner == "graph"}
+    rewriting = {strategy.name for strategy in STRATEGIES if strategy.runner == "graph"}
     if MERGE_ROWS.name in ref.params or not (ref.is_builder or ref.name in rewriting):
         return ref
     return replace(ref, params={**ref.params, MERGE_ROWS.name: True})

@@ -47,9 +47,9 @@ def _by_number(value: object) -> object:
 
 
 def _prices(value: object) -> dict[Device, float]:
-    given = value if isinstance(value, dict) else dict.fromkeys(_DEVICES, value)
-    prices = {d: float(price) for d, price in given.items() if d in _DEVICES and _is_price(price)}
-    if not given or len(prices) < len(given):
+    price_of = value if isinstance(value, dict) else dict.fromkeys(_DEVICES, value)
+    prices = {d: float(price) for d, price in price_of.items() if d in _DEVICES and _is_price(price)}
+    if not price_of or len(prices) < len(price_of):
         raise PydanticCustomError(
             "prices",
             "must be the price of a worker's hour, such as 0.35, or one by device, as in gpu: 2.5",
@@ -117,8 +117,10 @@ class Cluster(Connection):
     @field_validator("price_per_hour")
     @classmethod
     def _of_devices(cls, prices: Prices | None, info: ValidationInfo) -> Prices | None:
-        given = prices or {}
-        return {device: given[device] for device in info.data.get("device", ()) if device in given} or None
+        all_prices = prices or {}
+        return {
+            device: all_prices[device] for device in info.data.get("device", ()) if device in all_prices
+        } or None
 
     @property
     def connection(self) -> Connection:
@@ -203,12 +205,12 @@ class Cluster(Connection):
     def _require_connection(self) -> None:
         providers = ", ".join(self.provider)
         if "cluster" not in self.provider:
-            given = next((key for key in CONNECTION_KEYS if self._is_given(key)), None)
-            if given is not None:
+            first_key = next((key for key in CONNECTION_KEYS if self._is_given(key)), None)
+            if first_key is not None:
                 raise UsageError(
                     f"is of the cluster provider, got it with {providers}; drop it, or take "
                     "--provider cluster",
-                    field=f"cluster.{given}",
+                    field=f"cluster.{first_key}",
                 )
         elif len(self.provider) > 1:
             # Ray reads one token for each process, and every other provider makes its own.

@@ -490,12 +490,12 @@ def _require_workloads(experiment: Experiment) -> None:
 
 def _require_filters(field: str, filters: Sequence[CaseFilter]) -> None:
     for index, item in enumerate(filters):
-        given = item.model_fields_set
-        if not given:
+        fields = item.model_fields_set
+        if not fields:
             raise UsageError(
                 "must have at least one key, got an empty mapping; drop it", field=f"{field}[{index}]"
             )
-        empty = next((key for key in sorted(given - {"image"}) if getattr(item, key) is None), None)
+        empty = next((key for key in sorted(fields - {"image"}) if getattr(item, key) is None), None)
         if empty is not None:
             raise UsageError(
                 "must say which cases are meant, got null; drop it", field=f"{field}[{index}].{empty}"

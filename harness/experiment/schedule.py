@@ -73,14 +73,14 @@ def schedule(
 def baseline_of(case: Case, cases: Sequence[Case], baseline: StrategyRef) -> Case | None:
     """Baseline of a case, computed alike on the same shape or on one device; None if there is none."""
     alike = (
-        each
-        for each in cases
-        if each.strategy == baseline
-        and each.workload == case.workload
-        and each.computation == case.computation
-        and (each.shape.n_replicas == 1 or each.scenario == case.scenario)
-        and each.shape.site == case.shape.site
-        and (each.shape.n_replicas == 1 or each.shape == case.shape)
+        candidate
+        for candidate in cases
+        if candidate.strategy == baseline
+        and candidate.workload == case.workload
+        and candidate.computation == case.computation
+        and (candidate.shape.n_replicas == 1 or candidate.scenario == case.scenario)
+        and candidate.shape.site == case.shape.site
+        and (candidate.shape.n_replicas == 1 or candidate.shape == case.shape)
     )
     return next(alike, None)
 

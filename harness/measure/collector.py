@@ -161,23 +161,27 @@ class Meter:
         sent = self._interface_bytes
         _, _, losses, weights = everything(self._windows)
         global_loss = np.einsum("wsl,wl->s", losses, weights)[self._n_warmup :]
-        kept_s = np.concatenate([each.slowest_s[each.n_lead :] for each in counted])
+        kept_s = np.concatenate([window.slowest_s[window.n_lead :] for window in counted])
         return Measurement(
-            examples_per_s=self._batch_size * len(kept_s) / sum(each.wall_s for each in counted),
+            examples_per_s=self._batch_size * len(kept_s) / sum(window.wall_s for window in counted),
             step_s=step_seconds(kept_s),
             warmup_steps=self._n_warmup,
             n_steps=n_steps,
             settled=self._settled,
             tcp=tcp,
             interface_bytes_per_step=None if sent is None else sent / n_steps,
-            hosts=_numbered([each.machine for each in last]),
+            hosts=_numbered([reading.machine for reading in last]),
             peak_rss_bytes=tuple(self._quickly(peak_rss_bytes, [()] * self._n_workers)),
             loss=tuple(float(value) for value in global_loss[spread_indices(n_steps, MAX_LOSSES)]),
             steps=steps_of_workers(self._windows),
-            stability=stability([each.use for each in counted], [self._median_s(each) for each in counted]),
-            consumption=consumption([each.use for each in counted], sum(each.n_steps for each in counted)),
+            stability=stability(
+                [window.use for window in counted], [self._median_s(window) for window in counted]
+            ),
+            consumption=consumption(
+                [window.use for window in counted], sum(window.n_steps for window in counted)
+            ),
             input_s=input_wait(counted),
-            gpus=tuple(dict.fromkeys(kind for each in last for kind in each.gpus or ())) or None,
+            gpus=tuple(dict.fromkeys(kind for reading in last for kind in reading.gpus or ())) or None,
             lock=last[0].lock,
         )
 
@@ -237,7 +241,9 @@ class Meter:
         return self._quickly(read_counters, args)
 
     def _add_interface_bytes(self, before: Sequence[Counters], after: Sequence[Counters]) -> None:
-        sent = sent_bytes([each.interface for each in before], [each.interface for each in after])
+        sent = sent_bytes(
+            [counters.interface for counters in before], [counters.interface for counters in after]
+        )
         known = self._interface_bytes
         self._interface_bytes = None if sent is None or known is None else known + sent
 

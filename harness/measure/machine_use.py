@@ -48,7 +48,7 @@ def largest_of_shared(pairs: Sequence[GpuPair]) -> GpuPair:
     before, after = max(pairs, key=lambda pair: pair[1].peak_bytes or pair[1].own_bytes or 0)
     if len(pairs) > 1:
         # What the driver lists in one worker's container lacks the memory of the others.
-        before, after = (replace(each, has_unlisted=False) for each in (before, after))
+        before, after = (replace(reading, has_unlisted=False) for reading in (before, after))
     return before, after
 
 
@@ -64,7 +64,7 @@ def gpu_use(pairs: Sequence[GpuPair], n_steps: int) -> GpuUse:
         grown = _growth(pairs, counter)
         return None if grown is None else grown / n_steps
 
-    found = GpuUse(
+    use = GpuUse(
         n_gpus=len({_uuid(pair) for pair in pairs}),
         joules_per_step=per_step("joules"),
         busy=_busy(pairs),
@@ -73,18 +73,18 @@ def gpu_use(pairs: Sequence[GpuPair], n_steps: int) -> GpuUse:
         link_bytes_per_step=per_step("link_bytes"),
         pcie_bytes_per_step=per_step("pcie_bytes"),
     )
-    return replace(found, why_no=_why_no(found, _USE, pairs))
+    return replace(use, why_no=_why_no(use, _USE, pairs))
 
 
-def disturbance(pairs: Sequence[GpuPair], found: Stability) -> Stability:
+def disturbance(pairs: Sequence[GpuPair], stability: Stability) -> Stability:
     """Add to what disturbed a repeat's cores what disturbed its GPUs.
 
     Args:
         pairs: of each GPU and window, at least one.
     """
     by_gpu = [list(group) for _, group in itertools.groupby(sorted(pairs, key=_uuid), key=_uuid)]
-    found = replace(
-        found,
+    stability = replace(
+        stability,
         foreign_gpu=_largest(_foreign_share(windows) for windows in by_gpu),
         n_foreign_gpu=_largest(_n_foreign(pair) for pair in pairs),
         throttled_gpu=_largest(_share(windows, _throttled) for windows in by_gpu),
@@ -92,14 +92,14 @@ def disturbance(pairs: Sequence[GpuPair], found: Stability) -> Stability:
         gpu_sm_mhz=_median(after.sm_mhz for _, after in pairs),
         gpu_memory_mhz=_median(after.memory_mhz for _, after in pairs),
     )
-    return replace(found, why_no_gpu=_why_no(found, _DISTURBANCE, pairs))
+    return replace(stability, why_no_gpu=_why_no(stability, _DISTURBANCE, pairs))
 
 
-def _why_no(found: object, sources: Mapping[str, str], pairs: Sequence[GpuPair]) -> dict[str, str]:
+def _why_no(figures: object, sources: Mapping[str, str], pairs: Sequence[GpuPair]) -> dict[str, str]:
     return {
         name: _reason(pairs, counter) or _OTHERWISE.get(counter, _UNSEEN)
         for name, counter in sources.items()
-        if getattr(found, name) is None
+        if getattr(figures, name) is None
     }
 
 
@@ -153,7 +153,7 @@ def _busy(pairs: Sequence[GpuPair]) -> float | None:
 
 
 def _n_foreign(pair: GpuPair) -> int | None:
-    seen = [each.n_foreign + each.has_unlisted for each in pair if each.n_foreign is not None]
+    seen = [reading.n_foreign + reading.has_unlisted for reading in pair if reading.n_foreign is not None]
     return max(seen, default=None)
 
 
@@ -162,7 +162,7 @@ def _foreign_share(windows: Sequence[GpuPair]) -> float | None:
 
     A program that is not listed has no share: what it took is not known.
     """
-    if any(each.has_unlisted for pair in windows for each in pair):
+    if any(reading.has_unlisted for pair in windows for reading in pair):
         return None
     return _share(windows, lambda pair: pair[1].foreign)
 
@@ -195,7 +195,7 @@ def _throttled(pair: GpuPair) -> float | None:
 
 
 def _held_down(pair: GpuPair) -> Mapping[str, float] | None:
-    before, after = (each.held_down_s for each in pair)
+    before, after = (reading.held_down_s for reading in pair)
     if before is None or after is None:
         return None
     return {what: max(0.0, s - before.get(what, s)) for what, s in after.items()}
@@ -249,8 +249,8 @@ def core_use(readings: Sequence[Readings | None]) -> CoreUse | None:
     if not known or len(known) < len(readings):
         return None
     groups: dict[tuple[str, tuple[int, ...]], list[Readings]] = {}
-    for each in known:
-        groups.setdefault((each[0].kernel, each[0].cores), []).append(each)
+    for pair in known:
+        groups.setdefault((pair[0].kernel, pair[0].cores), []).append(pair)
     parts = [_of_group(group) for group in groups.values()]
     withheld_s: dict[tuple[str, str], float] = {}
     for before, after in known:
@@ -281,23 +281,23 @@ def stability(uses: Sequence[CoreUse | None], step_s: Sequence[float]) -> Stabil
         uses: of each counted window.
         step_s: median step of each, in their order.
     """
-    found = replace(_shares(uses), drift=drift(step_s))
+    result = replace(_shares(uses), drift=drift(step_s))
     pairs = [pair for use in uses if use is not None for pair in use.gpus]
-    found = disturbance(pairs, found) if pairs else found
-    return replace(found, grade=grade_of(found))
+    result = disturbance(pairs, result) if pairs else result
+    return replace(result, grade=grade_of(result))
 
 
 def _shares(uses: Sequence[CoreUse | None]) -> Stability:
     known = [use for use in uses if use is not None and use.core_s > 0]
     if not known or len(known) < len(uses):
         return Stability()
-    core_s = sum(each.core_s for each in known)
-    throttled = [each.throttled_s for each in known if each.throttled_s is not None]
-    hot = [each.n_hot for each in known if each.n_hot is not None]
+    core_s = sum(use.core_s for use in known)
+    throttled = [use.throttled_s for use in known if use.throttled_s is not None]
+    hot = [use.n_hot for use in known if use.n_hot is not None]
     return Stability(
-        foreign_cpu=max(0.0, sum(each.foreign_s for each in known)) / core_s,
-        foreign_cpu_most=max(0.0, *(each.foreign_s / each.core_s for each in known)),
-        stolen_cpu=sum(each.stolen_s for each in known) / core_s,
+        foreign_cpu=max(0.0, sum(use.foreign_s for use in known)) / core_s,
+        foreign_cpu_most=max(0.0, *(use.foreign_s / use.core_s for use in known)),
+        stolen_cpu=sum(use.stolen_s for use in known) / core_s,
         throttled_cpu=sum(throttled) / core_s if throttled else None,
         n_hot=sum(hot) if hot else None,
     )
@@ -316,15 +316,15 @@ def _package_j(known: Sequence[Readings]) -> tuple[float | None, str | None]:
 
 def _gpus(known: Sequence[Readings]) -> tuple[tuple[GpuPair, ...], str | None]:
     """Each GPU once, however many workers share it, or why nothing is known of them."""
-    found: dict[tuple[str, str], list[GpuPair]] = {}
+    pairs_of_gpu: dict[tuple[str, str], list[GpuPair]] = {}
     for before, after in known:
         if before.gpus is None or after.gpus is None:
             continue
         if (why := before.gpus.missing or after.gpus.missing) is not None:
             return (), why
         for pair in zip(before.gpus.gpus, after.gpus.gpus, strict=True):
-            found.setdefault((before.kernel, pair[0].uuid), []).append(pair)
-    return tuple(map(largest_of_shared, found.values())), None
+            pairs_of_gpu.setdefault((before.kernel, pair[0].uuid), []).append(pair)
+    return tuple(map(largest_of_shared, pairs_of_gpu.values())), None
 
 
 def _of_group(group: Sequence[Readings]) -> CoreUse:

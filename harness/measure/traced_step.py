@@ -42,19 +42,22 @@ def trace_document(title: str, traces: Sequence[WorkerTrace]) -> dict[str, JsonV
     pieces = [
         (task, piece) for task, trace in enumerate(traces) for e in trace.events for piece in in_pieces(e)
     ]
-    kept = heapq.nlargest(MAX_EVENTS, pieces, key=lambda item: item[1].end_s - item[1].start_s)
-    n_left_out = len(pieces) - len(kept) + sum(trace.n_left_out for trace in traces)
+    longest = heapq.nlargest(MAX_EVENTS, pieces, key=lambda item: item[1].end_s - item[1].start_s)
+    n_left_out = len(pieces) - len(longest) + sum(trace.n_left_out for trace in traces)
     origin_s = min(trace.start_s for trace in traces)
     document: list[JsonValue] = []
     for task, step in enumerate(steps):
-        own = [step, *sorted((e for worker, e in kept if worker == task), key=lambda e: (e.row, e.start_s))]
+        own = [
+            step,
+            *sorted((e for worker, e in longest if worker == task), key=lambda e: (e.row, e.start_s)),
+        ]
         document += _process(task, own, origin_s)
     return {
         "displayTimeUnit": "ms",
         "otherData": {
             "case": title,
             "events_left_out": n_left_out,
-            "note": f"the longest {len(kept)} events of one step, made after the timed windows",
+            "note": f"the longest {len(longest)} events of one step, made after the timed windows",
         },
         "traceEvents": document,
     }

@@ -83,9 +83,9 @@ def host_devices(
     if unclear is not None:
         no_gpus = (f"CUDA_VISIBLE_DEVICES={mask}, {unclear}", _NAME_UUIDS)
         return HostDevices(no_gpus=no_gpus, tpus=tpus)
-    shown = _unmasked(gpus, mask)
-    if shown:
-        return HostDevices(gpus=shown, n_hidden=len(gpus) - len(shown), driver=driver, tpus=tpus)
+    visible = _unmasked(gpus, mask)
+    if visible:
+        return HostDevices(gpus=visible, n_hidden=len(gpus) - len(visible), driver=driver, tpus=tpus)
     no_gpus = ("a driver that shows none", "start this container or machine with GPUs")
     if gpus:
         no_gpus = (f"{len(gpus)} that CUDA_VISIBLE_DEVICES hides", "unset it")
@@ -113,12 +113,12 @@ def _listing(nvidia_smi: str) -> tuple[str, str | None]:
     return listed.stdout, None
 
 
-def lack(found: HostDevices, device: Hardware) -> ProvisionError | None:
+def lack(devices: HostDevices, device: Hardware) -> ProvisionError | None:
     """Return the error of a host that has no device of a kind, else None."""
     match device:
         case "gpu":
-            return _lack_of_gpus(found)
-        case "tpu" if not found.tpus:
+            return _lack_of_gpus(devices)
+        case "tpu" if not devices.tpus:
             return ProvisionError(
                 "device tpu needs TPU chips, got a host with neither /dev/accel* nor a TPU in /dev/vfio",
                 way_out="run on a Cloud TPU VM (docs/tpu.md), or set cluster.device=tpu-emulated",
@@ -150,7 +150,7 @@ def devices_of_workers(shape: ClusterShape) -> tuple[tuple[str, ...], ...]:
     return ((),) * shape.workers if shape.hardware == "cpu" else shared_out(host_devices(), shape)
 
 
-def shared_out(found: HostDevices, shape: ClusterShape) -> tuple[tuple[str, ...], ...]:
+def shared_out(devices: HostDevices, shape: ClusterShape) -> tuple[tuple[str, ...], ...]:
     """Give each worker as many devices as it has replicas; GPUs are shared if the shape allows it.
 
     Returns:
@@ -158,28 +158,28 @@ def shared_out(found: HostDevices, shape: ClusterShape) -> tuple[tuple[str, ...]
     Raises:
         ProvisionError: the host lacks them, or has too few.
     """
-    lacking = lack(found, shape.hardware)
+    lacking = lack(devices, shape.hardware)
     if lacking is not None:
         raise lacking
-    held = [gpu.uuid for gpu in found.gpus] if shape.hardware == "gpu" else _indices(found.tpus)
-    if shape.n_replicas > len(held):
+    names = [gpu.uuid for gpu in devices.gpus] if shape.hardware == "gpu" else _indices(devices.tpus)
+    if shape.n_replicas > len(names):
         if not shape.share_gpus:
-            raise _too_few(found, shape, len(held))
-        silent = [gpu.name for gpu in found.gpus if gpu.memory_mib is None]
+            raise _too_few(devices, shape, len(names))
+        silent = [gpu.name for gpu in devices.gpus if gpu.memory_mib is None]
         if silent:
             raise ProvisionError(
                 f"parts of a GPU's memory go to replicas, got no size of it from nvidia-smi for {silent[0]}",
                 way_out="lower cluster.workers or cluster.replicas_per_worker to the GPUs there are",
                 field="cluster.share_gpus",
             )
-    by_worker = _device_of_each_replica(shape, len(held))
-    return tuple(tuple(held[number] for number in dict.fromkeys(own)) for own in by_worker)
+    by_worker = _device_of_each_replica(shape, len(names))
+    return tuple(tuple(names[number] for number in dict.fromkeys(own)) for own in by_worker)
 
 
 def gpus_per_worker(shape: ClusterShape) -> int:
     """GPUs that each worker sees; several of its replicas may be on one."""
-    each = shape.replicas_per_worker
-    return min(each, len(_gpus_here())) if shape.share_gpus else each
+    n_replicas = shape.replicas_per_worker
+    return min(n_replicas, len(_gpus_here())) if shape.share_gpus else n_replicas
 
 
 def replicas_on_gpus(shape: ClusterShape) -> tuple[int, ...]:
@@ -217,24 +217,24 @@ def _gpus_here() -> tuple[Gpu, ...]:
 
 
 def _device_of_each_replica(shape: ClusterShape, n_devices: int, first: int = 0) -> list[list[int]]:
-    each = shape.replicas_per_worker
+    n_replicas = shape.replicas_per_worker
     workers = range(first, first + shape.workers)
-    return [[(worker * each + k) % n_devices for k in range(each)] for worker in workers]
+    return [[(worker * n_replicas + k) % n_devices for k in range(n_replicas)] for worker in workers]
 
 
-def _too_few(found: HostDevices, shape: ClusterShape, n_held: int) -> ProvisionError:
-    workers, each, kind = shape.workers, shape.replicas_per_worker, shape.hardware.upper()
-    hidden = f", and {found.n_hidden} that CUDA_VISIBLE_DEVICES hides" if found.n_hidden else ""
+def _too_few(devices: HostDevices, shape: ClusterShape, n_held: int) -> ProvisionError:
+    workers, per_worker, kind = shape.workers, shape.replicas_per_worker, shape.hardware.upper()
+    hidden = f", and {devices.n_hidden} that CUDA_VISIBLE_DEVICES hides" if devices.n_hidden else ""
     way_out = "lower it"
-    if each <= n_held and each > 1:
+    if per_worker <= n_held and per_worker > 1:
         way_out += ", or cluster.replicas_per_worker"
     if shape.hardware == "gpu":
         way_out += ", or share GPUs to try a plan: --set cluster.share_gpus=true, or verify --share-gpus"
     return ProvisionError(
-        f"{_counted(workers, 'worker')} of {_counted(each, 'replica')} need{'s' * (workers == 1)} "
-        f"{workers * each} {kind}s, got {n_held} on this host{hidden}",
+        f"{_counted(workers, 'worker')} of {_counted(per_worker, 'replica')} need{'s' * (workers == 1)} "
+        f"{workers * per_worker} {kind}s, got {n_held} on this host{hidden}",
         way_out=way_out,
-        field="cluster.replicas_per_worker" if each > n_held else "cluster.workers",
+        field="cluster.replicas_per_worker" if per_worker > n_held else "cluster.workers",
     )
 
 
@@ -270,16 +270,16 @@ def _unmasked(gpus: Sequence[Gpu], mask: str | None) -> tuple[Gpu, ...]:
     """GPUs that CUDA_VISIBLE_DEVICES names, up to the first name that is none, as CUDA reads it."""
     if mask is None:
         return tuple(gpus)
-    shown: list[Gpu] = []
-    for name in (each.strip() for each in mask.split(",")):
+    visible: list[Gpu] = []
+    for name in (entry.strip() for entry in mask.split(",")):
         if name.isdecimal():
             named = [gpu for k, gpu in enumerate(gpus) if str(k) == name]
         else:
             named = [gpu for gpu in gpus if name and gpu.uuid.startswith(name)]
-        if len(named) != 1 or named[0] in shown:
+        if len(named) != 1 or named[0] in visible:
             break
-        shown += named
-    return tuple(shown)
+        visible += named
+    return tuple(visible)
 
 
 def _unclear(gpus: Sequence[Gpu], mask: str | None, order: str | None) -> str | None:

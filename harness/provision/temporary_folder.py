@@ -260,7 +260,7 @@ def _works_for(process: Path, owner: Owner, folder: Path) -> bool:
     if int(process.name) == owner.pid or _stat(process)[_SESSION] != str(owner.session):
         return False
     below = f"{folder.resolve()}/"
-    return any(_writes_below(each, below) for each in (process / "fd").iterdir())
+    return any(_writes_below(descriptor, below) for descriptor in (process / "fd").iterdir())
 
 
 def _writes_below(descriptor: Path, below: str) -> bool:

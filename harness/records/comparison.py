@@ -240,8 +240,8 @@ def trimmed_mean(values: Sequence[float]) -> float:
         on a single sample", Sankhyā A 25.
     """
     n_cut = int(TRIMMED_SHARE * len(values))
-    kept = sorted(values)[n_cut : len(values) - n_cut]
-    return math.fsum(kept) / len(kept)
+    middle = sorted(values)[n_cut : len(values) - n_cut]
+    return math.fsum(middle) / len(middle)
 
 
 def _cores(record: Record, other: Record) -> tuple[int, int]:

@@ -186,7 +186,7 @@ class Link:
     @property
     def asked(self) -> tuple[object, ...]:
         """Limits that must be equal for two records to be of the same links."""
-        limits = [(each.requested_mbit, each.burst_bytes) for each in self.workers or ()]
+        limits = [(worker.requested_mbit, worker.burst_bytes) for worker in self.workers or ()]
         return (self.requested_mbit, *limits)
 
     def wire_s(self, matrix: Sequence[Sequence[float | None]]) -> float | None:

@@ -226,18 +226,18 @@ class Stability:
     why_no_gpu: Mapping[str, str] = field(default_factory=dict)
 
 
-def grade_of(found: Stability) -> Grade | None:
+def grade_of(stability: Stability) -> Grade | None:
     """Grade of a repeat's levels; None where nothing is known of disturbances."""
-    of_gpus = (found.foreign_gpu, found.throttled_gpu)
-    shares = (found.foreign_cpu, found.stolen_cpu, found.throttled_cpu, *of_gpus)
-    if all(each is None for each in (*shares, found.drift, found.n_hot, found.n_foreign_gpu)):
+    of_gpus = (stability.foreign_gpu, stability.throttled_gpu)
+    shares = (stability.foreign_cpu, stability.stolen_cpu, stability.throttled_cpu, *of_gpus)
+    if all(figure is None for figure in (*shares, stability.drift, stability.n_hot, stability.n_foreign_gpu)):
         return None
     worst = max((share for share in shares if share is not None), default=0.0)
-    drift = abs(found.drift or 0.0)
-    if worst >= DISTURBED_SHARE or drift >= DISTURBED_DRIFT or found.n_hot:
+    drift = abs(stability.drift or 0.0)
+    if worst >= DISTURBED_SHARE or drift >= DISTURBED_DRIFT or stability.n_hot:
         return "disturbed"
     # A program on the same GPU may take any part of it where the driver does not say which.
-    is_unknown = bool(found.n_foreign_gpu) and found.foreign_gpu is None
+    is_unknown = bool(stability.n_foreign_gpu) and stability.foreign_gpu is None
     is_unsteady = worst >= UNSTEADY_SHARE or drift >= UNSTEADY_DRIFT or is_unknown
     return "unsteady" if is_unsteady else "steady"
 

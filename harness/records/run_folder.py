@@ -134,15 +134,17 @@ class RunFolder:
         Raises:
             OSError: the lines could not be put aside.
         """
-        gone = {(record.case, record.repeat) for record in outdated}
-        if not gone:
+        outdated_keys = {(record.case, record.repeat) for record in outdated}
+        if not outdated_keys:
             return
-        for slot in gone:
+        for slot in outdated_keys:
             del self._counts[slot]
         write_index(self.path / RESULTS, self._counts)
-        put_aside_outdated(self.path / RESULTS, gone)
+        put_aside_outdated(self.path / RESULTS, outdated_keys)
         self._open_for_appending()
-        self.records = tuple(record for record in self.records if (record.case, record.repeat) not in gone)
+        self.records = tuple(
+            record for record in self.records if (record.case, record.repeat) not in outdated_keys
+        )
 
     def write_failure(self, case: str, repeat: int, error: Exception) -> None:
         """Keep the logs and tracebacks of a failure, which are too long for a record, if it has any."""
@@ -377,11 +379,11 @@ def remove_old_runs(parent: Path, keep: int, *, dry_run: bool = False) -> Remove
     """
     dated: list[tuple[str, Path]] = []
     undated: list[str] = []
-    for each in sorted(parent.glob("*")):
+    for folder in sorted(parent.glob("*")):
         # A link to a run is not another run.
-        if is_default_name(each.name) and not each.is_symlink() and _holds_run(each):
+        if is_default_name(folder.name) and not folder.is_symlink() and _holds_run(folder):
             try:
-                dated.append((str(read_head(each)["created_utc"]), each))
+                dated.append((str(read_head(folder)["created_utc"]), folder))
             except StoreError as error:
                 undated.append(f"{error}; the folder stays")
     dated.sort()
@@ -398,7 +400,7 @@ def _remove(folder: Path, *, dry_run: bool) -> bool:
     if dry_run and not os.path.lexists(folder / LOCK_FILE):
         return os.access(folder, os.W_OK | os.X_OK)  # holding it would write the lock into it
     try:
-        held = hold(folder)
+        lock = hold(folder)
     except (UsageError, StoreError):
         return False  # its run goes on, it is somebody else's, or its lock is a link
     try:
@@ -414,5 +416,5 @@ def _remove(folder: Path, *, dry_run: bool) -> bool:
                 item.unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
     finally:
-        os.close(held)
+        os.close(lock)
     return not folder.exists()

@@ -123,13 +123,13 @@ def redacted_document(value: object, *, name: str = "") -> object:
 
 def redacted_command(words: Sequence[str]) -> str:
     """A command line as a shell takes it, without what looks like a secret."""
-    shown: list[str] = []
+    redacted_words: list[str] = []
     before = ""
     for word in words:
         is_value = _is_option(before)
-        shown.append(REDACTED if is_value else redacted(word))
+        redacted_words.append(REDACTED if is_value else redacted(word))
         before = word
-    return shlex.join(shown)
+    return shlex.join(redacted_words)
 
 
 def _is_option(word: object) -> TypeGuard[str]:

@@ -85,9 +85,9 @@ class Block:
         if self.beside is not None:
             self.baseline = _id(self.beside)
         together = list(repeats) if self.beside is None else [self.beside, *repeats]
-        firsts = (each.first for each in together if _id(each) == self.baseline)
+        firsts = (open_case.first for open_case in together if _id(open_case) == self.baseline)
         self._baseline_first = next(firsts, None)
-        ordered = sorted(together, key=lambda each: _id(each) != self.baseline)
+        ordered = sorted(together, key=lambda open_case: _id(open_case) != self.baseline)
         if self.baseline is not None and opens_second(self.measure.seed, repeats[0].number):
             ordered[:_LEAST_OPEN] = reversed(ordered[:_LEAST_OPEN])
         with ExitStack() as self._stack:
@@ -183,21 +183,21 @@ class Block:
 
     def _take_round(self, names: Sequence[str]) -> None:
         """Have each open case take a window; where one fails, those of the others count no more."""
-        taken: dict[str, float] = {}
+        seconds: dict[str, float] = {}
         for name in names:
             case = self._open.get(name)
             if case is None:
                 continue
             step_s = self._try(name, case.window)
             if step_s is None:
-                for other in taken:
+                for other in seconds:
                     self._open[other].discard_windows(1)
                 self._renew(name, case)
                 return
-            taken[name] = step_s
+            seconds[name] = step_s
             if self.beside is None or name != _id(self.beside):
                 self.see(case, step_s, len(self._step_s[name]) + 1)
-        for name, step_s in taken.items():
+        for name, step_s in seconds.items():
             self._step_s[name].append(step_s)
 
     def _renew(self, name: str, case: OpenCase) -> None:

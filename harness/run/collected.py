@@ -21,12 +21,12 @@ from strategies.topology import UPDATER
 def variable_bytes(processes: ProcessSet, timeouts: Timeouts = USUAL) -> tuple[int, ...]:
     """Bytes of variables and slots in the memory of each worker of a session that has been loaded."""
     n_workers = len(processes.pids)
-    held: dict[tuple[int, str], int] = {}
+    sizes: dict[tuple[int, str], int] = {}
     for known in processes.call(
         training.held_bytes, [()] * n_workers, timeout_s=timeouts.setup_s, stage="collect"
     ):
-        held |= known  # several workers know of what one serves
-    return tuple(sum(n for (task, _), n in held.items() if task == worker) for worker in range(n_workers))
+        sizes |= known  # several workers know of what one serves
+    return tuple(sum(n for (task, _), n in sizes.items() if task == worker) for worker in range(n_workers))
 
 
 def slowest_codec_s(
@@ -67,8 +67,8 @@ def resharding(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> Reshard
 
 def aggregated(processes: ProcessSet, plan: Plan, step: StepSummary, timeouts: Timeouts) -> Aggregated | None:
     """Return what a rule did with workers' gradients, and its cost; None where they are added up."""
-    asked, rule = asked_of(plan), plan.aggregation
-    if asked is None or rule is None:
+    rows, rule = asked_of(plan), plan.aggregation
+    if rows is None or rule is None:
         return None
     dense = [v for v in step.variables if v.kind == "trainable" and v.synced and not v.sparse]
     everywhere = any(node.synchronizer == "robust-gather" for node in plan.nodes)
@@ -78,7 +78,7 @@ def aggregated(processes: ProcessSet, plan: Plan, step: StepSummary, timeouts: T
         after_repeats.aggregation_counts, args, timeout_s=timeouts.setup_s, stage="collect"
     )
     # Where every worker combines for itself, all count the same.
-    counts = next((each for each in counted if each), None)
+    counts = next((counts_of_worker for counts_of_worker in counted if counts_of_worker), None)
     taken_s = processes.call_one(
         UPDATER,
         after_repeats.aggregation_seconds,
@@ -88,7 +88,7 @@ def aggregated(processes: ProcessSet, plan: Plan, step: StepSummary, timeouts: T
     )
     chosen, not_finite, steps = counts or (None, None, None)
     return replace(
-        asked,
+        rows,
         rule_s=None if taken_s is None else taken_s[0],
         mean_s=None if taken_s is None else taken_s[1],
         n_steps=None if steps is None else max(steps),
@@ -99,15 +99,15 @@ def aggregated(processes: ProcessSet, plan: Plan, step: StepSummary, timeouts: T
 
 def asked_of(plan: Plan) -> Aggregated | None:
     """Return the rule of a plan; None where gradients are added up."""
-    asked = plan.aggregation
-    if asked is None:
+    aggregation = plan.aggregation
+    if aggregation is None:
         return None
     return Aggregated(
-        rule=asked.rule,
-        n=asked.n,
-        f=asked.f,
+        rule=aggregation.rule,
+        n=aggregation.n,
+        f=aggregation.f,
         n_faulty=len(sending_wrong(plan.faults)),
-        selects=asked.selects,
+        selects=aggregation.selects,
     )
 
 
@@ -136,13 +136,13 @@ def compiled_notes(processes: ProcessSet, period: int, timeouts: Timeouts) -> tu
     Raises:
         CaseError: `unsupported`, where it compiled nothing.
     """
-    found = processes.call(
+    notes = processes.call(
         compiled_clusters,
         [(period,)] * len(processes.pids),
         timeout_s=timeouts.steps_s(period, []),
         stage="collect",
     )
-    drawn = sorted({draw for of_worker in found for draw in of_worker.draws})
+    drawn = sorted({draw for of_worker in notes for draw in of_worker.draws})
     if drawn:
         raise CaseError(
             UNSUPPORTED,
@@ -150,7 +150,7 @@ def compiled_notes(processes: ProcessSet, period: int, timeouts: Timeouts) -> tu
             f"step's, got {', '.join(drawn)} in a cluster; set measure.xla=false for this workload",
             stage="collect",
         )
-    n_compiled = sum(each.n_compiled for each in found)
+    n_compiled = sum(note.n_compiled for note in notes)
     if not n_compiled:
         raise CaseError(
             UNSUPPORTED,
@@ -158,6 +158,6 @@ def compiled_notes(processes: ProcessSet, period: int, timeouts: Timeouts) -> tu
             "cluster; set measure.xla=false for this workload",
             stage="collect",
         )
-    n_clusters, n_left = sum(each.n_clusters for each in found), sum(each.n_left for each in found)
+    n_clusters, n_left = sum(note.n_clusters for note in notes), sum(note.n_left for note in notes)
     clusters = f"{n_clusters} cluster{'' if n_clusters == 1 else 's'}"
     return (f"XLA compiled {n_compiled} operations in {clusters}, {n_left} are outside, on all workers",)

@@ -107,13 +107,13 @@ def further_slots(
     for record in records:
         if record.case in by_case:
             by_case[record.case].append(record)
-    found = {
+    due_of_case = {
         case.id: due
         for case in cases
         if (baseline := baseline_of(case, cases, spec.baseline)) is not None and baseline.id != case.id
         if (due := _due(case, by_case[case.id], by_case[baseline.id], spec)) is not None
     }
-    turns = [turn for block in blocks_of(cases) for turn in _turns(block, found, spec)]
+    turns = [turn for block in blocks_of(cases) for turn in _turns(block, due_of_case, spec)]
     turns.sort(key=lambda turn: turn[0])
     slots: list[Slot] = []
     for _, repeat, together in turns:
@@ -138,22 +138,22 @@ def _due(case: Case, own: Sequence[Record], others: Sequence[Record], spec: Expe
     if not ratios.logs or n_repeats >= known[-1] or (n_repeats in known and is_narrow(ratios.mean(), until)):
         return None
     # Between two looks nothing is decided, whatever cut the run short there.
-    look = next(each for each in known if each > n_repeats)
+    look = next(look_at for look_at in known if look_at > n_repeats)
     return _Due(case=case, n_repeats=n_repeats, look=look, half=ratios.mean().half_width() or math.inf)
 
 
 def _turns(
-    block: Sequence[Case], found: Mapping[str, _Due], spec: Experiment
+    block: Sequence[Case], due_of_case: Mapping[str, _Due], spec: Experiment
 ) -> Iterator[tuple[tuple[int, float], int, list[Case]]]:
-    due = [found[case.id] for case in block if case.id in found]
+    due = [due_of_case[case.id] for case in block if case.id in due_of_case]
     if not due:
         return
-    first = min(each.n_repeats for each in due)
-    for repeat in range(first, max(each.look for each in due)):
-        having = {each.case.id: each for each in due if each.n_repeats <= repeat < each.look}
+    first = min(item.n_repeats for item in due)
+    for repeat in range(first, max(item.look for item in due)):
+        having = {item.case.id: item for item in due if item.n_repeats <= repeat < item.look}
         if having:
             together = [case for case in block if case.id in having or _goes_along(case, spec)]
-            yield (repeat - first, -max(each.half for each in having.values())), repeat, together
+            yield (repeat - first, -max(item.half for item in having.values())), repeat, together
 
 
 def _goes_along(case: Case, spec: Experiment) -> bool:

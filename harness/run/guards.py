@@ -47,16 +47,16 @@ def of_faults(error: CaseError, faults: Sequence[Fault]) -> CaseError:
     """The same failure, or what faults have to do with it: a worker killed, a training that they ruin."""
     named = error
     if error.kind in WENT_TO_PIECES and sending_wrong(faults):
-        told = ", ".join(f"worker {fault.worker} {fault}" for fault in faults)
-        named = CaseError(error.kind, f"under faults ({told}): {error.message}", stage=error.stage)
+        fault_list = ", ".join(f"worker {fault.worker} {fault}" for fault in faults)
+        named = CaseError(error.kind, f"under faults ({fault_list}): {error.message}", stage=error.stage)
     elif isinstance(error, WorkerFailure):
         named = _killed(error, faults) or error
     return _with_notes(named, error)
 
 
 def _killed(error: WorkerFailure, faults: Sequence[Fault]) -> CaseError | None:
-    asked = (fault for fault in faults if fault.kind == "dead" and fault.worker == error.worker)
-    fault = next(asked, None)
+    injected = (fault for fault in faults if fault.kind == "dead" and fault.worker == error.worker)
+    fault = next(injected, None)
     by_signal = isinstance(error.cause, Died) and error.cause.exit_code == -signal.SIGKILL
     if fault is None or not by_signal or error.kind == OUT_OF_MEMORY or error.stage != "run":
         return None

@@ -179,7 +179,7 @@ class OpenCase:
     def finish(self) -> CaseRun:
         prepared, processes, limits = self.repeat, self._processes, self._limits
         measurement = self._meter.measurement()
-        held = variable_bytes(processes, limits)
+        sizes = variable_bytes(processes, limits)
         notes = update_notes(processes, prepared.plan, limits)
         saved_step = self._save(measurement)
         reshardings = resharding(processes, prepared.plan, limits)
@@ -194,7 +194,7 @@ class OpenCase:
             measurement=measurement,
             opened=self._opened,
             equivalence=self._equivalence,
-            variable_bytes=held,
+            variable_bytes=sizes,
             codec_s=codec_s,
             notes=(*notes, *compiled, *not_timed),
             saved_step=saved_step,

@@ -227,6 +227,6 @@ def ready_processes(
         # The workload's own code has run, which may have called kernels, and have a setting of its own.
         for job in (*on_gpus, training.load, training.setup):
             processes.call(job, [()] * len(opened), timeout_s=timeouts.setup_s, stage="load")
-        shares = [(str(prepared.batches), each.start, each.stop) for each in opened]
+        shares = [(str(prepared.batches), session.start, session.stop) for session in opened]
         processes.call(stage_batches, shares, timeout_s=timeouts.setup_s, stage="load")
         yield processes, tuple(opened)

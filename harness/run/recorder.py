@@ -346,7 +346,7 @@ def _model_size(capture: Capture) -> ModelSize:
 
 
 def _input_placement(run: CaseRun, method: Method) -> Placement | None:
-    known = {each.input_placement for each in run.opened} - {None}
+    known = {opened.input_placement for opened in run.opened} - {None}
     if not known:
         return None
     if method.input == "pipeline":

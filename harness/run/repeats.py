@@ -219,13 +219,13 @@ class SlotRunner:
     def _decided(
         self, slot: Slot, repeat: PreparedCase, ran: CaseRun, bounded: Equivalence | None
     ) -> CaseRun:
-        found = bounded or ran.equivalence
-        if found is None:
+        equivalence = bounded or ran.equivalence
+        if equivalence is None:
             return ran
         with self.progress.doing(f"{slot.title}: checking"):
             checks = self._checks(partial(self._write_failure, slot))
-            decided = checks.decided(slot.case, repeat.capture, repeat.plan, found)
-        notes = () if decided.dtype == found.dtype else (IN_FLOAT64,)
+            decided = checks.decided(slot.case, repeat.capture, repeat.plan, equivalence)
+        notes = () if decided.dtype == equivalence.dtype else (IN_FLOAT64,)
         return replace(ran, equivalence=decided, notes=(*ran.notes, *notes))
 
     def _evaluated(self, slot: Slot, repeat: PreparedCase, ran: CaseRun) -> CaseRun:
@@ -238,11 +238,11 @@ class SlotRunner:
         except CaseError as error:
             note = f"not evaluated: {first_line(str(error))}"
             return replace(ran, values=None, notes=(*ran.notes, note))
-        found = Evaluation(
+        evaluation = Evaluation(
             step=measured.warmup_steps + measured.n_steps,
             metrics={name: value if isfinite(value) else None for name, value in metrics.items()},
         )
-        return replace(ran, values=None, evaluation=found)
+        return replace(ran, values=None, evaluation=evaluation)
 
     def _measured(self, slot: Slot, repeat: PreparedCase, ran: CaseRun, wall_s: float) -> Ended:
         case = slot.case

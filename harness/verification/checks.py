@@ -74,7 +74,9 @@ def equivalence_of(verdict: Verdict, dtype: CheckedType = "model") -> Equivalenc
     )
 
 
-def with_capture(found: Equivalence, capture: CaptureVerdict | None, *, is_control: bool) -> Equivalence:
+def with_capture(
+    equivalence: Equivalence, capture: CaptureVerdict | None, *, is_control: bool
+) -> Equivalence:
     """Add the verdict on the capture to a check's outcome; a wrong capture makes the case not equivalent.
 
     Args:
@@ -82,8 +84,8 @@ def with_capture(found: Equivalence, capture: CaptureVerdict | None, *, is_contr
         is_control: the strategy is wrong on purpose, and its outcome stays.
     """
     if capture is None:
-        return found
-    beside = replace(found, captured=capture.equal, capture=capture.explanation)
+        return equivalence
+    beside = replace(equivalence, captured=capture.equal, capture=capture.explanation)
     if capture.equal is not False or is_control:
         return beside
     return replace(beside, checked=True, equivalent=False, reason=capture.explanation)
@@ -112,10 +114,10 @@ def first_steps(
         )
         known_s.append((time.monotonic() - started_s) / n_run)
         losses += (sum(float(steps.times.losses[k] @ steps.weights) for steps in ran) for k in range(n_run))
-    held = processes.call(
+    pieces = processes.call(
         training.read_variables, [()] * n_workers, timeout_s=timeouts.setup_s, stage="check"
     )
-    return Outcome(values=values_of(held), losses=tuple(losses))
+    return Outcome(values=values_of(pieces), losses=tuple(losses))
 
 
 IN_FLOAT64 = (
@@ -183,7 +185,7 @@ class CaseChecks:
             checked_in_repeat=repeat,
         )
 
-    def decided(self, case: Case, capture: Capture, plan: Plan, found: Equivalence) -> Equivalence:
+    def decided(self, case: Case, capture: Capture, plan: Plan, equivalence: Equivalence) -> Equivalence:
         """Decide in float64, on processors beside the workers, what their own steps cannot show.
 
         Of devices that compile their own programs it is evidence and no verdict, unless the graph is wrong.
@@ -193,26 +195,32 @@ class CaseChecks:
                 to rewrite, and, with the reason, where float64 cannot be tried.
         """
         on_devices = plan.device == "tpu"
-        if on_devices and capture.facts.draws and _is_finite_fault(found):
-            found = replace(found, equivalent=None, reason=f"{DRAWN_OTHERWISE}: {found.reason}")
-        hidden = found.checked and found.equivalent is None and plan.strategy_class in HELD_TO_THE_REFERENCE
+        if on_devices and capture.facts.draws and _is_finite_fault(equivalence):
+            equivalence = replace(
+                equivalence, equivalent=None, reason=f"{DRAWN_OTHERWISE}: {equivalence.reason}"
+            )
+        hidden = (
+            equivalence.checked
+            and equivalence.equivalent is None
+            and plan.strategy_class in HELD_TO_THE_REFERENCE
+        )
         if not hidden or case.chosen.strategy.runner != "graph":
-            return found
+            return equivalence
         try:
             with own_mistakes():
                 verdict = self._in_float64(case, capture, plan)
         except CaseError as error:
             self.keep(error)
-            return replace(found, reason=f"{found.reason}; in float64: {first_line(str(error))}")
+            return replace(equivalence, reason=f"{equivalence.reason}; in float64: {first_line(str(error))}")
         wide = equivalence_of(verdict, dtype="float64")
         if on_devices and not wide.wrong:
             word = "equivalent" if wide.equivalent else "undecidable"
-            return replace(found, reason=f"{found.reason}; {EMULATED} it is {word}")
+            return replace(equivalence, reason=f"{equivalence.reason}; {EMULATED} it is {word}")
         return replace(
             wide,
-            separable=found.separable,
-            separability=found.separability,
-            checked_in_repeat=found.checked_in_repeat,
+            separable=equivalence.separable,
+            separability=equivalence.separability,
+            checked_in_repeat=equivalence.checked_in_repeat,
         )
 
     def _in_float64(self, case: Case, capture: Capture, plan: Plan) -> Verdict:
@@ -230,10 +238,10 @@ class CaseChecks:
         return verdict
 
 
-def _is_finite_fault(found: Equivalence) -> bool:
+def _is_finite_fault(equivalence: Equivalence) -> bool:
     """Return True if workers' steps differ from the reference by finite numbers, as if they drew others."""
-    error = found.max_update_error
-    return found.equivalent is False and error is not None and isfinite(error)
+    error = equivalence.max_update_error
+    return equivalence.equivalent is False and error is not None and isfinite(error)
 
 
 def _on_cpus(plan: Plan) -> Plan:

@@ -334,8 +334,8 @@ def returned(pairs: Iterable[tuple[Result, Array]]) -> tuple[Returned, ...]:
     for result, value in pairs:
         by_name.setdefault(result.name, []).append((result, np.asarray(value)))
     results = []
-    for name, given in by_name.items():
-        in_order = sorted(given, key=lambda pair: pair[0].rank)
+    for name, ranked in by_name.items():
+        in_order = sorted(ranked, key=lambda pair: pair[0].rank)
         results.append(
             Returned(
                 name=name,
@@ -371,8 +371,8 @@ class ComparedResult:
 
 def compared(own: Sequence[Returned], expected: Sequence[Returned]) -> tuple[ComparedResult, ...]:
     """Results of the last step beside the reference's, in their order."""
-    of_name = {each.name: each for each in expected}
-    return tuple(_compared(each, of_name[each.name]) for each in own)
+    of_name = {scalar.name: scalar for scalar in expected}
+    return tuple(_compared(scalar, of_name[scalar.name]) for scalar in own)
 
 
 def _compared(own: Returned, expected: Returned) -> ComparedResult:
@@ -384,7 +384,7 @@ def _compared(own: Returned, expected: Returned) -> ComparedResult:
         shape=(own.per_shard[0] if value is None else value).shape,
         value=_scalar(value),
         reference_value=_scalar(expected.reduced()),
-        per_shard=tuple(_scalar(each) for each in own.per_shard),
+        per_shard=tuple(_scalar(values) for values in own.per_shard),
         error=max(_result_error(shard, other) for shard, other in pairs),
     )
 

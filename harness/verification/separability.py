@@ -103,9 +103,11 @@ class Differences:
     def largest_of(cls, several: Sequence["Differences"]) -> "Differences":
         first = several[0]
         return cls(
-            loss=max(each.loss for each in several),
-            gradients={name: max(each.gradients[name] for each in several) for name in first.gradients},
-            state={name: max(each.state[name] for each in several) for name in first.state},
+            loss=max(differences.loss for differences in several),
+            gradients={
+                name: max(differences.gradients[name] for differences in several) for name in first.gradients
+            },
+            state={name: max(differences.state[name] for differences in several) for name in first.state},
         )
 
     def worst_gradient(self) -> tuple[str | None, float]:

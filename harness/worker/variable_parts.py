@@ -32,10 +32,10 @@ def joined(parts: Pieces) -> Array:
     return np.concatenate([v for _, v in ordered], axis=first.axis)
 
 
-def values_of(held: Iterable[Mapping[_Key, Pieces]]) -> dict[_Key, Array]:
+def values_of(of_workers: Iterable[Mapping[_Key, Pieces]]) -> dict[_Key, Array]:
     """Whole value of every variable, from parts of several workers or from the first worker."""
     pieces: dict[_Key, list[tuple[Part | None, Array]]] = {}
-    for own in held:
+    for own in of_workers:
         for key, values in own.items():
             pieces.setdefault(key, []).extend(values)
     return {key: joined(values) for key, values in pieces.items()}

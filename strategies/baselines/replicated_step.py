@@ -143,8 +143,8 @@ class ReplicaBoundary:
         slugs = [boundary_slug(s) if is_trainable(s) else None for s in tf.nest.flatten(sources)]
         if replica is None or self._slugs.isdisjoint(slugs):
             return take(upstream)
-        taken = take(_weighed(targets, upstream, replica.weight) if self._is_mean else upstream)
-        gradients: list[Gradient | None] = tf.nest.flatten(taken)
+        weighed = take(_weighed(targets, upstream, replica.weight) if self._is_mean else upstream)
+        gradients: list[Gradient | None] = tf.nest.flatten(weighed)
         crossing: list[tuple[int, Gradient]] = []
         inner: list[tuple[int, Gradient]] = []
         for k, (slug, gradient) in enumerate(zip(slugs, gradients, strict=True)):
@@ -158,7 +158,7 @@ class ReplicaBoundary:
         sums = replica.sums([gradient for _, gradient in crossing]) if crossing else ()
         for (k, _), total in zip(crossing, sums, strict=True):
             gradients[k] = total
-        return tf.nest.pack_sequence_as(taken, gradients)
+        return tf.nest.pack_sequence_as(weighed, gradients)
 
     def _crosses(self, slug: str, replica: _Replica) -> bool:
         # TensorFlow's names are told apart without regard to case.
@@ -176,10 +176,10 @@ def _with_free_axis(batch: object) -> object:
 
 def _weighed(targets: object, upstream: object, weight: tf.Tensor) -> object:
     flat = tf.nest.flatten(targets)
-    given = [None] * len(flat) if upstream is None else tf.nest.flatten(upstream)
+    upstream_or_none = [None] * len(flat) if upstream is None else tf.nest.flatten(upstream)
     weighed = [
         tf.cast(weight, target.dtype) * (tf.ones_like(target) if own is None else own)
-        for target, own in zip(flat, given, strict=True)
+        for target, own in zip(flat, upstream_or_none, strict=True)
     ]
     return tf.nest.pack_sequence_as(targets, weighed)
 

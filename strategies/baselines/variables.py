@@ -29,18 +29,18 @@ def recorded() -> Iterator[list[tf.Variable]]:
 
     A model that another was made from, and that is no longer used, has variables of the same names.
     """
-    kept: list[tf.Variable] = []
-    made: list[ref[tf.Variable]] = []
+    variables: list[tf.Variable] = []
+    references: list[ref[tf.Variable]] = []
 
     def creator(create: "tf.types.experimental.GenericFunction", **settings: object) -> tf.Variable:
         variable = create(**settings)
-        made.append(ref(variable))
+        references.append(ref(variable))
         return variable
 
     with tf.variable_creator_scope(creator):
-        yield kept
+        yield variables
     gc.collect()  # layers and models refer to each other
-    kept += [variable for each in made if (variable := each()) is not None]
+    variables += [variable for reference in references if (variable := reference()) is not None]
 
 
 @contextmanager
@@ -75,7 +75,7 @@ def made_when_traced(
     """
     size = None if n_examples < 0 else n_examples
     specs = tf.nest.map_structure(lambda s: tf.TensorSpec((size, *s.shape), s.dtype), structure)
-    made: list[tf.Variable] = []
+    variables: list[tf.Variable] = []
     making = False
 
     def outside(create: "tf.types.experimental.GenericFunction", **settings: object) -> tf.Variable:
@@ -85,10 +85,10 @@ def made_when_traced(
         making = True
         try:
             with tf.init_scope(), distribution.scope():
-                made.append(tf.Variable(**settings))
+                variables.append(tf.Variable(**settings))
         finally:
             making = False
-        return made[-1]
+        return variables[-1]
 
     def traced(batch: object) -> None:
         with tf.variable_creator_scope(outside):
@@ -96,7 +96,7 @@ def made_when_traced(
 
     with refused_by_tensorflow(), _slots_in_scope(distribution, outside):
         tf.function(traced).get_concrete_function(specs)
-    return made
+    return variables
 
 
 @contextmanager
@@ -191,8 +191,8 @@ def merged(
         return parts
 
     def total() -> dict[str, tf.Tensor]:
-        each = distribution.run(contributions, args=(weight,))
-        return {n: distribution.reduce(tf.distribute.ReduceOp.SUM, v, axis=None) for n, v in each.items()}
+        totals = distribution.run(contributions, args=(weight,))
+        return {n: distribution.reduce(tf.distribute.ReduceOp.SUM, v, axis=None) for n, v in totals.items()}
 
     return {name: value.numpy() for name, value in tf.function(total)().items()} if states else {}
 

@@ -45,10 +45,10 @@ def transport_of(topology: Topology, params: Params) -> Transport:
     Each is the fastest there. TensorFlow's own choice is its ring through the hosts' memory, on GPUs too; it
     takes the place of NCCL where replicas share a GPU.
     """
-    asked = _TRANSPORTS[str(params.get("transport", "auto"))]
-    if asked == "auto" and topology.device == "gpu":
+    transport = _TRANSPORTS[str(params.get("transport", "auto"))]
+    if transport == "auto" and topology.device == "gpu":
         return "ring" if topology.shares_devices else "nccl"
-    return "tcp" if asked == "auto" and topology.n_tasks > 1 else asked
+    return "tcp" if transport == "auto" and topology.n_tasks > 1 else transport
 
 
 def refuse_transport(topology: Topology, params: Params) -> str | None:
@@ -70,8 +70,8 @@ def refuse_transport(topology: Topology, params: Params) -> str | None:
 def notes_on_sharing(nodes: Iterable[PlanNode], topology: Topology, params: Params) -> list[str]:
     """The note that TensorFlow's ring sums between GPUs where nobody has asked for it."""
     transports = {n.transport for n in nodes if n.synchronizer in ("all-reduce", "hierarchical-all-reduce")}
-    asked = {params.get(knob, "auto") for knob in _KNOBS_OF_SUMS}
-    if not topology.shares_devices or transports <= {"tcp"} or asked != {"auto"}:
+    knob_values = {params.get(knob, "auto") for knob in _KNOBS_OF_SUMS}
+    if not topology.shares_devices or transports <= {"tcp"} or knob_values != {"auto"}:
         return []
     return [
         "replicas share a GPU, and NCCL needs one for each: TensorFlow's ring sums through the host's memory"

@@ -19,7 +19,7 @@ _ASK_FOR_NOTHING = {"sync": True, "accumulate": 1}
 """Values of knobs that ask for nothing, where these are neither 0 nor false."""
 
 
-def asked(params: Params, *knobs: str) -> str | None:
+def first_set(params: Params, *knobs: str) -> str | None:
     """The first of these knobs that asks for something, as `knob=value`; None if none does.
 
     Words ask for nothing: a user's builder may mean something else by a name.
@@ -60,7 +60,7 @@ def check_exclusions(params: Params) -> None:
         StrategyError: for the first two.
     """
     for exclusion in _EXCLUSIONS:
-        knob, other = asked(params, *exclusion.knobs), asked(params, *exclusion.others)
+        knob, other = first_set(params, *exclusion.knobs), first_set(params, *exclusion.others)
         if knob is not None and other is not None:
             raise StrategyError(f"{knob} needs {exclusion.needs}, got {other}; drop one of them")
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from strategies.builders.knobs import KNOBS, asked
+from strategies.builders.knobs import KNOBS, first_set
 from strategies.errors import StrategyError
 from strategies.params import Param, Params
 from strategies.plan.execution import Execution
@@ -24,13 +24,13 @@ def one_server(step: StepSummary, topology: Topology, params: Params) -> list[Pl
 
 def load_balancing(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
     """Each synchronised variable in turn to the task that holds the fewest bytes so far."""
-    held = [0] * topology.n_tasks
+    task_bytes = [0] * topology.n_tasks
     destinations: dict[str, int] = {}
     for variable in step.variables:
         if variable.synced:
-            task = min(range(topology.n_tasks), key=held.__getitem__)
+            task = min(range(topology.n_tasks), key=task_bytes.__getitem__)
             destinations[variable.name] = task
-            held[task] += variable.bytes
+            task_bytes[task] += variable.bytes
     return placed(step, destinations, topology, params)
 
 
@@ -78,7 +78,7 @@ def check_knobs(params: Params, nodes: Sequence[PlanNode], topology: Topology) -
     """
     check_backup(params, topology)
     reduced = next((n for n in nodes if n.synchronizer not in ("none", "ps")), None)
-    knob = asked(params, SYNC.name, STALENESS.name, BACKUP.name)
+    knob = first_set(params, SYNC.name, STALENESS.name, BACKUP.name)
     if reduced is not None and knob is not None:
         raise StrategyError(
             f"{knob} lets workers go ahead of each other, got collectives for variable {reduced.variable!r}, "

@@ -71,16 +71,16 @@ def _servers(
         elif v.synced:
             pieces.append((n_bytes[v.name], v.name, 0))
     order = {v.name: i for i, v in enumerate(step.variables)}
-    held = [0] * topology.n_tasks
+    task_bytes = [0] * topology.n_tasks
     placed: dict[str, dict[int, int]] = {}
     for size, name, k in sorted(pieces, key=lambda p: (-p[0], order[p[1]], p[2])):
-        taken = placed.setdefault(name, {})
+        own_tasks = placed.setdefault(name, {})
         free = set(range(topology.n_tasks))
-        others = (free - set(taken.values())) if apart else free
-        task = min(sorted(others), key=held.__getitem__)
-        held[task] += size
-        taken[k] = task
-    whole = {name: taken[0] for name, taken in placed.items()}
+        others = (free - set(own_tasks.values())) if apart else free
+        task = min(sorted(others), key=task_bytes.__getitem__)
+        task_bytes[task] += size
+        own_tasks[k] = task
+    whole = {name: own_tasks[0] for name, own_tasks in placed.items()}
     nodes = parameter_server.placed(step, whole, topology, params)
     partitions = {
         name: Partition(

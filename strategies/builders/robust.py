@@ -146,8 +146,8 @@ def notes(step: StepSummary, nodes: Sequence[PlanNode], topology: Topology, para
     assert aggregation is not None
     if params.get("f") is not None or not BY_NAME[aggregation.rule].per_fault:
         return ()
-    asked = f"rule={aggregation.rule} with f={aggregation.f} of {aggregation.n} workers"
-    return (f"{asked}, the most that it withstands: a smaller f keeps more of what honest ones send",)
+    rule = f"rule={aggregation.rule} with f={aggregation.f} of {aggregation.n} workers"
+    return (f"{rule}, the most that it withstands: a smaller f keeps more of what honest ones send",)
 
 
 def _check(step: StepSummary, topology: Topology, params: Params) -> None:

@@ -71,13 +71,13 @@ def notes(step: StepSummary, nodes: Sequence[PlanNode], *_: object) -> list[str]
     """Notes on variables that all replicas keep, and on tables that are gathered."""
     gathered = {node.variable for node in nodes if node.gathered}
     trainables = [v for v in step.variables if v.kind == "trainable" and v.synced]
-    kept = [v.name for v in trainables if v.name not in gathered]
+    whole_names = [v.name for v in trainables if v.name not in gathered]
     tables = [v.name for v in trainables if v.name in gathered and v.sparse]
     sentences = []
-    if kept:
+    if whole_names:
         sentences.append(
             "kept by every replica, since the step does not only read their values before their own updates: "
-            f"{first_few(kept)}"
+            f"{first_few(whole_names)}"
         )
     if tables:
         sentences.append(f"gathered whole in each step, whatever rows it looks up: {first_few(tables)}")
@@ -116,9 +116,9 @@ def _owners(
     in_bucket: dict[tuple[int | None, str], list[int]] = {}
     rank_of: dict[str, dict[int, int]] = {v.name: {} for v in owned}
     for size, v, k in sorted(pieces, key=lambda p: (-p[0], order[p[1].name], p[2])):
-        held = in_bucket.setdefault((nodes[v.name].group, v.dtype), [0] * n)
-        rank = min(range(n), key=lambda r: (held[r], in_all[r], r))
-        held[rank] += size
+        rank_bytes = in_bucket.setdefault((nodes[v.name].group, v.dtype), [0] * n)
+        rank = min(range(n), key=lambda r: (rank_bytes[r], in_all[r], r))
+        rank_bytes[rank] += size
         in_all[rank] += size
         rank_of[v.name][k] = rank
     return {name: tuple(ranks[k] for k in sorted(ranks)) for name, ranks in rank_of.items()}

@@ -48,12 +48,12 @@ def overriding_classes(base: type, method: str) -> Iterator[type]:
     waiting: list[type] = list(base.__subclasses__())
     seen: set[type] = set()
     while waiting:
-        each = waiting.pop()
-        if each not in seen:
-            seen.add(each)
-            waiting += each.__subclasses__()
-            if method in vars(each):
-                yield each
+        cls = waiting.pop()
+        if cls not in seen:
+            seen.add(cls)
+            waiting += cls.__subclasses__()
+            if method in vars(cls):
+                yield cls
 
 
 def lines_of(graph: tf.Graph) -> dict[str, str]:
@@ -115,8 +115,8 @@ class StatisticsRecorder:
                 return call(layer, inputs, training=training, mask=mask)
             if mask is not None:
                 self.own[layer.path] = _MASKED
-            asked = layer.synchronized
-            if asked:
+            is_synchronized = layer.synchronized
+            if is_synchronized:
                 self.synchronized[layer.path] = None
             before, self._layer = self._layer, None if mask is not None else layer
             # One device has all examples; TensorFlow's way to find that out leads past `tf.nn.moments`.
@@ -124,7 +124,7 @@ class StatisticsRecorder:
             try:
                 return call(layer, inputs, training=training, mask=mask)
             finally:
-                self._layer, layer.synchronized = before, asked
+                self._layer, layer.synchronized = before, is_synchronized
 
         return hooked_call
 
@@ -212,8 +212,8 @@ def requiring_batch(
     @functools.wraps(call)
     def hooked(layer: keras.layers.Layer, *args: object, **kw: object) -> object:
         for tensor, size in _required(layer, args[0] if args else kw.get("inputs")):
-            given = tensor.shape[0] if tensor.shape.rank else size
-            if given != size and (given is not None or n_examples is None):
+            length = tensor.shape[0] if tensor.shape.rank else size
+            if length != size and (length is not None or n_examples is None):
                 refuse(FixedBatchError(layer.path, size))
         result = call(layer, *args, **kw)
         if isinstance(layer, keras.layers.RNN) and layer.stateful:
@@ -224,7 +224,7 @@ def requiring_batch(
 
 
 def _required(layer: keras.layers.Layer, inputs: object) -> list[tuple[tf.Tensor, int]]:
-    tensors = [each for each in keras.tree.flatten(inputs) if isinstance(each, tf.Tensor)]
+    tensors = [tensor for tensor in keras.tree.flatten(inputs) if isinstance(tensor, tf.Tensor)]
     if isinstance(layer, keras.layers.RNN):
         states = keras.tree.flatten(layer.states) if layer.stateful else []
         return [(tensors[0], int(states[0].shape[0]))] if states and tensors else []

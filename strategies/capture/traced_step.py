@@ -122,7 +122,7 @@ def trace_contents(traced: Trace, declared: Sequence[AnyVariable], element_spec:
     captures = _captures(concrete, {id(v.handle) for v in named.values()})
     variables = _variables(named, captures, recorder)
     large = {**captures.large, **large_constants(graph)}
-    beside = dict(zip(_unique([f"constants/{n}" for n in large], taken=named), large.items(), strict=True))
+    beside = dict(zip(_unique([f"constants/{n}" for n in large], reserved=named), large.items(), strict=True))
     names = {id(v.handle): name for name, v in named.items()}
     acting = [name for name in must_run if acting_ops(graph, graph.by_name[name], stateful_ops)]
     marks = _used_marks(recorder, names, graph, acting)
@@ -161,8 +161,8 @@ def trace_contents(traced: Trace, declared: Sequence[AnyVariable], element_spec:
 def _used_marks(
     recorder: BoundaryRecorder, names: Mapping[int, str], graph: Graph, acting: Sequence[str]
 ) -> tuple[TracedGradient, ...]:
-    taken = [mark.named(names[id(mark.handle)]) for mark in recorder.marks]
-    used = used_gradients(graph, taken, acting)
+    marks = [mark.named(names[id(mark.handle)]) for mark in recorder.marks]
+    used = used_gradients(graph, marks, acting)
     if not used:
         raise CaptureError(
             "train step: the loss must depend on a trainable variable, got no gradient for any; compute it "
@@ -206,8 +206,8 @@ def _named(
     return dict(zip(names, ordered, strict=True))
 
 
-def _unique(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
-    seen = set(taken)
+def _unique(names: Iterable[str], reserved: Iterable[str] = ()) -> list[str]:
+    seen = set(reserved)
     unique = []
     for name in names:
         unique.append(unique_name(name, seen))

@@ -132,10 +132,14 @@ def _loss_among(returned: object, recorder: BoundaryRecorder) -> object:
     return loss
 
 
-def unique_name(name: str, taken: Container[str]) -> str:
+def unique_name(name: str, reserved: Container[str]) -> str:
     """Name with the first number that makes it free, if it is taken."""
     numbered = (f"{name}__{k}" for k in itertools.count(1))
-    return name if name not in taken else next(each for each in numbered if each not in taken)
+    return (
+        name
+        if name not in reserved
+        else next(candidate for candidate in numbered if candidate not in reserved)
+    )
 
 
 def _check_parts(step: CapturableStep) -> None:

@@ -109,8 +109,8 @@ class _Body:
     ) -> "_Body":
         names = [arg.name for arg in function.inputs]
         return cls(
-            tensors={name: [each] for name, each in zip(names, events, strict=True)},
-            handles={name: [each] for name, each in zip(names, handles, strict=True)},
+            tensors={name: [event] for name, event in zip(names, events, strict=True)},
+            handles={name: [handle] for name, handle in zip(names, handles, strict=True)},
             done=dict(zip(names, events, strict=True)),
             start=start,
             branches=branches,
@@ -177,11 +177,11 @@ class _Walk:
     def _call(
         self, node: Node, functions: list[Function], body: _Body, path: Path, branches: Branches
     ) -> None:
-        taken = list(node.data_inputs)
+        inputs = list(node.data_inputs)
         start = reduce(or_, (body.done[name] for name in node.control_inputs), body.start)
         if node.op in BRANCHES:
-            start |= body.events(taken.pop(0))
-        events, handles = [body.events(ref) | start for ref in taken], [body.handle(ref) for ref in taken]
+            start |= body.events(inputs.pop(0))
+        events, handles = [body.events(ref) | start for ref in inputs], [body.handle(ref) for ref in inputs]
         n_before = len(self._events)
         outcomes: list[_Outcome] = []
         for k, function in enumerate(functions):

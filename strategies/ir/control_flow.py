@@ -97,10 +97,10 @@ def without_waits_across_loops(graph: Graph, must_run: tuple[str, ...]) -> tuple
 
 
 def _without(node: Node, lost: Iterable[str], loops: LoopFrames, graph: Graph) -> Node:
-    gone = dict.fromkeys(lost)
-    waits = [name for name in node.control_inputs if name not in gone]
+    removed = dict.fromkeys(lost)
+    waits = [name for name in node.control_inputs if name not in removed]
     if node.op not in READ_OPS | FORWARDING_OPS and not _inside(node, loops.frames):
-        enters = (graph.by_name[name] for name in gone)
+        enters = (graph.by_name[name] for name in removed)
         handles = [n.name for n in enters if n.op in ENTERS and n.attrs.get("T") == "resource"]
         waits += loops.outside(handles)
     return node.changed(inputs=(*node.data_inputs, *after(dict.fromkeys(waits))))

@@ -91,11 +91,11 @@ class Node:
         """Control inputs as references."""
         return tuple(i for i in self.inputs if i.startswith("^"))
 
-    def without_waits(self, gone: Container[str]) -> "Node":
+    def without_waits(self, removed: Container[str]) -> "Node":
         """The node without waits for some nodes; the same object if it waits for none of them."""
-        if not any(name in gone for name in self.control_inputs):
+        if not any(name in removed for name in self.control_inputs):
             return self
-        return self.changed(inputs=tuple(i for i in self.inputs if i[0] != "^" or i[1:] not in gone))
+        return self.changed(inputs=tuple(i for i in self.inputs if i[0] != "^" or i[1:] not in removed))
 
     def waiting_for(self, *names: str) -> "Node":
         return self.changed(inputs=(*self.inputs, *after(names)))
@@ -235,9 +235,9 @@ def node_slug(name: str) -> str:
     return slug.strip("/") or "unnamed"
 
 
-def free_name(name: str, taken: Container[str]) -> str:
+def free_name(name: str, used_names: Container[str]) -> str:
     """Name with `_` appended until it is not taken."""
-    while name in taken:
+    while name in used_names:
         name += "_"
     return name
 

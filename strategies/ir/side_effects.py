@@ -73,11 +73,13 @@ def release_from_effects(graph: Graph, effects: Iterable[str], keep: Iterable[st
     Args:
         keep: nodes that all replicas run.
     """
-    gone = set(effects)
-    if not gone:
+    removed = set(effects)
+    if not removed:
         return graph
-    needed = ancestors(graph, keep, stop=gone)
-    return graph.with_nodes(node.without_waits(gone) if node.name in needed else node for node in graph.nodes)
+    needed = ancestors(graph, keep, stop=removed)
+    return graph.with_nodes(
+        node.without_waits(removed) if node.name in needed else node for node in graph.nodes
+    )
 
 
 def _keeps_state(op: str) -> bool:
@@ -135,11 +137,11 @@ def _silenced(nodes: Sequence[Node], renamed: Mapping[str, str]) -> tuple[Node, 
 
 
 def _unshown(node: Node, *, framed: bool) -> Node:
-    kept = {key: value for key, value in node.attrs.items() if key == COLOCATION_ATTR}
+    colocation = {key: value for key, value in node.attrs.items() if key == COLOCATION_ATTR}
     waits = list(node.waits)
     if node.op == _HANDED_ON:
-        op, inputs, attrs = "Identity", [node.inputs[0], *waits], {"T": node.attrs["T"], **kept}
+        op, inputs, attrs = "Identity", [node.inputs[0], *waits], {"T": node.attrs["T"], **colocation}
     else:
         needed = [f"^{producer(ref)}" for ref in node.data_inputs] if framed else []
-        op, inputs, attrs = "NoOp", list(dict.fromkeys([*waits, *needed])), kept
+        op, inputs, attrs = "NoOp", list(dict.fromkeys([*waits, *needed])), colocation
     return Node(name=node.name, op=op, inputs=tuple(inputs), attrs=attrs, device=node.device)

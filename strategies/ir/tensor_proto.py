@@ -106,8 +106,8 @@ _TYPES = (
     ElementType("uint32", 22, np.uint32, "uint32_val"),
     ElementType("uint64", 23, np.uint64, "uint64_val"),
 )
-TYPES_BY_NAME: Mapping[str, ElementType] = {each.name: each for each in _TYPES}
-_TYPES_BY_NUMBER = {each.number: each for each in _TYPES}
+TYPES_BY_NAME: Mapping[str, ElementType] = {element_type.name: element_type for element_type in _TYPES}
+_TYPES_BY_NUMBER = {element_type.number: element_type for element_type in _TYPES}
 
 ELLIPSIS = "…"
 MAX_SHOWN = 8
@@ -127,10 +127,10 @@ def tensor_text(proto: bytes) -> str:
     values = None if name in _SHOWN_AS_DIGEST else tensor_values(tensor)
     if values is None or not 0 < values.size <= MAX_SHOWN:
         return heading if n_elements == 0 else f"{heading} sha256:{hashlib.sha256(proto).hexdigest()[:8]}"
-    shown = [_value_text(value) for value in values.tolist()]
-    if n_elements is not None and len(shown) < n_elements:
-        shown.append(ELLIPSIS)
-    return f"{heading} [{', '.join(shown)}]"
+    texts = [_value_text(value) for value in values.tolist()]
+    if n_elements is not None and len(texts) < n_elements:
+        texts.append(ELLIPSIS)
+    return f"{heading} [{', '.join(texts)}]"
 
 
 def _value_text(value: object) -> str:

@@ -322,12 +322,12 @@ def _without_lost_colocations(node: Node, present: Container[str]) -> Node:
     if COLOCATION_ATTR not in node.attrs:
         return node
     names = colocations(node)
-    kept = tuple(name for name in names if name in present)
-    if len(kept) == len(names):
+    present_names = tuple(name for name in names if name in present)
+    if len(present_names) == len(names):
         return node
     attrs = {name: attr for name, attr in node.attrs.items() if name != COLOCATION_ATTR}
-    if kept:
-        attrs[COLOCATION_ATTR] = tuple(COLOCATION_PREFIX + name.encode() for name in kept)
+    if present_names:
+        attrs[COLOCATION_ATTR] = tuple(COLOCATION_PREFIX + name.encode() for name in present_names)
     return replace(node, attrs=attrs)
 
 

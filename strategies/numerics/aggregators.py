@@ -85,9 +85,9 @@ def aggregate(
         rows = bucketing(rows, size=aggregation.bucket_size, draw=draw)
     contributions = Contributions(rows=rows, f=f, aggregation=aggregation, shares=shares, state=state)
     vector, places = RULES[aggregation.rule](contributions)
-    kept = ((vector,) if aggregation.rule == CLIPPING else ()) + (() if turn is None else (turn + 1,))
+    next_state = ((vector,) if aggregation.rule == CLIPPING else ()) + (() if turn is None else (turn + 1,))
     chosen = _workers_of(rows if places is None else rows.chosen(places))
-    return Combined(vector=vector, chosen=chosen, finite=finite, state=kept)
+    return Combined(vector=vector, chosen=chosen, finite=finite, state=next_state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,45 +354,58 @@ def _workers_of(rows: Rows) -> tf.Tensor:
     return tf.reduce_any(tf.equal(tf.range(len(rows.vectors))[:, None], used[None, :]), axis=1)
 
 
-def _mean(given: Contributions) -> Result:
+def _mean(contributions: Contributions) -> Result:
     # Rows that are means already have no share of their own.
-    if given.rows.mixing is not None or len(set(given.shares)) == 1:
-        return mean(given.rows), None
-    return weighted_mean(given.rows, tf.gather(tf.constant(given.shares, tf.float64), given.rows.order)), None
+    if contributions.rows.mixing is not None or len(set(contributions.shares)) == 1:
+        return mean(contributions.rows), None
+    return weighted_mean(
+        contributions.rows, tf.gather(tf.constant(contributions.shares, tf.float64), contributions.rows.order)
+    ), None
 
 
-def _krum(given: Contributions) -> Result:
-    places = krum(given.rows, f=given.f, m=given.aggregation.m)
-    return mean(given.rows.chosen(places)), places
+def _krum(contributions: Contributions) -> Result:
+    places = krum(contributions.rows, f=contributions.f, m=contributions.aggregation.m)
+    return mean(contributions.rows.chosen(places)), places
 
 
-def _bulyan(given: Contributions) -> Result:
-    rounds = given.rows.count - 2 * given.f - (2 if given.aggregation.variant == "aggregathor" else 0)
-    places = bulyan(given.rows, f=given.f, rounds=rounds)
-    return mean_around_median(given.rows.chosen(places), count=rounds - 2 * given.f), places
+def _bulyan(contributions: Contributions) -> Result:
+    rounds = (
+        contributions.rows.count
+        - 2 * contributions.f
+        - (2 if contributions.aggregation.variant == "aggregathor" else 0)
+    )
+    places = bulyan(contributions.rows, f=contributions.f, rounds=rounds)
+    return mean_around_median(contributions.rows.chosen(places), count=rounds - 2 * contributions.f), places
 
 
-def _minimum_diameter(given: Contributions) -> Result:
-    n = given.aggregation.n_rows(given.aggregation.n)
-    places = minimum_diameter(given.rows, n=n, size=n - given.aggregation.f)
-    return mean(given.rows.chosen(places)), places
+def _minimum_diameter(contributions: Contributions) -> Result:
+    n = contributions.aggregation.n_rows(contributions.aggregation.n)
+    places = minimum_diameter(contributions.rows, n=n, size=n - contributions.aggregation.f)
+    return mean(contributions.rows.chosen(places)), places
 
 
-def _geometric_median(given: Contributions) -> Result:
-    asked, first = given.aggregation, median(given.rows)
-    return geometric_median(given.rows, first, iterations=asked.iterations, nu=asked.nu), None
+def _geometric_median(contributions: Contributions) -> Result:
+    aggregation, first = contributions.aggregation, median(contributions.rows)
+    return geometric_median(
+        contributions.rows, first, iterations=aggregation.iterations, nu=aggregation.nu
+    ), None
 
 
-def _centered_clipping(given: Contributions) -> Result:
-    asked, centre = given.aggregation, given.state[0]
-    return centered_clipping(given.rows, centre, tau=asked.tau, iterations=asked.iterations), None
+def _centered_clipping(contributions: Contributions) -> Result:
+    aggregation, centre = contributions.aggregation, contributions.state[0]
+    return centered_clipping(
+        contributions.rows, centre, tau=aggregation.tau, iterations=aggregation.iterations
+    ), None
 
 
 RULES: Mapping[str, Callable[[Contributions], Result]] = {
     MEAN: _mean,
-    "median": lambda given: (median(given.rows), None),
-    "trimmed-mean": lambda given: (trimmed_mean(given.rows, f=given.f), None),
-    "meamed": lambda given: (mean_around_median(given.rows, count=given.rows.count - given.f), None),
+    "median": lambda contributions: (median(contributions.rows), None),
+    "trimmed-mean": lambda contributions: (trimmed_mean(contributions.rows, f=contributions.f), None),
+    "meamed": lambda contributions: (
+        mean_around_median(contributions.rows, count=contributions.rows.count - contributions.f),
+        None,
+    ),
     "krum": _krum,
     "multi-krum": _krum,
     "bulyan": _bulyan,

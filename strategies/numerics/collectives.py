@@ -288,8 +288,8 @@ def _padded(flat: tf.Tensor | None, length: int, dtype: tf.DType) -> tf.Tensor:
 
 def _gathered(share: tf.Tensor, group: tuple[int, int], keys: Sequence[int], hint: str) -> tf.Tensor:
     """All members' shares one after the other, flat; they travel in as many pieces as there are keys."""
-    each, longer = divmod(share.shape[0], len(keys))
-    sizes = [each + (k < longer) for k in range(len(keys))]
+    n_rows, longer = divmod(share.shape[0], len(keys))
+    sizes = [n_rows + (k < longer) for k in range(len(keys))]
     pieces = [
         gathered(piece, group=group, key=key, hint=hint)
         for piece, size, key in zip(_split(share, sizes), sizes, keys, strict=True)
@@ -365,10 +365,10 @@ def take_back_rows(
     """
     types = [tf.as_dtype(dtype) for pair in dtypes for dtype in pair]
     vectors = tf.raw_ops.PyFunc(input=[], token="", Tout=types)
-    taken: list[tf.Tensor] = []
+    pieces: list[tf.Tensor] = []
     for rows, ids, shape in zip(vectors[::2], vectors[1::2], dims, strict=True):
-        taken += [tf.reshape(rows, [tf.size(ids), *shape]), tf.reshape(ids, [-1])]
-    return taken
+        pieces += [tf.reshape(rows, [tf.size(ids), *shape]), tf.reshape(ids, [-1])]
+    return pieces
 
 
 def waypoint() -> tuple[tf.Operation]:

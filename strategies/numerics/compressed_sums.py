@@ -61,7 +61,7 @@ def kept_of_projection(*tensors: tf.Tensor, shapes: tuple[Dims, ...]) -> list[tf
             factors of before.
         shapes: of the gradients.
     """
-    kept = []
+    states = []
     for matrix, left, own, right, factor, dims in zip(*_in(5, tensors), shapes, strict=True):
         lost = matrix - tf.matmul(left, own, transpose_b=True)
         # As `owed`, of all values at a time: one that is not finite has made all of the first factor so, or a
@@ -69,8 +69,8 @@ def kept_of_projection(*tensors: tf.Tensor, shapes: tuple[Dims, ...]) -> list[tf
         # which copies what it takes.
         finite = tf.math.is_finite(tf.reduce_sum(left)) & tf.math.is_finite(tf.reduce_sum(own))
         residual = tf.raw_ops.Select(condition=finite, x=lost, y=tf.zeros_like(lost))
-        kept += [tf.reshape(residual, dims), next_factor(right, factor)]
-    return kept
+        states += [tf.reshape(residual, dims), next_factor(right, factor)]
+    return states
 
 
 def sums_of_factors(*tensors: tf.Tensor, shapes: tuple[Dims, ...], dtype: int) -> list[tf.Tensor]:
@@ -89,8 +89,8 @@ def sums_of_factors(*tensors: tf.Tensor, shapes: tuple[Dims, ...], dtype: int) -
 
 
 def _in(n: int, tensors: tuple[tf.Tensor, ...]) -> list[tuple[tf.Tensor, ...]]:
-    each = len(tensors) // n
-    return [tensors[i * each : (i + 1) * each] for i in range(n)]
+    n_each = len(tensors) // n
+    return [tensors[i * n_each : (i + 1) * n_each] for i in range(n)]
 
 
 Group = tuple[int, int]
@@ -129,13 +129,13 @@ def compressed_sum(
     gradients = [working(g) for g in tensors[: len(shapes)]]
     states = _grouped(tensors[len(shapes) :], len(shapes))
     if isinstance(bare(codec), Cast):
-        sums, kept = _cast_sums(gradients, states, codec, group, keys)
+        sums, next_states = _cast_sums(gradients, states, codec, group, keys)
     elif isinstance(bare(codec), Power):
-        sums, kept = _power_sums(gradients, states, group, keys)
+        sums, next_states = _power_sums(gradients, states, group, keys)
     else:
-        sums, kept = _gathered_sums(gradients, states, codec, group, keys[0])
+        sums, next_states = _gathered_sums(gradients, states, codec, group, keys[0])
     return [tf.cast(total, tensors[0].dtype) for total in sums], [
-        tensor for state in kept for tensor in state
+        tensor for state in next_states for tensor in state
     ]
 
 
@@ -179,8 +179,8 @@ def decode_sum_of(codec: Codec, payloads: Sequence[tf.Tensor], dims: Dims, dtype
 
 
 def _grouped(states: Sequence[tf.Tensor], n: int) -> list[States]:
-    each = len(states) // n
-    return [tuple(states[i * each : (i + 1) * each]) for i in range(n)]
+    n_each = len(states) // n
+    return [tuple(states[i * n_each : (i + 1) * n_each]) for i in range(n)]
 
 
 def _cast_sums(
@@ -220,9 +220,9 @@ def _power_sums(
     rights = _all_reduced(own, group, keys[1])
     factors = [factor for _, factor in states]
     shapes = tuple(map(_dims, gradients))
-    kept = kept_of_projection(*matrices, *lefts, *own, *rights, *factors, shapes=shapes)
+    next_states = kept_of_projection(*matrices, *lefts, *own, *rights, *factors, shapes=shapes)
     sums = sums_of_factors(*lefts, *rights, shapes=shapes, dtype=gradients[0].dtype.as_datatype_enum)
-    return sums, _grouped(kept, n)
+    return sums, _grouped(next_states, n)
 
 
 def _all_reduced(values: list[tf.Tensor], group: Group, key: int) -> list[tf.Tensor]:

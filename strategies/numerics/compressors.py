@@ -138,8 +138,8 @@ class Feedback:
         """Encode the gradient and what is owed; what is lost is owed to the next one."""
         residual, *inner = state
         corrected = gradient + residual
-        payload, kept = self.codec.encode(corrected, *inner)
-        return payload, (owed(self.codec.lost(corrected, payload)), *kept)
+        payload, inner_state = self.codec.encode(corrected, *inner)
+        return payload, (owed(self.codec.lost(corrected, payload)), *inner_state)
 
     def decode(self, payload: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
         return self.codec.decode(payload, dims, dtype)
@@ -278,8 +278,8 @@ class TopK:
 
     def loss_bound(self, gradient: Array) -> float:
         """Bound of the source: what is kept is at least its share of the whole."""
-        kept = n_kept(gradient.size, self.ratio) / gradient.size
-        return math.sqrt(1.0 - kept) * float(np.linalg.norm(gradient))
+        kept_share = n_kept(gradient.size, self.ratio) / gradient.size
+        return math.sqrt(1.0 - kept_share) * float(np.linalg.norm(gradient))
 
 
 def _largest(flat: tf.Tensor, k: int) -> tf.Tensor:

@@ -53,13 +53,13 @@ def faulty(
     return tf.where(acts(step, fault), sent, value)
 
 
-def delayed(value: tf.Tensor, *kept: tf.Tensor) -> tuple[tf.Tensor, ...]:
+def delayed(value: tf.Tensor, *history: tf.Tensor) -> tuple[tf.Tensor, ...]:
     """A gradient of some steps before, and what is kept for the next ones.
 
     Args:
         kept: gradients of the steps before, the latest first; zeros before the first step.
     """
-    return kept[-1], value, *kept[:-1]
+    return history[-1], value, *history[:-1]
 
 
 def flipped_labels(labels: tf.Tensor, step: tf.Tensor, *, fault: Fault) -> tf.Tensor:

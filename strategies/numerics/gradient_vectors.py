@@ -76,13 +76,13 @@ def combined_gradients(
         the steps whose result it had a part in, those in which it was not finite, and all steps.
     """
     n = aggregation.n
-    given = iter(tensors)
-    vectors = _of_workers(given, n, layout)
+    inputs = iter(tensors)
+    vectors = _of_workers(inputs, n, layout)
     unions = []
     for dims, _, _ in layout.sparse:
-        rows, ids = (_together(given, n, layout) for _ in range(2))
+        rows, ids = (_together(inputs, n, layout) for _ in range(2))
         unions.append(_union(rows, ids, n, dims))
-    *state, counts = given
+    *state, counts = inputs
     if unions:
         parts = [tf.unstack(tf.reshape(values, [n, -1]), n) for _, values in unions]
         vectors = [tf.concat(pieces, axis=0) for pieces in zip(vectors, *parts, strict=True)]
@@ -103,14 +103,14 @@ def combined_gradients(
     ]
 
 
-def _of_workers(given: Iterator[tf.Tensor], n: int, layout: Layout) -> list[tf.Tensor]:
+def _of_workers(inputs: Iterator[tf.Tensor], n: int, layout: Layout) -> list[tf.Tensor]:
     if layout.gathered:
-        return tf.unstack(tf.reshape(next(given), [n, layout.size]), n)  # type: ignore[no-any-return]
-    return [next(given) for _ in range(n)]
+        return tf.unstack(tf.reshape(next(inputs), [n, layout.size]), n)  # type: ignore[no-any-return]
+    return [next(inputs) for _ in range(n)]
 
 
-def _together(given: Iterator[tf.Tensor], n: int, layout: Layout) -> tf.Tensor:
-    return next(given) if layout.gathered else tf.concat([next(given) for _ in range(n)], axis=0)
+def _together(inputs: Iterator[tf.Tensor], n: int, layout: Layout) -> tf.Tensor:
+    return next(inputs) if layout.gathered else tf.concat([next(inputs) for _ in range(n)], axis=0)
 
 
 def _union(rows: tf.Tensor, ids: tf.Tensor, n: int, dims: Sequence[int]) -> tuple[tf.Tensor, tf.Tensor]:

@@ -157,12 +157,12 @@ def resharded(
             lambda: tf.constant(_NOTHING_DONE, tf.int64),
             lambda: tf.cond(be_whole, forms.put_together, forms.take_apart),
         )
-        asked = tf.logical_not(be_whole)
+        be_parted = tf.logical_not(be_whole)
         with tf.control_dependencies([done]):
-            return tf.group(_assign(state, key), _assign(counts, _counted(counts, done, asked)))
+            return tf.group(_assign(state, key), _assign(counts, _counted(counts, done, be_parted)))
 
 
-def _counted(counts: tf.Tensor, done: tf.Tensor, asked: tf.Tensor) -> tf.Tensor:
+def _counted(counts: tf.Tensor, done: tf.Tensor, is_due: tf.Tensor) -> tf.Tensor:
     """Counts after a call.
 
     Args:
@@ -175,7 +175,7 @@ def _counted(counts: tf.Tensor, done: tf.Tensor, asked: tf.Tensor) -> tf.Tensor:
         lambda: tf.constant(_NOTHING_DONE, tf.int64),
     )
     n = len(COUNTS)
-    calls = tf.concat([tf.cast([asked], tf.int64), tf.zeros([n - 1], tf.int64)], axis=0)
+    calls = tf.concat([tf.cast([is_due], tf.int64), tf.zeros([n - 1], tf.int64)], axis=0)
     latest = tf.where(done[1] > 0, done[n:], before[n:])
     return tf.concat([before[:n] + done[:n] + calls, latest], axis=0)
 
@@ -208,8 +208,8 @@ class _Forms:
             # Replicas may share a variable, which none gives up before all have their parts of it.
             all_have_theirs = all_here(group=self.group, key=self.keys[-1])
         with tf.control_dependencies([all_have_theirs]):
-            gone = _given_up(self.whole)
-        with tf.control_dependencies(gone):
+            deleted = _given_up(self.whole)
+        with tf.control_dependencies(deleted):
             return tf.concat([tf.constant((0, 1, 0, 0), tf.int64), self._gauges()], axis=0)
 
     def put_together(self) -> tf.Tensor:
@@ -223,26 +223,26 @@ class _Forms:
                 whole = whole_of(own, shape=shape, group=self.group, order=self.order, key=key)
                 assigned.append(_assign(one, whole))
         with tf.control_dependencies(assigned):
-            gone = _given_up(self.parts)
+            deleted = _given_up(self.parts)
         n_others = self.group[0] - 1
         sent_bytes = sum(
             n_others * part_length(shape, self.group[0]) * _element_bytes(dtype)
             for shape, dtype in self.variables
         )
-        with tf.control_dependencies(gone):
+        with tf.control_dependencies(deleted):
             return tf.constant((0, 0, 1, sent_bytes, 0, 0), tf.int64)
 
     def _gauges(self) -> tf.Tensor:
         whole_bytes = [math.prod(shape) * _element_bytes(dtype) for shape, dtype in self.variables]
         left = [
-            tf.cast(tf.raw_ops.VarIsInitializedOp(resource=each), tf.int64) * n_bytes
-            for each, n_bytes in zip(self.whole, whole_bytes, strict=True)
+            tf.cast(tf.raw_ops.VarIsInitializedOp(resource=handle), tf.int64) * n_bytes
+            for handle, n_bytes in zip(self.whole, whole_bytes, strict=True)
         ]
-        kept = [
+        part_bytes = [
             tf.raw_ops.VariableShape(input=part, out_type=tf.int64)[0] * _element_bytes(dtype)
             for part, (_, dtype) in zip(self.parts, self.variables, strict=True)
         ]
-        kept_bytes = tf.reduce_sum(tf.stack([tf.constant(0, tf.int64), *left, *kept]))
+        kept_bytes = tf.reduce_sum(tf.stack([tf.constant(0, tf.int64), *left, *part_bytes]))
         return tf.stack([tf.constant(sum(whole_bytes), tf.int64), kept_bytes])
 
 

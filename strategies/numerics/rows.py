@@ -72,23 +72,23 @@ class Rows:
         Returns:
             [d].
         """
-        given = (*self.vectors, *more)
-        length, size = _chunk_length(given), tf.size(given[0])
+        vectors = (*self.vectors, *more)
+        length, size = _chunk_length(vectors), tf.size(vectors[0])
 
         def of_chunk(chunk: Chunk) -> tf.Tensor:
             return fn(self.matrix(chunk), *chunk[len(self.vectors) :])
 
-        if _fits(given[0], length):
-            return tf.ensure_shape(of_chunk(list(given)), given[0].shape)
+        if _fits(vectors[0], length):
+            return tf.ensure_shape(of_chunk(list(vectors)), vectors[0].shape)
         n_chunks = (size + length - 1) // length
         parts = tf.TensorArray(self.dtype, n_chunks, infer_shape=False, element_shape=[None])
         _, parts = tf.while_loop(
             lambda i, _: i < n_chunks,
-            lambda i, parts: (i + 1, parts.write(i, of_chunk(_chunk(given, i, length, size)))),
+            lambda i, parts: (i + 1, parts.write(i, of_chunk(_chunk(vectors, i, length, size)))),
             [0, parts],
             parallel_iterations=_PARALLEL_CHUNKS,
         )
-        return tf.ensure_shape(parts.concat(), given[0].shape)
+        return tf.ensure_shape(parts.concat(), vectors[0].shape)
 
     def sum(self, fn: Callable[..., tf.Tensor], first: tf.Tensor, *more: tf.Tensor) -> tf.Tensor:
         """Sum over chunks what a function makes of each; arguments as for `map`.

@@ -115,9 +115,11 @@ def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
     on_cores = TPU_PASSES if plan.device == "tpu" else CORE_PASSES
     alone = sum(plan.replicas_per_task) == 1
     table = UPDATE_PASSES if alone else on_cores if task_plan.on_cores else PASSES
-    return tuple(each(plan=task_plan) for each, is_needed in table.items() if is_needed(task_plan))
+    return tuple(
+        pass_class(plan=task_plan) for pass_class, is_needed in table.items() if is_needed(task_plan)
+    )
 
 
 def n_shared(passes: Sequence[Pass]) -> int:
     """Number of leading passes that make the same of a step on every task."""
-    return sum(1 for _ in takewhile(lambda each: type(each) in _EQUAL_ON_ALL_TASKS, passes))
+    return sum(1 for _ in takewhile(lambda rewrite: type(rewrite) in _EQUAL_ON_ALL_TASKS, passes))

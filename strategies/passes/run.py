@@ -58,17 +58,17 @@ def run_passes(
         GraphError: when a pass leaves a graph that breaks a rule; the note names the pass.
     """
     timings = []
-    for each in passes:
+    for rewrite in passes:
         with _collections_paused():
             started = time.perf_counter()
-            step = each.apply(step, topology)
+            step = rewrite.apply(step, topology)
             seconds = time.perf_counter() - started
-        timings.append(PassTiming(name=each.name, seconds=seconds, nodes=len(step.graph.nodes)))
+        timings.append(PassTiming(name=rewrite.name, seconds=seconds, nodes=len(step.graph.nodes)))
         if check:
             try:
                 verify(step.graph)
             except Exception as error:
-                error.add_note(f"after the pass {each.name!r}")
+                error.add_note(f"after the pass {rewrite.name!r}")
                 raise
     return Transformed(step=step, timings=tuple(timings))
 

@@ -160,7 +160,9 @@ class TaskPlan:
 
         What a compressor still owes counts in the sum with the weight that its gradient has.
         """
-        owing = (name for name, each in self.rounded_on_wire.items() if BY_NAME[each.name].feedback)
+        owing = (
+            name for name, compression in self.rounded_on_wire.items() if BY_NAME[compression.name].feedback
+        )
         return self.summed_on_own_transport.difference(owing) if self.needs_collectives else frozenset()
 
     @cached_property

@@ -175,8 +175,8 @@ class Aggregation:
         if name not in BY_NAME:
             raise StrategyError(f"rule must be one of {', '.join(BY_NAME)}, got {name!r}; choose one")
         rule = BY_NAME[name]
-        asked = {knob: params[knob] for knob in KNOBS if params.get(knob) is not None}
-        knobs: dict[str, Any] = filled("rule", rule, asked, RULES)
+        values = {knob: params[knob] for knob in KNOBS if params.get(knob) is not None}
+        knobs: dict[str, Any] = filled("rule", rule, values, RULES)
         if params.get("bucket_size") is not None and params.get("pre") != BUCKETING:
             pre = params.get("pre") or NONE
             raise StrategyError(f"bucket_size needs pre={BUCKETING}, got pre={pre}; leave bucket_size out")
@@ -250,7 +250,7 @@ def _faulty(rule: Rule, params: Params, n: int, bucket_size: int) -> int:
     raise StrategyError(f"rule={rule.name} needs {rule.bound()}, got f={f} with {rows}; {way_out}")
 
 
-def _best(rule: Rule, asked: int | None, most: int) -> int:
+def _best(rule: Rule, requested: int | None, most: int) -> int:
     """Rows that Krum or Multi-Krum takes, 0 for other rules.
 
     Raises:
@@ -258,7 +258,7 @@ def _best(rule: Rule, asked: int | None, most: int) -> int:
     """
     if rule.name != "multi-krum":
         return int(rule.name == "krum")
-    m = most if asked is None else asked
+    m = most if requested is None else requested
     if m > most:
         raise StrategyError(f"m must be at most n − f − 2 = {most}, got {m}; lower m, or leave it out")
     return m

@@ -140,16 +140,17 @@ def choose(
     """
     of = f"strategy {strategy!r}: "
     name = values.get(COMPRESSOR)
-    given = {o: values[param_of(o)] for o in _OPTIONS if values.get(param_of(o)) is not None}
+    option_values = {o: values[param_of(o)] for o in _OPTIONS if values.get(param_of(o)) is not None}
     if name is None or name == NONE:
-        if given:
-            taker = next(c.name for c in _COMPRESSORS if min(given) in {o.name for o in c.params})
+        if option_values:
+            option = min(option_values)
+            taker = next(c.name for c in _COMPRESSORS if option in {o.name for o in c.params})
             raise StrategyError(
-                f"{of}{param_of(min(given))} needs a compressor, got none; add compressor={taker} or drop it"
+                f"{of}{param_of(option)} needs a compressor, got none; add compressor={taker} or drop it"
             )
         return None, values if name is None else {**values, COMPRESSOR: None}
     compressor = _found(str(name).replace("_", "-"), of)
-    options = filled(COMPRESSOR, compressor, given, _COMPRESSORS, of=of)
+    options = filled(COMPRESSOR, compressor, option_values, _COMPRESSORS, of=of)
     params = {COMPRESSOR: compressor.name, **{param_of(o): number for o, number in options.items()}}
     return Compression.model_validate({"name": compressor.name, **options}), {**values, **params}
 
@@ -160,10 +161,10 @@ def check(compression: Compression) -> None:
     Raises:
         StrategyError: it is unknown, lacks an option, has another one's, or one out of range.
     """
-    given = compression.model_dump(exclude={"name"}, exclude_none=True)
+    options = compression.model_dump(exclude={"name"}, exclude_none=True)
     compressor = _found(compression.name, "")
-    for name, value in filled(COMPRESSOR, compressor, given, _COMPRESSORS).items():
-        if name not in given:
+    for name, value in filled(COMPRESSOR, compressor, options, _COMPRESSORS).items():
+        if name not in options:
             raise StrategyError(f"compressor {compressor.name} needs {name}, got null; give it, as {value}")
 
 

@@ -56,14 +56,14 @@ class Execution:
         None asks for nothing, and neither do words: a user's builder may mean something else by a name.
         """
         usual = cls()
-        given = {field: params.get(name) for name, field in PARAMETERS.items()}
+        values = {field: params.get(name) for name, field in PARAMETERS.items()}
         # Truth values and counts, as the field has them.
-        asked = {
+        changes = {
             field: type(getattr(usual, field))(value)
-            for field, value in given.items()
+            for field, value in values.items()
             if isinstance(value, int | float)
         }
-        return replace(usual, **asked)
+        return replace(usual, **changes)
 
     @property
     def cycle(self) -> int:

@@ -182,17 +182,17 @@ def fault_of(document: Mapping[str, Any], *, seed: int) -> Fault:
     if name not in BY_NAME:
         raise StrategyError(f"kind must be a fault that there is, got {name!r}; {suggestion(name, BY_NAME)}")
     kind = BY_NAME[name]
-    given = {key: value for key, value in document.items() if value is not None}
-    knobs = filled("kind", kind, {k: v for k, v in given.items() if k not in _TIMES}, _KINDS)
+    values = {key: value for key, value in document.items() if value is not None}
+    knobs = filled("kind", kind, {k: v for k, v in values.items() if k not in _TIMES}, _KINDS)
     missing = next((knob for knob in kind.required if knobs[knob] is None), None)
     if missing is not None:
         raise StrategyError(f"kind {name} needs {missing}, got none; give it")
-    to_step = given.get("to_step")
-    if to_step is not None and to_step <= given.get("from_step", 0):
+    to_step = values.get("to_step")
+    if to_step is not None and to_step <= values.get("from_step", 0):
         raise StrategyError(
-            f"to_step must be above from_step={given.get('from_step', 0)}, got {to_step}; raise it"
+            f"to_step must be above from_step={values.get('from_step', 0)}, got {to_step}; raise it"
         )
-    changes: dict[str, Any] = {**given, **knobs}
+    changes: dict[str, Any] = {**values, **knobs}
     return Fault(**{**changes, "kind": name, "seed": seed})
 
 

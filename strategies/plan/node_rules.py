@@ -274,22 +274,22 @@ class _Place:
 
     def mistakes(self, checked: NodeInPlan) -> Iterator[Mistake]:
         whole, partition = getattr(checked.node, self.field), checked.node.partition
-        name, given = self.field, None if whole is None else (whole,)
+        name, values = self.field, None if whole is None else (whole,)
         if partition is not None:
             if whole is not None:
                 yield f"{name} must be null where parts have {name}s", whole, "drop it"
-            name, given = f"partition.{name}s", getattr(partition, f"{name}s")
+            name, values = f"partition.{name}s", getattr(partition, f"{name}s")
         n_places = 1 if partition is None else len(partition.sizes)
         applies, end = self.applies(checked), self.end(checked)
         rule = f"{name} must be a {self.noun} from 0" + ("" if end == math.inf else f" to {end - 1}")
-        if given is not None and not applies:
-            got = f"{whole if partition is None else list(given)} for {checked.described}"
+        if values is not None and not applies:
+            got = f"{whole if partition is None else list(values)} for {checked.described}"
             yield f"{name} is for {self.is_for}", got, "set it to null"
-        elif given is None and applies and self.needed and partition is None:
+        elif values is None and applies and self.needed and partition is None:
             yield rule, None, "choose one"
-        elif (given is None and applies and self.needed) or (given is not None and len(given) != n_places):
-            yield f"{name} needs one for each of {n_places} sizes", len(given or ()), "add or drop some"
-        for number in given or ():
+        elif (values is None and applies and self.needed) or (values is not None and len(values) != n_places):
+            yield f"{name} needs one for each of {n_places} sizes", len(values or ()), "add or drop some"
+        for number in values or ():
             if not 0 <= number < end:
                 yield rule, number, "choose one"
 

@@ -56,26 +56,26 @@ def parts_of(node: PlanNode) -> tuple[PlanNode, ...]:
     return tuple(parts)
 
 
-def _each(node: PlanNode, field: str, given: Sequence[_Place] | None) -> Sequence[_Place | None]:
+def _each(node: PlanNode, field: str, places: Sequence[_Place] | None) -> Sequence[_Place | None]:
     assert node.partition is not None
     n = len(node.partition.sizes)
-    if given is None:
+    if places is None:
         return [None] * n
-    if len(given) != n:
+    if len(places) != n:
         raise StrategyError(
             f"plan: variable {node.variable!r}: partition.{field} needs one for each of {n} sizes, got "
-            f"{len(given)}; add or drop some"
+            f"{len(places)}; add or drop some"
         )
-    return given
+    return places
 
 
 def server_bytes(nodes: Sequence[PlanNode], topology: Topology) -> tuple[int, ...]:
     """Bytes of variables and slots that each task serves."""
-    held = [0] * topology.n_tasks
+    task_bytes = [0] * topology.n_tasks
     for part in (part for node in nodes for part in parts_of(node)):
         if part.destination is not None:
-            held[part.destination] += part.bytes
-    return tuple(held)
+            task_bytes[part.destination] += part.bytes
+    return tuple(task_bytes)
 
 
 def worker_bytes(nodes: Sequence[PlanNode]) -> int:

@@ -215,8 +215,8 @@ class _Body:
             return [_with_attrs(node, widen_attrs(node.attrs))]
         op_def = _op_def(node)
         before = with_type_defaults(op_def, node.attrs)
-        kept = node.op in _KEPT_OPS or node.name in self.keep
-        after = before if kept else widest_attrs(node.op, op_def, before)
+        keeps_types = node.op in _KEPT_OPS or node.name in self.keep
+        after = before if keeps_types else widest_attrs(node.op, op_def, before)
         inputs, casts = self._narrow_inputs(
             node, tensors(op_def.input_arg, before), tensors(op_def.input_arg, after)
         )

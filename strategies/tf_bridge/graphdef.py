@@ -74,10 +74,10 @@ def _node_extra(node_def: node_def_pb2.NodeDef) -> bytes:
     return _rest(node_def, "name", "op", "input", "device", "attr")
 
 
-def _rest(message: Message, *taken: str) -> bytes:
+def _rest(message: Message, *read_fields: str) -> bytes:
     rest = type(message)()
     rest.CopyFrom(message)
-    for name in taken:
+    for name in read_fields:
         rest.ClearField(name)
     data: bytes = rest.SerializeToString(deterministic=True)
     return data
@@ -109,8 +109,8 @@ def _function(function_def: function_pb2.FunctionDef) -> Function:
 
 def _arg(arg_def: op_def_pb2.OpDef.ArgDef) -> Arg:
     dtype = dtype_of(arg_def.type) if arg_def.type else None
-    taken = ("name",) if dtype is None else ("name", "type")
-    return Arg(name=arg_def.name, dtype=dtype, extra=_rest(arg_def, *taken))
+    read_fields = ("name",) if dtype is None else ("name", "type")
+    return Arg(name=arg_def.name, dtype=dtype, extra=_rest(arg_def, *read_fields))
 
 
 def graphdef_from_graph(graph: Graph) -> tf.compat.v1.GraphDef:

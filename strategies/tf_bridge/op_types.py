@@ -104,7 +104,7 @@ def computed_types(step: TrainGraph) -> frozenset[DType]:
     bodies = [functions[name] for name in reachable_functions(outside, functions)]
     returned = [{producer(ref) for ref in body.results.values()} for body in bodies]
     return _rounded_to(outside, functions, step.returned()).union(
-        *(_rounded_to(body.nodes, functions, kept) for body, kept in zip(bodies, returned, strict=True))
+        *(_rounded_to(body.nodes, functions, results) for body, results in zip(bodies, returned, strict=True))
     )
 
 

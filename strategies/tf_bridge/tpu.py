@@ -224,14 +224,14 @@ class CompiledReplicas:
         n_steps, dtype = int(batches.shape[0]), tf.as_dtype(dtype_number(self._program.loss_dtype))
         losses = [tf.TensorArray(dtype, n_steps, element_shape=()) for _ in range(n_losses)]
 
-        def body(number: tf.Tensor, kept: Sequence[tf.TensorArray]) -> tuple[object, ...]:
+        def body(number: tf.Tensor, arrays: Sequence[tf.TensorArray]) -> tuple[object, ...]:
             latest = step(number)
-            return number + 1, [array.write(number, loss) for array, loss in zip(kept, latest, strict=True)]
+            return number + 1, [array.write(number, loss) for array, loss in zip(arrays, latest, strict=True)]
 
-        _, kept = tf.while_loop(
+        _, loss_arrays = tf.while_loop(
             lambda number, _: number < n_steps, body, (tf.constant(0), losses), parallel_iterations=1
         )
-        return tuple(array.stack() for array in kept)
+        return tuple(array.stack() for array in loss_arrays)
 
     def _local(self, values: tf.distribute.DistributedValues) -> tuple[tf.Tensor, ...]:
         return tuple(self._distribution.experimental_local_results(values))
@@ -277,7 +277,7 @@ def replicated_variables(
 def sum_over_replicas(contributed: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
     """Sum contributions over replicas, from inside a replica."""
     context = tf.distribute.get_replica_context()
-    return [context.all_reduce(tf.distribute.ReduceOp.SUM, each) for each in contributed]
+    return [context.all_reduce(tf.distribute.ReduceOp.SUM, tensor) for tensor in contributed]
 
 
 def _compiled(segment: Segment) -> Callable[..., Sequence[tf.Tensor]]:

@@ -39,7 +39,7 @@ def data_files(data: str, sha256: str | None = None, *, field: str = DATA) -> tu
         )
         raise WorkloadError(message, field=field)
     inside = sorted(path.iterdir()) if path.is_dir() else [path]
-    files = tuple(each for each in inside if each.is_file() and each.name[0] != ".")
+    files = tuple(path for path in inside if path.is_file() and path.name[0] != ".")
     if not files:
         message = f"{field} must have files, got {data!r}, an empty folder; correct the path, or leave it out"
         raise WorkloadError(message, field=field)
@@ -79,10 +79,10 @@ def read_text(path: Path, *, field: str = DATA) -> str:
 
 def _check(path: Path, files: tuple[Path, ...], sha256: str) -> None:
     sums = {file.name: _sha256(file) for file in files}
-    found = sums[path.name] if path.is_file() else _listing(sums)
-    if found != sha256:
+    actual = sums[path.name] if path.is_file() else _listing(sums)
+    if actual != sha256:
         message = (
-            f"data_sha256 must be that of {path}, {found}, got {sha256}; fetch the data anew, or correct or "
+            f"data_sha256 must be that of {path}, {actual}, got {sha256}; fetch the data anew, or correct or "
             "leave out data_sha256"
         )
         raise WorkloadError(message, field=CHECKSUM)

@@ -128,7 +128,7 @@ class WordPieces:
         return self._known[word]
 
     def _cut(self, word: str) -> tuple[int, ...]:
-        found: list[int] = []
+        pieces: list[int] = []
         start = 0
         while start < len(word) <= _MOST_LETTERS:
             head = "##" if start else ""
@@ -136,9 +136,9 @@ class WordPieces:
             end = next((end for end in ends if head + word[start:end] in self._numbers), None)
             if end is None:
                 return (self.unknown,)
-            found.append(self._numbers[head + word[start:end]])
+            pieces.append(self._numbers[head + word[start:end]])
             start = end
-        return tuple(found) or (self.unknown,)
+        return tuple(pieces) or (self.unknown,)
 
 
 def sentences_of(files: Iterable[Path]) -> list[list[str]]:
@@ -207,8 +207,8 @@ def masked_pairs(
     words = np.take_along_axis(tokens, masked, axis=1)
     luck = rng.random(masked.shape)
     anything = rng.integers(vocabulary, size=masked.shape)
-    kept = np.where(luck < _MASKED + (1 - _MASKED) * _ANY, anything, words)
-    np.put_along_axis(tokens, masked, np.where(luck < _MASKED, pieces.mask, kept), axis=1)
+    replaced = np.where(luck < _MASKED + (1 - _MASKED) * _ANY, anything, words)
+    np.put_along_axis(tokens, masked, np.where(luck < _MASKED, pieces.mask, replaced), axis=1)
     return {
         "tokens": tokens,
         "sentences": second,

@@ -118,8 +118,8 @@ class Bert:
         def loss(batch: dict[str, tf.Tensor]) -> tf.Tensor:
             vectors = look_up(words, batch["tokens"]) + look_up(sentences, batch["sentences"])
             vectors += places.value[: self.sequence]
-            given = tf.sequence_mask(batch["length"], self.sequence)[:, tf.newaxis]
-            out, which = encoder([vectors, given], training=True)
+            mask = tf.sequence_mask(batch["length"], self.sequence)[:, tf.newaxis]
+            out, which = encoder([vectors, mask], training=True)
             hidden = masked(tf.reshape(tf.gather(out, batch["masked"], batch_dims=1), [-1, self.width]))
             logits = tf.matmul(hidden, words.value, transpose_b=True) + offset.value
             wanted = tf.reshape(batch["words"], [-1])
@@ -169,15 +169,15 @@ class Bert:
         shortest = max(self.predictions, self.sequence // 2)
         length = rng.integers(shortest, self.sequence, size=self.examples, endpoint=True)
         place = np.arange(self.sequence)
-        given = place < length[:, np.newaxis]
+        is_token = place < length[:, np.newaxis]
         # The first so many of a random order of the given places.
-        order = np.argsort(np.where(given, rng.random(shape), 2.0), axis=1)
+        order = np.argsort(np.where(is_token, rng.random(shape), 2.0), axis=1)
         masked = np.sort(order[:, : self.predictions], axis=1)
-        tokens = np.where(given, words, _MASK)
+        tokens = np.where(is_token, words, _MASK)
         np.put_along_axis(tokens, masked, _MASK, axis=1)
         return {
             "tokens": tokens,
-            "sentences": given & (place >= length[:, np.newaxis] // 2),
+            "sentences": is_token & (place >= length[:, np.newaxis] // 2),
             "length": length,
             "masked": masked,
             "words": np.take_along_axis(words, masked, axis=1),

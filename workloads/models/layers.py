@@ -173,11 +173,11 @@ class TransformerLayer:
             layers.Dense(self.width, kernel_initializer=initializer(), name=f"{name}_dense_1"),
         ]
 
-        def attend(given: keras.KerasTensor) -> keras.KerasTensor:
-            return attention(given, given, attention_mask=mask, use_causal_mask=self.causal)
+        def attend(tensor: keras.KerasTensor) -> keras.KerasTensor:
+            return attention(tensor, tensor, attention_mask=mask, use_causal_mask=self.causal)
 
-        def feed_forward(given: keras.KerasTensor) -> keras.KerasTensor:
-            return dense[1](dense[0](given))
+        def feed_forward(tensor: keras.KerasTensor) -> keras.KerasTensor:
+            return dense[1](dense[0](tensor))
 
         for half, norm, dropout in zip((attend, feed_forward), norms, dropouts, strict=True):
             if self.norm == "before":

@@ -193,8 +193,10 @@ class Dlrm:
         def logit(inputs: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
             numbers, ids = inputs
             dense = bottom(numbers)
-            found = [look_up(table, of) for table, of in zip(tables, tf.unstack(ids, axis=1), strict=True)]
-            vectors = tf.stack([dense, *found], axis=1)
+            embeddings = [
+                look_up(table, of) for table, of in zip(tables, tf.unstack(ids, axis=1), strict=True)
+            ]
+            vectors = tf.stack([dense, *embeddings], axis=1)
             products = tf.matmul(vectors, vectors, transpose_b=True)
             crossed = tf.gather(
                 tf.reshape(products, [-1, n_vectors * n_vectors]), pairs @ [n_vectors, 1], axis=1

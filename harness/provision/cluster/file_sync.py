@@ -97,9 +97,9 @@ class TravellingFiles:
     def _bring(self, n_workers: int, folders: Sequence[Path], started_s: float) -> None:
         agents = self._agents(n_workers)
         names = [str(self.seen(path).relative_to(self._folder)) for path in folders]
-        asked = {worker: agent.present.remote([SCRATCH, TREE]) for worker, agent in agents.items()}
+        listings = {worker: agent.present.remote([SCRATCH, TREE]) for worker, agent in agents.items()}
         sent = {worker: [agent.make.remote(names)] for worker, agent in agents.items()}
-        for worker, reference in asked.items():
+        for worker, reference in listings.items():
             present = self._awaited(worker, reference, started_s)
             assert isinstance(present, dict)
             for archive in self._archives:

@@ -79,9 +79,9 @@ class NodeAgent:
         )
 
     def source_of(self, peer: str) -> str:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-            asked.connect((peer, _ANY_PORT))
-            return str(asked.getsockname()[0])
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((peer, _ANY_PORT))
+            return str(probe.getsockname()[0])
 
     def settle(self, folders: Sequence[str]) -> None:
         reap(self._folder.parent)
@@ -131,12 +131,12 @@ def _addresses() -> list[str]:
     from pyroute2 import IPRoute  # as long as half a second, and drivers need none of it
 
     with IPRoute() as route:
-        known = (each.get_attr("IFA_LOCAL") for each in route.get_addr(family=socket.AF_INET))
+        known = (address.get_attr("IFA_LOCAL") for address in route.get_addr(family=socket.AF_INET))
         return [str(address) for address in known if address is not None]
 
 
 def cores_of_workers(
-    facts: Sequence[NodeFacts], cores_per_worker: int, held: Mapping[int, tuple[int, ...] | None]
+    facts: Sequence[NodeFacts], cores_per_worker: int, fixed_cores: Mapping[int, tuple[int, ...] | None]
 ) -> list[tuple[int, ...] | None]:
     """Cores of each worker, which no other of the run has; None for all on a machine that has too few.
 
@@ -145,18 +145,18 @@ def cores_of_workers(
         held: cores of workers that run already, and keep them.
     """
     used: dict[str, set[int]] = {}
-    for worker, cores in held.items():
+    for worker, cores in fixed_cores.items():
         used.setdefault(facts[worker].boot, set()).update(cores or ())
-    core_sets = dict(held)
+    core_sets = dict(fixed_cores)
     for worker, node in enumerate(facts):
-        if worker not in held:
-            taken = used.setdefault(node.boot, set())
-            own = tuple(core for core in node.cores if core not in taken)[:cores_per_worker]
-            taken.update(own)
+        if worker not in fixed_cores:
+            used_cores = used.setdefault(node.boot, set())
+            own = tuple(core for core in node.cores if core not in used_cores)[:cores_per_worker]
+            used_cores.update(own)
             core_sets[worker] = own if len(own) == cores_per_worker else None
     crowded = {facts[worker].boot for worker, cores in core_sets.items() if cores is None}
     return [
-        None if worker not in held and node.boot in crowded else core_sets[worker]
+        None if worker not in fixed_cores and node.boot in crowded else core_sets[worker]
         for worker, node in enumerate(facts)
     ]
 
@@ -251,8 +251,8 @@ class ClusterHosts(Hosts):
             ray.kill(agent, no_restart=True)
 
     def _renewed(self, n_workers: int) -> Sequence[int]:
-        asked = {worker: self._agents[worker].make.remote([]) for worker in range(n_workers)}
-        lost = [worker for worker, reference in asked.items() if not _answers(reference)]
+        references = {worker: self._agents[worker].make.remote([]) for worker in range(n_workers)}
+        lost = [worker for worker, reference in references.items() if not _answers(reference)]
         if lost:
             self._require_room()
             # Ray finds a bundle of a lost node another one.
@@ -267,8 +267,8 @@ class ClusterHosts(Hosts):
             self._agents[worker] = remote.remote(str(self._folder))
         for worker in workers:
             self._facts[worker] = self._introduced(worker)
-        held = {worker: cores for worker, cores in self._cores.items() if worker not in workers}
-        self._cores = dict(enumerate(cores_of_workers(self.facts, self._cores_per_worker, held)))
+        fixed_cores = {worker: cores for worker, cores in self._cores.items() if worker not in workers}
+        self._cores = dict(enumerate(cores_of_workers(self.facts, self._cores_per_worker, fixed_cores)))
         known = {self._facts[worker].node_id for worker in self._agents if worker not in workers}
         settling = []
         for worker in workers:

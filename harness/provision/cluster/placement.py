@@ -110,13 +110,13 @@ def _is_ready(group: PlacementGroup, within_s: float) -> bool:
 def _inventory(alive: Sequence[Node], slices: Mapping[str, Mapping[int, object]]) -> str:
     if slices:
         return ", ".join(f"{len(hosts)} of {name}" for name, hosts in sorted(slices.items()))
-    held = [node for node in alive if node["Resources"].get("TPU", 0)]
-    if not held:
+    tpu_nodes = [node for node in alive if node["Resources"].get("TPU", 0)]
+    if not tpu_nodes:
         return f"no TPU on any of {len(alive)} nodes"
     return "; ".join(
         f"{node['NodeManagerAddress']} of {_kind_of(node['Labels'])} with "
         f"{node['Resources'].get('CPU', 0):g} CPU and {node['Resources']['TPU']:g} TPU"
-        for node in held
+        for node in tpu_nodes
     )
 
 

@@ -143,9 +143,9 @@ def require_room(nodes: Sequence[Mapping[str, Any]], shape: ClusterShape) -> Non
     """
     wanted = resources_of(shape)
     alive = [node for node in nodes if node["Alive"]]
-    held = [_n_held(node["Resources"], wanted) for node in alive]
+    n_per_node = [_n_held(node["Resources"], wanted) for node in alive]
     spread = shape.connection.placement == "spread"
-    n_room = sum(held) if not spread else sum(n > 0 for n in held)
+    n_room = sum(n_per_node) if not spread else sum(n > 0 for n in n_per_node)
     if n_room >= shape.workers:
         return
     needed = "a node of its own with" if spread else "room for"
@@ -153,7 +153,7 @@ def require_room(nodes: Sequence[Mapping[str, Any]], shape: ClusterShape) -> Non
         f"{node['NodeManagerAddress']} has {available(node['Resources'], wanted)}" for node in alive
     )
     way_out = "start more nodes, or lower cluster.workers"
-    if spread and sum(held) >= shape.workers:
+    if spread and sum(n_per_node) >= shape.workers:
         way_out += ", or let workers share nodes with cluster.placement=pack"
     raise ProvisionError(
         f"each of {shape.workers} workers needs {needed} {amounts(wanted)}, got {n_room} such among "

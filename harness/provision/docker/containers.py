@@ -180,7 +180,9 @@ def _address(container: Container, network: Network) -> str:
     while True:
         container.reload()
         known = container.attrs["NetworkSettings"]["Networks"].values()
-        address = next((each["IPAddress"] for each in known if each["NetworkID"] == network.id), "")
+        address = next(
+            (endpoint["IPAddress"] for endpoint in known if endpoint["NetworkID"] == network.id), ""
+        )
         if address:
             return str(address)
         if container.status not in ("created", "running") or time.monotonic() > limit_s:
@@ -234,8 +236,8 @@ def limit_links(
                 pool.submit(_limit, client, place, worker, workers[worker], limit)
                 for worker, limit in changes.items()
             ]
-        for each in done:
-            each.result()
+        for future in done:
+            future.result()
     wanted |= {str(workers[worker].container.id): limit for worker, limit in changes.items()}
     return {container: limit for container, limit in wanted.items() if limit is not None}
 

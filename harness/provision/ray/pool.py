@@ -107,13 +107,15 @@ class RayCluster:
             self._renew(n_workers, lost)
             replies = self._ask(range(n_workers), lambda actor, _: actor.facts.remote(), preload_s)
         facts = [self._up(worker, reply) for worker, reply in enumerate(replies)]
-        self._n_threads.update({worker: each.n_zygote_threads for worker, each in enumerate(facts)})
-        ports = {worker: each.probe_port for worker, each in enumerate(facts)}
+        self._n_threads.update(
+            {worker: worker_facts.n_zygote_threads for worker, worker_facts in enumerate(facts)}
+        )
+        ports = {worker: worker_facts.probe_port for worker, worker_facts in enumerate(facts)}
         self._probe_ports.update({worker: port for worker, port in ports.items() if port is not None})
         # It may be long ago that a worker got ready that nobody has asked before.
         answered_s = time.monotonic()
-        for worker, each in enumerate(facts):
-            self._ready_s.setdefault(worker, answered_s - each.ready_for_s)
+        for worker, worker_facts in enumerate(facts):
+            self._ready_s.setdefault(worker, answered_s - worker_facts.ready_for_s)
         return facts
 
     def limit_links(self, limits: Limits) -> None:

@@ -95,7 +95,9 @@ def dense_rows(rows: Array, ids: Array, dims: Sequence[int]) -> Array:
 
 def combined_norms(step: TrainGraph, combined: Mapping[str, Crossed]) -> dict[Gradient, list[float]]:
     """Norms of what all shards of a batch send across the boundaries of a captured step."""
-    return {each.gradient: [_norm(*combined[each.boundary.values])] for each in crossings_of(step)}
+    return {
+        crossing.gradient: [_norm(*combined[crossing.boundary.values])] for crossing in crossings_of(step)
+    }
 
 
 def passed_norms(
@@ -109,12 +111,12 @@ def passed_norms(
     """
     norms: dict[Gradient, list[float]] = {}
     parts: dict[Gradient, dict[int, tuple[Part, float]]] = {}
-    for each, norm in _each_norm(crossings, values):
-        if each.part is None:
-            norms.setdefault(each.gradient, []).append(norm)
+    for crossing, norm in _each_norm(crossings, values):
+        if crossing.part is None:
+            norms.setdefault(crossing.gradient, []).append(norm)
         else:
-            parts.setdefault(each.gradient, {}).setdefault(each.part.index, (each.part, norm))
-    lengths = {each.gradient: each.boundary.shape.dims or () for each in crossings_of(step)}
+            parts.setdefault(crossing.gradient, {}).setdefault(crossing.part.index, (crossing.part, norm))
+    lengths = {crossing.gradient: crossing.boundary.shape.dims or () for crossing in crossings_of(step)}
     for gradient, of_gradient in parts.items():
         pieces = [part for part, _ in of_gradient.values()]
         # A part that no worker passes on would be missed in the norm.
@@ -128,9 +130,9 @@ def _each_norm(
 ) -> Iterator[tuple[GradientCrossing, float]]:
     for of_task, fetched in zip(crossings, values, strict=True):
         left = iter(fetched)
-        for each in of_task:
-            rows, *ids = (next(left) for _ in each.tensors)
-            yield each, _norm(rows, *ids)
+        for crossing in of_task:
+            rows, *ids = (next(left) for _ in crossing.tensors)
+            yield crossing, _norm(rows, *ids)
 
 
 def _norm(values: Array, ids: Array | None = None) -> float:

@@ -60,18 +60,22 @@ def compressed_steps(
 ) -> CompressedSteps:
     """Make the steps of a compressed strategy, all workers in this process."""
     compiled = compile_tasks(step, plan, range(topology_of(plan).n_tasks))
-    steps = [each.step for each in compiled]
+    steps = [rewritten.step for rewritten in compiled]
     compressed = {node.variable for node in plan.nodes if node.compressor is not None}
-    crossings = [[each for each in crossings_of(s) if each.gradient[0] in compressed] for s in steps]
+    crossings = [
+        [crossing for crossing in crossings_of(s) if crossing.gradient[0] in compressed] for s in steps
+    ]
     passed, losses = [], []
-    with InProcessCluster([each.program for each in compiled], initial) as cluster:
+    with InProcessCluster([rewritten.program for rewritten in compiled], initial) as cluster:
         values = cluster.read()
         owed = [_owed(values)]
         for batch in batches:
 
             def one(session: WorkerSession, batch: Sequence[Array] = batch) -> tuple[list[Array], float]:
                 task = session.program.task
-                return passed_on(session, steps[task], batch, [each.boundary for each in crossings[task]])
+                return passed_on(
+                    session, steps[task], batch, [crossing.boundary for crossing in crossings[task]]
+                )
 
             by_task = cluster.each(one)
             passed.append(_gathered(crossings, [values for values, _ in by_task]))
@@ -90,9 +94,9 @@ def _gathered(
 ) -> dict[Gradient, Pieces]:
     pieces: dict[tuple[Gradient, int | None], dict[int, tuple[Part | None, Array]]] = {}
     for of_task, own in zip(crossings, values, strict=True):
-        for each, value in zip(of_task, own, strict=True):
-            of_copy = pieces.setdefault((each.gradient, each.copy), {})
-            of_copy.setdefault(each.part.index if each.part else 0, (each.part, value))
+        for crossing, value in zip(of_task, own, strict=True):
+            of_copy = pieces.setdefault((crossing.gradient, crossing.copy), {})
+            of_copy.setdefault(crossing.part.index if crossing.part else 0, (crossing.part, value))
     first: dict[Gradient, Pieces] = {}
     for (gradient, _), copies in pieces.items():
         first.setdefault(gradient, list(copies.values()))
@@ -126,9 +130,9 @@ class BoundMeter:
         """Return what updates of step n take in place of exact sums, by boundary."""
         topology = topology_of(self.plan)
         nodes = {node.variable: node for node in self.plan.nodes if node.compressor is not None}
-        taken: dict[str, Crossed] = {}
-        for each in crossings_of(self.step):
-            gradient, b = each.gradient, each.boundary
+        passed: dict[str, Crossed] = {}
+        for crossing in crossings_of(self.step):
+            gradient, b = crossing.gradient, crossing.boundary
             node = nodes.get(b.variable)
             if node is None or gradient not in self.compressed.passed[n]:
                 continue
@@ -139,8 +143,8 @@ class BoundMeter:
                 apart = _norm(sum(brought.values()) - self._totals[gradient, n])
                 self._floors[gradient, n] = max(self._floors.get((gradient, n), 0.0), apart)
             kind = crossed[0][b.values][0].dtype
-            taken[b.values] = (joined(self.compressed.passed[n][gradient]).astype(kind), None)
-        return taken
+            passed[b.values] = (joined(self.compressed.passed[n][gradient]).astype(kind), None)
+        return passed
 
     def verdict(self, given_sums: Verdict) -> BoundVerdict:
         hidden: dict[tuple[Gradient, int], None] = {}
@@ -181,7 +185,7 @@ class BoundMeter:
             hidden: gradients and their steps: one that rounding hides in a step may be seen in all others.
         """
         n_elements = sum(total.size for total in self._totals.values())
-        share = 1 - sum(self._totals[each].size for each in hidden) / max(1, n_elements)
+        share = 1 - sum(self._totals[gradient].size for gradient in hidden) / max(1, n_elements)
         if share >= DECIDABLE_SHARE:
             return BoundVerdict(within=True, reason=None, undecidable=undecidable)
         way_out = "; verify with --dtype float64" if self.eps > FLOAT64_EPS else ""
@@ -198,16 +202,16 @@ class BoundMeter:
         self._totals[gradient, n] = np.asarray(sum(brought.values()))
         codec = codec_of(node.compressor, n_terms=1 if node.synchronizer == "ps" else len(brought))
         memory = f"compressor/{name}{f'__{place}' if place else ''}/{RESIDUAL}"
-        meant, kept = brought, {}
+        meant, after_step = brought, {}
         if isinstance(codec, Feedback):
             before, after = self.compressed.owed[n], self.compressed.owed[n + 1]
             meant = {rank: own + before[memory, rank] for rank, own in brought.items()}
-            kept = {rank: after[memory, rank] for rank in brought}
+            after_step = {rank: after[memory, rank] for rank in brought}
         scale = sum(map(_norm, meant.values()))
         for part, passed in self.compressed.passed[n][gradient]:
             where = f"step {n}: " + (name if part is None else f"part {part.index} of {name}")
             self._losses.setdefault(gradient, []).extend(
-                _losses(codec, n, where, passed, _of_part(meant, part), _of_part(kept, part), scale)
+                _losses(codec, n, where, passed, _of_part(meant, part), _of_part(after_step, part), scale)
             )
 
 
@@ -217,7 +221,7 @@ def _losses(
     where: str,
     passed: Array,
     meant: Mapping[int, Array],
-    kept: Mapping[int, Array],
+    after_step: Mapping[int, Array],
     scale: float,
 ) -> Iterator[_Loss]:
     """Losses of a gradient or of a part of it.
@@ -231,21 +235,21 @@ def _losses(
     sent = list(meant.values())
     bound = inner.sum_bound(sent) if isinstance(inner, Cast) else 0.0
     for rank, own in meant.items():
-        if rank not in kept:
+        if rank not in after_step:
             bound += codec.loss_bound(own)
             continue
         # What is kept is not lost: only additions on the wire may lose anything then.
         yield _Loss(
             step=n,
             what=f"{where}, of which replica {rank} keeps a part,",
-            error=_norm(kept[rank]),
+            error=_norm(after_step[rank]),
             bound=codec.loss_bound(own),
             scale=scale,
         )
     yield _Loss(
         step=n,
         what=f"{where}, summed,",
-        error=_norm(passed + sum(kept.values()) - sum(sent)),
+        error=_norm(passed + sum(after_step.values()) - sum(sent)),
         bound=bound,
         scale=scale,
     )

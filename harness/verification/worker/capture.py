@@ -169,10 +169,10 @@ def _build(case: Case, workload: "Workload", structure: object, seed: int) -> _B
 
     keras.utils.set_random_seed(seed)
     with users_mistakes(workload, "train_step() must return a step"):
-        asked = step_of(workload, structure)
-    step = step_in_precision(asked.step, case.computation.precision, case.workload_name)
-    own = step if asked.model is None or step is not asked.step else asked.model
-    return _Built(step=step, own=own, notes=asked.notes)
+        built = step_of(workload, structure)
+    step = step_in_precision(built.step, case.computation.precision, case.workload_name)
+    own = step if built.model is None or step is not built.step else built.model
+    return _Built(step=step, own=own, notes=built.notes)
 
 
 def _verdict(

@@ -164,7 +164,7 @@ def check(
     """
     refer = refer or partial(make_reference, step, initial, topology_of(plan), batches)
     compiled = compiled or compile_tasks(step, plan, range(topology_of(plan).n_tasks))
-    programs = [each.program for each in compiled]
+    programs = [rewritten.program for rewritten in compiled]
     # Preparing a session takes one core for longer than the steps in it take two.
     with ThreadPoolExecutor(1, "reference") as beside, _mistakes_first(beside.submit(refer)) as compared:
         outcome = _outcome(step, initial, plan, batches, compiled)
@@ -184,11 +184,13 @@ def _outcome(
     batches: Sequence[Sequence[Array]],
     compiled: Sequence[Compiled],
 ) -> Outcome:
-    programs = [each.program for each in compiled]
-    crossings = [crossings_of(each.step) for each in compiled] if _passes_on(step, plan, programs) else []
+    programs = [rewritten.program for rewritten in compiled]
+    crossings = (
+        [crossings_of(rewritten.step) for rewritten in compiled] if _passes_on(step, plan, programs) else []
+    )
     fetching = [[result.tensor for result in program.step.results] for program in programs]
     for refs, of_task in zip(fetching, crossings, strict=False):
-        refs.extend(ref for each in of_task for ref in each.tensors)
+        refs.extend(ref for crossing in of_task for ref in crossing.tensors)
     with InProcessCluster(programs, initial, fetching=fetching) as cluster:
         for size in sorted({len(batch[0]) for batch in batches} - {plan.batch_size}):
             cluster.take_up(programs_of(step, plan.model_copy(update={"batch_size": size})))

@@ -55,7 +55,7 @@ def first_divergence(
     rewritten = [run_passes(own, step, topology).step for own in passes]
     last = passes[0][-1].name if passes[0] else CAPTURE
     at_the_end = Divergence(pass_name=last, variable=next(iter(verdict.wrong), LOSS))
-    if any(each.steps_per_run is not None for each in rewritten):
+    if any(program.steps_per_run is not None for program in rewritten):
         # Steps in a loop on the device pass nothing on that could be looked at.
         return at_the_end
     joint = sorted(step.joint_statistics(every_layer=topology.global_statistics), key=lambda s: s.level)
@@ -70,22 +70,22 @@ def first_divergence(
     }
     first = {b.values for b in step.boundaries if b.level == 1}
     synchronised_by: dict[str, str] = {}
-    for n, each in enumerate(passes[0], start=1):
+    for n, rewrite in enumerate(passes[0], start=1):
         steps = [run_passes(own[:n], step, topology).step for own in passes]
         totals = {
             captured_name(b) for s in steps for b in s.boundaries if any(c.total for c in b.contributions)
         }
         for name in totals - set(synchronised_by):
-            synchronised_by[name] = each.name
+            synchronised_by[name] = rewrite.name
         brought = {captured_name(b) for s in steps for b in s.boundaries if b.contributions}
         if not totals and brought == set(expected) and not joint:
             # Beyond the first level a replica by itself goes on from an update of its own.
-            shown = {
+            outcome = {
                 name: v for name, v in _brought(steps, initial, topology, batch).items() if name in first
             }
-            wrong = _first_wrong(step, expected, [shown], verdict)
+            wrong = _first_wrong(step, expected, [outcome], verdict)
             if wrong is not None:
-                return Divergence(pass_name=each.name, variable=shapes[wrong].variable)
+                return Divergence(pass_name=rewrite.name, variable=shapes[wrong].variable)
     wrong = _first_wrong(step, expected, _passed_on(rewritten, initial, topology, batch), verdict)
     if wrong is not None:
         return Divergence(pass_name=synchronised_by.get(wrong, last), variable=shapes[wrong].variable)

@@ -215,8 +215,12 @@ def with_seeds_of(step: TrainGraph, other: Graph) -> tuple[TrainGraph, tuple[str
     unlike: dict[str, None] = {}
     for path, drawing in own.items():
         twin = others.get(path)
-        given = None if twin is None or twin.node.op != drawing.node.op else twin.seeds
-        if given is None or not any(given) or seeds.setdefault(drawing.place, given) != given:
+        twin_seeds = None if twin is None or twin.node.op != drawing.node.op else twin.seeds
+        if (
+            twin_seeds is None
+            or not any(twin_seeds)
+            or seeds.setdefault(drawing.place, twin_seeds) != twin_seeds
+        ):
             unlike[path[0]] = None
     if all(seeds.get(drawing.place, drawing.seeds) == drawing.seeds for drawing in own.values()):
         return step, tuple(unlike)
@@ -281,8 +285,8 @@ def _seeded(
     nodes: tuple[Node, ...], function: str | None, seeds: dict[tuple[str | None, str], _Seeds]
 ) -> tuple[Node, ...]:
     return tuple(
-        replace(node, attrs={**node.attrs, "seed": given[0], "seed2": given[1]})
-        if (given := seeds.get((function, node.name))) is not None
+        replace(node, attrs={**node.attrs, "seed": pair[0], "seed2": pair[1]})
+        if (pair := seeds.get((function, node.name))) is not None
         else node
         for node in nodes
     )

@@ -304,7 +304,7 @@ class ShardSteps:
             outputs = self._sessions.each(
                 passes,
                 partial(self._forward, turn, before),
-                feeds=frozenset[str]().union(*(each.fed for each in passes), *self._fed.values()),
+                feeds=frozenset[str]().union(*(one_pass.fed for one_pass in passes), *self._fed.values()),
                 # Later turns change all state.
                 in_turn=self._turns.n_turns > 1 or bool(self._turns.replica_targets),
             )
@@ -367,19 +367,19 @@ class ShardSteps:
         targets: Sequence[str] = (),
     ) -> list[Array]:
         feed = {b.node: value for b, value in zip(self._step.batch, examples, strict=True)}
-        given = self._fed.get(shard.rank, {})
-        return self._sessions.fetch(shard.rank, fetches, {**feed, **joint, **given}, targets)
+        fed = self._fed.get(shard.rank, {})
+        return self._sessions.fetch(shard.rank, fetches, {**feed, **joint, **fed}, targets)
 
-    def _forward(self, turn: int, before: Mapping[Copy, Array], taken: _Pass) -> dict[str, Array]:
+    def _forward(self, turn: int, before: Mapping[Copy, Array], one_pass: _Pass) -> dict[str, Array]:
         """Run a shard's forward and backward pass for a turn; of all state only the random one moves on.
 
         Args:
             before: all other state, which later turns change.
         """
-        shard = taken.shard
+        shard = one_pass.shard
         fetches = [ref for ref, in_turn in self._turns.fetches.items() if in_turn == turn]
         targets = [target for target, in_turn in self._turns.replica_targets.items() if in_turn <= turn]
-        values = self._fetch(shard, taken.examples, fetches, taken.fed, targets)
+        values = self._fetch(shard, one_pass.examples, fetches, one_pass.fed, targets)
         if turn == self._turns.n_turns:
             self._sessions.keep_random_state(shard.rank)
         if turn > 1:

@@ -125,4 +125,4 @@ def forward_node(graph: Graph, name: str) -> str:
     elif name in graph.by_name:
         return name
     begun = ("/".join(scopes[:length]) for length in range(len(scopes), 0, -1))
-    return next((each for each in begun if each in graph.by_name), name)
+    return next((candidate for candidate in begun if candidate in graph.by_name), name)

@@ -96,7 +96,7 @@ class Passes:
         sums, shards = RoundedSums(rounding), topology.shards()
         crossed = []
         for b in _with_reduction(self.step, rule).boundaries:
-            sent = [each[b.values] for each in self.steps.crossed]
+            sent = [shard_values[b.values] for shard_values in self.steps.crossed]
             values, rows = sums.of_boundary(b, sent, shards)
             role = "tally" if b.variable in self.tallies else b.role
             crossed.append((role, Crossing(variable=b.variable, values=values, rows=rows)))
@@ -282,8 +282,8 @@ class _Comparison:
 
     def _noise(self) -> Iterator[Differences]:
         eps = coarsest_eps(computed_types(self.passes.step))
-        for each in VARIATIONS:
-            totals = self.passes.totals(self.passes.whole, {0: self.drawn}, None, each, eps)
+        for variation in VARIATIONS:
+            totals = self.passes.totals(self.passes.whole, {0: self.drawn}, None, variation, eps)
             yield Differences.of(self.whole, totals)
 
     def _without_what_shards_repeat(self) -> Differences:

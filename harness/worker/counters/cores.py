@@ -46,10 +46,10 @@ def read_energy() -> EnergyReading:
         return EnergyReading(missing="the kernel shows the energy of processors to root alone")
     except (OSError, ValueError):
         packages = []
-    found = tuple(package for package in packages if package.name.startswith(_NAME))
+    domains = tuple(package for package in packages if package.name.startswith(_NAME))
     return EnergyReading(
-        packages=found,
-        missing=None if found else "this machine shows no energy of its processors (RAPL)",
+        packages=domains,
+        missing=None if domains else "this machine shows no energy of its processors (RAPL)",
     )
 
 

@@ -132,11 +132,11 @@ def gpu_facts() -> tuple[GpuFacts, ...] | None:
     try:
         import pynvml as nvml
 
-        found = [_Reader(*device).facts() for device in _devices(visible)]
+        gpus = [_Reader(*device).facts() for device in _devices(visible)]
         driver = _text(nvml.nvmlSystemGetDriverVersion())
     except Exception:  # noqa: BLE001 - whatever a missing or broken binding raises, readings have the reason
-        driver, found = None, [GpuFacts()]
-    kinds = dict.fromkeys((each.model, each.power_limit_w) for each in found)
+        driver, gpus = None, [GpuFacts()]
+    kinds = dict.fromkeys((gpu.model, gpu.power_limit_w) for gpu in gpus)
     return tuple(
         GpuFacts(model=model, driver=driver, cuda=cuda, cudnn=cudnn, power_limit_w=limit_w)
         for model, limit_w in kinds
@@ -225,21 +225,23 @@ class _Reader:
             since_s: see `read_gpus`.
         """
         at_s = time.time()
-        held = self._known("own_bytes", self._held_bytes)
-        others = None if held is None else [pid for pid in held if not is_of_this_run(pid)]
+        bytes_of_pid = self._known("own_bytes", self._held_bytes)
+        others = None if bytes_of_pid is None else [pid for pid in bytes_of_pid if not is_of_this_run(pid)]
         readers: dict[str, Callable[[], object]] = {
             "busy": lambda: self._busy(at_s),
             "peak_bytes": lambda: _peak_bytes(self._number),
             "link_bytes": self._link_bytes,
             "pcie_bytes": lambda: self._counter("NVML_FI_DEV_PCIE_COUNT_TX_BYTES"),
         }
-        if held is not None:
-            readers["own_bytes"] = lambda: _bytes_of_process(held)
+        if bytes_of_pid is not None:
+            readers["own_bytes"] = lambda: _bytes_of_process(bytes_of_pid)
         readers["n_foreign"] = lambda: len(self._distinguished(others))
         if since_s is not None:
-            readers["foreign"] = lambda: self._foreign(held or {}, self._distinguished(others), since_s)
+            readers["foreign"] = lambda: self._foreign(
+                bytes_of_pid or {}, self._distinguished(others), since_s
+            )
         fields = {name: self._known(name, read) for name, read in readers.items()}
-        return {**fields, "has_unlisted": self._optional(lambda: self._has_unlisted(held)) is True}
+        return {**fields, "has_unlisted": self._optional(lambda: self._has_unlisted(bytes_of_pid)) is True}
 
     def reading(self, fields: Mapping[str, Any]) -> GpuReading:
         return GpuReading(uuid=self._uuid, why_no=self._why_no, **fields)
@@ -290,7 +292,7 @@ class _Reader:
         nvml, device = self._nvml, self._device
         drawing = self._optional(lambda: nvml.nvmlDeviceGetGraphicsRunningProcesses(device)) or ()
         computing = nvml.nvmlDeviceGetComputeRunningProcesses(device)
-        return {each.pid: each.usedGpuMemory for each in (*drawing, *computing)}
+        return {process.pid: process.usedGpuMemory for process in (*drawing, *computing)}
 
     def _distinguished(self, others: Sequence[int] | None) -> Sequence[int]:
         if others is None:
@@ -299,15 +301,17 @@ class _Reader:
             raise _UnknownError(_NOT_LISTED)
         return others
 
-    def _has_unlisted(self, held: Mapping[int, int | None] | None) -> bool:
+    def _has_unlisted(self, bytes_of_pid: Mapping[int, int | None] | None) -> bool:
         nvml = self._nvml
         # In containers some drivers list each process with 0 bytes.
-        if held is None or os.getpid() not in held or not all(held.values()):
+        if bytes_of_pid is None or os.getpid() not in bytes_of_pid or not all(bytes_of_pid.values()):
             return False
         used_bytes = nvml.nvmlDeviceGetMemoryInfo(self._device, version=nvml.nvmlMemory_v2).used
-        return bool(used_bytes - sum(n or 0 for n in held.values()) > _UNLISTED_BYTES)
+        return bool(used_bytes - sum(n or 0 for n in bytes_of_pid.values()) > _UNLISTED_BYTES)
 
-    def _foreign(self, held: Mapping[int, int | None], others: Collection[int], since_s: float) -> float:
+    def _foreign(
+        self, bytes_of_pid: Mapping[int, int | None], others: Collection[int], since_s: float
+    ) -> float:
         """Share of the time that other programs used.
 
         In containers some drivers name processes by the host's ids here, and by the container's elsewhere.
@@ -315,7 +319,7 @@ class _Reader:
         if not others:
             return 0.0
         samples = self._nvml.nvmlDeviceGetProcessUtilization(self._device, int(since_s * 1e6))
-        if held.keys().isdisjoint(sample.pid for sample in samples):
+        if bytes_of_pid.keys().isdisjoint(sample.pid for sample in samples):
             raise _UnknownError("NVIDIA's driver does not say how much of the GPU each process used")
         return sum(int(sample.smUtil) for sample in samples if sample.pid in others) / 100
 
@@ -332,10 +336,10 @@ class _Reader:
         return tuple(dict.fromkeys(what for bit, what in _REASONS.items() if bits & bit))
 
 
-def _bytes_of_process(held: Mapping[int, int | None]) -> int:
-    if os.getpid() not in held:
+def _bytes_of_process(bytes_of_pid: Mapping[int, int | None]) -> int:
+    if os.getpid() not in bytes_of_pid:
         raise _UnknownError(_NOT_LISTED)
-    n_bytes = held[os.getpid()]
+    n_bytes = bytes_of_pid[os.getpid()]
     if not n_bytes:
         raise _UnknownError("NVIDIA's driver does not say how much memory a process holds")
     return n_bytes

@@ -159,7 +159,9 @@ def _read(diag: DiagSocket) -> tuple[Reading, int]:
                 continue
             connections.append(_connection(message, info))
             n_in_flight += bool(info["tcpi_unacked"] or info["tcpi_notsent_bytes"])
-    return tuple(sorted(connections, key=lambda each: (each.local, each.remote))), n_in_flight
+    return tuple(
+        sorted(connections, key=lambda connection: (connection.local, connection.remote))
+    ), n_in_flight
 
 
 def _connection(message: Mapping[str, object], info: Mapping[str, int]) -> TcpConnection:

@@ -70,8 +70,8 @@ def _seconds(aggregation: Aggregation, size: int, device: str, *, by_rule: bool)
             v1.Variable(tf.random.normal([size], seed=k), use_resource=True).read_value() for k in range(n)
         ]
         if by_rule:
-            kept = [tf.zeros(spec.dims, types[spec.dtype]) for spec in states(aggregation, size, "float")]
-            result = aggregate(vectors, kept, aggregation=aggregation, shares=(1.0 / n,) * n).vector
+            state = [tf.zeros(spec.dims, types[spec.dtype]) for spec in states(aggregation, size, "float")]
+            result = aggregate(vectors, state, aggregation=aggregation, shares=(1.0 / n,) * n).vector
         else:
             result = tf.add_n(vectors) / n
         return _median_s(result.op)
@@ -129,14 +129,14 @@ def _encoded_and_decoded(node: PlanNode, plan: Plan) -> object:
     v1 = tf.compat.v1
     # A variable, since of a constant TensorFlow would encode once for all.
     gradient = v1.Variable(tf.random.normal(node.shape, dtype=dtype), use_resource=True).read_value()
-    kept = [
+    state = [
         v1.Variable(
             Fresh(kind=spec.initial, dims=spec.dims, dtype=spec.dtype, seed=1).value(), use_resource=True
         )
         for spec in codec.states(node.shape, kind)
     ]
-    payload, after = codec.encode(gradient, *(variable.read_value() for variable in kept))
-    keep = [variable.assign(value) for variable, value in zip(kept, after, strict=True)]
+    payload, after = codec.encode(gradient, *(variable.read_value() for variable in state))
+    keep = [variable.assign(value) for variable, value in zip(state, after, strict=True)]
     gathered = all_reduced and not is_added_up(node.compressor)
     n_payloads = sum(node.n_encoders(topology)) if gathered else 1
     decoded = decode_sum_of(codec, [payload] * n_payloads, node.shape, dtype)

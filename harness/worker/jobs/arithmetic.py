@@ -130,10 +130,10 @@ def precision_notes(captured: "Captured", precision: Precision, workload: str) -
     counts = dict(types_of_products(captured.step.graph))
     narrow = counts.pop(_TYPES[precision], 0)
     if not narrow:
-        found = " and ".join(sorted(counts)) or "no floating type"
+        types = " and ".join(sorted(counts)) or "no floating type"
         raise _refused(
             f"train_step() must follow Keras's dtype policy for the precision {precision}, got a step that "
-            f"computes in {found} alone; build it of Keras layers, or take float32",
+            f"computes in {types} alone; build it of Keras layers, or take float32",
             workload,
         )
     if precision == "float16" and not captured.scales_loss:
@@ -146,8 +146,8 @@ def precision_notes(captured: "Captured", precision: Precision, workload: str) -
     n = narrow + sum(counts.values())
     if n == narrow:
         return ()
-    kept = "the model keeps the others wider"
-    return (f"{narrow} of {n} matrix products and convolutions compute in {precision}; {kept}",)
+    wide_parts = "the model keeps the others wider"
+    return (f"{narrow} of {n} matrix products and convolutions compute in {precision}; {wide_parts}",)
 
 
 # Products of matrices and convolutions, with what their gradients are made of.

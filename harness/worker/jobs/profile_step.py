@@ -58,15 +58,15 @@ def trace(
     if not tracer.seen or not events:
         return None
     # A kernel is short, and its launch long.
-    kept = heapq.nlargest(MAX_EVENTS, events, key=lambda e: (e.kind != "host", e.end_s - e.start_s))
+    longest = heapq.nlargest(MAX_EVENTS, events, key=lambda e: (e.kind != "host", e.end_s - e.start_s))
     # Tracing itself begins before the first operation and ends after the last.
     start_s = min(event.start_s for event in events)
     return WorkerTrace(
         clock=boot_id(),
         start_s=min(start_s, 0.0) if faults.waited_s else start_s,
         end_s=max(event.end_s for event in events),
-        events=tuple(kept),
-        n_left_out=len(events) - len(kept),
+        events=tuple(longest),
+        n_left_out=len(events) - len(longest),
         n_transfers=n_transfers(events),
         devices=trace_events.devices(tracer.seen),
         origin_s=begun_ns / 1e9,

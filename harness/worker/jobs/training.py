@@ -311,12 +311,12 @@ def _told_of_rules() -> Iterator[None]:
         yield
     except Exception as error:
         # TensorFlow's own class is not imported here; all else is raised again as it was.
-        told = re.search(rf"(rule=[^\]]*)\] \[({TOO_FEW_FINITE})\] \[([^\]]*)\] \[(\d+)\]", str(error))
-        if told is None:
+        match = re.search(rf"(rule=[^\]]*)\] \[({TOO_FEW_FINITE})\] \[([^\]]*)\] \[(\d+)\]", str(error))
+        if match is None:
             raise
         raise CaseError(
             NON_FINITE_GRADIENTS,
-            f"{' '.join(told.groups())}; lower the learning rate, or look for what makes gradients infinite",
+            f"{' '.join(match.groups())}; lower the learning rate, or look for what makes gradients infinite",
             stage="run",
         ) from error
 

@@ -95,9 +95,9 @@ def _write_stages(folder: Path, step: "TrainGraph", passes: Sequence["Pass"], to
     from strategies.passes.run import run_passes
 
     _write_stage(folder / "00-captured", step)
-    for number, each in enumerate(passes, start=1):
-        step = run_passes([each], step, topology).step
-        _write_stage(folder / f"{number:02}-{each.name}", step)
+    for number, rewrite in enumerate(passes, start=1):
+        step = run_passes([rewrite], step, topology).step
+        _write_stage(folder / f"{number:02}-{rewrite.name}", step)
 
 
 def _write_stage(stage: Path, step: "TrainGraph") -> None:

@@ -171,12 +171,12 @@ class Worker:
         process = self._processes.get(pid)
         if process is None:
             return True
-        gone = process.kill(wait_s)
-        if gone:
+        is_gone = process.kill(wait_s)
+        if is_gone:
             with self._lock:
                 self._processes.pop(pid, None)
             process.close()
-        return gone
+        return is_gone
 
     def _keep_zygote(self, control: socket.socket, started: threading.Event) -> None:
         # The kernel kills the zygote when the thread that started it ends, so this thread stays to its end.

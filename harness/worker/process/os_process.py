@@ -58,10 +58,10 @@ def children(pid: int) -> set[int]:
 def descendants(pids: Set[int]) -> set[int]:
     """Ids of the children of some processes, their children, and so on."""
     parents = _parents()
-    found = set(pids)
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - pids
+    tree = set(pids)
+    while more := {child for child, parent in parents.items() if parent in tree} - tree:
+        tree |= more
+    return tree - pids
 
 
 def _parents() -> dict[int, int]:

@@ -112,7 +112,7 @@ def tensorflow_gpus(environment: Mapping[str, str] = os.environ) -> TensorFlowGp
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "loader"
         try:
-            asked = subprocess.run(
+            process = subprocess.run(
                 module_command("harness.worker.process.tensorflow_gpus"),
                 env={**environment, "LD_DEBUG": "libs", "LD_DEBUG_OUTPUT": str(log), **_TENSORFLOW},
                 capture_output=True,
@@ -123,12 +123,12 @@ def tensorflow_gpus(environment: Mapping[str, str] = os.environ) -> TensorFlowGp
             )
         except subprocess.TimeoutExpired:
             return TensorFlowGpus(error=f"it gave no answer within {_TIMEOUT_S:.0f} s")
-        answer = _answer(asked.stdout)
+        answer = _answer(process.stdout)
         if answer is None:
-            return TensorFlowGpus(error=_end(asked.returncode, asked.stderr))
+            return TensorFlowGpus(error=_end(process.returncode, process.stderr))
         opened = Path(f"{log}.{answer['pid']}")
         loaded = opened.read_text(errors="replace") if opened.exists() else ""
-    errors = _ERROR.findall(asked.stderr)
+    errors = _ERROR.findall(process.stderr)
     missing = _missing(loaded)
     return TensorFlowGpus(
         names=tuple(answer["names"]),

@@ -99,12 +99,12 @@ class _Zygote:
         return True
 
     def _report_exit(self, pidfd: int) -> None:
-        kept = self._kept.pop(pidfd)
+        process = self._kept.pop(pidfd)
         self._poll.unregister(pidfd)
         os.close(pidfd)
-        _, status = os.waitpid(kept.keeper_pid, 0)
+        _, status = os.waitpid(process.keeper_pid, 0)
         exit_code = os.waitstatus_to_exitcode(status)
-        _send(self._control, {"event": "exited", "pid": kept.pid, "exit_code": exit_code})
+        _send(self._control, {"event": "exited", "pid": process.pid, "exit_code": exit_code})
 
 
 def _announce(zygote: socket.socket, pid: int) -> None:

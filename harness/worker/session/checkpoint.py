@@ -41,7 +41,7 @@ class Checkpoint:
     step: int | None
 
 
-def contribution(held: Held, shared: Collection[str]) -> dict[str, Pieces]:
+def contribution(pieces_of: Held, shared: Collection[str]) -> dict[str, Pieces]:
     """Values that a worker's copies of variables, or parts of them, add to a checkpoint.
 
     Args:
@@ -49,7 +49,7 @@ def contribution(held: Held, shared: Collection[str]) -> dict[str, Pieces]:
     """
     return {
         stored_name(name, rank): pieces
-        for (name, rank), pieces in held.items()
+        for (name, rank), pieces in pieces_of.items()
         if name not in shared or rank is None or rank == 0
     }
 

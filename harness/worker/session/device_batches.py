@@ -151,7 +151,7 @@ def _part(
         load = tf.raw_ops.AssignVariableOp(resource=handle, value=value, name=f"{prefix}load")
         every = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype, name=f"{prefix}read")
         # The kernel takes a row of the first axis without a copy, and looks at no end of it.
-        taken = tf.raw_ops.StridedSlice(
+        part = tf.raw_ops.StridedSlice(
             input=every, begin=number, end=number, strides=[1], shrink_axis_mask=1, name=f"{prefix}batch"
         )
     return StagedPart(
@@ -160,7 +160,7 @@ def _part(
         dtype=dtype,
         value=value.op.name,
         load=load.name,
-        taken=taken.op.name,
+        taken=part.op.name,
     )
 
 

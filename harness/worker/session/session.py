@@ -116,10 +116,10 @@ class WorkerSession:
         graph_def = v1.GraphDef.FromString(program.graph_def)
         self._calls = PythonCalls({} if self._exchange is None else self._exchange.calls())
         bound = self._calls.bind(graph_def)
-        taken = {transfer.taken_token for transfer in program.step.transfers}
+        tokens = {transfer.taken_token for transfer in program.step.transfers}
         self.staged = () if staged_on is None else read_staged(graph_def, program.step.batch, staged_on)
         self._fed = [NUMBER] if self.staged else [b.node for b in program.step.batch]
-        self.waits = frozenset(node for node, name in bound.items() if name in taken)
+        self.waits = frozenset(node for node, name in bound.items() if name in tokens)
         if target == OWN_DEVICES:
             on_own_devices(graph_def)
         self.calls = frozenset(_calls(graph_def))
@@ -161,8 +161,8 @@ class WorkerSession:
         # TensorFlow prunes and places the graph anew for each set of feeds and targets that it has not met.
         for group in byte_groups(values, lambda item: item[1].nbytes):
             self._n_bytes |= {v.load: value.nbytes for v, value in group}
-            given = {v.placeholder: value for v, value in group}
-            self._session.run((), given, [v.load for v, _ in group])
+            feed = {v.placeholder: value for v, value in group}
+            self._session.run((), feed, [v.load for v, _ in group])
 
     def setup(self) -> None:
         """Run what precedes the first step, and start what runs beside the steps."""
@@ -229,7 +229,7 @@ class WorkerSession:
             else []
         )
         counted = (dict(zip((*COUNTS, *GAUGES), value.tolist(), strict=True)) for value in values)
-        return tuple(ReplicaResharding(n_loops=self._n_loops, **each) for each in counted)
+        return tuple(ReplicaResharding(n_loops=self._n_loops, **counts) for counts in counted)
 
     def _prepared(self, fetching: Sequence[str]) -> Prepared:
         program = self.program
@@ -296,13 +296,13 @@ class WorkerSession:
             self.updates.wait_for(n_workers * self._n_contributed)
 
     def read(self) -> Held:
-        held: dict[Copy, list[tuple[Part | None, Array]]] = {copy: [] for copy in self._parts}
+        parts: dict[Copy, list[tuple[Part | None, Array]]] = {copy: [] for copy in self._parts}
         reads = ((copy, v) for copy, parts in self._parts.items() for v in parts)
         for group in byte_groups(reads, lambda item: self._n_bytes.get(item[1].load, RUN_BYTES)):
             values = self._session.run([v.read for _, v in group], {})
             for (copy, v), value in zip(group, values, strict=True):
-                held[copy].append((v.part, value))
-        return held
+                parts[copy].append((v.part, value))
+        return parts
 
     def held_bytes(self) -> Holdings:
         """Bytes in memory, here or on servers, of the variables of this worker's program."""

@@ -84,9 +84,9 @@ def run_loops(
         stamps[0] = clock()
         for first in range(0, n_steps, steps_per_run):
             stop = min(first + steps_per_run, n_steps)
-            taken = list(itertools.islice(batches, stop - first))
+            staged = list(itertools.islice(batches, stop - first))
             input_s[first:stop] = (clock() - stamps[first]) / (stop - first)
-            losses[first:stop] = steps(taken)
+            losses[first:stop] = steps(staged)
             stamps[first + 1 : stop + 1] = np.linspace(stamps[first], clock(), stop - first + 1)[1:]
     return StepTimes(
         start_s=stamps[:-1], end_s=stamps[1:], losses=losses, input_s=input_s if made_meanwhile else None

@@ -83,9 +83,9 @@ def operations(
     made_s = {row.node.node_name: row.end_s for row in rows}
     launched = list(_on_gpus(rows))
     for event in launched:
-        made = event.name.partition(":")[0]
-        if made in made_s:
-            made_s[made] = max(made_s[made], event.end_s)
+        maker = event.name.partition(":")[0]
+        if maker in made_s:
+            made_s[maker] = max(made_s[maker], event.end_s)
     yield from launched
     on_gpu = any(GPU_DEVICE.match(row.device) for row in rows)
     blocked = [event for event in launched if event.row.endswith("sync")]

@@ -26,11 +26,11 @@ def lookups(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
         handle.attr.pop("_class", None)  # names a node that may not be here
         del handle.input[:]  # it takes nothing, and what it waits for may not be here
         for part, op in (("has-value", "VarIsInitializedOp"), ("shape", "VariableShape")):
-            told = graph.node.add(
+            shape_node = graph.node.add(
                 name=f"{handle.name}/{part}", op=op, input=[handle.name], device=node.device
             )
             if op == "VariableShape":
-                told.attr["out_type"].type = tf.int64.as_datatype_enum
+                shape_node.attr["out_type"].type = tf.int64.as_datatype_enum
     return graph
 
 

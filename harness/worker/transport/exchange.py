@@ -69,45 +69,45 @@ class Exchange:
         A wait raises `RingError` when a worker has gone.
         """
         calls: dict[str, Callable[..., list[Vector] | None]] = {}
-        for transfer, given in self._given.items():
-            calls[transfer.given_token] = _giver(given)
+        for transfer, queue_in in self._given.items():
+            calls[transfer.given_token] = _giver(queue_in)
             calls[transfer.taken_token] = self._taker(self._taken[transfer])
         return calls
 
     def close(self) -> None:
         """End the transfers; who waits for one is told so."""
         self._transport.close()
-        for given in self._given.values():
-            given.put(None)
+        for queue_in in self._given.values():
+            queue_in.put(None)
         self._thread.join(_END_S)
 
-    def _taker(self, taken: "queue.SimpleQueue[list[Vector] | None]") -> Callable[[], list[Vector]]:
+    def _taker(self, queue_out: "queue.SimpleQueue[list[Vector] | None]") -> Callable[[], list[Vector]]:
 
         def take() -> list[Vector]:
-            came = taken.get()
-            if came is None:
-                taken.put(None)
+            received = queue_out.get()
+            if received is None:
+                queue_out.put(None)
                 raise RingError(str(self._failure or "exchange: the session has ended"))
-            return came
+            return received
 
         return take
 
     def _run(self) -> None:
         try:
             while True:
-                for transfer, given in self._given.items():
-                    vectors = given.get()
+                for transfer, queue_in in self._given.items():
+                    vectors = queue_in.get()
                     if vectors is None:
                         return
-                    came = self._moved(transfer, vectors)
-                    if came:
-                        self._taken[transfer].put(came)
-                    del vectors, came
+                    received = self._moved(transfer, vectors)
+                    if received:
+                        self._taken[transfer].put(received)
+                    del vectors, received
         except Exception as error:  # noqa: BLE001 - whatever it is, the next step raises it
             self._failure = error
         finally:
-            for taken in self._taken.values():
-                taken.put(None)
+            for queue_out in self._taken.values():
+                queue_out.put(None)
 
     def _moved(self, transfer: Transfer, vectors: Sequence[Vector]) -> list[Vector]:
         start_s = time.time()
@@ -157,20 +157,20 @@ def _wire(transfer: Transfer) -> np.dtype[Any] | None:
     return None if transfer.wire is None else _WIRES[transfer.wire]
 
 
-def _moved_bytes(transfer: Transfer, given: Sequence[Vector], came: Sequence[Vector]) -> int:
+def _moved_bytes(transfer: Transfer, sent: Sequence[Vector], received: Sequence[Vector]) -> int:
     if transfer.kind == "concatenate":
-        return sum(vector.nbytes for vector in came)
+        return sum(vector.nbytes for vector in received)
     if transfer.contiguous:
-        given = ()
-    moved = (*given, *(came if transfer.kind == "gather" else ()))
+        sent = ()
+    moved = (*sent, *(received if transfer.kind == "gather" else ()))
     wire = _wire(transfer)
     return sum(len(v) * (v.itemsize if wire is None else wire.itemsize) for v in moved)
 
 
-def _giver(given: "queue.SimpleQueue[Sequence[Vector] | None]") -> Callable[..., None]:
+def _giver(queue_in: "queue.SimpleQueue[Sequence[Vector] | None]") -> Callable[..., None]:
 
     def give(*vectors: Vector) -> None:
-        given.put(vectors)
+        queue_in.put(vectors)
 
     return give
 

@@ -305,15 +305,15 @@ class Ring:
         """
         flow = Flow(self._next)
         flow.add([first], ready=True)
-        flow.add([each.into for each in arriving[:-1]], ready=False)
+        flow.add([piece.into for piece in arriving[:-1]], ready=False)
         if copy is not None:
             flow.send()
             copy[:] = first
-        for each in arriving:
-            if each.addend is None:
-                self._receive(each.into, flow)
+        for piece in arriving:
+            if piece.addend is None:
+                self._receive(piece.into, flow)
             else:
-                self._receive_sum(each.addend, each.into, each.factor, flow)
+                self._receive_sum(piece.addend, piece.into, piece.factor, flow)
         return self._sent(flow)
 
     def _sent(self, flow: Flow) -> float:
@@ -377,14 +377,14 @@ class Ring:
             awaited.poll()
 
 
-def _add(own: Vector, came: Vector, factor: float) -> None:
+def _add(own: Vector, received: Vector, factor: float) -> None:
     """Put the sum times the factor in place of what came; it is made in the type of a worker's own values."""
-    if came.dtype == own.dtype:
-        np.add(own, came, out=came)
+    if received.dtype == own.dtype:
+        np.add(own, received, out=received)
         if factor != 1.0:
-            came *= factor
+            received *= factor
         return
-    added = own + came.astype(own.dtype)
+    added = own + received.astype(own.dtype)
     if factor != 1.0:
         added *= factor
-    came[:] = added
+    received[:] = added

@@ -39,10 +39,10 @@ class Access:
 def access_nodes(variables: Sequence[TracedVariable]) -> dict[str, Access]:
     """Variable → its access nodes, under unique names."""
     access: dict[str, Access] = {}
-    taken: set[str] = set()
+    used_names: set[str] = set()
     for variable in variables:
-        slug = free_name(f"variables/{node_slug(variable.name)}", taken)
-        taken.add(slug)
+        slug = free_name(f"variables/{node_slug(variable.name)}", used_names)
+        used_names.add(slug)
         access[variable.name] = _variable_nodes(slug, variable.dtype, variable.shape)
     return access
 
@@ -172,7 +172,7 @@ def with_row_lookups(graph: Graph, handles: Collection[str]) -> Graph:
     idle = lookups.keys() | _idle(graph, passed, lookups)
     needed = {producer(ref) for node in graph.nodes if node.name not in idle for ref in node.data_inputs}
     rewritten = [
-        _waiting(each, looked_up, needed) for node in graph.nodes for each in lookups.get(node.name, (node,))
+        _waiting(copy, looked_up, needed) for node in graph.nodes for copy in lookups.get(node.name, (node,))
     ]
     try:
         topological_order(rewritten)

@@ -52,9 +52,9 @@ def assignments_as_additions(
         return graph
     idle = {read for total in sums for read in _read_for_it_alone(graph, total, reads)}
     return graph.with_nodes(
-        each.without_waits(idle)
+        kept_node.without_waits(idle)
         for node in graph.nodes
-        for each in (*inserted.get(node.name, ()), changed.get(node.name, node))
+        for kept_node in (*inserted.get(node.name, ()), changed.get(node.name, node))
     )
 
 
@@ -104,9 +104,9 @@ def seed_words(
 ) -> dict[str, int]:
     """Random state → index of its seed word."""
     known: dict[str, frozenset[int]] = {}
-    given = [producer(n.data_inputs[k]) for n in graph.nodes for k in seed_inputs(graph, n, known)]
+    seed_producers = [producer(n.data_inputs[k]) for n in graph.nodes for k in seed_inputs(graph, n, known)]
     shapes = {node.name for node in graph.nodes if node.op in SHAPES}
-    seeding = ancestors(graph, given, stop=shapes, control=False)
+    seeding = ancestors(graph, seed_producers, stop=shapes, control=False)
     words = {}
     for v in variables:
         if parts.kinds[v.name] == "state":

@@ -50,7 +50,7 @@ class WrittenValues:
             CaptureError: a loop, branch or other user of the variable itself follows such a write.
         """
         order = {name: i for i, name in enumerate(writes)}
-        taken: dict[str, str] = {}
+        last_waits: dict[str, str] = {}
         for name in reads:
             node = self.graph.by_name[name]
             last = max((c for c in node.control_inputs if c in order), key=order.__getitem__, default=None)
@@ -68,8 +68,8 @@ class WrittenValues:
                     f"step, got {node.op} {name!r}; assign a value, and use that value",
                     node=name,
                 )
-            taken[name] = self.waits[name] = last
-        return taken
+            last_waits[name] = self.waits[name] = last
+        return last_waits
 
     def _after(self, write_name: str, dtype: DType, writes: Mapping[str, bool]) -> str:
         write = self.graph.by_name[write_name]
@@ -213,21 +213,21 @@ def merge_state(graph: Graph, variables: Sequence[Variable], parts: Sides) -> Me
                 _check_updates_read_last(graph, v, edits.dropped, update)
     if not edits.added:
         return MergedState(graph=graph, boundaries=(), dropped=frozenset())
-    gone = edits.dropped | set(edits.written.values)
+    removed = edits.dropped | set(edits.written.values)
     nodes = [
         n
         for node in edits.written.inserted(graph.nodes)
-        if node.name not in gone
+        if node.name not in removed
         for n in _crossing(node, edits.added)
     ]
     # The merge comes after every replica's forward pass, so nothing there may wait for it.
-    merged = gone | set(edits.added)
-    kept = [
-        node.without_waits(merged if node.name in parts.forward and node.name not in merged else gone)
+    merged = removed | set(edits.added)
+    remaining = [
+        node.without_waits(merged if node.name in parts.forward and node.name not in merged else removed)
         for node in redirected(nodes, edits.written.ending())
     ]
     return MergedState(
-        graph=graph.with_nodes(kept), boundaries=tuple(boundaries), dropped=frozenset(edits.dropped)
+        graph=graph.with_nodes(remaining), boundaries=tuple(boundaries), dropped=frozenset(edits.dropped)
     )
 
 
@@ -241,8 +241,8 @@ def _cross(v: Variable, writes: Sequence[Node], edits: _Edits) -> Iterator[Bound
     for k, write in enumerate(crossing):
         suffix = f"__{k}" if k else ""
         # Names of variables may differ in letters that no node's name has.
-        taken = {marker.name for marker, _ in edits.added.values()}
-        name = free_name(f"state_boundary/{node_slug(v.name)}{suffix}", taken)
+        used_names = {marker.name for marker, _ in edits.added.values()}
+        name = free_name(f"state_boundary/{node_slug(v.name)}{suffix}", used_names)
         marker = identity(name, write.inputs[1], v.dtype)
         edits.added[write.name] = (
             marker,

@@ -95,11 +95,11 @@ def gather_values(
     keys = instance_keys(name for bucket in buckets for name in bucket.key_names)
     for replica, bucket in itertools.product(topology.local_replicas(task), buckets):
         hint = hints.get(bucket.members[0].variable, "auto")
-        added, taken, after = _gather(
+        added, inputs, after = _gather(
             bucket, own_values, replica, topology.collective_order(), group_key, keys, hint
         )
         gathered.nodes += added
-        gathered.values |= taken
+        gathered.values |= inputs
         gathered.done.append(after)
     return gathered
 

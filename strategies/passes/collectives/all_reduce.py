@@ -46,7 +46,7 @@ class DenseAllReduce:
         dense = [b for b in pending(graph, members.ranks) if b.indices is None]
         chosen = self._in_turn(graph, dense)
         hints = self.plan.hints
-        keys = instance_keys(name for each in chosen.values() for name in each.key_names)
+        keys = instance_keys(name for collective in chosen.values() for name in collective.key_names)
         combined: dict[str, Contribution] = {}
         added: list[Node] = []
         for replica in members.local(topology, self.plan.task):

@@ -84,10 +84,10 @@ class SyncStatistics:
         snippet = trace(
             keyed_all_reduce,
             (
-                *(TensorSpec(dtype=each.dtype, shape=each.shape) for each in first),
+                *(TensorSpec(dtype=spec.dtype, shape=spec.shape) for spec in first),
                 TensorSpec(dtype=_KEY, shape=Shape(())),
             ),
-            shapes=tuple(each.shape.dims or () for each in first),
+            shapes=tuple(spec.shape.dims or () for spec in first),
             group=(topology.n_tasks, STATISTICS_KEY),
             hint="auto",
         )

@@ -54,7 +54,7 @@ def gathered_joins(
     handles: defaultdict[str, list[str]] = defaultdict(list)
     for v in copies:
         handles[v.name].append(v.handle)
-    found = {}
+    joins_of_bucket = {}
     for bucket in buckets:
         arriving = tuple(m.name for m in sorted(bucket.members, key=lambda m: task_of[m.owner]))
         joins = joining.get(arriving, ())
@@ -63,8 +63,8 @@ def gathered_joins(
             continue
         reads = [name for handle in read for name in prior[handle]]
         if returned.isdisjoint(reads) and _takers(step, reads) <= set(joins):
-            found[bucket.name] = GatheredJoins(joins=tuple(joins), reads=tuple(reads))
-    return found
+            joins_of_bucket[bucket.name] = GatheredJoins(joins=tuple(joins), reads=tuple(reads))
+    return joins_of_bucket
 
 
 def _joining(
@@ -74,14 +74,14 @@ def _joining(
     graph = step.graph
     read_of = {read: v.name for v in copies for read in prior.get(v.handle, ())}
     update = step.update_nodes()
-    found: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
+    joins: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
     for node in graph.nodes:
         if node.op == "ConcatV2" and node.name not in update:
             *values, axis = map(producer, node.data_inputs)
             names = tuple(read_of[value] for value in values if _is_read(graph.by_name[value], read_of))
             if len(names) == len(values) and constant_array(graph.by_name[axis]) == 0:
-                found[names].append(node.name)
-    return found
+                joins[names].append(node.name)
+    return joins
 
 
 def _is_read(node: Node, read_of: Mapping[str, str]) -> bool:
@@ -123,14 +123,14 @@ class GatherVariables:
         if not copies:
             return graph
         Members.of(topology, "replicas")  # refuses a group of one
-        kept = [v for v in copies if v.rank == plan.owners[v.name]]
+        owned = [v for v in copies if v.rank == plan.owners[v.name]]
         by_name = graph.graph.by_name
         reads = {
             v.handle: read_variable(f"{v.handle}/kept", v.handle, v.dtype, by_name[v.handle].device)
-            for v in kept
+            for v in owned
         }
-        taken = [v for v in copies if v.handle not in reads]
-        prior = _prior_reads(graph, copies, taken)
+        copies_to_gather = [v for v in copies if v.handle not in reads]
+        prior = _prior_reads(graph, copies, copies_to_gather)
         buckets = self._buckets(copies)
         carried = [b for b in buckets if b.members[0].variable in plan.on_own_transport]
         task_of = {replica.rank: replica.task for replica in topology.replicas()}
@@ -138,16 +138,18 @@ class GatherVariables:
         gathered = gather_values(
             [b for b in buckets if b.members[0].variable not in plan.on_own_transport],
             carried,
-            {(v.name, v.rank): reads[v.handle].name for v in kept},
+            {(v.name, v.rank): reads[v.handle].name for v in owned},
             plan.task,
             topology,
             plan.hints,
             group_key=VARIABLES_KEY,
             contiguous=joins.keys(),
         )
-        own = {name for v in kept for name in prior.get(v.handle, ())}
+        own = {name for v in owned for name in prior.get(v.handle, ())}
         replaced = _whole_nodes(graph, joins, gathered.wholes, own)
-        nodes = _after_reads(graph, with_values(graph, taken, prior, gathered.values, replaced), reads)
+        nodes = _after_reads(
+            graph, with_values(graph, copies_to_gather, prior, gathered.values, replaced), reads
+        )
         return replace(
             graph,
             graph=graph.graph.with_nodes([*nodes, *reads.values(), *gathered.nodes]),
@@ -173,7 +175,7 @@ class GatherVariables:
 
 
 def _prior_reads(
-    graph: TrainGraph, copies: Sequence[Variable], taken: Sequence[Variable]
+    graph: TrainGraph, copies: Sequence[Variable], gathered: Sequence[Variable]
 ) -> Mapping[str, tuple[str, ...]]:
     """Handle → nodes that read a copy before its update, of copies that none reads later.
 
@@ -181,7 +183,7 @@ def _prior_reads(
         taken: those whose values others keep.
     """
     prior = prior_reads(graph, copies)
-    for v in taken:
+    for v in gathered:
         if v.handle not in prior:
             raise StrategyError(
                 f"variable {v.name!r}: what its owner alone keeps is read before its update and as a value, "
@@ -201,14 +203,14 @@ def _whole_nodes(
     """
     by_name = graph.graph.by_name
     changed = {}
-    for bucket, each in joins.items():
+    for bucket, bucket_joins in joins.items():
         whole = wholes[bucket]
-        for name in each.joins:
+        for name in bucket_joins.joins:
             node = by_name[name]
             # It waits for what it waited for, which may be the turn of its axis.
             inputs = (whole, f"^{producer(node.data_inputs[-1])}", *node.waits)
             changed[name] = replace(node, op="Identity", inputs=inputs, attrs={"T": node.attrs["T"]})
-        for name in (name for name in each.reads if name not in own):
+        for name in (name for name in bucket_joins.reads if name not in own):
             # Others may still wait for it.
             node = by_name[name]
             waits = (f"^{producer(whole)}", *node.waits)

@@ -59,17 +59,17 @@ def key_ranges(names: Iterable[str]) -> dict[str, int]:
 
 def _assign(names: Iterable[str], n_keys: int) -> dict[str, int]:
     keys: dict[str, int] = {}
-    taken: set[int] = set()
+    used_tasks: set[int] = set()
     for name in sorted(set(names)):
-        if len(taken) == n_keys:
+        if len(used_tasks) == n_keys:
             raise StrategyError(
                 f"collective {name!r}: there are {n_keys} keys of its kind, got more collectives; put some "
                 "variables on a parameter server"
             )
         key = zlib.crc32(name.encode()) % n_keys
-        while key + 1 in taken:
+        while key + 1 in used_tasks:
             key = (key + 1) % n_keys
-        taken.add(key + 1)
+        used_tasks.add(key + 1)
         keys[name] = key + 1
     return keys
 

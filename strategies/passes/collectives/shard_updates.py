@@ -50,8 +50,8 @@ class Waits:
 
     def before(self, names: Iterable[str], within: Collection[str]) -> tuple[str, ...]:
         """Kept nodes that removed ones came after directly; nodes of `within` are one with them."""
-        kept, _ = self._walk(names, within)
-        return kept
+        remaining, _ = self._walk(names, within)
+        return remaining
 
     def _past(self, name: str, *, for_others: bool) -> tuple[str, ...]:
         if (name, for_others) not in self._found:
@@ -127,8 +127,10 @@ class _ShardedStep:
     def step(self) -> TrainGraph:
         graph, update = self._graph, self._graph.update_nodes()
         removed = self._not_needed(update)
-        given = {_copy(r): at_level(self._handle(r).name + "/given", r.level) for r in self._given}
-        waits = Waits(graph.graph, removed, {t: given[_copy(r)] for r in self._given for t in r.targets})
+        result_names = {_copy(r): at_level(self._handle(r).name + "/given", r.level) for r in self._given}
+        waits = Waits(
+            graph.graph, removed, {t: result_names[_copy(r)] for r in self._given for t in r.targets}
+        )
         reads = self._new_values()
         gathered = gather_values(
             self._buckets(self._givers.keys() - self._plan.on_own_transport),
@@ -139,7 +141,7 @@ class _ShardedStep:
             self._plan.hints,
             group_key=GATHER_GROUP_KEY,
         )
-        assignments = [self._assignment(r, given, gathered.values, waits) for r in self._given]
+        assignments = [self._assignment(r, result_names, gathered.values, waits) for r in self._given]
         before = self._read_before(reads)
         nodes = [
             waits.of(node, for_others=node.name not in update).waiting_for(*before.get(node.name, ()))
@@ -158,7 +160,9 @@ class _ShardedStep:
                 if v.handle not in self._private
             ),
             regions=tuple(
-                _region(r, given, removed) for r in graph.regions if not self._is_left_out(r.variable, r.rank)
+                _region(r, result_names, removed)
+                for r in graph.regions
+                if not self._is_left_out(r.variable, r.rank)
             ),
             shared_update=tuple(name for name in graph.shared_update if name not in removed),
             # A replica takes part in exchanges of which it needs nothing itself.
@@ -185,12 +189,12 @@ class _ShardedStep:
         theirs = {target for region in self._elsewhere for target in region.targets}
         outside = set(graph.by_name) - update
         users = {u.name for name in (*self._private, *self._withheld) for u in graph.consumers.get(name, ())}
-        gone = descendants(graph, (users & update) | theirs, stop=outside, control=False)
+        unused = descendants(graph, (users & update) | theirs, stop=outside, control=False)
         needed = {target for region in self._made for target in region.targets}
         needed |= update & {producer(ref) for name in outside for ref in graph.by_name[name].data_inputs}
-        if not needed.isdisjoint(gone):
-            self._refuse(min(needed & gone))
-        return update - ancestors(graph, needed, stop=outside | gone)
+        if not needed.isdisjoint(unused):
+            self._refuse(min(needed & unused))
+        return update - ancestors(graph, needed, stop=outside | unused)
 
     def _refuse(self, name: str) -> None:
         graph = self._graph.graph
@@ -210,7 +214,7 @@ class _ShardedStep:
     def _assignment(
         self,
         region: UpdateRegion,
-        given: Mapping[Copy, str],
+        result_names: Mapping[Copy, str],
         values: Mapping[Copy, str],
         waits: Waits,
     ) -> Node:
@@ -218,7 +222,7 @@ class _ShardedStep:
         copy = _copy(region)
         before = waits.before(region.targets, within={*region.nodes, *region.targets})
         dtype = self._copies[region.variable, region.rank].dtype
-        return assign_variable(given[copy], handle.name, values[copy], dtype, handle.device, before)
+        return assign_variable(result_names[copy], handle.name, values[copy], dtype, handle.device, before)
 
     def _new_values(self) -> dict[Copy, Node]:
         writes = self._writes()
@@ -263,8 +267,8 @@ def _copy(region: UpdateRegion) -> Copy:
     return at_level(region.variable, region.level), region.rank
 
 
-def _region(region: UpdateRegion, given: Mapping[Copy, str], removed: set[str]) -> UpdateRegion:
-    name = given.get(_copy(region))
+def _region(region: UpdateRegion, result_names: Mapping[Copy, str], removed: set[str]) -> UpdateRegion:
+    name = result_names.get(_copy(region))
     if name is not None:
         return replace(region, nodes=(name,), targets=(name,))
     return replace(region, nodes=tuple(n for n in region.nodes if n not in removed))

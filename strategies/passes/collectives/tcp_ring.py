@@ -292,12 +292,12 @@ class _Sums:
 
         for factor, wire in dict.fromkeys(map(kind, dense.values())):
             alike = [b for b in dense.values() if kind(b) == (factor, wire)]
-            for bucket, each in collectives(alike, self.plan.buckets, wire_bytes).items():
-                first = dense[each.members[0]]
+            for bucket, collective in collectives(alike, self.plan.buckets, wire_bytes).items():
+                first = dense[collective.members[0]]
                 name = _weighted(bucket if wire is None else f"{bucket}/{wire}", factor)
                 transfer = Transfer(name=name, level=first.level, wire=wire, factor=factor)
-                exchange = self._sum(transfer, first.dtype, [each.members], each.members)
-                yield first.level, each.members, exchange
+                exchange = self._sum(transfer, first.dtype, [collective.members], collective.members)
+                yield first.level, collective.members, exchange
 
     def _for_owners(self, dense: Mapping[str, Boundary]) -> Iterator[_Planned]:
         """Sums of which each worker gets those of variables that its replicas own, one for each bucket."""
@@ -335,7 +335,7 @@ class _Sums:
                 yield level, names, self._gathered_rows(transfer, names)
 
     def _sum(
-        self, transfer: Transfer, dtype: DType, shares: Sequence[Sequence[str]], kept: Sequence[str]
+        self, transfer: Transfer, dtype: DType, shares: Sequence[Sequence[str]], state: Sequence[str]
     ) -> Exchange[Crossing]:
         """A sum over all workers.
 
@@ -348,9 +348,9 @@ class _Sums:
             [self.brought[name, rank].contributions[0].values for name in chain(*shares)]
             for rank in self.ranks
         ]
-        comes = [[static_dims(self.brought[name, first]) for name in kept]] if kept else []
+        comes = [[static_dims(self.brought[name, first]) for name in state]] if state else []
         totals = yield give(transfer, values, shapes, dtype, self.host, comes=comes)
-        return {name: (summed, None) for name, summed in zip(kept, totals, strict=True)}
+        return {name: (summed, None) for name, summed in zip(state, totals, strict=True)}
 
     def _gathered_rows(self, transfer: Transfer, names: Sequence[str]) -> Exchange[Crossing]:
         gradients = [[self.brought[name, rank] for rank in self.ranks] for name in names]

@@ -220,20 +220,20 @@ class _LocalGradients:
         def specs(*groups: Sequence[Dims]) -> tuple[TensorSpec, ...]:
             return tuple(TensorSpec(dtype=dtype, shape=Shape(dims)) for group in groups for dims in group)
 
-        def given(stage: str, factors: Sequence[Sequence[str]], dims: Sequence[Dims]) -> Given:
+        def inputs_of(stage: str, factors: Sequence[Sequence[str]], dims: Sequence[Dims]) -> Given:
             shapes = [[Shape(dim) for dim in dims]]
             return give(Transfer(name=f"{name}/{stage}"), factors, shapes, dtype, host, comes=[dims])
 
         projections = [
             encoders.splice(
-                trace(projected, (*map(gradient_spec, own), *state_specs(kept))),
+                trace(projected, (*map(gradient_spec, own), *state_specs(state))),
                 f"{name}/project/replica_{replica.rank}/",
-                [*(b.contributions[0].values for b in own), *(state.value for state in kept)],
+                [*(b.contributions[0].values for b in own), *(state.value for state in state)],
                 replica.device,
             )
-            for replica, own, kept in zip(replicas, local, states, strict=True)
+            for replica, own, state in zip(replicas, local, states, strict=True)
         ]
-        products = yield given("left", [projection[n:] for projection in projections], lefts)
+        products = yield inputs_of("left", [projection[n:] for projection in projections], lefts)
         orthonormal = encoders.splice(trace(directions, specs(lefts)), f"{name}/directions/", products, host)
         own_rights = [
             encoders.splice(
@@ -244,16 +244,16 @@ class _LocalGradients:
             )
             for replica, projection in zip(replicas, projections, strict=True)
         ]
-        summed = yield given("right", own_rights, rights)
+        summed = yield inputs_of("right", own_rights, rights)
         keep = trace(kept_of_projection, specs(matrices, lefts, rights, rights, rights), shapes=shapes)
-        for replica, projection, right, kept in zip(replicas, projections, own_rights, states, strict=True):
-            before = [factor.value for factor in kept[1::2]]
+        for replica, projection, right, state in zip(replicas, projections, own_rights, states, strict=True):
+            before = [factor.value for factor in state[1::2]]
             nodes, values = keep.splice(
                 f"{name}/keep/replica_{replica.rank}/",
                 [*projection[:n], *orthonormal, *right, *summed, *before],
                 device=replica.device,
             )
-            encoders.keep(nodes, kept, values)
+            encoders.keep(nodes, state, values)
         multiply = trace(
             sums_of_factors, specs(lefts, rights), shapes=shapes, dtype=dtype_number(local[0][0].dtype)
         )

@@ -114,7 +114,7 @@ class Accumulator:
         after = tuple(after)
         if pushed.ids is None or not self._keeps_rows:
             return self.apply(pushed, step, after)
-        held = Node(
+        delayed = Node(
             name=f"{self.handle.name}/held",
             op="AccumulatorNumAccumulated",
             inputs=(self.handle.name,),
@@ -123,9 +123,9 @@ class Accumulator:
         specs = (TensorSpec(dtype=INT64), TensorSpec(dtype=INT32))
         later, (ids,) = trace(
             later_numbers, specs, stride=self._stride(_MOST_HELD), n_slots=_MOST_HELD
-        ).splice(f"{self.handle.name}/later/", [pushed.ids, held.name], device=self.device)
+        ).splice(f"{self.handle.name}/later/", [pushed.ids, delayed.name], device=self.device)
         shape, push = self.apply(replace(pushed, ids=ids), step, after)
-        return [held, *later, *shape], push
+        return [delayed, *later, *shape], push
 
     def apply(self, pushed: Pushed, step: str, after: Iterable[str]) -> tuple[list[Node], Node]:
         """The node that adds what is pushed to the sum, and the constants that it needs.

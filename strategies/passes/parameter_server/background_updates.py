@@ -56,19 +56,19 @@ class BackgroundUpdates:
         Raises:
             StrategyError: when an update needs the batch.
         """
-        taken = self._take(accumulators, topology)
+        take = self._take(accumulators, topology)
         updates = update_side(graph, accumulators)
         targets = tuple(t for t in graph.targets() if t in updates)
         done = join_per_device(on_servers(graph, targets, self.destinations, topology), "turn/updated")
-        telling, gives = self._tell(taken.begin, [node.name for node in done], topology)
+        telling, gives = self._tell(take.begin, [node.name for node in done], topology)
         graph = _without_waits_for_reads(graph, updates)
         graph = replace(
-            graph, graph=graph.graph.with_nodes(waiting_for_turn(graph, updates, taken.begin.name))
+            graph, graph=graph.graph.with_nodes(waiting_for_turn(graph, updates, take.begin.name))
         )
-        step = contribute(graph, taken.combined, [*added, *taken.nodes, *telling, *done, *gives])
+        step = contribute(graph, take.combined, [*added, *take.nodes, *telling, *done, *gives])
         background = (*targets, *(node.name for node in gives))
         self._check_needs_no_batch(step, background)
-        return replace(step, background=background, taken=taken.n_taken)
+        return replace(step, background=background, taken=take.n_taken)
 
     def _take(self, accumulators: Sequence[Accumulator], topology: Topology) -> "_Taken":
         arrivals, shares = tallies(topology)

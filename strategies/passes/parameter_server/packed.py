@@ -135,9 +135,11 @@ def _in_one_message(
     specs = tuple(TensorSpec(dtype=dtype, shape=shape) for shape in shapes)
     sent, (vector,) = trace(joined, specs).splice(f"{name}/joined/", values, device=devices[0])
     whole = TensorSpec(dtype=dtype, shape=Shape((sum(n_elements(dims or ()) for dims in there),)))
-    came, arrived = trace(apart, (whole,), shapes=there).splice(f"{name}/apart/", [vector], device=devices[1])
+    unpacked, arrived = trace(apart, (whole,), shapes=there).splice(
+        f"{name}/apart/", [vector], device=devices[1]
+    )
     # A message is no part of what is computed: XLA leaves it outside of what it compiles.
-    outside = (node.changed(attrs={**node.attrs, "_XlaCompile": False}) for node in (*sent, *came))
+    outside = (node.changed(attrs={**node.attrs, "_XlaCompile": False}) for node in (*sent, *unpacked))
     return tuple(outside), arrived
 
 

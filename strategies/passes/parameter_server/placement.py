@@ -101,10 +101,10 @@ def _with_copies(nodes: list[Node], arrived: Mapping[str, Node]) -> list[Node]:
     used: dict[str, Node] = {}
     rewritten: list[Node] = []
     for node in nodes:
-        taken = {name: arrived[name] for name in node.inputs if name in arrived} if node.op in CALLS else {}
-        used |= taken
-        inputs = tuple(taken[ref].name if ref in taken else ref for ref in node.inputs)
-        rewritten.append(replace(node, inputs=inputs) if taken else node)
+        copies = {name: arrived[name] for name in node.inputs if name in arrived} if node.op in CALLS else {}
+        used |= copies
+        inputs = tuple(copies[ref].name if ref in copies else ref for ref in node.inputs)
+        rewritten.append(replace(node, inputs=inputs) if copies else node)
     return [*rewritten, *used.values()] if used else nodes
 
 

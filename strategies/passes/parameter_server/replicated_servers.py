@@ -79,8 +79,10 @@ class ReplicatedServers:
                 added += pushed
                 pushes.append(pushed[-1].name)
                 if server == own:
-                    taken, aggregated = gathering.take(topology, own.rank, tuple(s.rank for s in servers))
-                    added += taken
+                    gather_nodes, aggregated = gathering.take(
+                        topology, own.rank, tuple(s.rank for s in servers)
+                    )
+                    added += gather_nodes
                     parts.append(aggregated)
         if serves:
             graph = with_aggregated(graph, parts, added)

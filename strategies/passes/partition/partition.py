@@ -15,17 +15,17 @@ from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology
 
 
-def partitioned(step: TrainGraph, cuts: Mapping[str, Cut], found: Spread) -> TrainGraph:
+def partitioned(step: TrainGraph, cuts: Mapping[str, Cut], spread: Spread) -> TrainGraph:
     """The step with a variable for each part, made in one sweep over its nodes.
 
     Args:
         cuts: trainable or slot → its ranges.
         found: how the nodes of the update follow the cuts.
     """
-    names = PartNames(step, cuts, found.outcomes)
+    names = PartNames(step, cuts, spread.outcomes)
     snippets = PartSnippets(names.prefix)
-    updates = PartUpdates(names, found.outcomes, snippets)
-    reads = PartReads(step.graph, names, found.facts, snippets)
+    updates = PartUpdates(names, spread.outcomes, snippets)
+    reads = PartReads(step.graph, names, spread.facts, snippets)
     gradients = PartGradients(step.graph, names, snippets)
     accesses = {node: v for v in names.variables.values() for node in v.access}
     nodes: list[Node] = []
@@ -34,7 +34,7 @@ def partitioned(step: TrainGraph, cuts: Mapping[str, Cut], found: Spread) -> Tra
             nodes += gradients.split(node)
         elif node.name in names.indices:
             pass  # made with the values
-        elif node.name in found.outcomes:
+        elif node.name in spread.outcomes:
             nodes += updates.copies(node)
         elif node.name in names.reads:
             nodes += reads.read(node)

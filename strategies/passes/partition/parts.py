@@ -92,11 +92,11 @@ class PartReads:
                 name=names.copy(node.name, index),
                 inputs=(
                     names.copy(variable.handle, index),
-                    *taken,
+                    *inputs,
                     *names.waits(node, variable.name, index),
                 ),
             )
-            for index, taken in enumerate(beside)
+            for index, inputs in enumerate(beside)
         ]
 
     def single(self, node: Node) -> Iterator[Node]:

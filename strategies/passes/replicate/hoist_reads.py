@@ -63,16 +63,16 @@ def calls_with_values(graph: Graph, values: Mapping[str, Value], calls: Collecti
 
 
 def _merge_reads(graph: Graph, handles: Collection[str], left_alone: Collection[str]) -> Graph:
-    kept: dict[str, str] = {}
+    first_reads: dict[str, str] = {}
     renamed: dict[str, str] = {}
     for node in graph.nodes:
         if node.op == "ReadVariableOp" and node.name not in left_alone and node.inputs[0] in handles:
-            first = kept.setdefault(node.inputs[0], node.name)
+            first = first_reads.setdefault(node.inputs[0], node.name)
             if first != node.name:
                 renamed[node.name] = first
     if not renamed:
         return graph
-    own = {read: handle for handle, read in kept.items() if read in renamed.values()}
+    own = {read: handle for handle, read in first_reads.items() if read in renamed.values()}
     return graph.with_nodes(
         # What the remaining read waited for could itself wait for one that is merged into it.
         replace(node, inputs=(own[node.name],)) if node.name in own else _followed(node, renamed)
@@ -113,22 +113,22 @@ def _hoist(
     before_loops: dict[str, list[str]] = {}
     for node in graph.nodes:
         reads: dict[int, Node] = {}
-        taken: dict[int, Value] = {}
+        hoisted: dict[int, Value] = {}
         for k, ref in enumerate(node.data_inputs):
             if ref in values and (node.name, k) in carried:
-                taken[k] = values[ref]
+                hoisted[k] = values[ref]
                 waits = () if calls is None else node.control_inputs
                 reads[k] = read_variable(f"{node.name}/hoisted_{k}", ref, values[ref][0], node.device, waits)
                 if node.op not in CALLS:
                     before_loops.setdefault(ref, []).append(reads[k].name)
             elif ref in carried:
-                taken[k] = values[carried[ref]]
-        if not taken:
+                hoisted[k] = values[carried[ref]]
+        if not hoisted:
             nodes.append(node)
             continue
         nodes += reads.values()
         inputs = tuple(reads[k].name if k in reads else ref for k, ref in enumerate(node.inputs))
-        nodes += arguments.with_values(replace(node, inputs=inputs), taken, graph_ref)
+        nodes += arguments.with_values(replace(node, inputs=inputs), hoisted, graph_ref)
     reads_before = _writes_after_reads(graph, before_loops, loads)
     ordered = (
         node.waiting_for(*reads_before[node.name]) if node.name in reads_before else node for node in nodes

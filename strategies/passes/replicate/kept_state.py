@@ -77,7 +77,7 @@ class KeptState:
                 owners=owners,
             ),
         )
-        nodes = _access(variable, kept=f"{prefix}kept", device=device)
+        nodes = _access(variable, read_name=f"{prefix}kept", device=device)
         return cls(variable=variable, nodes=nodes, value=nodes[-1].name)
 
     def keep(self, value: str) -> Node:
@@ -99,7 +99,7 @@ def _inherits(spec: StateSpec, *, shared: bool, lasting: bool) -> Inherits:
     return "share" if spec.owed else "own"
 
 
-def _access(variable: Variable, *, kept: str, device: str) -> tuple[Node, ...]:
+def _access(variable: Variable, *, read_name: str, device: str) -> tuple[Node, ...]:
     handle, dtype = variable.handle, variable.dtype
     shaped: dict[str, Attr] = {"dtype": dtype, "shape": variable.shape}
     named: dict[str, Attr] = {**shaped, "shared_name": handle.encode(), "container": b""}
@@ -108,5 +108,5 @@ def _access(variable: Variable, *, kept: str, device: str) -> tuple[Node, ...]:
         Node(name=variable.placeholder, op="Placeholder", attrs=shaped, device=device),
         assign_variable(variable.load, handle, variable.placeholder, dtype, device),
         read_variable(variable.read, handle, dtype, device),
-        read_variable(kept, handle, dtype, device),
+        read_variable(read_name, handle, dtype, device),
     )

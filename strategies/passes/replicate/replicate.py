@@ -74,7 +74,7 @@ class Replicate:
         functions = dict(graph.graph.functions)
         unseen = without_visible_ops(graph.graph)
         originals, quiet = (
-            each.with_nodes(n for n in each.nodes if n.name in copied) for each in (graph.graph, unseen)
+            side.with_nodes(n for n in side.nodes if n.name in copied) for side in (graph.graph, unseen)
         )
         for shard in shards:
             seeded = reseed(originals if shard.rank == 0 else quiet, shard.rank)

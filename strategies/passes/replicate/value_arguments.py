@@ -119,8 +119,8 @@ class ValueArguments:
         outputs = {i: values[k] for k in values for i in self.passed_on(node, k) or ()}
         attrs = {key: self._with_values(a, len(node.data_inputs), types) for key, a in node.attrs.items()}
         offset = 1 if node.op in BRANCHES else 0
-        taken = {k - offset: dtype for k, dtype in types.items()}
-        _replace_items(attrs, "T" if node.op in LOOPS else "Tin", taken)
+        value_types = {k - offset: dtype for k, dtype in types.items()}
+        _replace_items(attrs, "T" if node.op in LOOPS else "Tin", value_types)
         if node.op not in LOOPS:
             _replace_items(attrs, "Tout", {i: dtype for i, (dtype, _) in outputs.items()})
         # What is handed on has the shape of the value now.
@@ -172,23 +172,23 @@ class ValueArguments:
         for node in function.nodes:
             if node.name in reads:
                 continue
-            taken = {k: (args[r], Shape(None)) for k, r in enumerate(node.data_inputs) if r in args}
+            values = {k: (args[r], Shape(None)) for k, r in enumerate(node.data_inputs) if r in args}
             inputs = tuple(
                 reads.get(producer(ref), ref) for ref in node.inputs if ref[0] != "^" or ref[1:] not in reads
             )
             # A colocation may name a read that is gone.
             attrs = {key: a for key, a in node.attrs.items() if key != COLOCATION_ATTR}
             plain = replace(node, inputs=inputs, attrs=attrs)
-            yield from self.with_values(plain, taken, _body_ref) if taken else (plain,)
+            yield from self.with_values(plain, values, _body_ref) if values else (plain,)
 
     def with_values(
-        self, node: Node, taken: Mapping[int, tuple[DType, Shape]], output: Callable[[Node, int], str]
+        self, node: Node, values: Mapping[int, tuple[DType, Shape]], output: Callable[[Node, int], str]
     ) -> Iterator[Node]:
         """A node that takes values at these input positions, after what it needs for that."""
         if node.op in CALLS:
-            yield self.call(node, taken)
+            yield self.call(node, values)
             return
-        dtype, _ = taken[0]
+        dtype, _ = values[0]
         if node.op == "VariableShape":
             attrs = {"T": dtype, "out_type": node.attrs.get("out_type", _INT32)}
             yield replace(node, op="Shape", attrs=attrs)
@@ -242,7 +242,7 @@ def graph_ref(node: Node, index: int) -> str:
 
 def with_values(
     graph: TrainGraph,
-    taken: Sequence[Variable],
+    variables: Sequence[Variable],
     prior: Mapping[str, Sequence[str]],
     values: Mapping[tuple[str, int | None], str],
     replaced: Mapping[str, Node],
@@ -253,7 +253,7 @@ def with_values(
         prior: handle → nodes that read a copy.
         replaced: name → the node in its place.
     """
-    variable_of = {name: v for v in taken for name in prior[v.handle]}
+    variable_of = {name: v for v in variables for name in prior[v.handle]}
     arguments = ValueArguments(graph.graph)
     for node in graph.graph.nodes:
         read = variable_of.get(node.name)

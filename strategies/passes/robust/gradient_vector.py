@@ -143,7 +143,7 @@ class GradientVector:
             rank: replica that keeps what lives from step to step. owners: all that have such.
             gathered: as in `Layout`.
         """
-        kept = self._kept(rank, owners, device)
+        state = self._kept(rank, owners, device)
         layout = Layout(
             dtype=dtype_number(self.dtype),
             dense=tuple((static_dims(b), dtype_number(b.dtype)) for b in self.dense),
@@ -157,7 +157,7 @@ class GradientVector:
             combined_gradients,
             (
                 *self._received_specs(gathered=gathered),
-                *(TensorSpec(dtype=k.variable.dtype, shape=k.variable.shape) for k in kept),
+                *(TensorSpec(dtype=k.variable.dtype, shape=k.variable.shape) for k in state),
             ),
             layout=layout,
             aggregation=self.aggregation,
@@ -166,19 +166,19 @@ class GradientVector:
             faults=self.faults,
         )
         prefix = f"{self.name}/rule/replica_{rank}/"
-        nodes, results = snippet.splice(prefix, [*received, *(k.value for k in kept)], device=device)
+        nodes, results = snippet.splice(prefix, [*received, *(k.value for k in state)], device=device)
         combined = {}
         values = iter(results)
         for b in self.boundaries:
             rows, ids = next(values), None if b.indices is None else next(values)
             combined[b.values] = total(rank, rows, ids)
-        keeps = tuple(state.keep(value) for state, value in zip(kept, values, strict=True))
+        keeps = tuple(state.keep(value) for state, value in zip(state, values, strict=True))
         return Aggregated(
-            nodes=(*(node for state in kept for node in state.nodes), *nodes),
+            nodes=(*(node for state in state for node in state.nodes), *nodes),
             combined=combined,
-            kept=kept,
+            kept=state,
             keeps=keeps,
-            counts=kept[-1].variable.read,
+            counts=state[-1].variable.read,
         )
 
     def _received_specs(self, *, gathered: bool) -> tuple[TensorSpec, ...]:

@@ -38,7 +38,7 @@ class InjectFaults:
             f"{_PREFIX}/next/", [counter.value], device=topology.host_device(self.plan.task)
         )
         keep = counter.keep(following)
-        kept: list[KeptState] = [counter]
+        state: list[KeptState] = [counter]
         added: list[Node] = [*counter.nodes, *counted, keep]
         keeps = [keep.name]
         combined: dict[str, Contribution] = {}
@@ -51,14 +51,14 @@ class InjectFaults:
                 share = 1.0 if self.plan.weighs_own_examples else _share(self.plan.task, topology)
                 injected = _Injected.of(b, contribution, fault, counter, device, turn, share)
                 added += injected.nodes
-                kept += injected.kept
+                state += injected.kept
                 keeps += injected.keeps
                 contribution = replace(contribution, values=injected.values)
             combined[b.values] = contribution
         rewired = contribute(graph, combined, added)
         rewired = replace(
             rewired,
-            variables=(*rewired.variables, *(state.variable for state in kept)),
+            variables=(*rewired.variables, *(state.variable for state in state)),
             state_targets=(*rewired.state_targets, *keeps),
         )
         for turn, fault in enumerate(f for f in self.plan.own_faults if f.place == "batch"):
@@ -95,21 +95,21 @@ class _Injected:
         spec = TensorSpec(dtype=b.dtype, shape=Shape(None) if b.indices is not None else b.shape)
         before: tuple[str, ...] = ()
         nodes: tuple[Node, ...] = ()
-        kept: tuple[KeptState, ...] = ()
+        state: tuple[KeptState, ...] = ()
         keeps: tuple[Node, ...] = ()
         if fault.kind == "stale":
             dims = _dense_dims(b, fault)
             name = f"{captured_name(b)}/{turn}"
-            kept = tuple(
+            state = tuple(
                 _kept(f"{name}/before_{k}", dims, str(b.dtype), contribution.rank, device)
                 for k in range(fault.delay_steps)
             )
-            snippet = trace(delayed, (spec,) * (1 + len(kept)))
+            snippet = trace(delayed, (spec,) * (1 + len(state)))
             added, (old, *now) = snippet.splice(
-                f"{prefix}stale/", [contribution.values, *(state.value for state in kept)], device=device
+                f"{prefix}stale/", [contribution.values, *(state.value for state in state)], device=device
             )
-            keeps = tuple(state.keep(value) for state, value in zip(kept, now, strict=True))
-            nodes = (*(node for state in kept for node in state.nodes), *added, *keeps)
+            keeps = tuple(state.keep(value) for state, value in zip(state, now, strict=True))
+            nodes = (*(node for state in state for node in state.nodes), *added, *keeps)
             before = (old,)
         # What is sent has the worker's share of the batch as its weight, or gets it later.
         snippet = trace(
@@ -123,7 +123,9 @@ class _Injected:
         added, (values,) = snippet.splice(
             prefix, [contribution.values, counter.value, *before], device=device
         )
-        return cls(nodes=(*nodes, *added), values=values, kept=kept, keeps=tuple(node.name for node in keeps))
+        return cls(
+            nodes=(*nodes, *added), values=values, kept=state, keeps=tuple(node.name for node in keeps)
+        )
 
 
 def _share(task: int, topology: Topology) -> float:

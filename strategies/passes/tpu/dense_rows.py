@@ -76,14 +76,14 @@ class _Dense:
         # Capture sums rows of equal ids right after the boundary.
         ids = next(node for node in graph.consumers[b.indices] if node.op == "Unique")
         rows = next(node for node in graph.consumers[b.values] if node.op == "UnsortedSegmentSum")
-        taken = by_name[b.values].inputs[0], by_name[b.indices].inputs[0]
+        refs = by_name[b.values].inputs[0], by_name[b.indices].inputs[0]
         snippet = trace(
             dense_rows,
             (TensorSpec(dtype=b.dtype), TensorSpec(dtype=b.index_dtype)),
             n_rows=n_rows,
             shape=b.shape.dims,
         )
-        nodes, (crossing,) = snippet.splice(f"{b.values}/dense/", taken)
+        nodes, (crossing,) = snippet.splice(f"{b.values}/dense/", refs)
         every = trace(all_ids, (), n_rows=n_rows, dtype=str(b.index_dtype))
         more, (every_id,) = every.splice(f"{b.values}/every_id/", [])
         return cls(

@@ -46,12 +46,12 @@ def resharding_call(
             f"{node.name!r}: must reshard {len(emulated.resharded)} variables, as for its execute, got "
             f"{len(handles)}"
         )
-    taken = [(position, emulated.variables[position]) for position in emulated.parted]
+    parted_variables = [(position, emulated.variables[position]) for position in emulated.parted]
     parted = [
         ref for position, ref in zip(emulated.resharded, handles, strict=True) if position in emulated.parted
     ]
     handle = TensorSpec(dtype=_RESOURCE, shape=Shape(()))
-    n_parted = len(taken)
+    n_parted = len(parted_variables)
     snippet = trace(
         resharded,
         (
@@ -59,7 +59,9 @@ def resharding_call(
             TensorSpec(dtype=_STRING, shape=Shape((3,))),
             *(handle, handle, PLACE_SPEC),
         ),
-        variables=tuple((variable.shape.dims, dtype_number(variable.dtype)) for _, variable in taken),
+        variables=tuple(
+            (variable.shape.dims, dtype_number(variable.dtype)) for _, variable in parted_variables
+        ),
         group=member.group,
         order=member.order,
         keys=tuple(keys[emulated.collective(name)] for name in (*emulated.parted_arguments, BARRIER)),
@@ -67,7 +69,7 @@ def resharding_call(
     own = list(_own_nodes(emulated, member))
     arguments = {f"argument_{i}": _RESOURCE for i in range(n_parted)}
     arguments |= {"key": _STRING, "state": _RESOURCE}
-    *parts, counts, rank = (each.name for each in own)
+    *parts, counts, rank = (node.name for node in own)
     refs = [*list(arguments)[:n_parted], *parts, "key", "state", counts, rank]
     nodes, waits = snippet.splice("", refs)
     name = f"{emulated.label}__reshard_{member.place}"
@@ -114,14 +116,14 @@ def call_of(
     name: str,
     function: str,
     inputs: tuple[str, ...],
-    taken: Iterable[DType],
-    given: tuple[Attr, ...],
+    input_types: Iterable[DType],
+    output_types: tuple[Attr, ...],
     device: str,
 ) -> Node:
     """Call of a function; `taken` and `given` are types of its arguments and results."""
     attrs: dict[str, Attr] = {
-        "Tin": tuple(taken),
-        "Tout": given,
+        "Tin": tuple(input_types),
+        "Tout": output_types,
         "config": b"",
         "config_proto": unoptimized_config(),
         "executor_type": b"",
@@ -162,14 +164,16 @@ def lower_computations(graph: Graph, members: Mapping[int, Member]) -> Graph:
         ]
         for name, scope in scopes.by_name.items()
     }
-    for each in (each for own in emulated.values() for each in own):
-        _check_members(each, members)
-    keys = instance_keys(name for own in emulated.values() for each in own for name in each.collectives())
+    for computation in (member for own in emulated.values() for member in own):
+        _check_members(computation, members)
+    keys = instance_keys(
+        name for own in emulated.values() for computation in own for name in computation.collectives()
+    )
     states = {
-        state: (each, place)
+        state: (computation, place)
         for name, own in emulated.items()
-        for each in own
-        for place, execute in enumerate(each.computation.executes)
+        for computation in own
+        for place, execute in enumerate(computation.computation.executes)
         for state in _states(scopes, scopes.by_name[name], execute)
     }
     functions = dict(graph.functions)
@@ -180,12 +184,12 @@ def lower_computations(graph: Graph, members: Mapping[int, Member]) -> Graph:
         lowering = _ScopeLowering(
             scopes=scopes, scope=scope, emulated=emulated[name], states=states, members=members, keys=keys
         )
-        made, added = lowering.nodes()
+        lowered, added = lowering.nodes()
         functions |= added
         if scope.function is None:
-            nodes = made
+            nodes = lowered
         else:
-            functions[name] = lowering.function(scope.function, made)
+            functions[name] = lowering.function(scope.function, lowered)
     return drop_unreachable_functions(replace(graph, nodes=nodes, functions=functions))
 
 
@@ -238,20 +242,20 @@ class _ScopeLowering:
         for node in self.scope.graph.nodes:
             if node.name in left_out:
                 continue
-            kept = node.changed(inputs=tuple(self._inputs(node, left_out)))
+            compile_node = node.changed(inputs=tuple(self._inputs(node, left_out)))
             if node.name in compiles:
-                nodes += self._compiled(compiles[node.name], kept)
+                nodes += self._compiled(compiles[node.name], compile_node)
             elif node.name in executes:
-                nodes.append(self._called(*executes[node.name], kept, functions))
+                nodes.append(self._called(*executes[node.name], compile_node, functions))
             elif node.op == RESHARD:
-                nodes.append(self._resharded(kept, functions))
+                nodes.append(self._resharded(compile_node, functions))
             elif node.op == "VarHandleOp" and node.attrs.get("shared_name") in self.states:
-                nodes.append(kept.changed(device=self._host))
+                nodes.append(compile_node.changed(device=self._host))
             elif node.op == _ASSERT:
-                waits = (producer(ref) for ref in kept.inputs)
+                waits = (producer(ref) for ref in compile_node.inputs)
                 nodes.append(no_op(node.name, tuple(dict.fromkeys(waits)), self._host))
             else:
-                nodes.append(kept)
+                nodes.append(compile_node)
         return tuple(nodes), functions
 
     def function(self, function: Function, nodes: tuple[Node, ...]) -> Function:
@@ -262,14 +266,14 @@ class _ScopeLowering:
     @cached_property
     def _executes(self) -> Mapping[str, tuple[EmulatedComputation, int]]:
         return {
-            execute.name: (each, place)
-            for each in self.emulated
-            for place, execute in enumerate(each.computation.executes)
+            execute.name: (computation, place)
+            for computation in self.emulated
+            for place, execute in enumerate(computation.computation.executes)
         }
 
     @cached_property
     def _compiles(self) -> Mapping[str, EmulatedComputation]:
-        return {each.name: each for each in self.emulated}
+        return {computation.name: computation for computation in self.emulated}
 
     @property
     def _host(self) -> str:

@@ -59,8 +59,8 @@ class EmulatedComputation:
             variables = dict(_variables(scopes, scope, computation))
         except GraphError as error:
             raise GraphError(f"computation {node.name!r}: {error}") from None
-        taken = _resharded(scope, computation)
-        if any(_size(variables[position]) < 0 for position in taken if position in variables):
+        positions = _resharded(scope, computation)
+        if any(_size(variables[position]) < 0 for position in positions if position in variables):
             raise GraphError("shapes of variables that lie in parts must be known, got one that is not")
         label = "/".join(filter(None, (scope.name, node.name)))
         return cls(
@@ -68,7 +68,7 @@ class EmulatedComputation:
             computation=computation,
             program=program,
             variables=variables,
-            resharded=taken,
+            resharded=positions,
             library=library,
         )
 

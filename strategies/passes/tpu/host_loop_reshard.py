@@ -91,8 +91,8 @@ class ReshardedComputation:
     positions: tuple[int, ...]
 
     def handles(self, execute: Node) -> tuple[str, ...]:
-        taken = execute.data_inputs
-        return tuple(taken[position] for position in self.positions)
+        inputs = execute.data_inputs
+        return tuple(inputs[position] for position in self.positions)
 
     def waits(self, scope: Scope, execute: Node, before: Node) -> tuple[str, ...]:
         """Resharding waits for all that the execute needs, which may write variables."""
@@ -213,17 +213,17 @@ def _insert(scope: Scope, loop: HostLoop, chosen: Iterable[ReshardedComputation]
     after = no_op(f"{prefix}after", [node.name for node in last.values()], device)
     edits.added += [iteration, before, *last.values(), after]
     back: list[str] = []
-    for each in chosen:
-        edits.replaced[each.computation.compile.name] = each.compile_node()
-        for place, execute in enumerate(each.computation.executes):
-            own = ReplicaFormat.of(scope, each.computation.compile.name, execute, place)
+    for computation in chosen:
+        edits.replaced[computation.computation.compile.name] = computation.compile_node()
+        for place, execute in enumerate(computation.computation.executes):
+            own = ReplicaFormat.of(scope, computation.computation.compile.name, execute, place)
             state = own.state([loop.condition.name])
             state_ref = scope.ref(state.name, "resource")
             default_key = own.default_key([after.name])
             key = execute.data_inputs[-1]
-            waits = each.waits(scope, execute, before)
-            shard = own.reshard("shard", each.handles(execute), key, state_ref, waits)
-            at_end = [_at_end(scope, loop, ref, last) for ref in each.handles(execute)]
+            waits = computation.waits(scope, execute, before)
+            shard = own.reshard("shard", computation.handles(execute), key, state_ref, waits)
+            at_end = [_at_end(scope, loop, ref, last) for ref in computation.handles(execute)]
             unshard = own.reshard("unshard", at_end, scope.ref(default_key.name), state_ref, [after.name])
             edits.added += [state, shard, default_key, unshard]
             edits.replaced[execute.name] = execute.waiting_for(shard.name)

@@ -173,7 +173,7 @@ class ReplicateComputation:
         renames = Renames({})
         renames.update(fed)
         summed = tuple(_summed(graph, self.plan.layers))
-        sums = {each.node: f"{PREFIX}sum/{each.node}" for each in summed}
+        sums = {item.node: f"{PREFIX}sum/{item.node}" for item in summed}
         returned = [graph.losses[0].tensor, *(result.tensor for result in graph.results)]
         dtypes = [output_type(graph.graph, ref) for ref in returned]
         nodes = (
@@ -182,7 +182,7 @@ class ReplicateComputation:
             *variables.nodes,
             *inputs,
             *(_in_body(n, renames, sums, updates, looped) for n in graph.graph.nodes if n.name in body),
-            *(node for each in summed for node in _sum(graph, each, sums[each.node], topology)),
+            *(node for item in summed for node in _sum(graph, item, sums[item.node], topology)),
             updates_done(updates),
             *(
                 node
@@ -291,18 +291,18 @@ def _summed(graph: TrainGraph, layers: Container[str]) -> Iterator[_Summed]:
             yield _Summed(node=s.node, rule="mean", dtype=s.dtype, shape=s.shape)
 
 
-def _sum(graph: TrainGraph, each: _Summed, name: str, topology: Topology) -> Iterator[Node]:
-    contribution = graph.graph.by_name[each.node].inputs[0]
-    spec = TensorSpec(dtype=each.dtype, shape=each.shape)
+def _sum(graph: TrainGraph, summed: _Summed, name: str, topology: Topology) -> Iterator[Node]:
+    contribution = graph.graph.by_name[summed.node].inputs[0]
+    spec = TensorSpec(dtype=summed.dtype, shape=summed.shape)
     nodes: tuple[Node, ...] = ()
-    if each.rule == "first-replica":
+    if summed.rule == "first-replica":
         snippet = trace(only_first, (spec, TensorSpec(dtype=_INT32, shape=Shape(()))))
         nodes, (contribution,) = snippet.splice(f"{name}/first/", [contribution, _taken(RANK)])
-    elif each.rule == "mean":
+    elif summed.rule == "mean":
         snippet = trace(weighted_sum, (spec,), weights=(1 / topology.n_replicas,))
         nodes, (contribution,) = snippet.splice(f"{name}/scaled/", [contribution])
     yield from map(_of_cluster, nodes)
-    yield from cross_replica_sum(name, contribution, each.dtype, topology.n_replicas)
+    yield from cross_replica_sum(name, contribution, summed.dtype, topology.n_replicas)
 
 
 def _output(place: int, ref: str, dtype: DType, n_replicas: int) -> Iterator[Node]:

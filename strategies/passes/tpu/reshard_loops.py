@@ -53,8 +53,8 @@ class LoopHandles:
         )
 
     def _is_reshardable(self, computation: Computation, position: int, sources: Sequence[str | None]) -> bool:
-        taken = [self.entering.get(source) for source in sources if source is not None]
-        known = [handle for handle in taken if handle is not None]
+        handles = [self.entering.get(source) for source in sources if source is not None]
+        known = [handle for handle in handles if handle is not None]
         uses = frozenset((execute.name, position) for execute in computation.executes)
         return len(known) == len(computation.executes) and _one_or_each(known) and self._only(uses, known)
 

@@ -140,7 +140,9 @@ def _site(scope: Scope, node: Node, function: str) -> CallSite | None:
         return CallSite(scope=scope, node=node, n_before=0)
     attributes, n_before = _CALLS.get(node.op, ((), 0))
     called = [node.attrs.get(attribute) for attribute in attributes]
-    is_known = any(isinstance(each, FunctionRef) and each.name == function for each in called)
+    is_known = any(
+        isinstance(function_ref, FunctionRef) and function_ref.name == function for function_ref in called
+    )
     return CallSite(scope=scope, node=node, n_before=n_before) if is_known else None
 
 
@@ -213,10 +215,10 @@ def _source(scopes: Scopes, scope: Scope, ref: str) -> tuple[Scope, str, Node | 
     waiting = [(scope, ref)]
     seen = {(scope.name, ref)}
     sources: list[tuple[Scope, str, Node | None]] = []
-    for own, each in waiting:
-        before = list(_before(scopes, own, each))
+    for own, site in waiting:
+        before = list(_before(scopes, own, site))
         if not before:
-            sources.append((own, each, own.of_data(each)))
+            sources.append((own, site, own.of_data(site)))
         for other, one in before:
             if (other.name, one) not in seen:
                 seen.add((other.name, one))
@@ -274,8 +276,8 @@ def _may_be_one(device: str, other: str) -> bool:
 @lru_cache(maxsize=4096)
 def _parts(device: str) -> Mapping[str, str]:
     parts: dict[str, str] = {}
-    for each in device.strip("/").lower().split("/"):
-        key, _, value = each.partition(":")
+    for part in device.strip("/").lower().split("/"):
+        key, _, value = part.partition(":")
         if key == "device":
             kind, _, value = value.partition(":")
         else:

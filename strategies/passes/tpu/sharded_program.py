@@ -76,13 +76,13 @@ class PartedValues:
         handed_on: dict[str, list[str]] = {}
         for node in topological_order(self.program.nodes):
             # A loop gives handles that it was given, and TensorFlow may take the one for the other.
-            taken = [
+            refs = [
                 *self.taken(node),
                 *(name for ref in self._handles_of(node) for name in handed_on.get(ref, ())),
             ]
-            for name in dict.fromkeys(taken):
+            for name in dict.fromkeys(refs):
                 users[name].append(node)
-            handed_on[node.name] = taken
+            handed_on[node.name] = refs
         return {name: tuple(nodes) for name, nodes in users.items()}
 
     def _handles_of(self, node: Node) -> list[str]:
@@ -111,9 +111,9 @@ class PartedValues:
         if shape == _SCALAR:
             return False
         for ref in node.data_inputs:
-            taken = self.handles.get(ref)
-            if taken is not None:
-                fits = taken not in whole and self.parted[taken].spec.shape == shape
+            handle = self.handles.get(ref)
+            if handle is not None:
+                fits = handle not in whole and self.parted[handle].spec.shape == shape
             else:
                 spec = self.specs[ref]
                 is_scalar = node.op in DENSE_UPDATES and spec.shape == _SCALAR and spec.dtype != "resource"
@@ -213,10 +213,10 @@ class ShardedProgram:
         parts = _Parts(program=self)
         nodes: list[Node] = []
         for node in self.values.program.nodes:
-            taken = self.values.taken(node)
+            handles = self.values.taken(node)
             if node.name in self.values.reads:
                 nodes += self._read(node)
-            elif taken and self.values.whole.isdisjoint(taken):
+            elif handles and self.values.whole.isdisjoint(handles):
                 nodes.append(self._written(node, parts))
             else:
                 inputs = (_whole_name(ref) if ref in self.values.whole else ref for ref in node.data_inputs)
@@ -224,16 +224,16 @@ class ShardedProgram:
         nodes += parts.nodes()
         nodes += [
             self.member.place_node(),
-            *(self._part_handle(each) for each in self.values.parted.values()),
+            *(self._part_handle(variable) for variable in self.values.parted.values()),
         ]
         ends = []
         for name in sorted(self.values.whole):
             users = {node.name for node in self.values.users[name]}
             *begin, ready = self._put_together(name)
             nodes = [node.waiting_for(ready.name) if node.name in users else node for node in nodes]
-            *end, gone = self._taken_apart(name, ready.name)
-            nodes += [*begin, ready, *end, gone]
-            ends.append(gone.name)
+            *end, deletion = self._taken_apart(name, ready.name)
+            nodes += [*begin, ready, *end, deletion]
+            ends.append(deletion.name)
         return self.values.program.with_nodes(nodes, waits=ends)
 
     def _written(self, node: Node, parts: "_Parts") -> Node:
@@ -289,13 +289,13 @@ class ShardedProgram:
         read = _read_of(f"{name}/kept/whole", _whole_name(name), variable, ends)
         nodes, part = self.cut(read.name, variable.spec, f"{name}/kept/")
         assigned = _assignment(f"{name}/kept/assigned", _handle_name(name), part, variable, ())
-        gone = Node(
+        deletion = Node(
             name=f"{name}/kept/gone",
             op="DestroyResourceOp",
             inputs=(_whole_name(name), f"^{assigned.name}"),
             attrs={"ignore_lookup_error": True},
         )
-        return [read, *nodes, assigned, gone]
+        return [read, *nodes, assigned, deletion]
 
     def cut(self, ref: str, spec: TensorSpec, prefix: str) -> tuple[tuple[Node, ...], str]:
         snippet = trace(part_of, (spec, PLACE_SPEC), n_parts=self.member.group[0])
@@ -358,11 +358,11 @@ class _Parts:
             yield Node(name=part_name(ref), op="Identity", inputs=inputs, attrs={"T": spec.dtype})
             return
         else:
-            taken = (
+            part_inputs = (
                 data_input if program.values.is_scalar(data_input) else self.of(data_input)
                 for data_input in node.data_inputs
             )
-            yield node.changed(name=part_name(ref), inputs=(*taken, *program.waits(node)))
+            yield node.changed(name=part_name(ref), inputs=(*part_inputs, *program.waits(node)))
             return
         yield from nodes
         yield identity(self._asked[ref], part, spec.dtype)

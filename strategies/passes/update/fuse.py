@@ -49,18 +49,20 @@ class FuseUpdates:
         fusions = {fusion.anchor: fusion for fusion in _fusions(graph)}
         if not fusions:
             return graph
-        gone = {name: fusion.anchor for fusion in fusions.values() for name in fusion.slot_writers}
+        replaced = {name: fusion.anchor for fusion in fusions.values() for name in fusion.slot_writers}
         nodes = [
-            made
+            new_node
             for node in graph.graph.nodes
-            if node.name not in gone
-            for made in (fusions[node.name].nodes if node.name in fusions else (_waiting(node, gone),))
+            if node.name not in replaced
+            for new_node in (
+                fusions[node.name].nodes if node.name in fusions else (_waiting(node, replaced),)
+            )
         ]
         try:
             ordered = topological_order(nodes)
         except GraphError:
             return graph
-        regions = tuple(_with_kernels(region, fusions, gone) for region in graph.regions)
+        regions = tuple(_with_kernels(region, fusions, replaced) for region in graph.regions)
         fused = replace(graph, graph=graph.graph.with_nodes(ordered), regions=regions)
         return _pruned(fused)
 
@@ -111,8 +113,8 @@ def _fusion(
     for kernel in KERNELS:
         if anchor.op != kernel.step.op:
             continue
-        for found in matcher.matches(kernel.step.value, anchor.data_inputs[1], NOTHING):
-            for whole in _with_slots(matcher, kernel, list(kernel.slots), found):
+        for match in matcher.matches(kernel.step.value, anchor.data_inputs[1], NOTHING):
+            for whole in _with_slots(matcher, kernel, list(kernel.slots), match):
                 alike = [by_handle.get(handle) for handle in whole.slots.values()]
                 fits = all(
                     v is not None and v.dtype == variable.dtype and v.shape == variable.shape for v in alike
@@ -140,64 +142,64 @@ def _is_exact(matcher: Matcher, ref: str) -> bool:
     return abs(float(one - (one - value)) - float(value)) <= _ROUNDINGS * eps * abs(float(value))
 
 
-def _with_slots(matcher: Matcher, kernel: Kernel, slots: Sequence[str], found: Found) -> Iterator[Found]:
+def _with_slots(matcher: Matcher, kernel: Kernel, slots: Sequence[str], partial: Found) -> Iterator[Found]:
     if not slots:
-        yield found
+        yield partial
         return
     # A slot is known once something of it is read; the others come in turn.
-    known = next((slot for slot in slots if slot in found.slots), None)
+    known = next((slot for slot in slots if slot in partial.slots), None)
     if known is None:
         return
-    writer = matcher.graph.by_name[matcher.writers[found.slots[known]]]
-    asked = kernel.slots[known]
-    if writer.op != asked.op:
+    writer = matcher.graph.by_name[matcher.writers[partial.slots[known]]]
+    pattern = kernel.slots[known]
+    if writer.op != pattern.op:
         return
     others = [slot for slot in slots if slot != known]
-    for match in matcher.matches(asked.value, writer.data_inputs[1], found):
+    for match in matcher.matches(pattern.value, writer.data_inputs[1], partial):
         yield from _with_slots(matcher, kernel, others, match)
 
 
-def _fused(matcher: Matcher, kernel: Kernel, found: Found, variable: Variable, anchor: Node) -> _Fusion:
+def _fused(matcher: Matcher, kernel: Kernel, match: Found, variable: Variable, anchor: Node) -> _Fusion:
     by_name, consumers = matcher.graph.by_name, matcher.graph.consumers
-    writers = tuple(matcher.writers[found.slots[slot]] for slot in kernel.slots)
-    inside = {anchor.name, *writers, *found.nodes}
+    writers = tuple(matcher.writers[match.slots[slot]] for slot in kernel.slots)
+    inside = {anchor.name, *writers, *match.nodes}
     left = {
         name
-        for name in found.nodes
+        for name in match.nodes
         if any(consumer.name not in inside for consumer in consumers.get(name, ()))
     }
-    waits = {name for each in sorted(inside) for name in by_name[each].control_inputs}
-    before = sorted(waits - inside | waits & left & set(found.before.values()))
+    waits = {name for inner in sorted(inside) for name in by_name[inner].control_inputs}
+    before = sorted(waits - inside | waits & left & set(match.before.values()))
     dtype = variable.dtype
-    made: dict[str, Node] = {}
+    scalars: dict[str, Node] = {}
 
     def number(name: str, value: float) -> str:
         node = const(f"{anchor.name}/{name}", dtype, value, device=anchor.device)
-        return made.setdefault(name, node).name
+        return scalars.setdefault(name, node).name
 
-    def ref(taken: Input) -> str:
-        match taken:
+    def ref(kernel_input: Input) -> str:
+        match kernel_input:
             case "variable":
                 return anchor.data_inputs[0]
             case Slot(name):
-                return found.slots[name]
+                return match.slots[name]
             case Leaf(name):
-                return found.leaves[name]
+                return match.leaves[name]
             case OneMinus(name):
                 rest = Node(
                     name=f"{anchor.name}/one_minus_{name}",
                     op="Sub",
-                    inputs=(number("one", 1.0), found.leaves[name]),
+                    inputs=(number("one", 1.0), match.leaves[name]),
                     attrs={"T": dtype},
                     device=anchor.device,
                 )
-                return made.setdefault(name, rest).name
+                return scalars.setdefault(name, rest).name
             case "one":
                 return number("one", 1.0)
             case _:
                 return number("zero", 0.0)
 
-    inputs = tuple(ref(taken) for taken in kernel.inputs)
+    inputs = tuple(ref(kernel_input) for kernel_input in kernel.inputs)
     # As an assignment does: of two that come at once, one waits.
     attrs: Mapping[str, Attr] = {"T": dtype, "use_locking": True, **kernel.attrs}
     node = Node(
@@ -207,34 +209,35 @@ def _fused(matcher: Matcher, kernel: Kernel, found: Found, variable: Variable, a
         attrs=attrs,
         device=anchor.device,
     )
-    return _Fusion(anchor=anchor.name, slot_writers=writers, nodes=(*made.values(), node))
+    return _Fusion(anchor=anchor.name, slot_writers=writers, nodes=(*scalars.values(), node))
 
 
-def _waiting(node: Node, gone: Mapping[str, str]) -> Node:
-    if gone.keys().isdisjoint(node.control_inputs):
+def _waiting(node: Node, replaced: Mapping[str, str]) -> Node:
+    if replaced.keys().isdisjoint(node.control_inputs):
         return node
-    waits = dict.fromkeys(gone.get(name, name) for name in node.control_inputs)
+    waits = dict.fromkeys(replaced.get(name, name) for name in node.control_inputs)
     return node.changed(inputs=(*node.data_inputs, *after(waits)))
 
 
 def _with_kernels(
-    region: UpdateRegion, fusions: Mapping[str, _Fusion], gone: Mapping[str, str]
+    region: UpdateRegion, fusions: Mapping[str, _Fusion], replaced: Mapping[str, str]
 ) -> UpdateRegion:
     nodes = [
-        made
+        new_name
         for name in region.nodes
-        if name not in gone
-        for made in ([node.name for node in fusions[name].nodes] if name in fusions else [name])
+        if name not in replaced
+        for new_name in ([node.name for node in fusions[name].nodes] if name in fusions else [name])
     ]
-    targets = tuple(name for name in region.targets if name not in gone)
+    targets = tuple(name for name in region.targets if name not in replaced)
     return replace(region, nodes=tuple(nodes), targets=targets)
 
 
 def _pruned(step: TrainGraph) -> TrainGraph:
     graph = prune(step.graph, step.roots())
-    kept = graph.by_name
+    by_name = graph.by_name
     regions = tuple(
-        replace(region, nodes=tuple(name for name in region.nodes if name in kept)) for region in step.regions
+        replace(region, nodes=tuple(name for name in region.nodes if name in by_name))
+        for region in step.regions
     )
-    shared = tuple(name for name in step.shared_update if name in kept)
+    shared = tuple(name for name in step.shared_update if name in by_name)
     return replace(step, graph=graph, regions=regions, shared_update=shared)

@@ -87,12 +87,12 @@ class Matcher:
     graph: Graph
     writers: Mapping[str, str]
 
-    def matches(self, pattern: Pattern, ref: str, found: Found) -> Iterator[Found]:
+    def matches(self, pattern: Pattern, ref: str, match: Found) -> Iterator[Found]:
         """Every way in which a tensor matches, given what matched already."""
         node = self.graph.by_name[producer(ref)]
         if isinstance(pattern, Leaf):
-            if found.leaves.get(pattern.name, ref) == ref:
-                yield replace(found, leaves={**found.leaves, pattern.name: ref})
+            if match.leaves.get(pattern.name, ref) == ref:
+                yield replace(match, leaves={**match.leaves, pattern.name: ref})
             return
         if isinstance(pattern, Operation):
             if _SAME.get(node.op, node.op) != pattern.op or len(node.data_inputs) != len(pattern.inputs):
@@ -101,33 +101,33 @@ class Matcher:
             if pattern.op in _COMMUTING:
                 orders.append(node.data_inputs[::-1])
             for order in orders:
-                yield from self._all(pattern.inputs, order, replace(found, nodes=found.nodes | {node.name}))
+                yield from self._all(pattern.inputs, order, replace(match, nodes=match.nodes | {node.name}))
             return
         if node.op == "ReadVariableOp":
-            yield from self._read(pattern, node.name, found)
+            yield from self._read(pattern, node.name, match)
 
-    def _all(self, patterns: tuple[Pattern, ...], refs: tuple[str, ...], found: Found) -> Iterator[Found]:
+    def _all(self, patterns: tuple[Pattern, ...], refs: tuple[str, ...], match: Found) -> Iterator[Found]:
         if not patterns:
-            yield found
+            yield match
             return
-        for first in self.matches(patterns[0], refs[0], found):
+        for first in self.matches(patterns[0], refs[0], match):
             yield from self._all(patterns[1:], refs[1:], first)
 
-    def _read(self, pattern: Before | After, name: str, found: Found) -> Iterator[Found]:
+    def _read(self, pattern: Before | After, name: str, match: Found) -> Iterator[Found]:
         read = self.graph.by_name[name]
         handle = producer(read.data_inputs[0])
         writer = self.writers.get(handle)
-        if writer is None or found.slots.get(pattern.slot, handle) != handle:
+        if writer is None or match.slots.get(pattern.slot, handle) != handle:
             return
         if isinstance(pattern, After) != (writer in read.control_inputs):
             return
-        before = found.before
+        before = match.before
         if isinstance(pattern, Before):
             if before.get(pattern.slot, name) != name:
                 return
             before = {**before, pattern.slot: name}
-        slots = {**found.slots, pattern.slot: handle}
-        yield replace(found, slots=slots, before=before, nodes=found.nodes | {name})
+        slots = {**match.slots, pattern.slot: handle}
+        yield replace(match, slots=slots, before=before, nodes=match.nodes | {name})
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +167,15 @@ class Kernel:
     @property
     def scalars(self) -> tuple[str, ...]:
         """Names of the leaves that are scalars: all but the gradient, which has the variable's shape."""
-        taken = (each.name for each in self.inputs if isinstance(each, Leaf | OneMinus))
-        return tuple(name for name in taken if name != GRADIENT.name)
+        names = (
+            kernel_input.name for kernel_input in self.inputs if isinstance(kernel_input, Leaf | OneMinus)
+        )
+        return tuple(name for name in names if name != GRADIENT.name)
 
     @property
     def subtracted(self) -> tuple[str, ...]:
         """Names of the leaves that the kernel gets as what they lack to one, and takes from one again."""
-        return tuple(each.name for each in self.inputs if isinstance(each, OneMinus))
+        return tuple(kernel_input.name for kernel_input in self.inputs if isinstance(kernel_input, OneMinus))
 
 
 def _op(name: str, *inputs: Pattern) -> Operation:

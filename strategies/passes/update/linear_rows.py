@@ -101,8 +101,8 @@ def _is_linear(step: TrainGraph, b: Boundary, is_scalar: Callable[[str], bool]) 
         if None in results.values():
             return False
         kinds |= {ref: kind for ref, kind in results.items() if kind is not None}
-    shown = {result.tensor for result in step.results}
-    return all(kinds[ref] is _Kind.OF_SUMS for ref in shown.intersection(kinds))
+    result_tensors = {result.tensor for result in step.results}
+    return all(kinds[ref] is _Kind.OF_SUMS for ref in result_tensors.intersection(kinds))
 
 
 def _results(

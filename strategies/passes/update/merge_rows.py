@@ -29,8 +29,8 @@ class MergeRows:
         if not merged:
             return graph
         # Each node that reads a row or an id reads what became of it.
-        reads = {old: new for each in merged.values() for old, new in each.reads.items()}
-        after = {each.last: each.nodes for each in _at_last(graph, merged)}
+        reads = {old: new for merged_rows in merged.values() for old, new in merged_rows.reads.items()}
+        after = {merged_rows.last: merged_rows.nodes for merged_rows in _at_last(graph, merged)}
         nodes: list[Node] = []
         for node in graph.graph.nodes:
             nodes += (_reading(node, reads), *after.get(node.name, ()))
@@ -67,7 +67,10 @@ def _merged(b: Boundary) -> _Merged:
 
 def _at_last(graph: TrainGraph, merged: Mapping[str, _Merged]) -> list[_Merged]:
     place = {node.name: i for i, node in enumerate(graph.graph.nodes)}
-    return [replace(each, last=max(each.reads, key=place.__getitem__)) for each in merged.values()]
+    return [
+        replace(merged_rows, last=max(merged_rows.reads, key=place.__getitem__))
+        for merged_rows in merged.values()
+    ]
 
 
 def _reading(node: Node, reads: Mapping[str, str]) -> Node:
@@ -82,9 +85,9 @@ def _owned(graph: TrainGraph, merged: Iterable[_Merged]) -> tuple[tuple[UpdateRe
     region_of = {name: i for i, region in enumerate(graph.regions) for name in region.nodes}
     own: defaultdict[int, list[str]] = defaultdict(list)
     common: list[str] = []
-    for each in merged:
-        names = [node.name for node in each.nodes]
-        readers = {user.name for ref in each.reads for user in consumers.get(producer(ref), ())}
+    for merged_rows in merged:
+        names = [node.name for node in merged_rows.nodes]
+        readers = {user.name for ref in merged_rows.reads for user in consumers.get(producer(ref), ())}
         regions = {region_of[name] for name in readers if name in region_of}
         if readers & shared or len(regions) > 1:
             common += names

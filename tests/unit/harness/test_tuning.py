@@ -229,7 +229,7 @@ def searched(
     logs: dict[str, list[float]] = {name: [] for name in names}
     confirming: list[float] = []
     left = n_affordable
-    while rung := next_rung(names, seed=seed, made=made, logs=logs, n_affordable=left):
+    while rung := next_rung(names, seed=seed, rungs=made, logs=logs, n_affordable=left):
         made.append(rung)
         n_repeats = min(rung.n_repeats, left // 2) if rung.confirms else rung.n_repeats
         left -= n_repeats * (len(rung.names) + 1)
@@ -277,9 +277,9 @@ def test_time_decides_how_many_are_tried(n_affordable: int) -> None:
 def test_the_best_is_confirmed_where_time_allows_no_other_rung() -> None:
     logs = {name: [place / 10] for place, name in enumerate(NAMES[:8])}
     made = [Rung(names=tuple(NAMES[:8]), n_repeats=1)]
-    halved = next_rung(NAMES[:8], seed=0, made=made, logs=logs, n_affordable=5)
+    halved = next_rung(NAMES[:8], seed=0, rungs=made, logs=logs, n_affordable=5)
     assert halved == Rung(names=("c7", "c6", "c5", "c4"), n_repeats=1, number=1)
-    assert next_rung(NAMES[:8], seed=0, made=made, logs=logs, n_affordable=4) == Rung(
+    assert next_rung(NAMES[:8], seed=0, rungs=made, logs=logs, n_affordable=4) == Rung(
         names=("c7",), n_repeats=MOST_CONFIRMING, number=1, confirms=True
     )
 
@@ -291,9 +291,9 @@ def test_the_runner_up_follows_one_that_fails_while_it_is_confirmed() -> None:
         Rung(names=("a",), n_repeats=MOST_CONFIRMING, number=2, confirms=True),
     ]
     logs = {"b": [0.2, 0.2], "c": [0.1], "d": [0.1]}
-    following = next_rung("abcd", seed=0, made=made, logs=logs, n_affordable=20)
+    following = next_rung("abcd", seed=0, rungs=made, logs=logs, n_affordable=20)
     assert following == Rung(names=("b",), n_repeats=MOST_CONFIRMING, number=2, confirms=True)
-    assert next_rung("abcd", seed=0, made=made, logs={**logs, "a": [0.3]}, n_affordable=20) is None
+    assert next_rung("abcd", seed=0, rungs=made, logs={**logs, "a": [0.3]}, n_affordable=20) is None
 
 
 def test_equal_seeds_and_measurements_choose_alike_and_other_seeds_try_others() -> None:

@@ -125,9 +125,9 @@ class BaselineSession(StepSession):
             if name in own.variables and v.rule in _MERGED and not own.is_shared(name):
                 states[name] = own.variables[name]
                 continue
-            kept = own.values(name)
+            own_values = own.values(name)
             first_alone = name in own.variables and v.rule == "first-replica"
-            values |= {copy: value for copy, value in kept.items() if not first_alone or not copy[1]}
+            values |= {copy: value for copy, value in own_values.items() if not first_alone or not copy[1]}
         total = merged(
             self._distribution,
             states,
@@ -156,8 +156,8 @@ def _session(
     from harness.worker.jobs.distributed.variable_copies import DistributedCopies
     from strategies.baselines.replicated_step import DistributedStep
 
-    found = state.get(Distributed).distribution
-    distribution = found.strategy
+    state_of_job = state.get(Distributed).distribution
+    distribution = state_of_job.strategy
     workload = built(distribution, case, seed, captured)
     distributed = DistributedStep(
         workload.body,
@@ -166,7 +166,7 @@ def _session(
         workload.structure,
         replicas,
         batch_size,
-        weight_dtype=found.weight_dtype,
+        weight_dtype=state_of_job.weight_dtype,
         on_host=on_host,
     )
     distributed.trace()

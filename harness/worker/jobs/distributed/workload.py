@@ -85,14 +85,14 @@ def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, capture
     workload, structure = workload_anew(case, seed)
     with policy_of(case.computation.precision), distribution.scope(), recorded() as variables:
         try:
-            made = step_of(workload, structure).step
+            original = step_of(workload, structure).step
         except Exception as error:
             # The same code has made a step to capture.
             raise UnsupportedError(
                 "train_step() must return a step in the scope of TensorFlow's strategy, too, got "
                 f"{described(error)}"
             ) from error
-        step = step_in_precision(made, case.computation.precision, case.workload_name)
+        step = step_in_precision(original, case.computation.precision, case.workload_name)
         body = _under_policy(keras.config.dtype_policy(), body_of(step))
     n_examples = (captured.batch[0].shape.dims or (-1,))[0]
     boundary = ReplicaBoundary([b.values for b in captured.gradients()], captured.losses[0], n_examples)
