@@ -197,7 +197,7 @@ def tune(request: TuneRequest) -> Tuned:
         require_writable(request.out)
     with _opened(tuner.spec, request.options) as folder:
         try:
-            _carry_out(tuner.asked, tuner.cases, tuner.spec, request.options, folder, tuner)
+            _carry_out(tuner.default_slots, tuner.cases, tuner.spec, request.options, folder, tuner)
         except (Interrupted, KeyboardInterrupt):
             if not tuner.has_plans:
                 raise Interrupted("interrupted before any plan was known; begin again") from None

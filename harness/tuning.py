@@ -292,7 +292,7 @@ class Tuner:
         return self.cases[0]
 
     @property
-    def asked(self) -> Sequence[Slot]:
+    def default_slots(self) -> Sequence[Slot]:
         return (Slot(order=0, block=0, repeat=0, case=self.default),)
 
     @property

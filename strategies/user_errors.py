@@ -88,7 +88,7 @@ def users_line(frames: Iterable[Frame]) -> str:
     Args:
         frames: innermost first.
     """
-    return next((f"{_shown(file)}:{line}" for file, line in frames if _is_users(file)), "")
+    return next((f"{_short_path(file)}:{line}" for file, line in frames if _is_users(file)), "")
 
 
 def line_of_error(error: BaseException) -> str:
@@ -114,7 +114,7 @@ def _is_users(file: str) -> bool:
     return not any(path.is_relative_to(folder) for folder in (*_OURS, _LIBRARY))
 
 
-def _shown(file: str) -> str:
+def _short_path(file: str) -> str:
     try:
         return str(Path(file).relative_to(Path.cwd()))
     except (ValueError, FileNotFoundError):

@@ -63,7 +63,7 @@ class Maker:
         Raises:
             WorkloadError: as `make` does.
         """
-        maker = self._found(_load(self.path, self.kind))
+        maker = self._maker_in(_load(self.path, self.kind))
         values = self._arguments(maker, params)
 
         def called() -> object:
@@ -77,7 +77,7 @@ class Maker:
     def __str__(self) -> str:
         return f"{self.path}:{self.name}"
 
-    def _found(self, module: ModuleType) -> Callable[..., object]:
+    def _maker_in(self, module: ModuleType) -> Callable[..., object]:
         maker = getattr(module, self.name, None)
         if maker is None:
             own = [

@@ -61,7 +61,7 @@ def comparable_facts(record: Record) -> dict[str, object]:
         "batch_size": record.batch_size,
         "requested_mbit": record.link.requested_mbit if record.link else None,
         # Records from before links were limited keep their key.
-        **({"links": record.link.asked} if record.link and record.link.workers else {}),
+        **({"links": record.link.requested_limits} if record.link and record.link.workers else {}),
         "method": None if record.method is None else _measured(record.method),
         "machine": machine,
     }

@@ -184,7 +184,7 @@ class Link:
     workers: tuple[MeasuredLink, ...] | None = None
 
     @property
-    def asked(self) -> tuple[object, ...]:
+    def requested_limits(self) -> tuple[object, ...]:
         """Limits that must be equal for two records to be of the same links."""
         limits = [(worker.requested_mbit, worker.burst_bytes) for worker in self.workers or ()]
         return (self.requested_mbit, *limits)

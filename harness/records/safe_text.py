@@ -155,8 +155,8 @@ def log_tail(folder: Path, *names: str, n_lines: int) -> tuple[str, ...]:
     # Of the first line only a part may be here, from which nobody can tell a secret.
     data = data.partition(b"\n")[2] if start and b"\n" in data else data
     lines = redacted(data.decode(errors="replace")).splitlines()
-    return tuple(_shown(line) for line in [line for line in lines if line.strip()][-n_lines:])
+    return tuple(_safe_line(line) for line in [line for line in lines if line.strip()][-n_lines:])
 
 
-def _shown(line: str) -> str:
+def _safe_line(line: str) -> str:
     return spelt_out(cut(line, most=MOST_LETTERS).expandtabs(4).rstrip())

@@ -418,5 +418,5 @@ def _alike(record: Record) -> tuple[object, ...]:
         record.repeat,
         method and (method.cores_per_worker, method.memory_per_worker_bytes),
         method and (method.precision, method.xla, method.tf32),
-        link and link.asked,
+        link and link.requested_limits,
     )

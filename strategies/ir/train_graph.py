@@ -215,8 +215,8 @@ class TrainGraph:
         step_targets: further nodes that a step runs (synchronisation).
         tables: initializers of lookup tables, run once before the first step.
         setup: further nodes that this task runs once before the first step.
-        background: nodes run together beside each step, or, with `taken`, over and over.
-        taken: tensor of the number of contributions in an update by the background.
+        background: nodes run together beside each step, or, with `n_taken`, over and over.
+        n_taken: tensor of the number of contributions in an update by the background.
         progress: tensor [2]: step that this task has reached, and whether its contribution was late; None if
             every step is made and every contribution counts.
         transfers: exchanges by the workers' own transport, in the same order on every worker.
@@ -244,7 +244,7 @@ class TrainGraph:
     tables: tuple[str, ...] = ()
     setup: tuple[str, ...] = ()
     background: tuple[str, ...] = ()
-    taken: str | None = None
+    n_taken: str | None = None
     progress: str | None = None
     transfers: tuple[Transfer, ...] = ()
     savers: tuple[str, ...] = ()
@@ -291,7 +291,7 @@ class TrainGraph:
         brought = ((c.values, c.indices) for b in self.boundaries for c in b.contributions)
         boundary = (producer(ref) for refs in (*crossing, *brought) for ref in refs if ref is not None)
         access = (n for v in self.variables for n in v.access)
-        counted = (self.taken, self.progress, *self.reshard_counts, *self.aggregation_counts)
+        counted = (self.n_taken, self.progress, *self.reshard_counts, *self.aggregation_counts)
         counts = (producer(ref) for ref in counted if ref is not None)
         fed = (b.node for b in self.batch)
         run = (*self.targets(), *self.tables, *self.setup, *self.background)

@@ -149,7 +149,7 @@ def choose(
                 f"{of}{param_of(option)} needs a compressor, got none; add compressor={taker} or drop it"
             )
         return None, values if name is None else {**values, COMPRESSOR: None}
-    compressor = _found(str(name).replace("_", "-"), of)
+    compressor = _by_name(str(name).replace("_", "-"), of)
     options = filled(COMPRESSOR, compressor, option_values, _COMPRESSORS, of=of)
     params = {COMPRESSOR: compressor.name, **{param_of(o): number for o, number in options.items()}}
     return Compression.model_validate({"name": compressor.name, **options}), {**values, **params}
@@ -162,13 +162,13 @@ def check(compression: Compression) -> None:
         StrategyError: it is unknown, lacks an option, has another one's, or one out of range.
     """
     options = compression.model_dump(exclude={"name"}, exclude_none=True)
-    compressor = _found(compression.name, "")
+    compressor = _by_name(compression.name, "")
     for name, value in filled(COMPRESSOR, compressor, options, _COMPRESSORS).items():
         if name not in options:
             raise StrategyError(f"compressor {compressor.name} needs {name}, got null; give it, as {value}")
 
 
-def _found(name: str, of: str) -> Compressor:
+def _by_name(name: str, of: str) -> Compressor:
     if name not in BY_NAME:
         raise StrategyError(f"{of}unknown compressor {name!r}; {suggestion(name, (NONE, *BY_NAME))}")
     return BY_NAME[name]

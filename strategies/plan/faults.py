@@ -158,14 +158,14 @@ class Fault:
     def __str__(self) -> str:
         values = {param: getattr(self, param.name) for param in BY_NAME[self.kind].params}
         knobs = [
-            _shown(param.name, value) for param, value in values.items() if value not in (None, param.default)
+            _text(param.name, value) for param, value in values.items() if value not in (None, param.default)
         ]
         when = [f"from_step={self.from_step}"] * bool(self.from_step)
         when += [f"to_step={self.to_step}"] * (self.to_step is not None)
         return " ".join((self.kind, *knobs, *when))
 
 
-def _shown(name: str, value: float | int | str) -> str:
+def _text(name: str, value: float | int | str) -> str:
     return f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
 
 

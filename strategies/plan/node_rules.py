@@ -139,12 +139,12 @@ def check_nodes(nodes: Sequence[PlanNode], step: StepSummary, topology: Topology
         )
         try:
             for rule, got, way_out in _mistakes(checked):
-                raise StrategyError(f"{rule}, got {_shown(got)}; {way_out}")
+                raise StrategyError(f"{rule}, got {_readable(got)}; {way_out}")
         except StrategyError as error:
             raise StrategyError(f"{where}: variable {v.name!r}: {error}") from None
 
 
-def _shown(value: object) -> object:
+def _readable(value: object) -> object:
     return value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else value
 
 
@@ -161,7 +161,7 @@ def _mistakes(checked: NodeInPlan) -> Iterator[Mistake]:
     for field, is_for, applies in _CONDITIONS:
         value = getattr(checked.node, field)
         if value not in (None, False) and not applies(checked):
-            got = f"{_shown(value)} for {checked.described}"
+            got = f"{_readable(value)} for {checked.described}"
             yield f"{field} is for {is_for}", got, f"set it to {'false' if value is True else 'null'}"
     yield from _owned(checked)
     if checked.node.compressor is not None:
@@ -199,7 +199,7 @@ def _followed(checked: NodeInPlan, owner: PlanNode) -> Iterator[Mistake]:
     }
     for field, (value, got) in expected.items():
         if got != value:
-            rule = f"{field} of a slot must follow {owner.variable!r}, {_shown(value)}"
+            rule = f"{field} of a slot must follow {owner.variable!r}, {_readable(value)}"
             yield rule, got, "give it the same"
 
 

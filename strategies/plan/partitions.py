@@ -37,9 +37,9 @@ def parts_of(node: PlanNode) -> tuple[PlanNode, ...]:
             f"{partition.axis}; keep it whole with `partition: null`"
         )
     cut = Cut(axis=partition.axis, sizes=partition.sizes)
-    destinations = _each(node, "destinations", partition.destinations)
-    groups = _each(node, "groups", partition.groups)
-    owners = _each(node, "owners", partition.owners)
+    destinations = _places(node, "destinations", partition.destinations)
+    groups = _places(node, "groups", partition.groups)
+    owners = _places(node, "owners", partition.owners)
     parts = []
     for k in range(cut.n):
         shape = cut.shape(node.shape, k)
@@ -56,7 +56,7 @@ def parts_of(node: PlanNode) -> tuple[PlanNode, ...]:
     return tuple(parts)
 
 
-def _each(node: PlanNode, field: str, places: Sequence[_Place] | None) -> Sequence[_Place | None]:
+def _places(node: PlanNode, field: str, places: Sequence[_Place] | None) -> Sequence[_Place | None]:
     assert node.partition is not None
     n = len(node.partition.sizes)
     if places is None:

@@ -207,7 +207,7 @@ PIXELS = StagedPart(
     dtype=tf.float32,
     value="",
     load="",
-    taken="",
+    tensor="",
 )
 IDS, TEXT = (replace(PIXELS, source=str(dtype), dtype=dtype) for dtype in (tf.int32, tf.string))
 ON_HOST = replace(PIXELS, device="/job:worker/replica:0/task:1/device:CPU:0")
@@ -256,7 +256,7 @@ def test_nothing_waits_for_what_is_not_fed():
         session.run(part.load, {f"{part.value}:0": rows})
         taken = session.run("sum:0", {f"{NUMBER}:0": [2]})
     np.testing.assert_array_equal(taken, rows[2] + 1)
-    assert session.graph.get_tensor_by_name(f"{part.taken}:0").shape.as_list() == [None, 2]
+    assert session.graph.get_tensor_by_name(f"{part.tensor}:0").shape.as_list() == [None, 2]
 
 
 @pytest.mark.parametrize(

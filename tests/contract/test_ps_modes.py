@@ -97,7 +97,7 @@ class Workers:
     def taken(self) -> int:
         """Contributions in updates that were made."""
         updates = self.cluster.sessions[0].updates
-        return sum(number * times for number, times in list(updates.taken.items()))
+        return sum(number * times for number, times in list(updates.updates_by_size.items()))
 
     def updates_reach(self, n_contributions: int) -> bool:
         """Whether all of these contributions come into updates."""
@@ -243,8 +243,8 @@ def test_updates_count_their_steps(cases, workload, strategy, params):
             assert workers.updates_reach(12)
             assert workers.taken() == 12
         # An update is counted a little after a worker has seen it.
-        assert workers.wait_until(lambda: sum(updates.taken.values()) >= iteration(workers.cluster))
-        assert iteration(workers.cluster) == sum(updates.taken.values())
+        assert workers.wait_until(lambda: sum(updates.updates_by_size.values()) >= iteration(workers.cluster))
+        assert iteration(workers.cluster) == sum(updates.updates_by_size.values())
         assert workers.taken() + sum(s.pace.dropped for s in workers.cluster.sessions if s.pace) <= 12
 
 
@@ -427,7 +427,7 @@ def test_an_update_is_one_step_on_the_mean_of_what_is_there(case, monkeypatch, t
         started[0].start()
         assert workers.updates_reach(1 + together)
         updates = started[0]
-        assert dict(updates.taken) == {1 + together: 1}
+        assert dict(updates.updates_by_size) == {1 + together: 1}
         used = part(case.batches[0], *workers.programs(0, int(together)))
         assert plain_steps_equal(case, [used], workers.cluster.read())
 
@@ -493,7 +493,7 @@ def test_throughput_with_a_slow_backup_worker(case):
             took_s.append(time.monotonic() - began_s)
             workers.hurried.set()
             assert workers.reach(2, 2 + n_steps)
-            updates = workers.cluster.sessions[0].updates.taken
+            updates = workers.cluster.sessions[0].updates.updates_by_size
             assert sum(updates.values()) >= n_steps
             assert min(updates) >= 2
         # The second time one worker takes ten times as long for a step.

@@ -277,11 +277,11 @@ class ClusterHosts(Hosts):
                 known.add(node)
                 settling.append(self._agents[worker].settle.remote(self._below))
         for reference in settling:
-            self._asked(reference, f"a folder {self._folder} of its own")
+            self._answer(reference, f"a folder {self._folder} of its own")
         self._addresses = {worker: self._address(worker) for worker in self._facts}
 
     def _introduced(self, worker: int) -> NodeFacts:
-        facts = self._asked(self._agents[worker].facts.remote(), "stratbench")
+        facts = self._answer(self._agents[worker].facts.remote(), "stratbench")
         assert isinstance(facts, NodeFacts)
         if facts.source != source_hash():
             raise ProvisionError(
@@ -306,9 +306,9 @@ class ClusterHosts(Hosts):
         peer = next((fact for fact in self._facts.values() if fact.node_id != facts.node_id), None)
         if peer is None:
             return facts.address
-        return str(self._asked(self._agents[worker].source_of.remote(peer.address), "a route to its peers"))
+        return str(self._answer(self._agents[worker].source_of.remote(peer.address), "a route to its peers"))
 
-    def _asked(self, reference: ray.ObjectRef, what: str) -> object:
+    def _answer(self, reference: ray.ObjectRef, what: str) -> object:
         try:
             return ray.get(reference, timeout=_ANSWER_S)
         except (RayError, ConnectionError) as error:

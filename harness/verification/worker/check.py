@@ -215,7 +215,7 @@ def _passes_on(step: TrainGraph, plan: Plan, programs: Sequence[Program]) -> boo
         n_elements(b.shape.dims or ()) * element_bytes(b.dtype) for b in step.gradients() if b.indices is None
     )
     in_turn = all(
-        p.step.taken is None and p.step.progress is None and p.step.steps_per_run is None for p in programs
+        p.step.n_taken is None and p.step.progress is None and p.step.steps_per_run is None for p in programs
     )
     return plan.strategy_class in HELD_TO_THE_REFERENCE and in_turn and n_bytes <= MOST_GRADIENT_BYTES
 

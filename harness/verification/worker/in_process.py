@@ -141,7 +141,7 @@ class InProcessCluster:
 
     def begin(self, initial: InitialValues) -> None:
         """Step from other initial values from now on; no plan whose steps leave anything for later ones."""
-        assert not any(s.program.setup or s.program.step.taken for s in self.sessions)
+        assert not any(s.program.setup or s.program.step.n_taken for s in self.sessions)
         for session in self.sessions:
             session.initial = initial
         self.each(WorkerSession.load)

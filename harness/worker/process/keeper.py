@@ -173,7 +173,7 @@ class _MemoryWatch:
     """Watch for new shared memory; sees none if the kernel grants this user no more watches."""
 
     def __init__(self) -> None:
-        self._made: dict[Path, _Inode] = {}
+        self._segments: dict[Path, _Inode] = {}
         libc = ctypes.CDLL(None, use_errno=True)
         descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         self.descriptors: tuple[int, ...] = () if descriptor < 0 else (descriptor,)
@@ -188,11 +188,11 @@ class _MemoryWatch:
                 status = (_MEMORY / name).lstat()
                 inode = _Inode.of(status)
                 if stat.S_ISREG(status.st_mode) and _is_made_below(child_pid, name, inode):
-                    self._made[_MEMORY / name] = inode
+                    self._segments[_MEMORY / name] = inode
 
     def remove(self) -> None:
         """Unlink recorded shared memory that no living process uses."""
-        left = {path: inode for path, inode in self._made.items() if _is_at(path, inode)}
+        left = {path: inode for path, inode in self._segments.items() if _is_at(path, inode)}
         used = _used_by_anyone() if left else set()
         for path, inode in left.items():
             if inode not in used and _is_at(path, inode):

@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Kept:
+class _Forked:
     keeper_pid: int
     pid: int
 
@@ -53,7 +53,7 @@ class _Kept:
 class _Zygote:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
-        self._kept: dict[int, _Kept] = {}  # by the keeper's pidfd
+        self._forked: dict[int, _Forked] = {}  # by the keeper's pidfd
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
 
@@ -90,7 +90,7 @@ class _Zygote:
         keeper_pidfd = os.pidfd_open(keeper_pid)
         # Nothing comes of a keeper that has ended, which then stands for its process.
         pid = int(announcement or keeper_pid)
-        self._kept[keeper_pidfd] = _Kept(keeper_pid=keeper_pid, pid=pid)
+        self._forked[keeper_pidfd] = _Forked(keeper_pid=keeper_pid, pid=pid)
         self._poll.register(keeper_pidfd, select.POLLIN)
         forked = {"event": "forked", "token": request["token"], "pid": pid}
         _send(self._control, forked, pidfds or [keeper_pidfd])
@@ -99,7 +99,7 @@ class _Zygote:
         return True
 
     def _report_exit(self, pidfd: int) -> None:
-        process = self._kept.pop(pidfd)
+        process = self._forked.pop(pidfd)
         self._poll.unregister(pidfd)
         os.close(pidfd)
         _, status = os.waitpid(process.keeper_pid, 0)

@@ -94,7 +94,7 @@ def read_checkpoint(path: Path, model: Mapping[str, Array]) -> Checkpoint:
     Raises:
         UsageError: there is none, it is another model's, or it is damaged.
     """
-    with _told(path, "must be a TensorFlow checkpoint"):
+    with _refusing(path, "must be a TensorFlow checkpoint"):
         reader = tf.train.load_checkpoint(str(path))
         stored = {
             name: (tuple(shape), reader.get_variable_to_dtype_map()[name].as_numpy_dtype)
@@ -106,7 +106,7 @@ def read_checkpoint(path: Path, model: Mapping[str, Array]) -> Checkpoint:
         if own is not None and (shape, np.dtype(dtype)) != (own.shape, own.dtype):
             expected, got = _kind(own.shape, own.dtype), _kind(shape, np.dtype(dtype))
             raise _another_model(path, f"variable {name!r} must be {expected}, got {got}")
-    with _told(path, "must be whole"):
+    with _refusing(path, "must be whole"):
         values = {name.removeprefix(OURS): np.asarray(reader.get_tensor(name)) for name in sorted(stored)}
     step = values.pop(STEP.removeprefix(OURS), None)
     return Checkpoint(values=values, step=None if step is None else int(step))
@@ -139,7 +139,7 @@ def _kind(shape: Sequence[int], dtype: "np.dtype[np.generic]") -> str:
 
 
 @contextmanager
-def _told(path: Path, rule: str) -> Iterator[None]:
+def _refusing(path: Path, rule: str) -> Iterator[None]:
     try:
         yield
     except _READ_ERRORS as error:

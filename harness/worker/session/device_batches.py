@@ -30,7 +30,7 @@ class StagedPart:
     Attributes:
         source: tensor of the program that has these values when a batch is fed.
         value: placeholder of all batches, stacked. load: node that assigns them.
-        taken: tensor of the selected batch.
+        tensor: tensor of the selected batch.
     """
 
     source: str
@@ -38,7 +38,7 @@ class StagedPart:
     dtype: tf.DType
     value: str
     load: str
-    taken: str
+    tensor: str
 
 
 def read_staged(
@@ -72,7 +72,7 @@ def read_staged(
             if (source, own) not in parts:
                 prefix = f"{STAGED}{len(parts)}/"
                 parts[source, own] = _part(source, own, *sources[source], number, prefix)
-            node.input[place] = parts[source, own].taken
+            node.input[place] = parts[source, own].tensor
     for node in graph_def.node:
         # What is not fed is not waited for.
         waits = [name for name in node.input if name[0] == "^" and name[1:] in fed]
@@ -160,7 +160,7 @@ def _part(
         dtype=dtype,
         value=value.op.name,
         load=load.name,
-        taken=part.op.name,
+        tensor=part.op.name,
     )
 
 

@@ -22,7 +22,7 @@ from harness.worker.session.traced_runs import (
     byte_groups,
 )
 from harness.worker.session.update_loop import BesideStep, Pace, UpdateLoop
-from harness.worker.session.variable_memory import Holdings, held, lookups
+from harness.worker.session.variable_memory import Holdings, held_bytes, lookups
 from harness.worker.transport.exchange import Exchange
 from harness.worker.transport.tcp_ring import Ring
 from harness.worker.variable_parts import Array, Copy, Held, of_part
@@ -133,9 +133,9 @@ class WorkerSession:
         self._n_loops = 0
         self._beside: BesideStep | None = None
         if program.step.background:
-            number = [] if program.step.taken is None else [program.step.taken]
+            number = [] if program.step.n_taken is None else [program.step.n_taken]
             run = self._session.prepared((), number, program.step.background)
-            if program.step.taken is None:
+            if program.step.n_taken is None:
                 self._beside = BesideStep(run, self._abandon)
             else:
                 self.updates = UpdateLoop(run, self._abandon)
@@ -257,7 +257,7 @@ class WorkerSession:
         if self.updates is not None:
             self.updates.check()
         self._n_contributed += 1
-        return fetched if self.pace is None else self.pace.made(fetched[:-1], fetched[-1])
+        return fetched if self.pace is None else self.pace.record(fetched[:-1], fetched[-1])
 
     @contextlib.contextmanager
     def traced(self) -> Iterator[StepTracer]:
@@ -308,11 +308,11 @@ class WorkerSession:
         """Bytes in memory, here or on servers, of the variables of this worker's program."""
         if self._target == OWN_DEVICES:
             self._session.add(lookups(self._graph_def))
-            return held(self._session, self._graph_def, self.program.task)
+            return held_bytes(self._session, self._graph_def, self.program.task)
         # A session with an update under way takes no more operations.
         other = NamedSession(lookups(self._graph_def), self._target, self._config_of_another())
         try:
-            return held(other, self._graph_def, self.program.task)
+            return held_bytes(other, self._graph_def, self.program.task)
         finally:
             other.close()
 

@@ -18,19 +18,19 @@ class UpdateLoop:
     """Makes updates in a thread of its own until its session ends.
 
     Attributes:
-        taken: number of contributions → updates with so many.
+        updates_by_size: number of contributions → updates with so many.
     Args:
         update: waits for contributions and makes an update; returns their number.
         abandon: closes the session, and so ends all steps that wait for updates.
     """
 
     def __init__(self, update: Callable[[], Sequence[Array]], abandon: Callable[[], None]) -> None:
-        self.taken: Counter[int] = Counter()
+        self.updates_by_size: Counter[int] = Counter()
         self._update = update
         self._abandon = abandon
         self._failure: Exception | None = None
         self._ending = False
-        self._made = threading.Condition()
+        self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="updates", daemon=True)
 
     def start(self) -> None:
@@ -48,8 +48,8 @@ class UpdateLoop:
             Exception: the failure of an update.
             TimeoutError: they used fewer.
         """
-        with self._made:
-            settled = self._made.wait_for(
+        with self._changed:
+            settled = self._changed.wait_for(
                 lambda: self._failure is not None or self._n_taken() >= n_contributions, _SETTLE_S
             )
         self.check()
@@ -60,7 +60,7 @@ class UpdateLoop:
             )
 
     def note(self) -> str:
-        counts = sorted(self.taken.copy().items())
+        counts = sorted(self.updates_by_size.copy().items())
         times = ", ".join(f"{n_updates} took {number}" for number, n_updates in counts)
         return f"contributions in an update: of {sum(n for _, n in counts)} updates {times or 'none'}"
 
@@ -73,20 +73,20 @@ class UpdateLoop:
             self._thread.join(_END_S)
 
     def _n_taken(self) -> int:
-        return sum(number * n_updates for number, n_updates in self.taken.copy().items())
+        return sum(number * n_updates for number, n_updates in self.updates_by_size.copy().items())
 
     def _run(self) -> None:
         try:
             while not self._ending:
                 (number,) = self._update()
-                with self._made:
-                    self.taken[int(number)] += 1
-                    self._made.notify_all()
+                with self._changed:
+                    self.updates_by_size[int(number)] += 1
+                    self._changed.notify_all()
         except Exception as error:  # noqa: BLE001 - whatever it is, the next step raises it
             if not self._ending:
-                with self._made:
+                with self._changed:
                     self._failure = error
-                    self._made.notify_all()
+                    self._changed.notify_all()
                 self._abandon()
 
 
@@ -125,7 +125,7 @@ class Pace:
             "count their examples too"
         )
 
-    def made(self, losses: Sequence[Array], progress: Array) -> Sequence[Array]:
+    def record(self, losses: Sequence[Array], progress: Array) -> Sequence[Array]:
         """Record a step.
 
         Args:

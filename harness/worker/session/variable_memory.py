@@ -16,7 +16,7 @@ _LOOKUPS = "held-bytes"
 
 
 def lookups(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
-    """Nodes that return for each variable of a graph whether it has a value, and its shape; see `held`."""
+    """Nodes that return if each variable of a graph has a value, and its shape; see `held_bytes`."""
     graph = v1.GraphDef(versions=graph_def.versions)
     for node in _handles(graph_def):
         handle = graph.node.add()
@@ -34,7 +34,7 @@ def lookups(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
     return graph
 
 
-def held(session: NamedSession, graph_def: tf.compat.v1.GraphDef, task: int) -> Holdings:
+def held_bytes(session: NamedSession, graph_def: tf.compat.v1.GraphDef, task: int) -> Holdings:
     """Bytes in memory of the variables that a program knows, its own or another's.
 
     Args:

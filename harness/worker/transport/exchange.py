@@ -52,10 +52,10 @@ class Exchange:
         self.seen: list[Moved] | None = None
         self._transport = transport
         self._rank = rank
-        self._given: dict[Transfer, queue.SimpleQueue[Sequence[Vector] | None]] = {
+        self._queues_in: dict[Transfer, queue.SimpleQueue[Sequence[Vector] | None]] = {
             t: queue.SimpleQueue() for t in transfers
         }
-        self._taken: dict[Transfer, queue.SimpleQueue[list[Vector] | None]] = {
+        self._queues_out: dict[Transfer, queue.SimpleQueue[list[Vector] | None]] = {
             t: queue.SimpleQueue() for t in transfers
         }
         self._pools: defaultdict[tuple[Transfer, int], _Pool] = defaultdict(_Pool)
@@ -69,15 +69,15 @@ class Exchange:
         A wait raises `RingError` when a worker has gone.
         """
         calls: dict[str, Callable[..., list[Vector] | None]] = {}
-        for transfer, queue_in in self._given.items():
+        for transfer, queue_in in self._queues_in.items():
             calls[transfer.given_token] = _giver(queue_in)
-            calls[transfer.taken_token] = self._taker(self._taken[transfer])
+            calls[transfer.taken_token] = self._taker(self._queues_out[transfer])
         return calls
 
     def close(self) -> None:
         """End the transfers; who waits for one is told so."""
         self._transport.close()
-        for queue_in in self._given.values():
+        for queue_in in self._queues_in.values():
             queue_in.put(None)
         self._thread.join(_END_S)
 
@@ -95,18 +95,18 @@ class Exchange:
     def _run(self) -> None:
         try:
             while True:
-                for transfer, queue_in in self._given.items():
+                for transfer, queue_in in self._queues_in.items():
                     vectors = queue_in.get()
                     if vectors is None:
                         return
                     received = self._moved(transfer, vectors)
                     if received:
-                        self._taken[transfer].put(received)
+                        self._queues_out[transfer].put(received)
                     del vectors, received
         except Exception as error:  # noqa: BLE001 - whatever it is, the next step raises it
             self._failure = error
         finally:
-            for queue_out in self._taken.values():
+            for queue_out in self._queues_out.values():
                 queue_out.put(None)
 
     def _moved(self, transfer: Transfer, vectors: Sequence[Vector]) -> list[Vector]:

@@ -139,7 +139,7 @@ def _gather_by_ring(
         [exchange(bucket) for bucket in buckets], [waypoint], host, gathered.nodes, gathered.last_waits
     )
     gathered.last_waits = (carried.last,)
-    gathered.done.append(carried.given)
+    gathered.done.append(carried.handed_over)
     gathered.transfers += carried.transfers
     gathered.wholes |= {b.name: carried.results[b.name] for b in buckets if b.name in contiguous}
     gathered.values |= {

@@ -31,7 +31,7 @@ class Waits:
         self._by_name = graph.by_name
         self._removed = removed
         self._instead = instead
-        self._found: dict[tuple[str, bool], tuple[str, ...]] = {}
+        self._known_waits: dict[tuple[str, bool], tuple[str, ...]] = {}
 
     def of(self, node: Node, *, for_others: bool) -> Node:
         """A node that is kept; the same object unless it waited for a removed one.
@@ -54,11 +54,11 @@ class Waits:
         return remaining
 
     def _past(self, name: str, *, for_others: bool) -> tuple[str, ...]:
-        if (name, for_others) not in self._found:
+        if (name, for_others) not in self._known_waits:
             before, passed = self._walk([name], self._removed)
             done = [self._instead[n] for n in passed if n in self._instead] if for_others else []
-            self._found[name, for_others] = (*before, *dict.fromkeys(done))
-        return self._found[name, for_others]
+            self._known_waits[name, for_others] = (*before, *dict.fromkeys(done))
+        return self._known_waits[name, for_others]
 
     def _walk(self, names: Iterable[str], within: Collection[str]) -> tuple[tuple[str, ...], list[str]]:
         """Kept nodes that these need through nodes of `within`, by name, and what was passed on the way."""
@@ -108,10 +108,10 @@ class _ShardedStep:
         self._topology = topology
         self._copies = {(v.name, v.rank): v for v in graph.variables}
         self._elsewhere = [r for r in graph.regions if self._is_elsewhere(r.variable, r.rank)]
-        self._given = [r for r in self._elsewhere if r.variable not in plan.gathered]
+        self._received = [r for r in self._elsewhere if r.variable not in plan.gathered]
         # Owner of each variable whose new values all are given.
         self._givers = {name: rank for name, rank in plan.owners.items() if name not in plan.gathered}
-        self._made = [r for r in graph.regions if not self._is_elsewhere(r.variable, r.rank)]
+        self._own = [r for r in graph.regions if not self._is_elsewhere(r.variable, r.rank)]
         self._foreign = [b for b in graph.gradients() if self._is_elsewhere(b.variable, b.rank)]
         # What only the owner has: a variable's slots, itself if it is gathered, and its gradient if it is not
         # told to all.
@@ -127,9 +127,9 @@ class _ShardedStep:
     def step(self) -> TrainGraph:
         graph, update = self._graph, self._graph.update_nodes()
         removed = self._not_needed(update)
-        result_names = {_copy(r): at_level(self._handle(r).name + "/given", r.level) for r in self._given}
+        result_names = {_copy(r): at_level(self._handle(r).name + "/given", r.level) for r in self._received}
         waits = Waits(
-            graph.graph, removed, {t: result_names[_copy(r)] for r in self._given for t in r.targets}
+            graph.graph, removed, {t: result_names[_copy(r)] for r in self._received for t in r.targets}
         )
         reads = self._new_values()
         gathered = gather_values(
@@ -141,7 +141,7 @@ class _ShardedStep:
             self._plan.hints,
             group_key=GATHER_GROUP_KEY,
         )
-        assignments = [self._assignment(r, result_names, gathered.values, waits) for r in self._given]
+        assignments = [self._assignment(r, result_names, gathered.values, waits) for r in self._received]
         before = self._read_before(reads)
         nodes = [
             waits.of(node, for_others=node.name not in update).waiting_for(*before.get(node.name, ()))
@@ -190,7 +190,7 @@ class _ShardedStep:
         outside = set(graph.by_name) - update
         users = {u.name for name in (*self._private, *self._withheld) for u in graph.consumers.get(name, ())}
         unused = descendants(graph, (users & update) | theirs, stop=outside, control=False)
-        needed = {target for region in self._made for target in region.targets}
+        needed = {target for region in self._own for target in region.targets}
         needed |= update & {producer(ref) for name in outside for ref in graph.by_name[name].data_inputs}
         if not needed.isdisjoint(unused):
             self._refuse(min(needed & unused))
@@ -234,14 +234,14 @@ class _ShardedStep:
                 replica.device,
             )
             for replica in self._topology.local_replicas(self._plan.task)
-            for region in self._made
+            for region in self._own
             if region.rank == replica.rank == self._givers.get(region.variable)
         }
 
     def _read_before(self, reads: Mapping[Copy, Node]) -> dict[str, list[str]]:
         """Assignment → the reads of what the variable's earlier updates have made, which come before it."""
         earlier_reads: dict[str, list[str]] = {}
-        for region in self._made:
+        for region in self._own:
             for level in range(1, region.level):
                 read = reads.get((at_level(region.variable, level), region.rank))
                 if read is not None:
@@ -256,7 +256,7 @@ class _ShardedStep:
     def _writes(self) -> dict[tuple[str, int], list[str]]:
         """Handle and level → the assignments that are made here of it."""
         assignments: dict[tuple[str, int], dict[str, None]] = {}
-        for region in self._made:
+        for region in self._own:
             for target in region.targets:
                 for handle in dict.fromkeys(map(producer, self._graph.graph.by_name[target].data_inputs)):
                     assignments.setdefault((handle, region.level), {})[target] = None

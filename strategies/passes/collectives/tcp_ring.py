@@ -32,7 +32,7 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class Turn:
     """One turn of an exchange.
 
     Attributes:
@@ -45,7 +45,7 @@ class Given:
     take: Snippet | None
 
 
-Exchange: TypeAlias = Generator[Given, Sequence[str], Mapping[str, _Result]]
+Exchange: TypeAlias = Generator[Turn, Sequence[str], Mapping[str, _Result]]
 """An exchange under way: gives, receives the tensors that came, gives again or ends with results by name."""
 
 
@@ -57,7 +57,7 @@ def give(
     host: str,
     *,
     comes: Sequence[Sequence[Dims]],
-) -> Given:
+) -> Turn:
     """Give the sum of what a worker's replicas have.
 
     Args:
@@ -75,10 +75,10 @@ def give(
     )
     nodes, _ = snippet.splice(f"{transfer.name}/hand-over/", [*chain(*replicas)], device=host)
     take = trace(take_back, (), shares=tuple(map(tuple, comes)), dtype=number) if comes else None
-    return Given(transfer=transfer, nodes=_calling(transfer.given_token, nodes), take=take)
+    return Turn(transfer=transfer, nodes=_calling(transfer.given_token, nodes), take=take)
 
 
-def give_rows(transfer: Transfer, gradients: Sequence[Sequence[Boundary]], host: str) -> Given:
+def give_rows(transfer: Transfer, gradients: Sequence[Sequence[Boundary]], host: str) -> Turn:
     """Give the rows of a worker's replicas; rows and ids of each gradient come, those of all workers.
 
     Args:
@@ -100,7 +100,7 @@ def give_rows(transfer: Transfer, gradients: Sequence[Sequence[Boundary]], host:
     nodes, _ = snippet.splice(f"{transfer.name}/hand-over/", tensors, device=host)
     dims = tuple(static_dims(replicas[0])[1:] for replicas in gradients)
     take = trace(take_back_rows, (), dims=dims, dtypes=tuple(types))
-    return Given(transfer=transfer, nodes=_calling(transfer.given_token, nodes), take=take)
+    return Turn(transfer=transfer, nodes=_calling(transfer.given_token, nodes), take=take)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,13 +110,13 @@ class Carried(Generic[_Result]):
     Attributes:
         transfers: in their order.
         results: of all exchanges, by name.
-        given: node after which everything has been given for the first time.
+        handed_over: node after which everything has been handed over for the first time.
         last: node that waits last.
     """
 
     transfers: tuple[Transfer, ...]
     results: Mapping[str, _Result]
-    given: str
+    handed_over: str
     last: str
 
 
@@ -149,7 +149,7 @@ def carry_out(
         transfers += [turn.transfer for _, turn in running]
         last = handed_over[-1].name
         all_given.append(last)
-        resumed: list[tuple[Exchange[_Result], Given]] = []
+        resumed: list[tuple[Exchange[_Result], Turn]] = []
         # One after the other, so that updates with the first run while later ones still travel.
         for exchange, turn in running:
             tensors: Sequence[str] = ()
@@ -165,7 +165,7 @@ def carry_out(
             except StopIteration as end:
                 results |= end.value
         running, after = resumed, (last,)
-    return Carried(transfers=tuple(transfers), results=results, given=all_given[0], last=last)
+    return Carried(transfers=tuple(transfers), results=results, handed_over=all_given[0], last=last)
 
 
 def ahead(own: Iterable[Transfer], others: Iterable[Transfer]) -> tuple[Transfer, ...]:
@@ -208,7 +208,7 @@ class TcpAllReduce:
         for level, exchanges in levels.items():
             carried = carry_out(exchanges, [at_level("sync/handed-over", level)], sums.host, added, last)
             transfers += carried.transfers
-            handed_over.append(carried.given)
+            handed_over.append(carried.handed_over)
             last = (carried.last,)
             combined |= self._contributions(carried.results, brought)
         scatters = bool(self.plan.scattered_by_own_transport)

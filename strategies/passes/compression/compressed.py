@@ -29,7 +29,7 @@ from strategies.numerics.compressed_sums import (
 from strategies.numerics.compressors import Cast, Codec, Power, codec_of
 from strategies.passes.collectives.buckets import encoded_buckets, static_dims
 from strategies.passes.collectives.members import Members, compressed_keys
-from strategies.passes.collectives.tcp_ring import Dims, Exchange, Given, ahead, carry_out, give
+from strategies.passes.collectives.tcp_ring import Dims, Exchange, Turn, ahead, carry_out, give
 from strategies.passes.compression.encoders import Encoders, gradient_spec, state_specs
 from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.replicate.rewire import sync_prefix, total
@@ -220,7 +220,7 @@ class _LocalGradients:
         def specs(*groups: Sequence[Dims]) -> tuple[TensorSpec, ...]:
             return tuple(TensorSpec(dtype=dtype, shape=Shape(dims)) for group in groups for dims in group)
 
-        def inputs_of(stage: str, factors: Sequence[Sequence[str]], dims: Sequence[Dims]) -> Given:
+        def inputs_of(stage: str, factors: Sequence[Sequence[str]], dims: Sequence[Dims]) -> Turn:
             shapes = [[Shape(dim) for dim in dims]]
             return give(Transfer(name=f"{name}/{stage}"), factors, shapes, dtype, host, comes=[dims])
 
@@ -228,7 +228,7 @@ class _LocalGradients:
             encoders.splice(
                 trace(projected, (*map(gradient_spec, own), *state_specs(state))),
                 f"{name}/project/replica_{replica.rank}/",
-                [*(b.contributions[0].values for b in own), *(state.value for state in state)],
+                [*(b.contributions[0].values for b in own), *(kept_state.value for kept_state in state)],
                 replica.device,
             )
             for replica, own, state in zip(replicas, local, states, strict=True)

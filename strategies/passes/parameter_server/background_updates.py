@@ -68,9 +68,9 @@ class BackgroundUpdates:
         step = contribute(graph, take.combined, [*added, *take.nodes, *telling, *done, *gives])
         background = (*targets, *(node.name for node in gives))
         self._check_needs_no_batch(step, background)
-        return replace(step, background=background, taken=take.n_taken)
+        return replace(step, background=background, n_taken=take.n_taken)
 
-    def _take(self, accumulators: Sequence[Accumulator], topology: Topology) -> "_Taken":
+    def _take(self, accumulators: Sequence[Accumulator], topology: Topology) -> "_Contributions":
         arrivals, shares = tallies(topology)
         n_needed = topology.n_tasks - self.backup if self.backup else 1
         arrive = take_nodes(arrivals, f"{arrivals.name}/take", n_needed, DOUBLE, ())
@@ -87,7 +87,7 @@ class BackgroundUpdates:
         for a in accumulators:
             mean_nodes, combined[a.boundary.values] = _mean(a, begin, total[-1])
             nodes += mean_nodes
-        return _Taken(nodes=tuple(nodes), begin=begin, n_taken=n_taken.name, combined=combined)
+        return _Contributions(nodes=tuple(nodes), begin=begin, n_taken=n_taken.name, combined=combined)
 
     def _tell(self, begin: Node, after: Sequence[str], topology: Topology) -> tuple[list[Node], list[Node]]:
         """Count an update and give the turn back, and a token to each task where updates do not wait for all.
@@ -120,7 +120,7 @@ class BackgroundUpdates:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Taken:
+class _Contributions:
     """Contributions that an update takes from servers.
 
     Attributes:

@@ -57,7 +57,7 @@ def with_aggregated(graph: TrainGraph, parts: list[Aggregated], added: list[Node
     rewired = contribute(graph, combined, added)
     return replace(
         rewired,
-        variables=(*rewired.variables, *(k.variable for part in parts for k in part.kept)),
+        variables=(*rewired.variables, *(k.variable for part in parts for k in part.state)),
         state_targets=(*rewired.state_targets, *(node.name for part in parts for node in part.keeps)),
         aggregation_counts=tuple(part.counts for part in parts),
     )

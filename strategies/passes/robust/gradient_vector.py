@@ -40,13 +40,13 @@ class Aggregated:
 
     Attributes:
         combined: `Boundary.values` → what flows into it.
-        kept: variables that live from step to step. keeps: nodes that give them their next values.
+        state: variables that live from step to step. keeps: nodes that give them their next values.
         counts: tensor [3, n] of what has been counted so far.
     """
 
     nodes: tuple[Node, ...]
     combined: Mapping[str, Contribution]
-    kept: tuple[KeptState, ...]
+    state: tuple[KeptState, ...]
     keeps: tuple[Node, ...]
     counts: str
 
@@ -143,7 +143,7 @@ class GradientVector:
             rank: replica that keeps what lives from step to step. owners: all that have such.
             gathered: as in `Layout`.
         """
-        state = self._kept(rank, owners, device)
+        state = self._state(rank, owners, device)
         layout = Layout(
             dtype=dtype_number(self.dtype),
             dense=tuple((static_dims(b), dtype_number(b.dtype)) for b in self.dense),
@@ -172,11 +172,11 @@ class GradientVector:
         for b in self.boundaries:
             rows, ids = next(values), None if b.indices is None else next(values)
             combined[b.values] = total(rank, rows, ids)
-        keeps = tuple(state.keep(value) for state, value in zip(state, values, strict=True))
+        keeps = tuple(kept_state.keep(value) for kept_state, value in zip(state, values, strict=True))
         return Aggregated(
-            nodes=(*(node for state in state for node in state.nodes), *nodes),
+            nodes=(*(node for kept_state in state for node in kept_state.nodes), *nodes),
             combined=combined,
-            kept=state,
+            state=state,
             keeps=keeps,
             counts=state[-1].variable.read,
         )
@@ -190,7 +190,7 @@ class GradientVector:
             specs += [TensorSpec(dtype=INT64, shape=Shape((-1,)))] * n
         return tuple(specs)
 
-    def _kept(self, rank: int, owners: tuple[int, ...], device: str) -> tuple[KeptState, ...]:
+    def _state(self, rank: int, owners: tuple[int, ...], device: str) -> tuple[KeptState, ...]:
         counts = StateSpec(name="counts", dims=(3, self.aggregation.n), dtype="int64")
         specs = states(self.aggregation, self.size, str(self.dtype))
         return tuple(

@@ -51,14 +51,14 @@ class InjectFaults:
                 share = 1.0 if self.plan.weighs_own_examples else _share(self.plan.task, topology)
                 injected = _Injected.of(b, contribution, fault, counter, device, turn, share)
                 added += injected.nodes
-                state += injected.kept
+                state += injected.state
                 keeps += injected.keeps
                 contribution = replace(contribution, values=injected.values)
             combined[b.values] = contribution
         rewired = contribute(graph, combined, added)
         rewired = replace(
             rewired,
-            variables=(*rewired.variables, *(state.variable for state in state)),
+            variables=(*rewired.variables, *(kept_state.variable for kept_state in state)),
             state_targets=(*rewired.state_targets, *keeps),
         )
         for turn, fault in enumerate(f for f in self.plan.own_faults if f.place == "batch"):
@@ -68,7 +68,7 @@ class InjectFaults:
 
     def _counter(self, topology: Topology) -> KeptState:
         rank = topology.local_replicas(self.plan.task)[0].rank
-        return _kept("steps", (), "int64", rank, topology.host_device(self.plan.task))
+        return _state_variable("steps", (), "int64", rank, topology.host_device(self.plan.task))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class _Injected:
 
     nodes: tuple[Node, ...]
     values: str
-    kept: tuple[KeptState, ...] = ()
+    state: tuple[KeptState, ...] = ()
     keeps: tuple[str, ...] = ()
 
     @classmethod
@@ -101,15 +101,17 @@ class _Injected:
             dims = _dense_dims(b, fault)
             name = f"{captured_name(b)}/{turn}"
             state = tuple(
-                _kept(f"{name}/before_{k}", dims, str(b.dtype), contribution.rank, device)
+                _state_variable(f"{name}/before_{k}", dims, str(b.dtype), contribution.rank, device)
                 for k in range(fault.delay_steps)
             )
             snippet = trace(delayed, (spec,) * (1 + len(state)))
             added, (old, *now) = snippet.splice(
-                f"{prefix}stale/", [contribution.values, *(state.value for state in state)], device=device
+                f"{prefix}stale/",
+                [contribution.values, *(kept_state.value for kept_state in state)],
+                device=device,
             )
-            keeps = tuple(state.keep(value) for state, value in zip(state, now, strict=True))
-            nodes = (*(node for state in state for node in state.nodes), *added, *keeps)
+            keeps = tuple(kept_state.keep(value) for kept_state, value in zip(state, now, strict=True))
+            nodes = (*(node for kept_state in state for node in kept_state.nodes), *added, *keeps)
             before = (old,)
         # What is sent has the worker's share of the batch as its weight, or gets it later.
         snippet = trace(
@@ -124,7 +126,7 @@ class _Injected:
             prefix, [contribution.values, counter.value, *before], device=device
         )
         return cls(
-            nodes=(*nodes, *added), values=values, kept=state, keeps=tuple(node.name for node in keeps)
+            nodes=(*nodes, *added), values=values, state=state, keeps=tuple(node.name for node in keeps)
         )
 
 
@@ -146,7 +148,7 @@ def _dense_dims(b: Boundary, fault: Fault) -> tuple[int, ...]:
     return static_dims(b)
 
 
-def _kept(name: str, dims: tuple[int, ...], dtype: str, rank: int, device: str) -> KeptState:
+def _state_variable(name: str, dims: tuple[int, ...], dtype: str, rank: int, device: str) -> KeptState:
     return KeptState.of(
         StateSpec(name=name, dims=dims, dtype=dtype),
         f"{_PREFIX}/{name}",

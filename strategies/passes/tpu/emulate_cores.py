@@ -259,8 +259,8 @@ class _ScopeLowering:
         return tuple(nodes), functions
 
     def function(self, function: Function, nodes: tuple[Node, ...]) -> Function:
-        results = {name: self._kept(ref) for name, ref in function.results.items()}
-        waits = {name: self._kept(f"^{node}")[1:] for name, node in function.control_results.items()}
+        results = {name: self._local_ref(ref) for name, ref in function.results.items()}
+        waits = {name: self._local_ref(f"^{node}")[1:] for name, node in function.control_results.items()}
         return replace(function, nodes=nodes, results=results, control_results=waits)
 
     @cached_property
@@ -297,9 +297,9 @@ class _ScopeLowering:
     def _inputs(self, node: Node, left_out: Container[str]) -> Iterator[str]:
         for ref in node.inputs:
             if ref[0] != "^" or ref[1:] not in left_out:
-                yield self._kept(ref)
+                yield self._local_ref(ref)
 
-    def _kept(self, ref: str) -> str:
+    def _local_ref(self, ref: str) -> str:
         name = producer(ref)
         if name in self._compiles:
             key = f"^{_key_name(name)}"

@@ -245,8 +245,8 @@ class ReplicateComputation:
             refs[RANK], dtypes[RANK] = [node.name for node in ranks], _INT32
         for name, own_refs in refs.items():
             nodes.append(replicated_input(input_of(name), own_refs, dtypes[name], mirrored=False))
-            nodes.append(input_identity(_taken(name), input_of(name), dtypes[name]))
-        return nodes, {name: _taken(name) for name in refs}
+            nodes.append(input_identity(_input_name(name), input_of(name), dtypes[name]))
+        return nodes, {name: _input_name(name) for name in refs}
 
 
 def _body(graph: TrainGraph) -> set[str]:
@@ -297,7 +297,7 @@ def _sum(graph: TrainGraph, summed: _Summed, name: str, topology: Topology) -> I
     nodes: tuple[Node, ...] = ()
     if summed.rule == "first-replica":
         snippet = trace(only_first, (spec, TensorSpec(dtype=_INT32, shape=Shape(()))))
-        nodes, (contribution,) = snippet.splice(f"{name}/first/", [contribution, _taken(RANK)])
+        nodes, (contribution,) = snippet.splice(f"{name}/first/", [contribution, _input_name(RANK)])
     elif summed.rule == "mean":
         snippet = trace(weighted_sum, (spec,), weights=(1 / topology.n_replicas,))
         nodes, (contribution,) = snippet.splice(f"{name}/scaled/", [contribution])
@@ -318,5 +318,5 @@ def _output_of(place: int, rank: int) -> str:
     return f"{PREFIX}output_{place}/shard_{rank}"
 
 
-def _taken(name: str) -> str:
+def _input_name(name: str) -> str:
     return f"{input_of(name)}/taken"

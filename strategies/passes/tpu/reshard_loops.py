@@ -33,10 +33,10 @@ class LoopHandle:
 
 @dataclass(frozen=True, kw_only=True)
 class LoopHandles:
-    """All handles of variables in a loop: those that enter, by source, and those made inside."""
+    """All handles of variables in a loop: those that enter, by source, and those created inside."""
 
     entering: Mapping[str, LoopHandle]
-    made: tuple[Origin, ...]
+    created: tuple[Origin, ...]
 
     def reshardable(
         self, computation: Computation, sources: Mapping[int, Sequence[str | None]]
@@ -60,7 +60,7 @@ class LoopHandles:
 
     def _only(self, uses: frozenset[Use], handles: Sequence[LoopHandle]) -> bool:
         variables = {handle.origin for handle in handles}
-        if any(one.names is None or any(one.may_be(other) for other in self.made) for one in variables):
+        if any(one.names is None or any(one.may_be(other) for other in self.created) for one in variables):
             return False
         return all(
             other.uses is not None and other.uses <= uses
@@ -126,7 +126,7 @@ class HostLoop:
             for node in self.nodes
             if self._enters(scope, node) and node.attrs.get("T") == "resource"
         }
-        return LoopHandles(entering=entering, made=handles_made(scopes, self.nodes, self.compiles))
+        return LoopHandles(entering=entering, created=handles_made(scopes, self.nodes, self.compiles))
 
     def source(self, scope: Scope, ref: str) -> str | None:
         """Enter of a value that is the same in every iteration, else None.

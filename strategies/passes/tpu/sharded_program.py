@@ -65,7 +65,7 @@ class PartedValues:
                 handles[node.name] = handles[node.data_inputs[0]]
         return handles
 
-    def taken(self, node: Node) -> list[str]:
+    def handles_in(self, node: Node) -> list[str]:
         if node.name in self.handles:
             return []
         return list(dict.fromkeys(self.handles[ref] for ref in node.data_inputs if ref in self.handles))
@@ -77,7 +77,7 @@ class PartedValues:
         for node in topological_order(self.program.nodes):
             # A loop gives handles that it was given, and TensorFlow may take the one for the other.
             refs = [
-                *self.taken(node),
+                *self.handles_in(node),
                 *(name for ref in self._handles_of(node) for name in handed_on.get(ref, ())),
             ]
             for name in dict.fromkeys(refs):
@@ -196,7 +196,7 @@ class ShardedProgram:
     keys: Mapping[str, int]
 
     def rewritten(self) -> Program:
-        program = self._made()
+        program = self._sharded()
         live = ancestors(Graph(nodes=program.nodes), program.roots(), stop=program.arguments)
         whole_sums = frozenset(name for name in self.values.sums if name in live)
         if whole_sums:
@@ -209,11 +209,11 @@ class ShardedProgram:
             f"^{part_name(name)}" if name in self.values.reads else f"^{name}" for name in node.control_inputs
         )
 
-    def _made(self) -> Program:
+    def _sharded(self) -> Program:
         parts = _Parts(program=self)
         nodes: list[Node] = []
         for node in self.values.program.nodes:
-            handles = self.values.taken(node)
+            handles = self.values.handles_in(node)
             if node.name in self.values.reads:
                 nodes += self._read(node)
             elif handles and self.values.whole.isdisjoint(handles):
@@ -317,18 +317,18 @@ class _Parts:
 
     def __init__(self, program: ShardedProgram) -> None:
         self._program = program
-        self._asked: dict[str, str] = {}
+        self._part_names: dict[str, str] = {}
 
     def of(self, ref: str) -> str:
-        if ref not in self._asked:
-            self._asked[ref] = (
+        if ref not in self._part_names:
+            self._part_names[ref] = (
                 part_name(ref) if ref in self._program.values.in_parts else f"cut/{_plain(ref)}/part"
             )
-        return self._asked[ref]
+        return self._part_names[ref]
 
     def nodes(self) -> Iterator[Node]:
         done: set[str] = set()
-        while waiting := [ref for ref in self._asked if ref not in done]:
+        while waiting := [ref for ref in self._part_names if ref not in done]:
             for ref in waiting:
                 done.add(ref)
                 yield from self._nodes_of(ref)
@@ -365,7 +365,7 @@ class _Parts:
             yield node.changed(name=part_name(ref), inputs=(*part_inputs, *program.waits(node)))
             return
         yield from nodes
-        yield identity(self._asked[ref], part, spec.dtype)
+        yield identity(self._part_names[ref], part, spec.dtype)
 
 
 def part_name(name: str) -> str:

@@ -19,10 +19,10 @@ from strategies.passes.update.kernels import (
     GRADIENT,
     KERNELS,
     NOTHING,
-    Found,
     Input,
     Kernel,
     Leaf,
+    Match,
     Matcher,
     OneMinus,
     Slot,
@@ -142,7 +142,7 @@ def _is_exact(matcher: Matcher, ref: str) -> bool:
     return abs(float(one - (one - value)) - float(value)) <= _ROUNDINGS * eps * abs(float(value))
 
 
-def _with_slots(matcher: Matcher, kernel: Kernel, slots: Sequence[str], partial: Found) -> Iterator[Found]:
+def _with_slots(matcher: Matcher, kernel: Kernel, slots: Sequence[str], partial: Match) -> Iterator[Match]:
     if not slots:
         yield partial
         return
@@ -159,7 +159,7 @@ def _with_slots(matcher: Matcher, kernel: Kernel, slots: Sequence[str], partial:
         yield from _with_slots(matcher, kernel, others, match)
 
 
-def _fused(matcher: Matcher, kernel: Kernel, match: Found, variable: Variable, anchor: Node) -> _Fusion:
+def _fused(matcher: Matcher, kernel: Kernel, match: Match, variable: Variable, anchor: Node) -> _Fusion:
     by_name, consumers = matcher.graph.by_name, matcher.graph.consumers
     writers = tuple(matcher.writers[match.slots[slot]] for slot in kernel.slots)
     inside = {anchor.name, *writers, *match.nodes}

@@ -57,7 +57,7 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Match:
     """Parts of a graph that matched so far.
 
     Attributes:
@@ -73,7 +73,7 @@ class Found:
     nodes: frozenset[str]
 
 
-NOTHING = Found(leaves={}, slots={}, before={}, nodes=frozenset())
+NOTHING = Match(leaves={}, slots={}, before={}, nodes=frozenset())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class Matcher:
     graph: Graph
     writers: Mapping[str, str]
 
-    def matches(self, pattern: Pattern, ref: str, match: Found) -> Iterator[Found]:
+    def matches(self, pattern: Pattern, ref: str, match: Match) -> Iterator[Match]:
         """Every way in which a tensor matches, given what matched already."""
         node = self.graph.by_name[producer(ref)]
         if isinstance(pattern, Leaf):
@@ -106,14 +106,14 @@ class Matcher:
         if node.op == "ReadVariableOp":
             yield from self._read(pattern, node.name, match)
 
-    def _all(self, patterns: tuple[Pattern, ...], refs: tuple[str, ...], match: Found) -> Iterator[Found]:
+    def _all(self, patterns: tuple[Pattern, ...], refs: tuple[str, ...], match: Match) -> Iterator[Match]:
         if not patterns:
             yield match
             return
         for first in self.matches(patterns[0], refs[0], match):
             yield from self._all(patterns[1:], refs[1:], first)
 
-    def _read(self, pattern: Before | After, name: str, match: Found) -> Iterator[Found]:
+    def _read(self, pattern: Before | After, name: str, match: Match) -> Iterator[Match]:
         read = self.graph.by_name[name]
         handle = producer(read.data_inputs[0])
         writer = self.writers.get(handle)

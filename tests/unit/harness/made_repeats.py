@@ -101,7 +101,7 @@ class MadeRepeats:
         return slots
 
     def to_the_end(self, seconds: float) -> Tuned:
-        self.run(self.tuner.asked)
+        self.run(self.tuner.default_slots)
         while self.rung(seconds - REPEAT_S * len(self.records)):
             pass
         return self.tuner.tuned(self.folder, None)

@@ -35,8 +35,8 @@ def named(knobs: str) -> str:
 
 def test_the_default_is_measured_first_and_beside_every_candidate() -> None:
     repeats = made()
-    assert [(slot.case, slot.repeat) for slot in repeats.tuner.asked] == [(repeats.tuner.default, 0)]
-    repeats.run(repeats.tuner.asked)
+    assert [(slot.case, slot.repeat) for slot in repeats.tuner.default_slots] == [(repeats.tuner.default, 0)]
+    repeats.run(repeats.tuner.default_slots)
     first = repeats.rung(left_s=100)
     assert {str(slot.case.strategy) for slot in first} == {
         ALL,
@@ -103,7 +103,7 @@ def test_what_fails_loses_and_is_named(fields: dict[str, Any], why: str) -> None
 
 def test_time_that_is_over_too_soon_leaves_the_default() -> None:
     repeats = made(rates={MIB: 1.2})
-    repeats.run(repeats.tuner.asked)
+    repeats.run(repeats.tuner.default_slots)
     for left_s in (100, 100, 1.9):
         repeats.rung(left_s=left_s)
     tuned = repeats.tuner.tuned(repeats.folder, None)
@@ -115,7 +115,7 @@ def test_time_that_is_over_too_soon_leaves_the_default() -> None:
 
 def test_an_interrupted_tuning_keeps_what_it_has_found() -> None:
     repeats = made(rates={MIB: 1.2})
-    repeats.run(repeats.tuner.asked)
+    repeats.run(repeats.tuner.default_slots)
     assert not repeats.tuner.has_plans
     repeats.rung(left_s=100)
     tuned = repeats.tuner.tuned(repeats.folder, Path("x.json"), is_interrupted=True)
@@ -175,7 +175,7 @@ def failed(kind: str) -> dict[str, Any]:
 )
 def test_a_default_that_cannot_be_measured_is_an_error(fields: dict[str, Any], kind: type, told: str) -> None:
     repeats = made(failures={"transport=ring": fields})
-    repeats.run(repeats.tuner.asked)
+    repeats.run(repeats.tuner.default_slots)
     assert repeats.rung(left_s=100) == ()
     with pytest.raises(kind, match=told):
         require_measured(repeats.tuner, repeats.records)
@@ -183,7 +183,7 @@ def test_a_default_that_cannot_be_measured_is_an_error(fields: dict[str, Any], k
 
 def test_too_little_time_for_a_candidate_is_told_with_what_a_repeat_takes() -> None:
     repeats = made(seconds=40)
-    repeats.run(repeats.tuner.asked)
+    repeats.run(repeats.tuner.default_slots)
     assert repeats.rung(left_s=1.9) == ()
     with pytest.raises(UsageError, match="about 1 s each once all is captured, got 40; give it more"):
         require_measured(repeats.tuner, repeats.records)
@@ -210,7 +210,7 @@ def test_what_cannot_be_tuned_is_refused_before_anything_starts(
 
 def test_the_verdict_tells_of_those_that_there_was_no_time_for() -> None:
     repeats = made(rates=dict.fromkeys(("chunk_size=1", KIB_256, MIB, "bucket_bytes=4194304"), 0.9))
-    repeats.run(repeats.tuner.asked)
+    repeats.run(repeats.tuner.default_slots)
     assert len(repeats.rung(left_s=5)) == 2
     verdict = repeats.tuner.tuned(repeats.folder, None).verdict
     assert verdict.endswith("there was no time for 3 of 5")

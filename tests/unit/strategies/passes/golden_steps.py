@@ -104,7 +104,7 @@ def all_text(step: TrainGraph) -> str:
         "runs": step.targets(),
         "once": step.setup,
         "beside": step.background,
-        "fetches": [ref for ref in (step.taken, step.progress) if ref],
+        "fetches": [ref for ref in (step.n_taken, step.progress) if ref],
     }
     said = "".join(f"# {what} {', '.join(names)}\n" for what, names in rest.items())
     return to_text(step.graph) + said + _moved(step)

@@ -29,7 +29,7 @@ def test_updates_are_counted_by_their_contributions_until_the_session_ends():
     ended.set()
     loop.join()
     loop.check()
-    assert loop.taken == {2: 2, 1: 1}
+    assert loop.updates_by_size == {2: 2, 1: 1}
     assert loop.note() == "contributions in an update: of 3 updates 1 took 1, 2 took 2"
 
 
@@ -49,7 +49,7 @@ def test_who_waits_for_contributions_goes_on_when_the_last_update_has_taken_them
     loop.start()
     awaited.set()
     loop.wait_for(3)
-    assert loop.taken == {2: 1, 1: 1}
+    assert loop.updates_by_size == {2: 1, 1: 1}
     loop.end()
     ended.set()
     loop.join()
@@ -90,7 +90,7 @@ def test_a_late_worker_skips_the_steps_that_others_made():
         assert is_ahead == (losses is not None)
         if losses is None:
             made.append(len(made))
-            losses = pace.made([np.float32(made[-1])], np.array(next(progress)))
+            losses = pace.record([np.float32(made[-1])], np.array(next(progress)))
         assert losses == [made[-1]]
     assert made == [0, 1, 2]
     assert (pace.dropped, pace.passed) == (1, 2)
