@@ -173,6 +173,7 @@ def _compared(
     rows = [replace(row, rank=places.get(row.strategy)) for row in rows]
     methods = [r.method for records in cases.values() for r in records if r.method]
     faults = next((method.faults for method in methods if method.faults), ())
+    notes = notes_of(shape, rows, cases, baseline_notes)
     comparison = Comparison(
         run=run.name,
         workload=shape.workload,
@@ -202,7 +203,8 @@ def _compared(
             is_emulated=shape.device == "tpu-emulated",
             has_faults=bool(faults),
         ),
-        notes=tuple(notes_of(shape, rows, cases, baseline_notes)),
+        notes=tuple(note.text for note in notes),
+        note_values=notes,
         curves=curves_of(rows, contrasts),
     )
     return Source(shape=shape, comparison=comparison, contrasts=contrasts)
@@ -257,9 +259,7 @@ def baseline_of(
     present = [name for name in cases if rates[name]]
     meaningful = [name for name in present if cases[name][0].strategy_class != "control"] or present
     if not meaningful:
-        notes.append(f"Baseline {wanted} has no figure here, and no other strategy has one: no ratios.")
+        notes.append(f"baseline {wanted} has no result, nor has any other strategy: no ratios")
         return None
-    notes.append(
-        f"Baseline {wanted} has no figure here; ratios refer to {meaningful[0]}, the first that has one."
-    )
+    notes.append(f"baseline {wanted} has no result; ratios refer to {meaningful[0]}")
     return meaningful[0]

@@ -13,14 +13,14 @@ from reports.rows.row import Row
 
 WORDS: dict[MarkKind, str] = {
     "equivalent": "equivalent",
-    "not-equivalent": "NOT equivalent",
-    "within-bound": "within its bound",
-    "beyond-bound": "BEYOND its bound",
+    "not-equivalent": "not equivalent",
+    "within-bound": "within bound",
+    "beyond-bound": "beyond bound",
     "undecidable": "undecidable",
     "control": "control",
-    "twin": "once more",
+    "twin": "A/A copy",
     "not-checked": "not checked",
-    "statistical": "not held to it",
+    "statistical": "not compared",
     "reference": "one device",
 }
 

@@ -399,8 +399,7 @@ def _doubts_on(measured: Measurement) -> Iterator[str]:
     share = tcp.retransmitted_bytes_per_step / tcp.bytes_per_step if tcp.bytes_per_step else 0.0
     if share > _MANY_SENT_AGAIN:
         # Without its figure, which the record has, it is one note for all repeats.
-        many = f"more than {_MANY_SENT_AGAIN:.0%} of the bytes between workers were sent again"
-        yield f"{many}: the network lost or delayed them"
+        yield f"more than {_MANY_SENT_AGAIN:.0%} TCP retransmits between workers"
 
 
 def _alike(record: Record) -> tuple[object, ...]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from harness.records.safe_text import spelt_out
 from reports.pages.sections import SECTIONS, Drop
 from reports.quantities import Cell, Table
-from reports.recommendation.notes import is_warning
 from reports.rows.report import Comparison, FaultMatrix, LinkSensitivity, Report, Scaling
 from reports.tables.curves import fault_table, front_line, link_table, scaling_table
 from reports.tables.figures import speed_table
@@ -145,9 +144,9 @@ def _comparison_blocks(comparison: Comparison, run: str) -> Iterator[_Block]:
     yield _block(_VERDICT, heading, "", f"**{markdown_text(verdict.headline)}**", *further)
     ranking = speed_table(comparison)
     yield _block(_RANKING, *markdown_table(ranking), "", markdown_text(ranking.caption))
-    warnings = [note for note in comparison.notes if is_warning(note)]
+    warnings = [note.text for note in comparison.warnings]
     details = [text for text in verdict.details if text not in answers]
-    reasons = (*warnings, *details, *(note for note in comparison.notes if not is_warning(note)))
+    reasons = (*warnings, *details, *comparison.notes[len(warnings) :])
     if reasons:
         yield _block(_REASONS, *(f"- {markdown_text(text)}" for text in reasons))
     for section in SECTIONS:

@@ -70,7 +70,9 @@ def rows_with_too_few(lead: Lead, contrasts: Contrasts) -> tuple[str, ...]:
     """
     ratios = [(row, contrasts.of(lead.leader.strategy, row.strategy)) for row in lead.level]
     return tuple(
-        f"{row.strategy} (n={ratio.n_baseline})" for row, ratio in ratios if ratio and ratio.interval is None
+        f"{row.strategy} (n = {ratio.n_baseline})"
+        for row, ratio in ratios
+        if ratio and ratio.interval is None
     )
 
 

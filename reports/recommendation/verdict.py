@@ -14,7 +14,8 @@ from scipy.special import stdtrit
 
 from harness.records.comparison import MIN_REPEATS_INTERVAL
 from reports.contrasts import SIGNIFICANCE, Contrasts
-from reports.quantities import byte_count, digits, limits, plain, spread_of, times
+from reports.marks import WORDS
+from reports.quantities import MISSING, byte_count, digits, limits, plain, spread_of, times
 from reports.recommendation import phrases
 from reports.recommendation.candidates import (
     Lead,
@@ -25,7 +26,7 @@ from reports.recommendation.candidates import (
     rows_with_too_few,
     sent_by,
 )
-from reports.rows.report import Advice, Answer, ByteLayer, Goal
+from reports.rows.report import LABELS, Advice, Answer, Goal, VerdictKind
 from reports.rows.row import Row
 from reports.shapes import BASELINE
 from reports.statistics import POWER, Ratio
@@ -42,7 +43,7 @@ def verdict(
     is_emulated: bool = False,
     has_faults: bool = False,
 ) -> Advice:
-    """Say which strategy serves a goal best among those that compute the right thing.
+    """Choose the strategy that serves a goal best among those that compute the right thing.
 
     Args:
         rows: of one workload and shape, in falling order of standing.
@@ -56,13 +57,13 @@ def verdict(
     if advice.kind != "none":
         fastest = Answer(
             goal="fastest",
-            text=advice.headline,
+            text=phrases.FASTEST_TOO.format(claim=advice.claim),
             strategies=advice.leaders,
             certain=advice.kind == "clear",
         )
         others = (_cheapest(rows, contrasts), _least_network(rows, contrasts))
         answers = (fastest, *(answer for answer in others if answer is not None))
-        # The strategy that sends least is told where it is not among the fastest.
+        # The strategy that sends least is named where it is not among the fastest.
         further = tuple(
             answer.text
             for answer in answers
@@ -79,139 +80,145 @@ def _towards(advice: Advice, goal: Goal) -> Advice:
     answer = next((answer for answer in advice.answers if answer.goal == goal), None)
     if answer is None:
         return replace(advice, details=(phrases.NO_ANSWER[goal], *advice.details))
-    rest = tuple(detail for detail in advice.details if detail != answer.text)
-    is_tie = len(answer.strategies) > 1
+    kind: VerdictKind = "together" if len(answer.strategies) > 1 else "no-interval"
     return replace(
         advice,
-        kind="clear" if answer.certain else "together" if is_tie else "no-interval",
-        headline=answer.text,
-        details=(advice.headline, *rest),
+        kind="clear" if answer.certain else kind,
+        headline=_headline("clear" if answer.certain else kind, answer.text),
+        details=(
+            advice.answers[0].text,
+            *(detail for detail in advice.details if detail != answer.text),
+        ),
         leaders=answer.strategies,
         goal=goal,
     )
 
 
+def _headline(kind: VerdictKind, claim: str) -> str:
+    return f"{LABELS[kind]}: {claim}"
+
+
+def _advice(
+    kind: VerdictKind, claim: str, *, details: Sequence[str] = (), leaders: tuple[str, ...] = ()
+) -> Advice:
+    return Advice(kind=kind, headline=_headline(kind, claim), details=tuple(details), leaders=leaders)
+
+
 def _under_faults(rows: Sequence[Row]) -> Advice:
     metrics = dict.fromkeys(name for row in rows for name in row.metrics)
-    broken = [row.strategy for row in rows if row.status != "ok" and row.problems]
-    return Advice(
-        kind="none",
-        headline=phrases.UNDER_FAULTS.format(metrics=_and(list(metrics)))
-        if metrics
-        else phrases.UNDER_FAULTS_UNMEASURED,
-        details=(phrases.WITHOUT_RESULT.format(names=", ".join(broken)),) if broken else (),
-        leaders=(),
+    claim = phrases.UNDER_FAULTS.format(metrics=_and(list(metrics)))
+    return _advice(
+        "none", claim if metrics else phrases.UNDER_FAULTS_UNMEASURED, details=_without_result(rows)
     )
 
 
 def _fastest(rows: Sequence[Row], contrasts: Contrasts) -> Advice:
     candidates = [row for row in rows if can_win(row)]
     if not candidates:
-        return Advice(
-            kind="none", headline=phrases.NO_CANDIDATE, details=_outside(rows, None, contrasts), leaders=()
-        )
+        return _advice("none", phrases.NO_CANDIDATE, details=_outside(rows, None, contrasts))
     leader = candidates[0]
     if len(candidates) == 1:
-        return Advice(
-            kind="none",
-            headline=phrases.ONLY_ONE.format(leader=leader.strategy),
+        return _advice(
+            "none",
+            phrases.ONLY_ONE.format(leader=leader.strategy),
             details=(_sent([leader]), *_outside(rows, leader, contrasts)),
             leaders=(leader.strategy,),
         )
     lead = lead_of(candidates, contrasts)
     match lead.kind:
         case "no-interval":
-            headline = phrases.NO_INTERVAL.format(leader=leader.strategy, n=leader.n)
-            sender = candidates[1] if leader.is_baseline else leader
-            reasons = [*_against_baseline(rows, leader), phrases.MORE_REPEATS, _sent([sender])]
+            claim, reasons = _no_interval(rows, leader, candidates[1])
         case "together":
-            headline = phrases.NO_DIFFERENCE.format(names=_and(lead.strategies), counts=_counts(lead))
-            reasons = _reasons_of_tie(rows, lead, contrasts)
+            claim, reasons = _tie(rows, lead, contrasts)
         case "clear":
-            headline, reasons = _clear(rows, candidates, contrasts)
-    return Advice(
-        kind=lead.kind,
-        headline=headline,
-        details=(*reasons, *_outside(rows, leader, contrasts)),
-        leaders=lead.strategies,
+            claim, reasons = _clear(rows, leader, candidates[1], contrasts)
+    return _advice(
+        lead.kind, claim, details=(*reasons, *_outside(rows, leader, contrasts)), leaders=lead.strategies
     )
 
 
-def _clear(rows: Sequence[Row], candidates: Sequence[Row], contrasts: Contrasts) -> tuple[str, list[str]]:
-    leader, second = candidates[0], candidates[1]
+def _no_interval(rows: Sequence[Row], leader: Row, second: Row) -> tuple[str, list[str]]:
+    shown = second if leader.is_baseline else leader
+    against = _against_baseline(rows, shown)
+    if leader.is_baseline:
+        against = f"next is {second.strategy}, {against}"
+    ratio = f", {against}" if against else ""
+    claim = phrases.NO_INTERVAL.format(leader=leader.strategy, ratio=ratio, least=MIN_REPEATS_INTERVAL)
+    return claim, [_sent([shown])]
+
+
+def _clear(rows: Sequence[Row], leader: Row, second: Row, contrasts: Contrasts) -> tuple[str, list[str]]:
     sent = _sent([second if leader.is_baseline else leader])
     ratio = contrasts.of(leader.strategy, second.strategy)
     # A lead without a ratio would be none.
     assert ratio is not None
-    if leader.is_baseline and leader.strategy == BASELINE:
-        reasons = []
-        if second.ratio is not None:
-            reasons.append(
-                phrases.BEST_OF_OTHERS.format(
-                    name=second.strategy, ratio=_ratio(second.ratio), other=leader.strategy
-                )
-            )
-        return phrases.NOTHING_PAYS.format(leader=leader.strategy), [*reasons, sent]
-    phrase = phrases.FASTEST_BEFORE_BASELINE if second.is_baseline else phrases.FASTEST
-    name = f"{leader.strategy}, the baseline," if leader.is_baseline else leader.strategy
-    headline = phrase.format(leader=name, ratio=_ratio(ratio), second=second.strategy)
-    against = () if second.is_baseline else _against_baseline(rows, leader)
-    return headline, [*against, *bytes_beside(leader, second), sent]
+    if leader.is_baseline and second.ratio is not None:
+        is_single = leader.strategy == BASELINE
+        phrase = phrases.ONE_DEVICE_IS_FASTEST if is_single else phrases.BASELINE_IS_FASTEST
+        behind = _ratio(second.ratio, leader.strategy)
+        return phrase.format(leader=leader.strategy, second=second.strategy, ratio=behind), [sent]
+    against = "" if second.is_baseline else _against_baseline(rows, leader)
+    of_second = _ratio(ratio, second.strategy)
+    ratios = [against, phrases.NEXT.format(ratio=of_second)] if against else [of_second]
+    claim = phrases.FASTEST.format(leader=leader.strategy, ratios=", ".join(ratios))
+    return claim, [*bytes_beside(leader, second), sent]
 
 
-def _reasons_of_tie(rows: Sequence[Row], lead: Lead, contrasts: Contrasts) -> list[str]:
+def _tie(rows: Sequence[Row], lead: Lead, contrasts: Contrasts) -> tuple[str, list[str]]:
     level = (lead.leader, *lead.level)
-    ties = tie_sentences(level, contrasts)
+    first, last = level[0], level[-1]
+    pair = contrasts.of(first.strategy, last.strategy)
+    is_whole = len(level) == 2 and (first.is_baseline or last.is_baseline)
+    if is_whole:
+        shown = _ratio(pair)
+    else:
+        against = _against_baseline(rows, first) or _ratio(pair, last.strategy)
+        shown = f"{first.strategy} {against}"
     few = rows_with_too_few(lead, contrasts)
-    return [
-        *ties,
-        *([phrases.TOO_FEW_REPEATS.format(names=_and(few))] if few else []),
-        *(text for text in _against_baseline(rows, lead.leader) if text not in ties),
-        _sent(level),
-    ]
+    claim = phrases.TIED.format(
+        names=_and(lead.strategies),
+        ratio=shown,
+        decides=phrases.TOO_FEW_REPEATS.format(names=_and(few)) if few else _decides(pair, contrasts),
+    )
+    details = tie_details(level, contrasts)
+    return claim, [*(details[1:] if is_whole else details), _sent(level)]
 
 
-def _against_baseline(rows: Sequence[Row], row: Row) -> tuple[str, ...]:
-    base = next((other.strategy for other in rows if other.is_baseline), None)
-    if row.ratio is None or base is None:
-        return ()
-    return (phrases.RUNS_AT.format(name=row.strategy, ratio=_ratio(row.ratio), other=base),)
+def _decides(pair: Ratio | None, contrasts: Contrasts) -> str:
+    n = None if pair is None else enough_repeats(pair, n_tests=contrasts.n_tests)
+    phrase = phrases.TOO_MANY_TO_DECIDE if n is None else phrases.REPEATS_TO_DECIDE
+    return phrase.format(n=n or _MOST_REPEATS)
 
 
-def tie_sentences(level: Sequence[Row], contrasts: Contrasts) -> tuple[str, ...]:
-    """Sentences on strategies that rank together: how far apart they are, and what would distinguish them.
+def _against_baseline(rows: Sequence[Row], row: Row) -> str:
+    base = next((other.strategy for other in rows if other.is_baseline), "")
+    return _ratio(row.ratio, base) if row.ratio and base else ""
+
+
+def tie_details(level: Sequence[Row], contrasts: Contrasts) -> list[str]:
+    """Lines on strategies that rank together: the ratio of the outermost, and of those nearly distinguished.
 
     Args:
         level: at least two, in falling order of standing.
     """
     leader, last = level[0].strategy, level[-1].strategy
-    gap = contrasts.of(leader, last)
-    sentences = []
-    for row in (level[-1], *level[1:-1]):
-        ratio, why = contrasts.of(leader, row.strategy), why_together(leader, row.strategy, contrasts)
-        if ratio is not None and (why or row is level[-1]):
-            sentences.append(phrases.RUNS_AT.format(name=leader, ratio=_ratio(ratio), other=row.strategy))
-        sentences += [why] if why else []
-    if gap is not None and gap.interval is not None:
-        n = enough_repeats(gap, n_tests=contrasts.n_tests)
-        phrase = phrases.TOO_MANY_TO_DECIDE if n is None else phrases.REPEATS_TO_DECIDE
-        sentences.append(phrase.format(n=n or _MOST_REPEATS, first=leader, second=last))
-    return tuple(sentences)
+    lines = []
+    for name in (last, *(row.strategy for row in level[1:-1])):
+        ratio, why = contrasts.of(leader, name), why_together(leader, name, contrasts)
+        if ratio is not None and (why or name == last):
+            lines.append(f"{leader} {_ratio(ratio, name)}")
+        lines += [why] if why else []
+    return lines
 
 
 def why_together(first: str, second: str, contrasts: Contrasts) -> str:
-    """Reason two rank together although the interval of their ratio excludes 1; empty if it does not."""
+    """Reason why two rank together although the CI of their ratio excludes 1; empty where it does not."""
     lead, p = contrasts.of(first, second), contrasts.p_of(first, second)
     if lead is None or lead.interval is None or lead.interval.contains(1.0):
         return ""
     if lead.p_value is None or p is None or p <= SIGNIFICANCE:
         return ""
-    if lead.p_value <= SIGNIFICANCE:
-        phrase = phrases.DISTINGUISHED_ALONE
-    elif contrasts.n_tests == 1:
-        phrase = phrases.NOT_DISTINGUISHED
-    else:
-        phrase = phrases.NOT_DISTINGUISHED_EITHER_WAY
+    phrase = phrases.NOT_SIGNIFICANT if contrasts.n_tests == 1 else phrases.NOT_SIGNIFICANT_CORRECTED
     return phrase.format(
         first=first,
         second=second,
@@ -302,23 +309,21 @@ def _cheapest(rows: Sequence[Row], contrasts: Contrasts) -> Answer | None:
         return None
     per_price = contrasts.per_price(prices)
     lead = lead_of(priced, per_price)
-    leader, cost = lead.leader, lead.leader.cost_per_million
+    cost = lead.leader.cost_per_million
     # Without a cost it would be none of these.
     assert cost is not None
     phrase = {
         "clear": phrases.CHEAPEST,
-        "together": phrases.CHEAPEST_LEVEL,
+        "together": phrases.CHEAPEST_TIED,
         "no-interval": phrases.CHEAPEST_NO_INTERVAL,
     }[lead.kind]
     text = phrase.format(
-        leader=leader.strategy,
+        leader=lead.leader.strategy,
         cost=f"{plain(cost.value)} per million examples ({spread_of(cost)})",
         names=_and(lead.strategies),
-        counts=_counts(lead),
-        n=leader.n,
     )
     if few := rows_with_too_few(lead, per_price):
-        text = f"{text} {phrases.TOO_FEW_REPEATS.format(names=_and(few))}"
+        text = f"{text}; {phrases.TOO_FEW_REPEATS.format(names=_and(few))}"
     return Answer(goal="cheapest", text=text, strategies=lead.strategies, certain=lead.kind == "clear")
 
 
@@ -341,70 +346,51 @@ def _least_network(rows: Sequence[Row], contrasts: Contrasts) -> Answer | None:
         return None
     fewest, least = min(sent, key=lambda item: item[0].mean.value)
     level = [(figure, row) for figure, row in sent if row is not least and not fewest.is_surely_less(figure)]
-    how = "by prediction" if layer == "payload" else "over TCP"
-    amount = f"{fewest.text} a step {how} ({spread_of(fewest.mean, unit='bytes')})"
-    sentences = [
-        phrases.LEAST_NETWORK.format(leader=least.strategy, figure=amount),
-        *_rate_beside(least, candidates[0], contrasts),
-        *_level_in_bytes(fewest, least, level),
-    ]
-    if silent := [row.strategy for row in candidates if _sends_nothing(row, layer)]:
-        sentences.append(phrases.SEND_NOTHING.format(names=_and(silent)))
-    return Answer(
-        goal="network",
-        text=" ".join(sentences),
-        strategies=(least.strategy, *(row.strategy for _, row in level)),
-        certain=not level,
+    how = "predicted" if layer == "payload" else "over TCP"
+    fastest = candidates[0]
+    ratio = None if least is fastest else contrasts.of(least.strategy, fastest.strategy)
+    names = (least.strategy, *(row.strategy for _, row in level))
+    text = (phrases.BYTES_TIED if level else phrases.LEAST_NETWORK).format(
+        leader=least.strategy,
+        names=_and(names),
+        figure=f"{fewest.text} per step {how} ({spread_of(fewest.mean, unit='bytes')})",
+        rate="" if ratio is None else f", {_ratio(ratio, fastest.strategy)}",
     )
+    text = "; ".join((text, *_why_tied_in_bytes(fewest, level)))
+    return Answer(goal="network", text=text, strategies=names, certain=not level)
 
 
-def _rate_beside(row: Row, fastest: Row, contrasts: Contrasts) -> tuple[str, ...]:
-    if row is fastest:
-        return (phrases.HIGHEST_RATE_TOO,)
-    ratio = contrasts.of(row.strategy, fastest.strategy)
-    return () if ratio is None else (phrases.AT_RATE.format(ratio=_ratio(ratio), fastest=fastest.strategy),)
-
-
-def _level_in_bytes(fewest: SentBytes, least: Row, level: Sequence[tuple[SentBytes, Row]]) -> tuple[str, ...]:
-    """Strategies whose bytes are no more by what is known, with what would distinguish them."""
-    if not level:
-        return ()
-    bounded = [row.strategy for figure, row in level if figure.is_bound]
-    pair = (fewest, level[0][0])
-    if bounded:
-        phrase = phrases.BYTES_LEVEL_BY_BOUND
-    elif any(not each.is_predicted and each.mean.n < MIN_REPEATS_INTERVAL for each in pair):
-        phrase = phrases.BYTES_LEVEL_TOO_FEW
-    else:
-        phrase = phrases.BYTES_LEVEL
-    names = _and([least.strategy, *(row.strategy for _, row in level)])
-    return (phrase.format(names=names, bounded=_and(bounded)),)
-
-
-def _sends_nothing(row: Row, layer: ByteLayer) -> bool:
-    sent = sent_by(row, layer)
-    return sent is not None and not sent.is_bound and sent.mean.high <= 0
+def _why_tied_in_bytes(fewest: SentBytes, level: Sequence[tuple[SentBytes, Row]]) -> tuple[str, ...]:
+    if bounded := [row.strategy for figure, row in level if figure.is_bound]:
+        return (phrases.BYTES_BOUNDED.format(bounded=_and(bounded)),)
+    counted = [figure for figure in (fewest, *(figure for figure, _ in level[:1])) if not figure.is_predicted]
+    if level and any(figure.mean.n < MIN_REPEATS_INTERVAL for figure in counted):
+        return (phrases.BYTES_TOO_FEW,)
+    return ()
 
 
 def _outside(rows: Sequence[Row], leader: Row | None, contrasts: Contrasts) -> tuple[str, ...]:
-    """Sentences on rows that may not win: those ahead of the leader by their figures, then those without any.
+    """Lines on rows that may not win: those ahead of the leader by their figures, then those without any.
 
     Args:
         leader: None where no row may win, so that all others are named.
     """
     named: dict[str, list[str]] = {}
     for row in rows:
-        reason = phrases.REASONS_NOT_TO_WIN.get(row.mark.kind)
-        if row.status != "ok" or row.rate is None or reason is None:
+        if row.status != "ok" or row.rate is None or row.mark.proven or row.mark.kind == "twin":
             continue
         how = phrases.MEASURED if leader is None else _beside_leader(row, leader, contrasts)
         if how is not None:
-            named.setdefault(how, []).append(f"{row.strategy} ({reason})")
-    lacking = [f"{row.strategy} ({row.status})" for row in rows if row.status != "ok"]
+            named.setdefault(how, []).append(f"{row.strategy} ({WORDS[row.mark.kind]})")
     return (
-        *(phrases.CANNOT_WIN.format(how=how, names="; ".join(names)) for how, names in named.items()),
-        *((phrases.WITHOUT_RANK.format(names=", ".join(lacking)),) if lacking else ()),
+        *(phrases.NOT_RANKED.format(how=how, names=", ".join(names)) for how, names in named.items()),
+        *_without_result(rows),
     )
+
+
+def _without_result(rows: Sequence[Row]) -> tuple[str, ...]:
+    lacking = [f"{row.strategy} ({row.status})" for row in rows if row.status != "ok"]
+    return (phrases.WITHOUT_RESULT.format(names=", ".join(lacking)),) if lacking else ()
 
 
 def _beside_leader(row: Row, leader: Row, contrasts: Contrasts) -> str | None:
@@ -416,15 +402,13 @@ def _beside_leader(row: Row, leader: Row, contrasts: Contrasts) -> str | None:
     return phrases.FASTER_WITHOUT_INTERVAL if lead.interval is None else phrases.NOT_DIFFERENT
 
 
-def _ratio(figure: Ratio) -> str:
-    inside = f"95 % interval {limits(figure.interval)}" if figure.interval else "no interval"
-    counts = f"n={figure.n}" if figure.n == figure.n_baseline else f"n={figure.n} against {figure.n_baseline}"
-    return f"{times(figure.value)} ({inside}, {counts})"
-
-
-def _counts(lead: Lead) -> str:
-    counts = sorted({lead.leader.n, *(row.n for row in lead.level)})
-    return f"n = {counts[0]}" if len(counts) == 1 else f"n = {counts[0]} to {counts[-1]}"
+def _ratio(figure: Ratio | None, other: str = "") -> str:
+    """A ratio to another strategy, as in `1.05× single (CI 0.880–1.25, n = 3)`."""
+    if figure is None:
+        return MISSING
+    inside = f"CI {limits(figure.interval)}" if figure.interval else "no CI"
+    n = f"{figure.n}" if figure.n == figure.n_baseline else f"{figure.n} vs {figure.n_baseline}"
+    return f"{' '.join(filter(None, (times(figure.value), other)))} ({inside}, n = {n})"
 
 
 def _and(names: Sequence[str]) -> str:

@@ -63,11 +63,19 @@ class FaultMatrix:
 Goal = Literal["fastest", "cheapest", "network"]
 GOALS: tuple[Goal, ...] = ("fastest", "cheapest", "network")
 VerdictKind = Literal["clear", "together", "no-interval", "none"]
+LABELS: Mapping[VerdictKind, str] = {
+    "clear": "WINNER",
+    "together": "NO CLEAR WINNER",
+    "no-interval": "NOT ENOUGH REPEATS",
+    "none": "NO RESULT",
+}
+"""Kind of a verdict → the words that its headline begins with."""
+Severity = Literal["warning", "note"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Best strategy for one goal, in a sentence.
+    """Strategy that serves one goal best, in a line.
 
     `strategies` are those that the repeats cannot tell apart, the best figure first; `certain` where they
     show that one is best.
@@ -81,9 +89,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """Recommended strategy, in words, with the evidence for it.
+    """Verdict on one comparison: its headline, and details that the claim rests on.
 
-    `answers` holds one for each goal that figures are known for; the headline is that of `goal`.
+    `headline` is the label of the kind and the claim. `answers` holds one for each goal that figures are
+    known for; the headline is that of `goal`.
     """
 
     kind: VerdictKind
@@ -92,6 +101,35 @@ class Advice:
     leaders: tuple[str, ...]
     goal: Goal = "fastest"
     answers: tuple[Answer, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """First words of the headline, in capitals."""
+        return LABELS[self.kind]
+
+    @property
+    def claim(self) -> str:
+        """The headline after its label: winner or tied strategies, their ratio, and what would decide."""
+        return self.headline.removeprefix(f"{self.label}: ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Remark on a comparison: a fixed phrase with its figures, and what to do about it.
+
+    `kind` is a row of the table of notes, `remedy` may be empty. `strategies` are those that it concerns,
+    none if all.
+    """
+
+    kind: str
+    severity: Severity
+    phrase: str
+    remedy: str
+    strategies: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return f"{self.phrase}; {self.remedy}" if self.remedy else self.phrase
 
 
 BatchRule = Literal["global", "per-replica"]
@@ -344,7 +382,8 @@ class Comparison:
     """All strategies on one workload and cluster shape; `rows` are ranked, the unranked last.
 
     `other_baselines`: strategy → ratios of the others to it, for those that a reader may choose instead.
-    `replicas_on_gpus`: replicas on each GPU where some share one, otherwise empty.
+    `replicas_on_gpus`: replicas on each GPU where some share one, otherwise empty. `notes` are the texts of
+    `note_values`, warnings first.
     """
 
     run: str
@@ -370,6 +409,12 @@ class Comparison:
     replicas_on_gpus: tuple[int, ...] = ()
     other_baselines: Mapping[str, Mapping[str, Ratio]] = field(default_factory=dict)
     curves: Curves = NO_CURVES
+    note_values: tuple[Note, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[Note, ...]:
+        """Notes that a reader must not miss, the gravest first; the first ones concern different subjects."""
+        return tuple(note for note in self.note_values if note.severity == "warning")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

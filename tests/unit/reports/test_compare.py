@@ -55,10 +55,9 @@ def test_a_clear_leader_is_named_with_ratio_interval_and_bytes(compare: Compare)
     assert found.verdict.leaders == ("all-reduce",)
     # The next is what one would take otherwise; bytes are alike, and not told of.
     assert re.fullmatch(
-        r"all-reduce is fastest: 1\.\d\d× \(95 % interval .*, n=3\) the rate of ps, the next\.",
+        r"WINNER: all-reduce, [12]\.\d\d× single \(.*\), 1\.\d\d× ps \(CI .*, n = 3\), the next",
         found.verdict.headline,
     )
-    assert re.match(r"all-reduce runs at [12]\.\d\d× \(.*\) the rate of single\.", found.verdict.details[0])
     assert "1.01 MB over TCP" in " ".join(found.verdict.details)
     ratio = row(found, "all-reduce").ratio
     assert ratio is not None
@@ -73,16 +72,14 @@ def test_the_baseline_once_more_is_told_of_and_is_no_candidate(compare: Compare)
     assert found.verdict.leaders == ("all-reduce",)
     assert (row(found, "single:aa=true").rank, row(found, "single:aa=true").mark.kind) == (None, "twin")
     told = " ".join(found.notes)
-    assert "single:aa=true is the baseline a second time; its ratio is" in told
-    assert "differs from itself" in told
-    assert not any("cannot win" in detail for detail in found.verdict.details)
+    assert "A/A test failed: single:aa=true is " in told
+    assert not any("not ranked" in detail for detail in found.verdict.details)
 
 
 def test_two_names_of_one_thing_are_not_told_apart(compare: Compare) -> None:
     found = compare([change(ALONE, is_twin=True, params={"aa": True}), ALONE, REDUCE])
     told = " ".join(found.notes)
-    assert "a second time" in told
-    assert "differs from itself" not in told
+    assert "A/A test: single:aa=true is " in told
 
 
 def test_rates_come_from_the_median_step_of_each_repeat(compare: Compare) -> None:
@@ -98,8 +95,8 @@ def test_what_records_say_is_said_with_names_unless_all_say_it(compare: Compare)
     shared, own = "workers share cores", "one variable stays whole"
     found = compare([change(ALONE, notes=(shared,)), change(REDUCE, notes=(shared, own))])
     assert [note for note in found.notes if shared[1:] in note or own in note] == [
-        f"For all-reduce: {own}.",
-        "Workers share cores.",
+        f"{shared}; use fewer workers or a machine with more cores",
+        f"all-reduce: {own}",
     ]
     assert row(found, "all-reduce").notes == (shared, own)
 
@@ -109,7 +106,8 @@ def test_warnings_come_before_all_notes_and_are_part_of_the_row(compare: Compare
     found = compare(
         [change(ALONE, notes=("shared",)), change(REDUCE, warnings=(why,), notes=("shared", "own"))]
     )
-    assert found.notes[0] == f"Warning, for all-reduce: {why}."
+    assert found.notes[0] == f"all-reduce: {why}"
+    assert [note.text for note in found.warnings] == [found.notes[0]]
     assert [note for note in found.notes if why in note] == [found.notes[0]]
     assert row(found, "all-reduce").notes == (why, "shared", "own")
 
@@ -117,23 +115,18 @@ def test_warnings_come_before_all_notes_and_are_part_of_the_row(compare: Compare
 def test_what_only_some_repeats_say_is_counted(tmp_path: Path) -> None:
     slow, *rest = load(write_run(tmp_path / "run", [PS])).records
     slow = dataclasses.replace(slow, notes=("warm-up did not settle",))
-    assert record_notes({"ps": [slow, *rest]}) == ["For ps: warm-up did not settle (1 of 3 repeats)."]
+    (note,) = record_notes({"ps": [slow, *rest]})
+    assert note.text == "ps: warm-up did not settle (1 of 3 repeats); raise measure.warmup_steps"
+    assert (note.kind, note.strategies) == ("warmup-unsettled", ("ps",))
 
 
-@pytest.mark.parametrize(
-    ("said", "note"),
-    [
-        ("Worker 1 is slow", "Worker 1 is slow."),
-        ("warm-up, long as it was, did not settle", "Warm-up, long as it was, did not settle."),
-        ("sync_batch_norm: nothing to synchronise", "For all: sync_batch_norm: nothing to synchronise."),
-        ("topk: makes no gradient smaller", "For all: topk: makes no gradient smaller."),
-        ("`verify` tells more", "For all: `verify` tells more."),
-    ],
-)
-def test_a_note_begins_with_a_capital_and_no_name_is_changed(tmp_path: Path, said: str, note: str) -> None:
-    first, second, *_ = load(write_run(tmp_path / "run", [PS])).records
-    records = [dataclasses.replace(record, notes=(said,)) for record in (first, second)]
-    assert record_notes({"ps": records[:1], "all-reduce": records[1:]}) == [note]
+def test_the_gravest_warnings_come_first_and_concern_different_subjects(compare: Compare) -> None:
+    shared = "workers share cores: 4 asked for, 2 available"
+    retransmits = "more than 1% TCP retransmits between workers"
+    notes, advice = (shared, retransmits), ("choose all-reduce",)
+    found = compare([change(ALONE, notes=notes), change(PS, notes=notes, warnings=advice)])
+    assert [note.kind for note in found.warnings] == ["cores-shared", "advice", "retransmits"]
+    assert found.notes[: len(found.warnings)] == tuple(note.text for note in found.warnings)
 
 
 def test_a_capture_that_is_not_its_author_s_step_is_warned_of_once(tmp_path: Path) -> None:
@@ -144,10 +137,10 @@ def test_a_capture_that_is_not_its_author_s_step_is_warned_of_once(tmp_path: Pat
         return [dataclasses.replace(r, equivalence=check) for r in records]
 
     assert capture_notes({"ps": checked(True), "single": records}) == []
-    assert capture_notes({"ps": checked(False), "none": checked(False)}) == [
-        "Warning, for the workload: w is off."
-    ]
-    assert capture_notes({"ps": checked(None)}) == ["For the workload: w is off."]
+    (wrong,) = capture_notes({"ps": checked(False), "none": checked(False)})
+    assert (wrong.severity, wrong.text) == ("warning", "captured step differs: w is off")
+    (unknown,) = capture_notes({"ps": checked(None)})
+    assert (unknown.severity, unknown.text) == ("note", "captured step: w is off")
 
 
 def test_what_trains_on_something_else_is_warned_of(tmp_path: Path) -> None:
@@ -162,11 +155,10 @@ def test_what_trains_on_something_else_is_warned_of(tmp_path: Path) -> None:
     coupled = checked(separable=False, text=said)
     control = checked(separable=False, text=said, control=True)
     unknown = checked(separable=None, text="it is not known")
-    assert separability_notes(
-        {"ps": coupled, "all-reduce": coupled, "none": control, "parallax": unknown}
-    ) == [
-        f"Warning, for ps, all-reduce: {said}.",
-        "For parallax: it is not known.",
+    notes = separability_notes({"ps": coupled, "all-reduce": coupled, "none": control, "parallax": unknown})
+    assert [(note.severity, note.text) for note in notes] == [
+        ("warning", f"NOT SEPARABLE: ps, all-reduce: {said}"),
+        ("note", "parallax: it is not known"),
     ]
 
 
@@ -177,22 +169,22 @@ def test_a_baseline_ahead_without_interval_still_tells_what_the_next_one_sends(c
 
 
 def test_a_stall_is_noted(compare: Compare) -> None:
-    assert any("a few slow steps" in n for n in compare([change(REDUCE, stall_s=3.0), ALONE]).notes)
+    assert any("slow steps: " in n for n in compare([change(REDUCE, stall_s=3.0), ALONE]).notes)
 
 
 def test_the_control_never_wins_and_says_why(compare: Compare) -> None:
     found = compare([ALONE, CONTROL, REDUCE])
     assert row(found, "none").rank is None
     assert row(found, "none").mark.kind == "control"
-    assert "none (a control" in " ".join(found.verdict.details)
+    assert "none (control)" in " ".join(found.verdict.details)
 
 
 @pytest.mark.parametrize(
     ("fields", "kind", "words"),
     [
-        ({"equivalent": False}, "not-equivalent", "NOT equivalent"),
+        ({"equivalent": False}, "not-equivalent", "not equivalent"),
         ({"equivalent": None}, "not-checked", "not checked"),
-        ({"equivalent": None, "class_": "statistical"}, "statistical", "not held to equivalence"),
+        ({"equivalent": None, "class_": "statistical"}, "statistical", "not compared"),
     ],
 )
 def test_unproven_strategies_cannot_win(
@@ -260,7 +252,7 @@ def test_overlapping_strategies_rank_together(compare: Compare) -> None:
     found = compare([ALONE, change(REDUCE, noise=0.06), change(PS, p50_s=0.0101, noise=0.06)])
     assert found.verdict.kind == "together"
     assert set(found.verdict.leaders) == {"all-reduce", "ps"}
-    assert found.verdict.headline == "No significant difference between all-reduce and ps (n = 3)."
+    assert re.match("NO CLEAR WINNER: .* and .* are tied: ", found.verdict.headline)
     assert row(found, "all-reduce").rank == row(found, "ps").rank == 1
     assert row(found, "single").rank == 3
 
@@ -269,16 +261,15 @@ def test_overlapping_strategies_rank_together(compare: Compare) -> None:
 def test_too_few_repeats_name_no_winner(compare: Compare, n: int) -> None:
     found = compare([ALONE, REDUCE, PS], n_repeats=n)
     assert found.verdict.kind == "no-interval"
-    assert found.verdict.headline.startswith("No winner declared")
-    assert f"n={n} gives no interval" in found.verdict.headline
+    assert found.verdict.headline.startswith("NOT ENOUGH REPEATS: all-reduce leads, ")
+    assert f"(no CI, n = {n})" in found.verdict.headline
     assert all(r.rank is None for r in found.rows)
 
 
 def test_a_baseline_that_wins_is_said_to(compare: Compare) -> None:
     found = compare([change(ALONE, p50_s=0.004), REDUCE, PS])
     assert found.verdict.leaders == ("single",)
-    assert "the baseline, is fastest" in found.verdict.headline
-    assert "Best of the others is all-reduce" in found.verdict.details[0]
+    assert "single: one device is fastest; next is all-reduce, 0." in found.verdict.headline
     assert row(found, "single").ratio is None
 
 
@@ -291,13 +282,13 @@ def test_nothing_proven_means_no_winner(compare: Compare) -> None:
 def test_one_candidate_is_no_comparison(compare: Compare) -> None:
     found = compare([CONTROL, REDUCE])
     assert found.verdict.kind == "none"
-    assert found.verdict.headline.startswith("No comparison")
+    assert found.verdict.headline.startswith("NO RESULT: only all-reduce ")
 
 
 def test_an_absent_baseline_falls_back_with_a_note(compare: Compare) -> None:
     found = compare([CONTROL, REDUCE, PS])
     assert found.baseline in ("all-reduce", "ps")
-    assert any(note.startswith("Baseline single has no figure here") for note in found.notes)
+    assert any(note.startswith("baseline single has no result") for note in found.notes)
 
 
 @pytest.mark.parametrize("knobs", ["", ":n=2"])
@@ -320,7 +311,7 @@ def test_failures_lower_n_and_are_listed(compare: Compare) -> None:
     (problem,) = row(found, "ps").problems
     assert (problem.repeats, problem.type, problem.stage) == ((1,), "worker-died", "run")
     assert "signal 9" in problem.message
-    assert any("2 of 3 repeats count" in note for note in found.notes)
+    assert any("ps: 2 of 3 repeats have a result" in note for note in found.notes)
 
 
 def test_one_implausible_repeat_taints_the_case(compare: Compare) -> None:
@@ -371,12 +362,12 @@ def test_a_bound_is_called_one_and_raises_no_alarm(compare: Compare) -> None:
     sparse = change(REDUCE, payload_is_bound=True, overhead=0.6)
     found = compare([ALONE, sparse])
     assert [note for note in found.notes if "bytes" in note] == []
-    assert any("its payload is an upper bound" in note for note in found.notes)
+    assert any("is an upper bound" in note for note in found.notes)
 
 
 def test_more_than_a_bound_raises_one(compare: Compare) -> None:
     found = compare([ALONE, change(REDUCE, payload=1e6, payload_is_bound=True, overhead=3.0)])
-    assert any("TCP bytes are 3.00" in note and "more than 10 % apart" in note for note in found.notes)
+    assert any("TCP bytes are 3.00" in note and "expected within 10 %" in note for note in found.notes)
 
 
 def test_missing_interface_bytes_stay_missing(compare: Compare) -> None:
@@ -392,14 +383,14 @@ def test_single_joins_every_shape_of_its_workload(tmp_path: Path) -> None:
 
 def test_another_batch_of_the_baseline_is_noted(compare: Compare) -> None:
     found = compare([change(ALONE, batch_size=32), REDUCE, PS])
-    assert any("ran with a batch of 32" in note for note in found.notes)
+    assert any("batch of single is 32, of the others 64" in note for note in found.notes)
 
 
 def test_of_cases_that_were_never_planned_no_batch_is_told(compare: Compare) -> None:
     skipped = change(PS, batch_size=None, problems=dict.fromkeys(range(3), ("skipped", NO_GPU)))
     found = compare([ALONE, skipped])
     assert {r.strategy: r.status for r in found.rows} == {"single": "ok", "ps": "skipped"}
-    assert not [note for note in found.notes if "ran with a batch" in note]
+    assert not [note for note in found.notes if "batch of" in note]
 
 
 def test_parameters_make_another_strategy(compare: Compare) -> None:
@@ -613,14 +604,14 @@ def test_the_slower_of_two_links_counts_and_is_noted(compare: Compare) -> None:
     found = row(comparison, "all-reduce").predicted_step_s
     assert found is not None
     assert found.value == pytest.approx(0.5, rel=0.2)
-    assert "Links are not equal: worker 0 has 80.0 Mbit/s, worker 1 has 8.00 Mbit/s." in comparison.notes
+    assert "link limits differ: worker 0 80.0 Mbit/s, worker 1 8.00 Mbit/s" in comparison.notes
 
 
 def test_without_limits_of_links_nothing_is_predicted(compare: Compare) -> None:
     comparison = compare([ALONE, CONTROL, REDUCE])
     assert row(comparison, "all-reduce").predicted_step_s is None
     assert "link" not in " ".join(column.name for column in step_table(comparison).columns)
-    assert not [note for note in comparison.notes if "Links" in note]
+    assert not [note for note in comparison.notes if "link limits" in note]
 
 
 def test_processor_time_energy_and_price_are_told_where_they_are_known(compare: Compare) -> None:
@@ -642,7 +633,7 @@ def test_processor_time_energy_and_price_are_told_where_they_are_known(compare: 
     assert [cell.text for cell in second[:3]] == ["single", "18.0 ms", "–"]
     # Twice as fast for 2.6 times the price.
     assert found.verdict.leaders == ("all-reduce",)
-    assert "Cheapest: single, at " in found.verdict.details[-1]
+    assert "single is cheapest: " in found.verdict.details[-1]
     cost = row(found, "all-reduce").cost_per_million
     assert cost is not None
     assert cost.value == pytest.approx(2.6 / 3600 * 0.010 / 64 * 1e6, rel=0.05)
@@ -660,24 +651,24 @@ def test_memory_of_gpus_is_the_peak_where_it_is_known(compare: Compare) -> None:
         "peak of TensorFlow's allocator",
     )
     assert (cells["single"].text, cells["single"].note) == ("3.00 GB", "held when windows ended")
-    assert "Not known of GPUs in all repeats: peak memory (no answer)." in found.notes
+    assert "GPU figures unknown in some repeats: peak memory (no answer)" in found.notes
 
 
 def test_prices_that_even_speed_out_are_not_told_apart(compare: Compare) -> None:
     found = compare([change(ALONE, price_per_hour=1.0), change(REDUCE, price_per_hour=2.0)])
-    assert "Cheapest: no significant difference between " in found.verdict.details[-1]
+    assert " are tied for cheapest: " in found.verdict.details[-1]
 
 
 def test_without_prices_nothing_is_cheapest(compare: Compare) -> None:
     found = compare([ALONE, REDUCE])
-    assert not any("Cheapest" in text for text in found.verdict.details)
+    assert not any("cheapest" in text for text in found.verdict.details)
     assert "cost of a million examples" not in [column.name for column in cost_table(found).columns]
 
 
 def test_what_is_wrong_is_never_cheapest(compare: Compare) -> None:
     wrong = change(REDUCE, equivalent=False, price_per_hour=0.01)
     found = compare([change(ALONE, price_per_hour=1.0), change(PS, price_per_hour=2.0), wrong])
-    assert "Cheapest: single" in found.verdict.details[-1]
+    assert "single is cheapest" in found.verdict.details[-1]
 
 
 def test_the_part_of_transfer_that_computing_hides(compare: Compare) -> None:
@@ -732,4 +723,4 @@ def test_nothing_stands_in_for_a_baseline_without_a_figure_but_with_a_note(
     failed = replace(PLAIN, problems=dict.fromkeys(range(3), ("failed", DIED)))
     name, notes = baseline(tmp_path, [failed, HALF], backwards=backwards)
     assert name == "all-reduce:compressor=fp16"
-    assert [note.partition(";")[0] for note in notes] == ["Baseline all-reduce has no figure here"]
+    assert [note.partition(";")[0] for note in notes] == ["baseline all-reduce has no result"]

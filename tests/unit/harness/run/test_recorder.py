@@ -335,7 +335,7 @@ def test_what_is_known_of_one_site_reaches_no_record_of_another(recorder: RunRec
         (0, 5.0, None),
         (0, 0.0, None),
         (1, 0.0, "workers closed connections to each other"),
-        (0, 30.0, "more than 1% of the bytes between workers were sent again"),
+        (0, 30.0, "more than 1% TCP retransmits between workers"),
     ],
 )
 def test_what_the_network_lost_is_noted(

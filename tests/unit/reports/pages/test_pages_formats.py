@@ -98,8 +98,8 @@ def test_every_chart_has_a_name_and_data_to_draw_it_from(page: Page) -> None:
 
 def test_verdicts_come_before_everything_else(page: Page) -> None:
     text = "".join(page.text)
-    assert text.index("all-reduce is fastest") < text.index("Ranking by examples per second")
-    assert text.index("No significant difference between") < text.index("Ranking by examples per second")
+    assert text.index("WINNER: all-reduce") < text.index("Ranking by examples per second")
+    assert text.index("NO CLEAR WINNER: ") < text.index("Ranking by examples per second")
 
 
 def test_failures_and_what_was_left_out_are_said(page: Page) -> None:
@@ -165,8 +165,8 @@ def test_every_format_shows_what_records_say(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run", [Case(workload="w", strategy="ps", notes=(note,))])
     (line,) = csv.DictReader(io.StringIO(reports.render([path], "csv")))
     assert line["notes"] == note
-    assert f"For ps: {note}" in reports.render([path], "html")
-    assert markdown_text(f"For ps: {note}.") in reports.render([path], "md")
+    assert f"ps: {note}" in reports.render([path], "html")
+    assert markdown_text(f"ps: {note}") in reports.render([path], "md")
     assert note in reports.render([path], "json")
 
 
@@ -176,7 +176,7 @@ def test_code_in_notes_and_messages_is_set_as_code_and_escaped(tmp_path: Path) -
     path = write_run(tmp_path / "run", [dataclasses.replace(case, problems={1: ("failed", failure)})])
     html = reports.render([path], "html")
     shown = html.partition("stratbench-data")[0]
-    assert f"For ps: <code>verify</code> tells {escape(SCRIPT)}, a ` too." in shown
+    assert f"ps: <code>verify</code> tells {escape(SCRIPT)}, a ` too" in shown
     assert f"run <code>make {escape(SCRIPT)}</code> first" in shown
     # A name is no sentence.
     assert "<code>x</code>" not in shown

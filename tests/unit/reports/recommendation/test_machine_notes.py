@@ -24,33 +24,39 @@ def test_quiet_repeats_and_old_ones_are_not_talked_about() -> None:
 def test_other_programs_are_named_with_what_they_took() -> None:
     busy = replace(QUIET, foreign_cpu=0.124, foreign_cpu_most=0.51)
     notes = stability_notes(cases(QUIET, busy, replace(busy, foreign_cpu=0.4)))
-    assert notes[:2] == [
-        "Other programs used 12 to 40 % of the workers' cores while 2 repeats were timed.",
-        "In one window other programs used 51 % of the workers' cores.",
+    assert [note.text for note in notes] == [
+        (
+            "machine busy: other programs used 12–40 % of the workers' cores in 2 of 3 repeats, "
+            "51 % in one window; rerun on an idle machine"
+        ),
+        "load affects examples/s; ratios, measured in turns, hardly",
     ]
-    assert "examples/s" in notes[-1]
+    assert [note.severity for note in notes] == ["warning", "note"]
 
 
 @pytest.mark.parametrize(
     ("found", "told"),
     [
-        (replace(QUIET, stolen_cpu=0.3), "Other virtual machines were given 30 %"),
-        (replace(QUIET, throttled_cpu=0.06), "The limit of a control group withheld 6 %"),
-        (replace(QUIET, n_hot=2), "for their heat while ps"),
-        (replace(QUIET, drift=-0.25), "Steps of ps were up to 25 % longer or shorter"),
+        (replace(QUIET, stolen_cpu=0.3), "machine busy: other virtual machines used 30 %"),
+        (replace(QUIET, throttled_cpu=0.06), "a cgroup quota withheld 6 %"),
+        (replace(QUIET, n_hot=2), "throttled by heat while ps ran"),
+        (replace(QUIET, drift=-0.25), "step time drifted by up to 25 % in 1 of 2 repeats (ps)"),
         (
             replace(QUIET, foreign_gpu=0.4),
-            "Other programs used 40 % of a GPU's time while 1 repeat was timed.",
+            "GPU busy: other programs used 40 % of a GPU's time in 1 of 2 repeats",
         ),
-        (replace(QUIET, n_foreign_gpu=1), "Up to 1 other program shared a GPU with the workers, in 1 of 2"),
+        (
+            replace(QUIET, n_foreign_gpu=1),
+            "GPU shared: 1 other program(s) on a worker's GPU in 1 of 2",
+        ),
         (
             replace(QUIET, throttled_gpu=0.3, gpu_slowdowns=("power limit", "heat")),
-            "Clocks were held down for 30 % of a GPU's time while 1 repeat was timed: power limit, heat.",
+            "GPU slowed: clocks were held down for 30 % of the time in 1 of 2 repeats (power limit, heat)",
         ),
     ],
 )
 def test_whatever_disturbed_a_repeat_is_named(found: Stability, told: str) -> None:
-    assert any(told in note for note in stability_notes(cases(QUIET, found)))
+    assert any(told in note.text for note in stability_notes(cases(QUIET, found)))
 
 
 def test_a_clock_that_changes_is_warned_of_once() -> None:
@@ -67,12 +73,13 @@ def test_figures_of_gpus_that_are_not_known_are_named_with_their_reasons() -> No
         stability=replace(QUIET, why_no_gpu={"foreign_gpu": "Not Supported"}),
     )
     (note,) = unknown_gpu_notes({"ps": [lacks, lacks], "single": [made_record()]})
-    assert note.startswith("Not known of GPUs in all repeats: share busy (short windows); ")
-    assert note.endswith("; bytes over NVLink, use by other programs (Not Supported).")
+    assert note.text.startswith("GPU figures unknown in some repeats: share busy (short windows); ")
+    assert note.text.endswith("; bytes over NVLink, use by other programs (Not Supported)")
     assert unknown_gpu_notes({"single": [made_record()]}) == []
 
 
 def test_gpus_of_several_kinds_are_named() -> None:
     mixed = Machine(gpus=(GpuFacts(model="H100"), GpuFacts(model="H200")))
-    assert setting_notes(cases(QUIET, machine=mixed)) == ["Workers have GPUs of several kinds: H100, H200."]
+    (note,) = setting_notes(cases(QUIET, machine=mixed))
+    assert note.text == "workers have different GPUs: H100, H200"
     assert setting_notes(cases(QUIET, machine=Machine(gpus=mixed.gpus and mixed.gpus[:1]))) == []

@@ -21,7 +21,7 @@ from reports.compare import build
 from reports.contrasts import Contrasts
 from reports.load import load
 from reports.pages.terminal import terminal_table
-from reports.recommendation.verdict import bytes_beside, enough_repeats, tie_sentences, why_together
+from reports.recommendation.verdict import bytes_beside, enough_repeats, tie_details, why_together
 from reports.rows.report import Advice, Answer, Comparison, Goal
 from reports.statistics import Mean, Ratio, adjusted, paired_ratio, sign_flip_p
 
@@ -30,7 +30,7 @@ Compare = Callable[..., Comparison]
 REDUCE = Case(workload="w", strategy="all-reduce", p50_s=0.010, payload=2e6)
 PS = Case(workload="w", strategy="ps", p50_s=0.016, payload=1e6)
 ALONE = Case(workload="w", p50_s=0.020, **SINGLE)
-FIGURE = r"[\d.]+× \(95 % interval [\d.]+–[\d.]+, n=3\)"
+BEHIND = r"\(CI [\d.]+–[\d.]+, n = 3\)"
 
 
 def answer(advice: Advice, goal: Goal) -> Answer:
@@ -54,9 +54,9 @@ def towards(tmp_path: Path) -> Callable[[list[Case], str], Advice]:
 @pytest.mark.parametrize(
     ("payload", "words"),
     [
-        (0.88e6, ["all-reduce sends 12 % fewer bytes than ps."]),
-        (1.5e6, ["all-reduce sends 50 % more bytes than ps."]),
-        (2.5e6, ["all-reduce sends 2.50× the bytes of ps."]),
+        (0.88e6, ["all-reduce sends 12 % fewer bytes than ps"]),
+        (1.5e6, ["all-reduce sends 50 % more bytes than ps"]),
+        (2.5e6, ["all-reduce sends 2.50× the bytes of ps"]),
         (1e6, []),
         (1.001e6, []),
     ],
@@ -65,22 +65,22 @@ def test_the_winner_is_set_against_the_next_in_rate_and_bytes(
     compare: Compare, payload: float, words: list[str]
 ) -> None:
     advice = compare([ALONE, replace(REDUCE, payload=payload), PS]).verdict
-    assert re.fullmatch(rf"all-reduce is fastest: {FIGURE} the rate of ps, the next\.", advice.headline)
+    assert re.fullmatch(
+        rf"WINNER: all-reduce, [\d.]+× single {BEHIND}, [\d.]+× ps {BEHIND}, the next", advice.headline
+    )
+    assert (advice.label, advice.label + ": " + advice.claim) == ("WINNER", advice.headline)
     assert [detail for detail in advice.details if "all-reduce sends" in detail] == words
-    assert any("the rate of single" in detail for detail in advice.details)
 
 
 def test_one_device_as_the_next_sends_nothing_worth_a_word(compare: Compare) -> None:
     advice = compare([ALONE, REDUCE]).verdict
-    assert re.fullmatch(
-        rf"all-reduce is fastest: {FIGURE} the rate of single, the baseline and next\.", advice.headline
-    )
+    assert re.fullmatch(rf"WINNER: all-reduce, [\d.]+× single {BEHIND}", advice.headline)
 
 
 def test_bytes_that_are_predicted_are_called_so_unless_they_are_a_bound(compare: Compare) -> None:
     rows = {row.strategy: row for row in compare([ALONE, replace(REDUCE, payload=5e5), PS]).rows}
     less, more = (replace(rows[name], tcp_bytes=None) for name in ("all-reduce", "ps"))
-    assert bytes_beside(less, more) == ("all-reduce sends 50 % fewer bytes than ps by prediction.",)
+    assert bytes_beside(less, more) == ("all-reduce sends 50 % fewer bytes than ps (predicted)",)
     assert bytes_beside(less, replace(more, payload_is_bound=True)) == ()
     assert bytes_beside(less, replace(more, payload_bytes=None)) == ()
 
@@ -91,15 +91,14 @@ def test_a_difference_in_bytes_within_their_ranges_is_none(compare: Compare) -> 
     more = replace(rows["all-reduce"], tcp_bytes=Mean(value=130.0, low=110.0, high=140.0, n=3))
     assert bytes_beside(fewer, more) == ()
     clear = replace(more, tcp_bytes=Mean(value=130.0, low=121.0, high=140.0, n=3))
-    assert bytes_beside(fewer, clear) == ("ps sends 23 % fewer bytes than all-reduce.",)
+    assert bytes_beside(fewer, clear) == ("ps sends 23 % fewer bytes than all-reduce",)
 
 
 def test_a_baseline_of_several_devices_that_wins_is_set_against_the_next_too(compare: Compare) -> None:
     advice = compare([REDUCE, PS], baseline="all-reduce").verdict
     assert re.fullmatch(
-        rf"all-reduce, the baseline, is fastest: {FIGURE} the rate of ps, the next\.", advice.headline
+        rf"WINNER: all-reduce, the baseline; next is ps, [\d.]+× all-reduce {BEHIND}", advice.headline
     )
-    assert "all-reduce sends 2.00× the bytes of ps." in advice.details
 
 
 def test_each_goal_is_answered_with_its_certainty(compare: Compare) -> None:
@@ -113,21 +112,14 @@ def test_each_goal_is_answered_with_its_certainty(compare: Compare) -> None:
     assert all(answer.certain for answer in advice.answers)
     assert answer(advice, "fastest").strategies == ("all-reduce",)
     assert answer(advice, "cheapest").strategies == ("single",)
-    # One device alone sends nothing, and is no choice of what to send: that is said.
+    # One device alone sends nothing, and is no choice of what to send.
     least = answer(advice, "network")
     assert least.strategies == ("ps",)
     assert re.fullmatch(
-        rf"Least network: ps, 1\.01 MB a step over TCP \(n=3, all 1\.01 MB\)\. "
-        rf"It runs at {FIGURE} the rate of all-reduce, the highest\. Nothing is sent by single\.",
+        rf"ps sends least: 1\.01 MB per step over TCP \(n=3, all 1\.01 MB\), [\d.]+× all-reduce {BEHIND}",
         least.text,
     )
     assert advice.details[-2:] == (answer(advice, "cheapest").text, least.text)
-
-
-def test_least_network_names_no_rule_where_every_strategy_sends(compare: Compare) -> None:
-    least = answer(compare([REDUCE, PS], baseline="all-reduce").verdict, "network")
-    assert least.text.startswith("Least network: ps, ")
-    assert "Nothing is sent" not in least.text
 
 
 def test_what_cannot_be_told_apart_is_no_certain_answer(compare: Compare) -> None:
@@ -136,23 +128,26 @@ def test_what_cannot_be_told_apart_is_no_certain_answer(compare: Compare) -> Non
     advice = compare([replace(case, price_per_hour=1.0) for case in cases]).verdict
     assert [answer.certain for answer in advice.answers] == [False, False, False]
     assert {frozenset(answer.strategies) for answer in advice.answers} == {frozenset({"all-reduce", "ps"})}
-    assert "No significant difference in bytes: " in answer(advice, "network").text
+    assert " are tied for least traffic: " in answer(advice, "network").text
 
 
 def test_one_repeat_is_no_certain_answer(compare: Compare) -> None:
     advice = compare([ALONE, REDUCE, PS], n_repeats=1).verdict
     assert not answer(advice, "network").certain
     fastest = answer(advice, "fastest")
-    assert fastest.text == advice.headline
-    assert fastest.text.endswith("all-reduce has the highest figure, but n=1 gives no interval.")
+    assert fastest.text == f"Fastest: {advice.claim}"
+    assert re.fullmatch(
+        r"NOT ENOUGH REPEATS: all-reduce leads, [\d.]+× single \(no CI, n = 1\); --repeats 3 or more decides",
+        advice.headline,
+    )
     assert not fastest.certain
 
 
 def test_what_sends_least_and_is_fastest_is_said_once(compare: Compare) -> None:
     comparison = compare([ALONE, replace(REDUCE, payload=5e5), PS])
-    assert ". It has the highest rate too. " in answer(comparison.verdict, "network").text
-    assert not any("Least network" in detail for detail in comparison.verdict.details)
-    assert "all-reduce is fastest" in terminal_table(comparison).verdict[0]
+    assert answer(comparison.verdict, "network").text.startswith("all-reduce sends least: ")
+    assert not any("sends least" in detail for detail in comparison.verdict.details)
+    assert "WINNER: all-reduce" in terminal_table(comparison).verdict[0]
 
 
 def test_what_may_not_win_answers_nothing(compare: Compare) -> None:
@@ -163,19 +158,19 @@ def test_what_may_not_win_answers_nothing(compare: Compare) -> None:
 
 def test_the_goal_chooses_the_headline(towards: Callable[[list[Case], str], Advice]) -> None:
     advice = towards([ALONE, REDUCE, PS], "network")
-    assert advice.headline.startswith("Least network: ps, ")
+    assert advice.headline.startswith("WINNER: ps sends least: ")
     assert (advice.goal, advice.kind, advice.leaders) == ("network", "clear", ("ps",))
-    assert advice.details[0].startswith("all-reduce is fastest")
-    assert advice.headline not in advice.details
+    assert advice.details[0].startswith("Fastest: all-reduce, ")
+    assert advice.claim not in advice.details
 
 
 def test_a_goal_that_cannot_be_answered_says_what_is_missing(
     towards: Callable[[list[Case], str], Advice],
 ) -> None:
     advice = towards([ALONE, REDUCE, PS], "cheapest")
-    assert advice.headline.startswith("all-reduce is fastest")
+    assert advice.headline.startswith("WINNER: all-reduce")
     assert advice.goal == "fastest"
-    assert "give cluster.price_per_hour" in advice.details[0]
+    assert "set cluster.price_per_hour" in advice.details[0]
 
 
 def alike(n: int, *, price: float = 1.0) -> list[Case]:
@@ -200,10 +195,10 @@ def test_at_equal_prices_the_cheapest_are_the_fastest(compare: Compare, n_repeat
 @pytest.mark.parametrize(
     ("n_repeats", "words"),
     [
-        (3, r"Cheapest: single, at [\d.]+ per million examples \(n=3, [\d.]+–[\d.]+\)\."),
+        (3, r"single is cheapest: [\d.]+ per million examples \(n=3, [\d.]+–[\d.]+\)"),
         (
             1,
-            r"Cheapest by its figure: single, at [\d.]+ per million .* \(n=1\), but n=1 gives no interval\.",
+            r"single is cheapest by its mean: [\d.]+ per million examples \(n=1\), no CI",
         ),
     ],
 )
@@ -242,8 +237,8 @@ def test_at_most_so_many_bytes_are_not_more_than_fewer(
     (comparison,) = build([replace(run, stored=replace(run.stored, records=records))]).comparisons
     least = answer(comparison.verdict, "network")
     assert (least.strategies, least.certain) == (strategies, certain)
-    assert ("; of ps only an upper bound is known." in least.text) is (bounded == "ps")
-    assert ("all-reduce, at most 1.00 MB a step" in least.text) is (bounded == "all-reduce")
+    assert ("; only an upper bound is known of ps" in least.text) is (bounded == "ps")
+    assert ("all-reduce sends least: at most 1.00 MB per step" in least.text) is (bounded == "all-reduce")
 
 
 @pytest.mark.parametrize(("n_repeats", "certain"), [(1, False), (2, False), (3, True)])
@@ -252,23 +247,21 @@ def test_bytes_are_told_apart_from_three_repeats_on(
 ) -> None:
     least = answer(compare([ALONE, REDUCE, PS], n_repeats=n_repeats).verdict, "network")
     assert least.certain is certain
-    assert ("; run at least 3 repeats of each." in least.text) is not certain
+    assert ("; at least 3 repeats of each are needed" in least.text) is not certain
 
 
 def test_a_card_says_the_fastest_once(towards: Callable[[list[Case], str], Advice]) -> None:
     advice = towards([ALONE, REDUCE, PS], "network")
     fastest = answer(advice, "fastest")
-    said = [advice.headline, *advice.details]
-    assert said.count(fastest.text) == 1
-    assert not any(text.startswith("Fastest") for text in (fastest.text, *said))
+    assert [advice.headline, *advice.details].count(fastest.text) == 1
 
 
 @pytest.mark.parametrize(
     ("p50_s", "noise", "n_repeats", "words"),
     [
-        (0.0050, 0.01, 3, "Faster, but cannot win: wrong (NOT"),
-        (0.0099, 0.05, 3, "As fast by these repeats, but cannot win: wrong (NOT"),
-        (0.0050, 0.01, 1, "Faster by figures without an interval, but cannot win: wrong (NOT"),
+        (0.0050, 0.01, 3, "Faster, not ranked: wrong (not"),
+        (0.0099, 0.05, 3, "As fast, not ranked: wrong (not"),
+        (0.0050, 0.01, 1, "Faster (no CI), not ranked: wrong (not"),
         (0.0150, 0.01, 3, None),
     ],
 )
@@ -277,7 +270,7 @@ def test_what_cannot_win_is_faster_only_where_repeats_show_it(
 ) -> None:
     wrong = replace(REDUCE, strategy="wrong", p50_s=p50_s, noise=noise, equivalent=False)
     advice = compare([ALONE, replace(REDUCE, noise=noise), wrong], n_repeats=n_repeats).verdict
-    said = [detail for detail in advice.details if "cannot win" in detail]
+    said = [detail for detail in advice.details if "not ranked" in detail]
     assert [detail.partition(" equivalent")[0] for detail in said] == ([] if words is None else [words])
 
 
@@ -331,8 +324,7 @@ def test_a_tie_whose_interval_excludes_1_names_its_p_and_the_corrected_one() -> 
     others = [contrasts.of(*pair) for pair in ("ac", "ad", "bc", "bd", "cd")]
     corrected = adjusted([lead.p_value, *(other.p_value for other in others if other and other.p_value)])[0]
     said = re.fullmatch(
-        r"Alone a and b would differ \(p=([\d.]+)\); corrected for the 6 pairs of this table they do not "
-        r"\(p=([\d.]+)\)\.",
+        r"No significant difference between a and b: p = ([\d.]+), ([\d.]+) corrected for 6 pairs",
         why_together("a", "b", contrasts),
     )
     assert said is not None
@@ -354,8 +346,7 @@ def test_the_p_that_is_named_is_the_one_that_was_used() -> None:
     t_p, corrected = scipy.stats.ttest_1samp(logs, 0.0).pvalue, contrasts.p_of("a", "b")
     assert corrected is not None
     said = re.fullmatch(
-        r"Alone a and b would differ \(p=([\d.]+)\); corrected for the 15 pairs of this table they do not "
-        r"\(p=([\d.]+)\)\.",
+        r"No significant difference between a and b: p = ([\d.]+), ([\d.]+) corrected for 15 pairs",
         why_together("a", "b", contrasts),
     )
     assert said is not None
@@ -370,9 +361,9 @@ def test_the_corrected_p_stands_beside_the_interval_that_excludes_1(
 ) -> None:
     (any_row,) = compare([Case(workload="w", strategy="ps")]).rows
     contrasts = table("a", "b", "c", "d")
-    sentences = tie_sentences([replace(any_row, strategy=name) for name in names], contrasts)
+    sentences = tie_details([replace(any_row, strategy=name) for name in names], contrasts)
     why = why_together("a", "b", contrasts)
-    (of_b,) = [number for number, text in enumerate(sentences) if text.endswith("the rate of b.")]
+    (of_b,) = [number for number, text in enumerate(sentences) if "× b (" in text]
     assert why
     assert sentences[of_b + 1] == why
     assert sentences.count(why) == 1
@@ -421,11 +412,8 @@ def test_what_repeats_differ_by_on_other_cores_is_no_spread_to_be_waited_for() -
 @pytest.mark.parametrize(
     ("p50_s", "words"),
     [
-        (0.0095, r"About \d+ repeats would distinguish all-reduce and ps, by a rough estimate\."),
-        (
-            0.01,
-            r"More than 100 repeats would be needed to distinguish .* and .*, by a rough estimate\.",
-        ),
+        (0.0095, r"about (\d+) repeats would decide: --repeats \1"),
+        (0.01, r"more than 100 repeats would be needed to decide"),
     ],
 )
 def test_strategies_that_rank_together_say_how_many_repeats_may_decide(
@@ -435,14 +423,14 @@ def test_strategies_that_rank_together_say_how_many_repeats_may_decide(
     first = Case(workload="w", strategy="all-reduce", p50_s=p50_s, noise=0.05)
     second = Case(workload="w", strategy="ps", p50_s=0.01, noise=0.05)
     advice = compare([alone, first, second]).verdict
-    assert re.fullmatch(r"No significant difference between .* and .* \(n = 3\)\.", advice.headline)
-    assert re.match("(all-reduce|ps) runs at .* the rate of (all-reduce|ps)", advice.details[0])
-    assert re.fullmatch(words, advice.details[1])
+    tied = r"NO CLEAR WINNER: .* and .* are tied: (?:all-reduce|ps) [\d.]+× single \(.*\); "
+    assert re.fullmatch(tied + words, advice.headline)
+    assert re.fullmatch(rf"(all-reduce|ps) [\d.]+× (all-reduce|ps) {BEHIND}", advice.details[0])
 
 
 def test_a_baseline_that_ties_is_told_of_once(compare: Callable[..., Comparison]) -> None:
     first = Case(workload="w", strategy="all-reduce", p50_s=0.0095, noise=0.05)
     second = Case(workload="w", strategy="ps", p50_s=0.01, noise=0.05)
     advice = compare([first, second], baseline="ps").verdict
-    assert advice.headline == "No significant difference between all-reduce and ps (n = 3)."
-    assert sum("runs at" in detail for detail in advice.details) == 1
+    assert re.fullmatch(rf"all-reduce and ps are tied: [\d.]+× {BEHIND}; .*", advice.claim)
+    assert not any("× ps" in detail for detail in advice.details)

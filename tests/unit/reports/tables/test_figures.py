@@ -52,6 +52,6 @@ def test_there_is_none_where_nothing_lies_in_parts(tmp_path: Path) -> None:
 def test_rates_of_emulated_cores_are_said_to_rank_nothing(tmp_path: Path) -> None:
     emulated = [replace(case, device="tpu-emulated") for case in (ALONE, CORES)]
     found, other = compared(tmp_path, *emulated), compared(tmp_path / "other", ALONE, CORES)
-    assert [note for note in found.notes if note.startswith("Cores of TPUs are emulated")]
-    assert "on TPUs the order may be another one" in found.verdict.details[0]
+    assert [note for note in found.notes if note.startswith("TPU cores are emulated")]
+    assert "on TPUs the order may differ" in found.verdict.details[0]
     assert not [n for n in (*other.notes, *other.verdict.details) if "emulate" in n]

@@ -129,7 +129,7 @@ def test_a_case_that_computes_something_else_fails_its_night_whether_run_replaye
         night()
     status, said = night("--prometheus", str(prometheus), slower={"ps": 0.5}, wrong="ps")
     assert status == 1
-    assert said["verdict"].endswith("5 missed, 1 without a figure - ps on w is NOT equivalent")
+    assert said["verdict"].endswith("5 missed, 1 without a figure - ps on w is not equivalent")
     (lost,) = said["lost"]
     assert (lost["status"], lost["message"]) == (
         "not-equivalent",
