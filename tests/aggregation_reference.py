@@ -29,7 +29,7 @@ class Asked:
 
 
 def combined(contributions: Sequence[Vector], asked: Asked) -> Vector:
-    """What a rule makes of contributions; those that are not finite are left out."""
+    """Combine finite contributions by a rule; others are left out."""
     finite = sorted(tuple(c) for c in contributions if np.isfinite(c).all())
     f = max(asked.f - (len(contributions) - len(finite)), 0)
     rows = np.array(finite)

@@ -43,7 +43,7 @@ def listened(context: BrowserContext, page: Path) -> tuple[list[str], Page]:
 
 
 def violations(page: Page) -> list[tuple[str, str]]:
-    """What keeps somebody from reading a page: rules, and the first element that breaks each."""
+    """Accessibility rules that a page breaks, and the first element that breaks each."""
     # The console runs what the page may not.
     page.evaluate(_AXE.read_text(encoding="utf-8"))
     results = page.evaluate("axe.run(document, {resultTypes: ['violations']})")

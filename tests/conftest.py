@@ -128,7 +128,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def all_cases(request: pytest.FixtureRequest) -> bool:
-    """Whether the whole contract matrix was asked for."""
+    """Return True if the whole contract matrix was requested."""
     return bool(request.config.getoption("--all-cases"))
 
 

@@ -682,7 +682,7 @@ def tried(place: Place, template: Path, command: Command, damage: Damage | None 
 
 
 def judged(damage: Damage, before: Outcome, after: Outcome) -> str:
-    """How a command met a damage: `named` or `unchanged`.
+    """Reaction of a command to a damage: `named` or `unchanged`.
 
     Raises:
         AssertionError: neither.

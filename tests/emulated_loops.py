@@ -23,7 +23,7 @@ Values = Mapping[str, np.ndarray]
 
 
 def device(replica: int) -> str:
-    """Where a replica is."""
+    """Place of a replica."""
     return f"/job:localhost/replica:0/task:0/device:CPU:{replica}"
 
 
@@ -61,7 +61,7 @@ def core_program(
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What runs have given.
+    """Results of runs.
 
     Attributes:
         results: of each run, what was fetched.
@@ -151,7 +151,7 @@ def _counts(label: str, replica: int) -> tf.Tensor:
 
 
 def both(graph: Graph, values: Values, **options: object) -> tuple[Outcome, Outcome]:
-    """What a graph leaves behind as it is, and what it does when its variables are resharded."""
+    """Behaviour of a graph as it is, and of the same graph with resharded variables."""
     labels = options.pop("labels", ())
     resharded = reshard_host_loops(graph)
     assert resharded.graph is not graph

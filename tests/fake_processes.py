@@ -17,7 +17,7 @@ class FakeProcesses(ABC):
 
     @abstractmethod
     def answer(self, job: Any, per_worker_args: Sequence[Any], stage: str) -> list[Any]:
-        """What the processes answer."""
+        """Answers of the processes."""
 
     def call(
         self, job: Any, per_worker_args: Sequence[Any], *, timeout_s: float, stage: str = "run"

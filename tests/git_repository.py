@@ -33,5 +33,5 @@ class Repository:
 
     @property
     def worktrees(self) -> int:
-        """How many there are, the repository itself among them."""
+        """Number of worktrees, the repository itself among them."""
         return self.git("worktree", "list", "--porcelain").count("worktree ")

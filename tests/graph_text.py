@@ -48,12 +48,12 @@ class Line:
         self._line, self._number, self._at = line, number, 0
 
     def error(self, wanted: str) -> GraphError:
-        """What to raise where something else comes next."""
+        """Error to raise for an unexpected token."""
         rest = self._line[self._at :]
         return GraphError(f"line {self._number}: expected {wanted}, got {rest[:60]!r}")
 
     def sees(self, token: str) -> bool:
-        """Whether a token comes next."""
+        """Return True if the next token is this one."""
         return self._line.startswith(token, self._at)
 
     def takes(self, token: str) -> bool:
@@ -418,7 +418,7 @@ def exact_text(graph: Graph) -> str:
 
 
 def is_shown_whole(proto: bytes) -> bool:
-    """Whether `tensor_text` shows all of a tensor, and in the form in which `proto_of_text` writes it."""
+    """Return True if `tensor_text` shows all of a tensor in the form that `proto_of_text` writes."""
     try:
         tensor = TensorProto.FromString(proto)
         name = next(each.name for each in TYPES_BY_NAME.values() if each.number == tensor.dtype)

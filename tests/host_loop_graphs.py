@@ -81,7 +81,7 @@ class HostLoopGraph:
         return found
 
     def device(self, replica: int) -> str:
-        """Where a replica is."""
+        """Place of a replica."""
         return f"/device:CPU:{replica}" if self.devices is None else self.devices[replica]
 
     def build(self) -> list[Node]:
@@ -234,7 +234,7 @@ def handle(
 
 
 def metadata(n_replicas: int, shardings: Sequence[Sharding], n_cores_per_replica: int = 1) -> bytes:
-    """What a compile node says of a computation that takes variables."""
+    """Metadata that a compile node has of a computation that takes variables."""
     arguments = [Argument(kind=ArgumentKind.VARIABLE, sharding=sharding) for sharding in shardings]
     made = CompileMetadata.of(n_replicas, arguments).proto
     if n_cores_per_replica == 1:

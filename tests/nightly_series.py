@@ -99,7 +99,7 @@ def _noise(
 
 
 def _measured(rng: np.random.Generator, n_nights: int, n_after: int | None) -> npt.NDArray[np.bool_]:
-    """Which nights were measured: single ones are missing, and some weeks, but none that count as after."""
+    """Nights that were measured: single ones are missing, and some weeks, but none that count as after."""
     kept = rng.random(n_nights) > 0.04
     for _ in range(rng.poisson(n_nights / 120)):
         begins = int(rng.integers(0, n_nights))

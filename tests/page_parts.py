@@ -1,4 +1,4 @@
-"""What an HTML page consists of, for tests that look into it without a browser."""
+"""Parts of an HTML page, for tests that look into it without a browser."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Page(HTMLParser):
-    """What a page consists of: tags with attributes, text outside of scripts, and scripts by their ids."""
+    """Parts of a page: tags with attributes, text outside of scripts, and scripts by their ids."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class Page(HTMLParser):
 
     @property
     def drawn_from(self) -> dict[str, Any]:
-        """What the page's script draws from: charts, what readers can filter by, ratios."""
+        """Data of the page's script: charts, filters for readers, ratios."""
         packed = base64.b64decode(self.scripts["stratbench-charts"])
         return dict(json.loads(gzip.decompress(packed)))
 

@@ -1,4 +1,4 @@
-"""What the kernel tells of processes, any of which may end meanwhile."""
+"""Facts from the kernel about processes, any of which may end meanwhile."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ def of_process(pid: int, name: str) -> bytes:
 
 
 def link_of_process(pid: int, name: str) -> str:
-    """Where a link of a process leads, such as `ns/net`; empty of one that has ended, or is another's."""
+    """Target of a link of a process, such as `ns/net`; empty if it has ended or is another user's."""
     try:
         return str(Path(f"/proc/{pid}/{name}").readlink())
     except OSError:

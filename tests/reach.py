@@ -1,4 +1,4 @@
-"""What listens for a run, and which of it answers from here."""
+"""Listening sockets of a run, and which of them answer from here."""
 
 import os
 import socket
@@ -21,7 +21,7 @@ def listening(pids: Collection[int], *, seen_by: int) -> set[Address]:
 
 
 def answering(ports: Collection[int]) -> set[Address]:
-    """Which of these ports answer here, on loopback or on the address that strangers see.
+    """Ports of these that answer here, on loopback or on the address that strangers see.
 
     Those that some program of this namespace listens on itself are left out.
     """

@@ -14,5 +14,5 @@ def eventually(condition: Callable[[], object], within_s: float, what: str) -> N
 
 
 def is_waiting(log: Path) -> bool:
-    """Whether a job of `probe_jobs` that waits has begun, by what it wrote there."""
+    """Return True if a job of `probe_jobs` that waits has begun, by the file that it wrote."""
     return log.exists() and b"waiting" in log.read_bytes()

@@ -36,7 +36,7 @@ class WatchedRun:
         return next((owner.parent for owner in self.temporary.glob("stratbench-*/owner.json")), None)
 
     def processes(self) -> tuple[int, ...]:
-        """What runs in its name, or in its session beside itself: a process may overwrite its variables."""
+        """Processes in a run's name, or in its session: a process may overwrite its variables."""
         return tuple(
             pid
             for pid in process_ids()
@@ -57,7 +57,7 @@ class WatchedRun:
         return self.process.returncode, out, err
 
     def leftovers(self) -> list[str]:
-        """What is there of it though it has ended: processes with their states and commands, and files."""
+        """Remains of a run that has ended: processes with their states and commands, and files."""
         return [*map(_described, self.processes()), *map(str, self.temporary.iterdir())]
 
 

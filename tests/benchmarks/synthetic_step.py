@@ -48,7 +48,7 @@ def synthetic_step(n_nodes: int) -> TrainGraph:
 
 @dataclass(slots=True)
 class _Layer:
-    """Of one layer: its name and kind, what it read, and its weight's gradient."""
+    """A layer: its name and kind, the value it read, and its weight's gradient."""
 
     name: str
     sparse: bool
@@ -100,7 +100,7 @@ class _Trace:
         return handle
 
     def forward(self, index: int) -> None:
-        """What a layer computes: rows times its weight, or plus looked up rows of it."""
+        """Output of a layer: rows times its weight, or plus looked-up rows of it."""
         layer = _Layer(f"layer_{index}", index % 50 == 49, self.top)
         name = layer.name
         shape = MATRIX if layer.sparse else VECTOR

@@ -1,4 +1,4 @@
-"""What each rule costs beside a plain mean and the product of matrices of its distances, and its memory."""
+"""Cost of each aggregation rule compared with a plain mean and a distance matrix, and its memory."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What resharding around host loops costs a graph of 20,000 nodes: one loop, many loops, or none."""
+"""Cost of resharding around host loops in a graph of 20,000 nodes: one loop, many loops, or none."""
 
 import sys
 import time

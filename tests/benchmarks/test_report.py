@@ -1,4 +1,4 @@
-"""What a report of many records costs, beside reading them, which every format has to.
+"""Cost of a report of many records, beyond reading them, which every format has to do.
 
 Processor seconds of one process, which other programs disturb little; what is held is their ratio, and the
 size of a page.

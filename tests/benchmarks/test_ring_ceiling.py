@@ -1,4 +1,4 @@
-"""What the ring of workers makes of a link: a sum beside the same bytes sent and received alone."""
+"""Link use of the workers' ring: a sum compared with sending and receiving the same bytes."""
 
 import multiprocessing
 import os
@@ -29,7 +29,7 @@ def sums(rank: int, addresses: list[str], listener: socket.socket) -> Callable[[
 
 
 def raw_bytes(rank: int, addresses: list[str], listener: socket.socket) -> Callable[[], None]:
-    """As many bytes as a sum of two workers sends, both ways at a time, in one blocking call each."""
+    """Send and receive the bytes of a sum of two workers, both ways at once, in one blocking call each."""
     host, _, port = addresses[1 - rank].rpartition(":")
     outgoing = socket.create_connection((host, int(port)))
     incoming, _ = listener.accept()

@@ -1,4 +1,4 @@
-"""What the timed loop costs on top of a bare loop around the same callable."""
+"""Overhead of the timed loop over a bare loop around the same callable."""
 
 import sys
 import time

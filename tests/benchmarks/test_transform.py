@@ -1,4 +1,4 @@
-"""What carrying out a plan costs: seconds, and how they grow with the captured nodes and the local replicas.
+"""Cost of carrying out a plan: seconds, and their growth with captured nodes and local replicas.
 
 Seconds are the sum of the passes of one worker, without capture, verification, conversion or import. How they
 grow is told from processor seconds, which other programs disturb less, divided by the nodes of the graph that

@@ -1,4 +1,4 @@
-"""What the contract tests share: models captured once, and references run once per topology."""
+"""Shared state of the contract tests: models captured once, and references run once per topology."""
 
 import hashlib
 from collections.abc import Callable, Hashable, Sequence
@@ -124,7 +124,7 @@ class Case:
 
 
 def digests_of(programs: Sequence[Program]) -> Hashable:
-    """What tells programs from others, without their graphs."""
+    """Identity of programs that does not need their graphs."""
     return tuple(repr(replace(p, graph_def=hashlib.sha256(p.graph_def).digest())) for p in programs)
 
 

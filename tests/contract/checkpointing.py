@@ -33,7 +33,7 @@ def restored(case: Case, checkpoint: Path) -> Case:
 def steps(
     case: Case, plan: Plan, batches: Sequence[Sequence[Any]], checkpoint: Path | None = None
 ) -> Mapping[Any, Any]:
-    """What steps of a plan lead to; saved too, if a folder is given."""
+    """State after the steps of a plan; saved too, if a folder is given."""
     with InProcessCluster(programs_of(case.step, plan), case.initial) as cluster:
         for batch in batches:
             cluster.step(batch)

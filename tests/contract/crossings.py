@@ -1,4 +1,4 @@
-"""What crosses between tasks in a step, counted in the graphs that TensorFlow really runs."""
+"""Tensors that cross between tasks in a step, counted in the graphs that TensorFlow really runs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ def crossings(case: Case, plan: Plan) -> list[Crossing]:
 
 
 def _between_tasks(partition: tf.compat.v1.GraphDef, graph: tf.Graph) -> Iterator[Crossing]:
-    """What one device's part of a graph sends to other tasks' devices."""
+    """Tensors that one device's part of a graph sends to other tasks' devices."""
     by_name = {node.name: node for node in partition.node}
     for node in partition.node:
         if node.op not in ("_Send", "_HostSend"):
@@ -97,7 +97,7 @@ def _task(device: str) -> int:
 
 
 def _float_bytes(tensor: tf.Tensor) -> int | None:
-    """Of values; counters and tokens are none."""
+    """Bytes of values; counters and tokens have none."""
     if not tensor.dtype.is_floating:
         return 0
     return None if tensor.shape.num_elements() is None else FLOAT_BYTES * tensor.shape.num_elements()

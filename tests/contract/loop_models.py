@@ -45,7 +45,7 @@ def imported(loss: Callable[..., tf.Tensor], *variables: tf.Variable) -> Callabl
 def imported_into_step(
     loss: Callable[..., tf.Tensor], *variables: tf.Variable
 ) -> Callable[[tf.Tensor], tf.Tensor]:
-    """As `imported`, right among the step's own nodes."""
+    """Build the loop of `imported` directly among the step's own nodes."""
     graph_def, names = _built(loss, variables)
     return lambda batch: _with_gradients(_here(graph_def, names, batch, variables), variables)
 

@@ -116,7 +116,7 @@ class Pauses:
 
 
 def n_wrong(case: Case, plan: Plan, programs: Sequence[Program], n_tries: int) -> int:
-    """How many of some tries leave other values than the reference; each holds up other accesses."""
+    """Number of tries whose values differ from the reference; each try delays other accesses."""
     pauses = Pauses()
     # TensorFlow forgets a call with the graph that it was made in.
     graph = tf.Graph()

@@ -56,7 +56,7 @@ def trained(
 def trained_alone(
     step: TrainGraph, folder: Path, plan: Plan, batches: Sequence[Sequence[Any]], *, on_device: bool
 ) -> tuple[dict[tuple[str, int | None], Any], list[float]]:
-    """What the first replica comes to by itself, as if others had nothing to add, all steps in one run."""
+    """Result of the first replica alone, as if others added nothing, all steps in one run."""
     alone = tf.distribute.OneDeviceStrategy("/cpu:0")
     values, losses = _run(
         compile_replica(step, plan), alone, step, folder, plan, batches, len(batches), on_device=on_device

@@ -82,7 +82,7 @@ def unused_and_shared():
 
 
 def two_tapes():
-    """As in adversarial training: each tape has its own loss and both are differentiated by one variable."""
+    """Adversarial training: each tape has its own loss; both are differentiated by one variable."""
     w, other = kernel(), tf.Variable([0.2, 0.4, 0.6], name="other")
 
     @tf.function
@@ -116,7 +116,7 @@ def looked_up():
 
 
 def looked_at_afterwards():
-    """What is printed and checked after the update has no part in when replicas have read."""
+    """Print and check after the update; neither affects the time at which replicas read."""
     w = kernel()
 
     @tf.function

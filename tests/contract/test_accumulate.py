@@ -89,7 +89,7 @@ def test_a_compressor_encodes_once_what_all_micro_batches_bring(cases):
 
 
 class TestOneAtATime:
-    """What the order of the graph allows, whatever the order in which TensorFlow happens to run it."""
+    """Steps in every order that the graph allows, not only the one that TensorFlow happens to choose."""
 
     @staticmethod
     def steps(case, plan, task=0):

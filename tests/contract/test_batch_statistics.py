@@ -212,7 +212,7 @@ class TestPayload:
 
     @pytest.mark.parametrize("replicas", [(1, 1), (2, 2)])
     def test_is_what_the_collectives_of_a_worker_sum(self, cases, replicas):
-        """As many rounds as levels: mean, variance, and one for both gradients, of each layer."""
+        """One round per level: mean, variance, and one for both gradients, of each layer."""
         case = cases.model(CNN)
         plan = synced(case, "ps", replicas)
         for program in programs_of(case.step, plan):

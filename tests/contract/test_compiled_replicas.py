@@ -263,7 +263,7 @@ def graph_of(segment):
 
 
 def pure(graph, node):
-    """Whether a node depends on nothing but constants of its graph."""
+    """Return True if a node depends on constants of its graph only."""
     by_name = graph.by_name
     waiting = [node]
     for each in waiting:

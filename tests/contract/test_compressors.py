@@ -74,7 +74,7 @@ LOSSLESS = {
 @pytest.mark.parametrize("strategy", [*STRATEGIES, "hierarchical-all-reduce"])
 @pytest.mark.parametrize("compressor", LOSSLESS)
 def test_a_compressor_that_keeps_everything_is_exact(cases, workload, strategy, replicas, compressor):
-    """What is around the arithmetic (who sends what, whose state is whose) has no bound to hide in."""
+    """Errors around the arithmetic (who sends what, whose state is whose) are larger than any bound."""
     keeps_everything(cases.of(workload, "adam"), strategy, replicas, compressor)
 
 
@@ -123,7 +123,7 @@ def test_bare_and_encoded_gradients_are_waited_for_apart(cases):
 
 @dataclass(frozen=True)
 class Totals:
-    """What all steps moved, by trainable and in units of gradients."""
+    """Totals moved by all steps, by trainable and in units of gradients."""
 
     sent: Values
     kept: Values

@@ -20,7 +20,7 @@ SCATTER, SUM, GATHER = "CollectiveAllToAllV2", "CollectiveReduceV2", "Collective
 
 
 def collectives(case: Case, **params: object) -> Counter[str]:
-    """What one replica's program of a step exchanges, by op."""
+    """Collectives of one replica's program of a step, by op."""
     batches = [[part[:4] for part in batch] for batch in case.batches]
     even = replace(case, batches=batches, _references={}, _verdicts={})
     (program,) = programs_of(even.step, even.plan("tpu-replicate", (2,), **params))

@@ -1,4 +1,4 @@
-"""What a step sends between tasks: each remote variable once, as many bytes as predicted, nothing unasked."""
+"""Traffic between tasks in a step: each remote variable once, as many bytes as predicted, nothing else."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""What the check of edited plans lets through is right: plans drawn at random compute as one device."""
+"""Edited plans that pass the check are right: plans drawn at random compute as one device."""
 
 import random
 from typing import Any

@@ -36,7 +36,7 @@ def even(case: Case) -> Case:
 
 
 def factors(case: Case, plan):
-    """What transfers multiply the sums of dense gradients by."""
+    """Factors by which transfers multiply the sums of dense gradients."""
     summed = [
         t for p in programs_of(case.step, plan) for t in p.step.transfers if t.kind in ("sum", "scatter")
     ]

@@ -37,7 +37,7 @@ def evenly(case: Case) -> Case:
 
 
 def devices_of_a_step(session: WorkerSession, case: Case) -> set[str]:
-    """Where its operations ran; TensorFlow puts on the host what a device cannot run."""
+    """Devices on which operations ran; TensorFlow puts on the host what a device cannot run."""
     with session.traced() as tracer:
         tracer.begin()
         session.steps(case.batches[:1])

@@ -125,7 +125,7 @@ def last_parts(path):
 
 
 def fitted(name, batches):
-    """What `model.fit` itself makes of a model."""
+    """Result of training a model with `model.fit` itself."""
     net, spec = COMPILED[name]()
     rows = [tf.nest.pack_sequence_as(spec, batch) for batch in batches]
     whole = tf.nest.map_structure(lambda *parts: np.concatenate(parts), *rows)

@@ -77,7 +77,7 @@ def test_a_stale_update_of_all_parts_is_one_step_on_the_mean(cases, monkeypatch,
 
 
 def takes_the_mean(case: Case, plan: Plan, monkeypatch: pytest.MonkeyPatch, *, n_workers: int) -> bool:
-    """Whether the first update, made made after so many pushes, is one step on all of their examples."""
+    """Return True if the first update, after so many pushes, is one step on all of their examples."""
     started: list[UpdateLoop] = []
     monkeypatch.setattr(UpdateLoop, "start", lambda loop: started.append(loop))  # noqa: PLW0108 - to be a method
     with workers_of(case, plan) as workers:

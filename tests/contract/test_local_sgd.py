@@ -91,7 +91,7 @@ def weighted(case, values, name, replicas):
 
 
 def averaged_by_hand(case, replicas, names, period, n_steps):
-    """What replicas that do not communicate come to when somebody gives them their averages now and then."""
+    """Result of replicas that do not communicate, but receive their averages now and then."""
     with InProcessCluster(programs_of(case.step, case.plan("none", replicas)), case.initial) as cluster:
         for step in range(n_steps):
             cluster.step(case.batches[step % len(case.batches)])

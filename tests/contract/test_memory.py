@@ -1,4 +1,4 @@
-"""What workers hold after a step, counted in their servers' tables of resources."""
+"""Memory of workers after a step, counted in their servers' tables of resources."""
 
 from collections import Counter
 
@@ -45,7 +45,7 @@ def of_slots(case):
 
 
 def of_a_copy(case):
-    """What each replica has of a plan in which it owns nothing alone."""
+    """Bytes of each replica under a plan in which it owns nothing alone."""
     return bytes_of(v for v in case.step.variables if v.slot_of is None)
 
 

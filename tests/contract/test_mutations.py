@@ -71,7 +71,7 @@ def without(name: str) -> Callable[[Pass], Sequence[Pass]]:
 
 
 def verdicts(case: Case, plan: Plan, programs: Sequence[Program]) -> tuple[bool, bool]:
-    """Whether the sound programs are equivalent, and whether these are."""
+    """Return the verdicts on the sound programs and on the changed ones."""
     wrong = case.run(plan, programs)
     return case.check(plan).equivalent, wrong.equivalent
 
@@ -330,7 +330,7 @@ class TestOneWorkerAfterTheOther:
         late_steps: int = N_STEPS,
         wait_s: float = DEADLINE_S,
     ) -> tuple[bool, bool]:
-        """Whether a worker gets through all steps before the other begins, and whether it then comes right.
+        """Return if a worker gets through all steps before the other begins, and if its result is right.
 
         Args:
             late_steps: of the other worker, after which variables are compared.

@@ -1,4 +1,4 @@
-"""What holds for every pass, on a dense, a sparse, and a BatchNorm and dropout capture."""
+"""Rules for every pass, on a dense, a sparse, and a BatchNorm and dropout capture."""
 
 import itertools
 from itertools import count
@@ -101,7 +101,7 @@ def plan_of(case, strategy, params):
 
 
 def task_needs(name, plan):
-    """Whether any task of a plan needs a pass."""
+    """Return True if any task of a plan needs a pass."""
     return any(each.name == name for task in (0, 1) for each in passes_of(plan, task))
 
 
@@ -202,7 +202,7 @@ def test_the_same_object_comes_back_when_there_is_nothing_to_do(cases):
 
 @pytest.mark.parametrize("capture", CAPTURES, ids="-".join)
 def test_both_tasks_agree_on_accumulators_queues_and_collective_keys(cases, capture):
-    """What tasks find each other by: shared names with their devices, and as many collectives."""
+    """Names by which tasks meet: shared names with their devices, and as many collectives."""
     case = cases.of(*capture)
     meet = ("ConditionalAccumulator", "SparseConditionalAccumulator", "FIFOQueueV2")
     for strategy in ("ps-load-balancing", "all-reduce"):

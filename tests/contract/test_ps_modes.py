@@ -87,7 +87,7 @@ class Workers:
                 self._changed.notify_all()
 
     def reach(self, task: int, n_steps: int, timeout_s: float = DEADLINE_S) -> bool:
-        """Whether a worker comes to have made so many steps."""
+        """Wait until a worker has made so many steps; return if it has."""
         with self._changed:
             self._changed.wait_for(lambda: self.failures or self.done[task] >= n_steps, timeout_s)
             if self.failures:
@@ -100,11 +100,11 @@ class Workers:
         return sum(number * times for number, times in list(updates.updates_by_size.items()))
 
     def updates_reach(self, n_contributions: int) -> bool:
-        """Whether all of these contributions come into updates."""
+        """Wait until all of these contributions are in updates; return if they are."""
         return self.wait_until(lambda: self.taken() >= n_contributions)
 
     def wait_until(self, true) -> bool:
-        """Whether something that nobody tells of comes true."""
+        """Wait for a condition that sends no signal; return if it became true."""
         deadline_s = time.monotonic() + DEADLINE_S
         while not true() and time.monotonic() < deadline_s:
             self.reach(0, 1 << 30, 0.005)
@@ -128,7 +128,7 @@ def case(cases):
 
 
 def plain_steps_equal(case: Case, batches, values) -> bool:
-    """Whether variables are what one device makes of these batches."""
+    """Return True if variables equal those of one device after these batches."""
     topology = Topology(replicas_per_task=(1,), batch_size=len(batches[0][0]))
     return make_reference(case.step, case.initial, topology, batches).judge(Outcome(values=values)).equivalent
 
@@ -262,7 +262,7 @@ def test_steps_of_other_kinds(cases, model):
 
 
 def test_what_is_read_in_a_loop_is_waited_for_through_its_end(cases, monkeypatch):
-    """Of loops of the first kind no read may be left inside, but should one be, its frame has no way out."""
+    """Reads must not stay inside loops of the first kind: a frame has no exit for one."""
     monkeypatch.setattr(hoist_reads, "_hoist", lambda graph, *_: graph)
     case = cases.model("first-loops-in-step")
     plan = case.plan("ps", (1, 2))
@@ -274,7 +274,7 @@ def test_what_is_read_in_a_loop_is_waited_for_through_its_end(cases, monkeypatch
 
 
 def test_sums_of_stale_and_asynchronous_steps_are_whole(cases):
-    """What replicas add to a sum is in it once, however many come together."""
+    """Contributions of replicas are in a sum once, however many arrive together."""
     case = cases.model("summed-state")
     for params in MODES[:2]:
         with workers_of(case, case.plan("ps", (1, 1), **params)) as workers:
@@ -361,7 +361,7 @@ def test_asynchronous_gradients_of_a_wrong_scale_are_noticed(case, monkeypatch):
 
 
 def step_gaps(case: Case, plan, staleness: int, n_rounds: int = 3, wait_s: float = HELD_S) -> list[int]:
-    """How far the first worker gets ahead of the second while that stands still after each of its steps.
+    """Steps by which the first worker leads a second one that pauses after each of its own.
 
     Args:
         wait_s: for a step more than the staleness allows.

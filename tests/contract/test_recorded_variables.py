@@ -1,4 +1,4 @@
-"""Which variables count as a model's where TensorFlow's strategies build it: those that something holds."""
+"""Variables of a model built by TensorFlow's strategies: those that something references."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How the reference and the strategy's own steps go on beside each other, and what is told if one fails."""
+"""Concurrent runs of the reference and the strategy's own steps, and the report if one fails."""
 
 import threading
 

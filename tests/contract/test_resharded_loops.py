@@ -87,7 +87,7 @@ def outcomes(
 def noise(
     step: Callable[..., object], names: str, n_replicas: int, whole: Outcome, **options: object
 ) -> float:
-    """How far the loop with whole variables is from the same in double precision."""
+    """Error of the loop with whole variables against the same in double precision."""
     loop = loop_of(names, n_replicas, dtype="float64", **options)
     values = first_values(loop_of(names, n_replicas, **options))
     doubles = {name: value.astype(np.float64) for name, value in values.items()}

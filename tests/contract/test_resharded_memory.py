@@ -1,4 +1,4 @@
-"""What a replica holds while a resharded loop runs, looked at from inside its iterations."""
+"""Memory of a replica while a resharded loop runs, measured from inside its iterations."""
 
 import json
 import subprocess
@@ -55,7 +55,7 @@ def loop_of(names: str, n_replicas: int, n_values: int, step: Function) -> tuple
 
 
 def executed(loop: HostLoopGraph) -> tuple[str, ...]:
-    """What waits for all executes of an iteration."""
+    """Nodes that wait for all executes of an iteration."""
     return tuple(f"^loop/execute_{r}" for r in range(loop.n_replicas))
 
 
@@ -117,7 +117,7 @@ def held_bytes() -> int:
 
 
 def shares_held(n_replicas: int) -> tuple[list[float], list[float]]:
-    """Of what all variables take: what is held in each iteration and after the last, in parts and whole."""
+    """Share of all variables that is held in each iteration and after the last, in parts and whole."""
     # A size that the allocator gives out as it is.
     n_values = 1 << 22
     step = core_program(core_steps.grown, 1, shape=(n_values,))
@@ -155,7 +155,7 @@ print(json.dumps(shares_held(int(sys.argv[1]))))
 
 @pytest.mark.parametrize("n_replicas", [2, 4])
 def test_a_slot_takes_its_share_of_memory(n_replicas, record_property):
-    """By what is allocated: a part that lay in the memory of the whole variable would keep all of it.
+    """Count allocations: a part that lay in the memory of the whole variable would keep all of it.
 
     In a process of its own: what others have left is given out again in pieces that are too large.
     """

@@ -1,4 +1,4 @@
-"""What a whole step returns beside its loss: fetched of each shard, and reduced by its rule."""
+"""Results of a whole step beside its loss: fetched of each shard, and reduced by its rule."""
 
 import json
 from dataclasses import asdict, replace

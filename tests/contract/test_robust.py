@@ -185,7 +185,7 @@ def test_faults_are_what_they_say(cases, name, strategy):
 
 @pytest.mark.parametrize("strategy", ["ps", "all-reduce", "robust-ps", "sharded-update"])
 def test_a_fault_in_a_sum_is_in_the_sum(cases, strategy):
-    """What `zero` does to a mean: the other worker's half of it is left."""
+    """Fault `zero` removes the other worker's half of a mean."""
     case = cases.of("digits-mlp", "momentum").with_examples(6)
     params = {"rule": "mean"} if strategy == "robust-ps" else {}
     faults = (fault_of({"worker": 1, "kind": "zero"}, seed=0),)

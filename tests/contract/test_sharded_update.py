@@ -241,7 +241,7 @@ def backwards(exchange):
 
 
 def left_out(*values, owners, rank, **rest):
-    """What others send is not added."""
+    """Mutation: received values are not added."""
     _, done = collectives.reduce_scatter(*values, owners=owners, rank=rank, **rest)
     return [v for v, owner in zip(values, owners, strict=True) if owner == rank], done
 
@@ -261,7 +261,7 @@ def own_alone(ring, shares, total, factor):
 
 
 def anothers_share(ring, shares, total, factor):
-    """What a neighbour should get comes here as well."""
+    """Mutation: a neighbour's share arrives here as well."""
     SOUND_SCATTER(ring, shares, total, factor)
     total[: len(shares[ring._rank - 1])] = shares[ring._rank - 1][: len(total)]
 

@@ -1,4 +1,4 @@
-"""What a step shows happens once, where rank 0 is, however many replicas make the step."""
+"""Side effects of a step happen once, where rank 0 is, however many replicas make the step."""
 
 import sys
 

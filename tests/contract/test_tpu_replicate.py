@@ -147,7 +147,7 @@ def in_a_branch(x, w):
 )
 @pytest.mark.parametrize("row", CORE_ROWS)
 def test_shapes_that_depend_on_data_are_refused(shared, loss, op, row):
-    """What others refuse is in the equivalence matrix."""
+    """Plans that no other rule refuses are in the equivalence matrix."""
     w = kernel()
     model = on_rows(descent(lambda x: loss(x, w), w))
     case = case_of_model(model, shared / f"refused-{loss.__name__}-{row}").with_examples(6)
@@ -245,7 +245,7 @@ def test_shares_that_differ_are_refused(cases, row):
 
 
 def rewritten(change):
-    """What a change makes of every node of the replicated computation."""
+    """Apply a change to every node of the replicated computation."""
 
     def mistake(step, _):
         return replace(step, graph=step.graph.with_nodes(change(node) for node in step.graph.nodes))

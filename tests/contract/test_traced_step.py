@@ -23,7 +23,7 @@ def traced(cluster, case):
 
 
 def tell(case, plan):
-    """What workers tell of a step among those that the verdict is on."""
+    """Traces of workers of a step among those that the verdict is on."""
     with InProcessCluster(programs_of(case.step, plan), case.initial) as cluster:
         traces = traced(cluster, case)
         cluster.step(case.batches[2])
@@ -56,7 +56,7 @@ def test_a_traced_step_is_exact_and_tells_what_moved(cases, model, strategy, par
 
 
 def test_calls_of_programs_are_no_computing_of_their_own(cases):
-    """What a replica's program computes, moves and waits for is told by its operations."""
+    """Operations of a replica's program show its compute, transfers and waits."""
     case = cases.model("digits-mlp+momentum").for_row("tpu-replicate", (1, 1))
     traces, verdict = tell(case, case.plan("tpu-replicate", (1, 1), steps_per_loop=2))
     assert verdict.equivalent
@@ -68,7 +68,7 @@ def test_calls_of_programs_are_no_computing_of_their_own(cases):
 
 
 def test_rows_that_moved_are_no_more_than_the_plan_says(cases):
-    """Of both workers together what is concatenated, twice as large in float64 as its ids are."""
+    """Concatenations of both workers together, twice as large in float64 as its ids are."""
     case = cases.model("word-lm+adagrad")
     plan = case.plan("all-reduce", (1, 1))
     (table,) = (node for node in plan.nodes if node.sparse)

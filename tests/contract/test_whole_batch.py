@@ -232,7 +232,7 @@ COUPLED = {
 
 @pytest.fixture
 def found(tmp_path):
-    """What is found of a step that is made anew, by default on two workers with two replicas and one."""
+    """Separability of a newly built step, by default on two workers with two replicas and one."""
 
     def measured(make, *, spec=SPEC, fed=None, replica_batch=None, **topology):
         keras.backend.clear_session()
@@ -394,7 +394,7 @@ class TestStatistics:
 
 
 class TestNoAnswer:
-    """Where shards cannot be given the whole batch's numbers, nothing is claimed."""
+    """Steps whose shards cannot get the whole batch's random numbers are not judged."""
 
     @pytest.mark.parametrize(
         ("loss", "reason"),

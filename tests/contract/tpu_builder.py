@@ -98,7 +98,7 @@ class Computation:
         return self._given(node.data_inputs[output_index(ref)]) if is_passing(node) else ref
 
     def _source(self, ref: str) -> Hashable:
-        """What one replica brings: its copy of a variable, or its examples of a component."""
+        """Inputs of one replica: its copy of a variable, or its examples of a component."""
         if ref in self.handles:
             return self.handles[ref]
         placeholders = ancestors(self.graph, [producer(ref)]) & set(self.fed)
@@ -110,7 +110,7 @@ _numbers: dict[Hashable, str] = {}
 
 
 def is_passing(node: Node) -> bool:
-    """Whether a node only hands a value on: ours are at boundaries, TensorFlow's where people write them."""
+    """True if a node only passes a value on: ours are at boundaries, TensorFlow's where people write them."""
     marks = ("_tpu_input_identity", "_tpu_output_identity")
     return (
         node.op in ("Identity", "IdentityN")
@@ -121,7 +121,7 @@ def is_passing(node: Node) -> bool:
 
 
 def is_empty_group(node: Node) -> bool:
-    """Whether a node is the one that TensorFlow adds so that a step without updates runs when fetched.
+    """True if a node is TensorFlow's addition that makes a step without updates run when fetched.
 
     In ours every output waits for the updates, in one group that is always there.
     """
@@ -141,7 +141,7 @@ def _attrs(node: Node) -> Iterator[tuple[str, Hashable]]:
 
 
 def of_ours(step: TrainGraph, names: Sequence[str]) -> Computation:
-    """What the pass has made.
+    """Computation that the pass has built.
 
     Args:
         names: of the variables.
@@ -184,7 +184,7 @@ class Replicated:
 def of_tensorflow(
     step: Callable[..., tf.Tensor], specs: Sequence[tf.TensorSpec], replicated: Replicated, n_replicas: int
 ) -> Computation:
-    """What TensorFlow's builder makes of a step.
+    """Computation that TensorFlow's builder makes of a step.
 
     Args:
         step: of the components of a batch; it updates variables and returns the loss.

@@ -1,4 +1,4 @@
-"""What pages show: their code, their commands, and running a command as it stands."""
+"""Code and commands that pages show, and a runner for a command as it stands."""
 
 import re
 import shlex
@@ -34,7 +34,7 @@ def refuse_unknown_options(command: str) -> None:
 
 
 def run(command: str, folder: Path) -> str:
-    """What a command prints that must succeed; `> FILE` at its end is obeyed."""
+    """Output of a command that must succeed; `> FILE` at its end is obeyed."""
     shown, _, file = command.partition(" > ")
     done = subprocess.run(
         [STRATBENCH, *shlex.split(shown)[1:]],

@@ -1,4 +1,4 @@
-"""What the page on checkpoints shows works; its Python is run by the contract's tests of checkpoints."""
+"""Examples of the page on checkpoints work; its Python is run by the contract's tests of checkpoints."""
 
 import pytest
 import yaml

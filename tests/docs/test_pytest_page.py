@@ -1,4 +1,4 @@
-"""What the page on pytest shows is what there is; its example is run, timed, among the benchmarks."""
+"""Facts on the page on pytest are true; its example is run, timed, among the benchmarks."""
 
 import dataclasses
 import inspect

@@ -1,4 +1,4 @@
-"""What the README shows works as it stands."""
+"""Examples of the README work as they stand."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the page on reports shows works as it stands, and its tables are complete."""
+"""Examples of the page on reports work as they stand, and its tables are complete."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""What the page on running shows exists: commands, options, keys and variables."""
+"""Names on the page on running exist: commands, options, keys and variables."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What the page on TPUs shows exists: commands, options, keys, experiments and paths."""
+"""Names on the page on TPUs exist: commands, options, keys, experiments and paths."""
 
 import re
 

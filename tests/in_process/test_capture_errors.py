@@ -1,4 +1,4 @@
-"""What cannot be captured: one line that names it and the way out."""
+"""Steps that cannot be captured: one line that names the cause and the way out."""
 
 import re
 from pathlib import Path

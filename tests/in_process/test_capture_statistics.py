@@ -82,7 +82,7 @@ def test_statistics_of_half_precision_are_in_single():
 
 
 def test_each_gradient_of_two_losses_comes_back_by_itself(tmp_path):
-    """As where two networks are trained against each other."""
+    """Train two networks against each other."""
     norm, first, second = layer(), layers.Dense(3, use_bias=False), layers.Dense(4)
     first.build((None, 3))
     second.build((None, 3))

@@ -97,7 +97,7 @@ def test_results_of_the_updated_model_are_left_out(tmp_path, returned, left):
 def test_the_loss_of_a_step_that_returns_none_of_its_own_is_what_its_gradients_are_of(
     tmp_path, returned, scaled
 ):
-    """Of this step alone, while a metric's running result is of all steps; and without a loss scale."""
+    """Loss of this step alone, without a loss scale; a metric's running result covers all steps."""
     net, optimizer = hidden(), optimizers.SGD(0.1)
     if scaled:
         optimizer = optimizers.LossScaleOptimizer(optimizer, initial_scale=256.0)
@@ -122,7 +122,7 @@ def test_the_loss_of_a_step_that_returns_none_of_its_own_is_what_its_gradients_a
 
 
 def losses(captured, folder, batches):
-    """Of the captured step itself."""
+    """Loss of the captured step itself."""
     summary = summarise(captured.step, "tiny", {})
     save(folder / "losses", captured.step, captured.initial)
     plan = make_plan("single", {}, summary, Topology(replicas_per_task=(1,), batch_size=len(batches[0][0])))
@@ -548,7 +548,7 @@ def test_components_of_an_ordered_mapping_have_their_own_paths():
 
 
 class ForAFixedBatch:
-    """What it makes first stays without a value where the trace of a free batch fails after it."""
+    """Variables that it creates first stay without a value if the later trace of a free batch fails."""
 
     weight = None
 

@@ -1,4 +1,4 @@
-"""What a user's own workload can do wrong: one line for each, and said to be the user's."""
+"""Mistakes of a user's own workload: one line for each, attributed to the user."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is made while encoding and decoding are timed, which grows with what there is to encode."""
+"""Timing of encoding and decoding, which grows with the number of gradients."""
 
 import pytest
 

@@ -33,7 +33,7 @@ class Drawn:
     is_nested: bool
 
     def fetches(self) -> list[str]:
-        """What is seen of a run."""
+        """Observations of a run."""
         ends = [f"{loop.name}/{what}" for loop in self.loops for what in ("count", "total")]
         return [*(["outer/count", *ends[2:]] if self.is_nested else ends), *(n.name for n in self._reads())]
 

@@ -442,7 +442,7 @@ def test_a_model_of_keras_that_cannot_be_narrowed_is_refused_in_one_line(model: 
 
 
 def test_words_of_a_sampled_softmax_are_drawn_as_tensorflow_s_sampler_draws_them() -> None:
-    """How often each word is among the drawn, against TensorFlow's, and how often it is said to be."""
+    """Frequency of each word among the drawn ones, TensorFlow's and as declared."""
     import keras
     import tensorflow as tf
 

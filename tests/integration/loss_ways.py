@@ -90,7 +90,7 @@ class Regression:
         return TrainStep(loss=loss, variables=self.variables, optimizer=self.optimizer, reduction="sum")
 
     def divided_by_replicas(self):
-        """As TensorFlow's guide has it for steps that a strategy runs."""
+        """Step written as in TensorFlow's guide for steps that a strategy runs."""
         n = tf.distribute.get_strategy().num_replicas_in_sync
 
         def loss(batch):
@@ -186,7 +186,7 @@ class Regression:
         return self._compiled(keras.layers.Dense(2), keras.layers.Dense(1))
 
     def train_step_of_a_model(self):
-        """Which returns its metrics' running results, and the mean of all losses so far as the loss."""
+        """Step that returns its metrics' running results, and the mean of all losses so far as the loss."""
         model = self._compiled(keras.layers.Dense(2), keras.layers.Dense(1))
         return tf.function(model.train_step)
 

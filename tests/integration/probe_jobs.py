@@ -164,7 +164,7 @@ def host_name(state: JobState) -> str:
 
 
 def privileges(state: JobState) -> dict[str, object]:
-    """What a worker's process may do, as the kernel sees it."""
+    """Permissions of a worker's process, as the kernel sees them."""
     status = dict(
         line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line
     )

@@ -95,7 +95,7 @@ def _alone(name: str, batches: Sequence[Sequence[Any]]) -> dict[str, Any]:
 
 
 def _mirrored(name: str, batches: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """As the guide has it, which leaves sums to Keras.
+    """Step written as in the guide, which leaves sums to Keras.
 
     Keras clips what a replica has by itself: whoever means the norm of the sums clips these by hand, and
     hands each replica its part of them.

@@ -80,7 +80,7 @@ class Losses:
         self.folder = folder
 
     def n_with(self, file: str) -> int:
-        """How many nodes that are still there have a file."""
+        """Number of live nodes that have a file."""
         found = 0
         for node in self.nodes.workers:
             with suppress(docker.errors.APIError):
@@ -88,7 +88,7 @@ class Losses:
         return found
 
     def losing(self, lost: Container, n_workers: int) -> tuple[CaseError, ProvisionError]:
-        """How a case fails whose cluster loses a node in the middle, and how the run does that goes on."""
+        """Failure of a case whose cluster loses a node in the middle, and of the run that goes on."""
         connection = Connection(
             address=self.nodes.address, token_file=self.nodes.token, data_network=self.nodes.data_network
         )

@@ -78,7 +78,7 @@ def started(client: docker.DockerClient) -> Iterator[list[Container]]:
 
 
 def output(client: docker.DockerClient, command: Sequence[str]) -> str:
-    """What a command prints to its standard output in a hardened container."""
+    """Standard output of a command in a hardened container."""
     return client.containers.run(NAME, list(command), remove=True, stderr=False, **HARDENED).decode()
 
 

@@ -18,7 +18,7 @@ RUN = ["run", "quickstart", "--workloads", "digits-mlp:units=16", "--strategies"
 
 @pytest.fixture(scope="module")
 def refused() -> list[str]:
-    """What a command must be started by to be refused."""
+    """Command prefix under which isolation is refused."""
     if network_namespace.refusal() is not None:
         return []
     if shutil.which("unshare") is None:

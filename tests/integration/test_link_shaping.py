@@ -49,7 +49,7 @@ def limits(first: float | None, second: float | None) -> Limits:
 
 
 def carried_mbit(processes: ProcessSet) -> tuple[float, float]:
-    """What the links carry from the first worker to the second, and back."""
+    """Rates of the links from the first worker to the second, and back."""
     hosts = [(host,) for host in processes.hosts]
     first, second = processes.call(link_rate.await_sender, hosts, timeout_s=120)
     window = (200_000, 0.3)

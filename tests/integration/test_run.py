@@ -79,7 +79,7 @@ STRATEGIES = ("single", "none", "ps", "all-reduce", COMPRESSED)
 
 @dataclass(frozen=True)
 class Reach:
-    """What listens for a run while a worker has a server.
+    """Listening sockets of a run while a worker has a server.
 
     Attributes:
         inside: as the run sees it. outside: as others on this host see it.

@@ -67,7 +67,7 @@ def is_healthy(container: Container) -> bool:
 
 
 def n_joined(head: ContainerNode) -> int:
-    """How many nodes Ray's head has let in, itself among them; 0 while it does not answer."""
+    """Number of nodes in Ray's cluster, its head among them; 0 while it does not answer."""
     done = head.container.exec_run(["python", "-c", COUNT], stderr=False)
     return int(done.output.split()[-1]) if done.exit_code == 0 else 0
 

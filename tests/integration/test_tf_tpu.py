@@ -1,4 +1,4 @@
-"""What runs on TPUs, where there are none: its step on CPUs in their place, and as TensorFlow traces it.
+"""Steps for TPUs, without one: run on CPUs in their place, and as TensorFlow traces them.
 
 That is TensorFlow's TPUStrategy as a rival, and as what gives devices to replicas that compile our graphs.
 """

@@ -76,7 +76,7 @@ def times_shut_down(state: JobState) -> int:
 
 
 def n_seen_in_step(state: JobState) -> list[int]:
-    """What a step hears of the number of replicas, in the strategy's scope and in each replica."""
+    """Numbers of replicas that a step sees, in the strategy's scope and in each replica."""
     distribution = state.get(Distributed).distribution.strategy
     seen = []
 
@@ -118,9 +118,7 @@ def _traced(state: JobState) -> tf.Graph:
 
 
 def traced(state: JobState) -> tuple[Counter[str], list[int], list[str]]:
-    """Of the traced step: how often each operation is in it, over how many replicas it goes, and what is of
-    float64.
-    """
+    """Counts of the traced step's operations, the replicas that each spans, and those in float64."""
     definition = _traced(state).as_graph_def()
     nodes = [*definition.node, *(node for each in definition.library.function for node in each.node_def)]
     copies = [node.attr["num_replicas"].i for node in nodes if node.op == "TPUReplicateMetadata"]

@@ -54,7 +54,7 @@ class Traces:
         self._namespaces -= {"", link_of_process(os.getpid(), "ns/net")}
 
     def left(self) -> list[str]:
-        """What is there of the run, described."""
+        """Description of what is left of the run."""
         processes = [
             f"{pid} {of_process(pid, 'cmdline').replace(bytes(1), b' ')[:200]!r}"
             for pid in process_ids()
@@ -125,7 +125,7 @@ def _end(tmp_path: Path, n: int, ending: signal.Signals, at_s: float) -> tuple[f
 
 
 def _stage(out: Path, run: WatchedRun) -> str:
-    """How far a run has come."""
+    """Progress of a run."""
     if run.process.poll() is not None:
         return "over"
     n_results = (

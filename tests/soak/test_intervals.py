@@ -80,7 +80,7 @@ def twin_case() -> str:
 
 
 def answer(*arguments: str) -> str:
-    """What a command prints."""
+    """Output of a command."""
     command = [sys.executable, "-m", "harness.cli", *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 

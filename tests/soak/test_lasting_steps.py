@@ -14,7 +14,7 @@ N_SERIES, NOISE, LEAST = 40, 0.03, 0.035
 
 
 def is_confirmed(logs: FloatArray, place: int) -> bool:
-    """Whether a step up near a place is confirmed, within the last month, and not made up for."""
+    """Return True if a step up near a place is confirmed within the last month, and not made up for."""
     nights = np.arange(len(logs), dtype=np.int64)
     found = lasting(
         lambda n: analyse(nights[:n], np.exp(logs[:n]), least_effect=LEAST),

@@ -1,4 +1,4 @@
-"""How often unchanged series are called changed, night after night, and how many steps are found and when."""
+"""False alarms on unchanged series, night after night, and steps that are found, with their delay."""
 
 import sys
 

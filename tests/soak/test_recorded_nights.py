@@ -83,7 +83,7 @@ MOVING = [each for each in ALL if each.metric in ("rate", "ratio")]
 
 
 def alarms_of(series: Recorded, order: Sequence[int] | None) -> int:
-    """How many changes are told, night after night; one that moves by a week is the same."""
+    """Number of reported changes, night after night; one that moves by a week is the same."""
     told: list[int] = []
     for n in range(N_BEFORE, N_NIGHTS + 1):
         told += [night for night in series.confirmed(order, n=n) if all(abs(night - old) > 7 for old in told)]

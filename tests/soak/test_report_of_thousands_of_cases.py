@@ -1,4 +1,4 @@
-"""What a report of two thousand cases costs in a process of its own: seconds to read, memory to hold."""
+"""Cost of a report of two thousand cases in a process of its own: seconds to read, memory to hold."""
 
 import json
 import subprocess

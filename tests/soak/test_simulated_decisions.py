@@ -1,4 +1,4 @@
-"""How often runs decide wrongly, and what they find: drawn from repeats of a strategy beside itself."""
+"""Error rates of decisions of runs, drawn from repeats of a strategy compared with itself."""
 
 import itertools
 import json
@@ -48,7 +48,7 @@ def drawn(draw: np.random.Generator, n: int) -> Repeats:
 
 
 def differs(logs: Repeats, confidence: float = CONFIDENCE) -> bool:
-    """Whether a report would call the two different."""
+    """Return True if a report would call the difference significant."""
     ratio = paired_ratio(PairedRatios(logs=tuple(logs.tolist())), confidence=confidence)
     assert ratio.interval is not None
     assert ratio.p_value is not None

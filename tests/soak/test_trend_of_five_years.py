@@ -1,4 +1,4 @@
-"""What the trend page of five years costs: processor time and memory of a fresh process, and its size."""
+"""Cost of the trend page of five years: processor time and memory of a fresh process, and its size."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""How long a person waits for `verify` of a real model, beside `plan`, which captures it only."""
+"""Time of `verify` of a real model, compared with `plan`, which only captures it."""
 
 import json
 import logging

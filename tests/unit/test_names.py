@@ -1,4 +1,4 @@
-"""Where a test lies says what it tests: in the folder of a module, under the module's name."""
+"""Test files lie where the module that they test lies, and have its name."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""How long help and lists take, as a person waits for them."""
+"""Start-up time of help and lists, as seen by a person."""
 
 import subprocess
 import sys

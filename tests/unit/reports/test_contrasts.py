@@ -1,4 +1,4 @@
-"""Which strategies of a table are told apart, by repeats that were timed in turn or by themselves."""
+"""Significant differences between strategies, from repeats timed in turn or alone."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Which cases are set against each other, by what workers have, links and batches, and by which names."""
+"""Cases that are compared with each other, by workers, links and batches, and their names."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ shapes = st.lists(st.integers(1, 40), max_size=3).map(tuple)
 
 
 def ownership(axes: tuple[int, ...]) -> Any:
-    """Whether one replica can make an update, and along which axes several can share it."""
+    """Return if one replica can make an update, and along which axes several can share it."""
     return st.fixed_dictionaries(
         {"apart": st.booleans(), "gradient_shared": st.booleans(), "apart_axes": st.sampled_from([axes, ()])}
     ).filter(lambda fields: fields["apart"] or not fields["apart_axes"])

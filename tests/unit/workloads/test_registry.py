@@ -1,4 +1,4 @@
-"""What `list workloads` and a misspelt experiment file rest on, without TensorFlow."""
+"""Names of workloads for `list workloads` and misspelt experiment files, without TensorFlow."""
 
 import json
 import subprocess

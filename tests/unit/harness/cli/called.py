@@ -79,7 +79,7 @@ def verified(
     separable: bool | None = True,
     captured: bool | None = True,
 ) -> Verified:
-    """What `verify` answers of nine slots, v0 to v8, the last of them nearest to its limit.
+    """Answer of `verify` on nine slots, v0 to v8, the last of them nearest to its limit.
 
     Args:
         wrong: those that are off by 1. noisy: small ones of which nothing can be told.

@@ -1,4 +1,4 @@
-"""What a mistake, or what goes wrong below, costs on the command line."""
+"""Exit status and message of a mistake, or of a failure below, on the command line."""
 
 import pytest
 from called import Pipeline, call, document

@@ -131,7 +131,7 @@ def test_a_signal_unwinds_and_exits_with_130(number: signal.Signals) -> None:
 def test_nothing_that_crashes_while_python_ends_changes_a_commands_end(
     argument: str, status: int, output: str, errors: str
 ) -> None:
-    """As native threads of Ray's may, after all has been said."""
+    """Print after the last output, as native threads of Ray's may do."""
     code = (
         "import atexit, ctypes, sys; from harness.cli import main; atexit.register(ctypes.string_at, 0)\n"
         f"sys.argv = ['stratbench', 'list', {argument!r}]; sys.exit(main())"

@@ -1,4 +1,4 @@
-"""How steps compute, as axes: cases of each precision, with XLA and without, compared among themselves."""
+"""Computation axes: cases of each precision, with XLA and without, compared among themselves."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How much of the workers' cores others took, from counters that are known."""
+"""Share of the workers' cores that others used, from known counters."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""How long a hang can last, that slow steps are not taken for one, and how limits grow."""
+"""Time limits: a hang ends soon, slow steps are no hang, and limits grow."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""How a traced step is split, and what its file holds."""
+"""Split of a traced step, and the content of its file."""
 
 import itertools
 import json

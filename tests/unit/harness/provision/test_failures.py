@@ -1,4 +1,4 @@
-"""What a failure of a worker says, which errors say that memory was refused, and the way out they name."""
+"""Messages on failures of workers, errors that mean refused memory, and the ways out they name."""
 
 import errno
 import runpy

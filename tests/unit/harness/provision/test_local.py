@@ -54,7 +54,7 @@ OUT_OF_TIME = "The current node timed out during startup. This could happen beca
 
 @pytest.fixture
 def starts(monkeypatch: pytest.MonkeyPatch) -> list[Exception | None]:
-    """What comes of each start, the next first; None of one that works."""
+    """Results of the starts, the next first; None for one that works."""
     left: list[Exception | None] = []
 
     def init(*, _temp_dir: str, **_: object) -> None:

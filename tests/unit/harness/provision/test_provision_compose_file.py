@@ -1,4 +1,4 @@
-"""What compose.yaml promises of every service, whoever adds one."""
+"""Guarantees of compose.yaml for every service, whoever adds one."""
 
 import os
 import re

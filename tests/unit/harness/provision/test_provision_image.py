@@ -95,7 +95,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 def build(
     environ: dict[str, str], target: str, **more: str
 ) -> tuple["subprocess.CompletedProcess[str]", str]:
-    """What the script prints, and what Docker is told."""
+    """Output of the script, and the arguments that Docker gets."""
     told = Path(environ["TOLD"])
     told.write_text("")
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What the repeats of a case say together, and when they are no result."""
+"""Result of all repeats of a case, and the conditions under which there is none."""
 
 import dataclasses
 import subprocess

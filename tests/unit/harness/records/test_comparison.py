@@ -1,4 +1,4 @@
-"""Which repeats of two cases make a ratio, and on whose cores these were."""
+"""Repeats of two cases that make a ratio, and whose cores they used."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What replicas count of their resharding, as a record has it."""
+"""Counts of replicas' resharding in a record."""
 
 from dataclasses import replace
 

@@ -148,7 +148,7 @@ def test_a_line_may_be_reordered_and_spaced_but_not_changed() -> None:
 
 
 def test_a_line_of_a_tool_that_writes_whole_numbers_without_a_point_is_sound() -> None:
-    """As jq does: 1.0 is 1 there."""
+    """Compare as jq does: 1.0 is 1 there."""
     document = {"rate": 1234.0, "nested": [{"zero": 0.0, "half": 0.5}], "n": 3}
     written = json.loads(json.dumps(sealed(document)).replace("1234.0", "1234").replace("0.0", "0"))
     assert written["rate"] == 1234

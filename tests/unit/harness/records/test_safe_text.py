@@ -172,7 +172,7 @@ PATTERNS = [value for value in vars(safe_text).values() if isinstance(value, re.
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=[f"{pattern.pattern[:20]!a}" for pattern in PATTERNS])
 def test_a_search_takes_no_longer_than_text_is_long(pattern: re.Pattern[str]) -> None:
-    """Where an endless repetition begins nothing can fail any more, so that it is gone through once."""
+    """An endless repetition is searched once, because nothing can fail where it begins."""
     assert set(least_widths_after_endless(parse(pattern.pattern, pattern.flags))) <= {0}
 
 

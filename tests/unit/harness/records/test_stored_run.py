@@ -1,4 +1,4 @@
-"""What is read back of a run folder."""
+"""Values read back from a run folder."""
 
 import dataclasses
 from collections.abc import Iterator

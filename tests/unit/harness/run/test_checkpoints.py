@@ -1,4 +1,4 @@
-"""Whether a checkpoint is there is known before anything starts."""
+"""Missing checkpoints are reported before anything starts."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What is measured stands, whatever happens to processes afterwards; and steps take time."""
+"""Measurements stay, whatever happens to processes afterwards; and steps take time."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace

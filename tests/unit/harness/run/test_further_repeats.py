@@ -127,7 +127,7 @@ def test_looks_are_few_and_begin_where_an_interval_means_something(n_asked: int)
 @pytest.mark.parametrize("n_seats", [1, 2, 3])
 @pytest.mark.parametrize("spread", [0.2, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0])
 def test_intervals_that_were_waited_for_miss_no_more_than_others(spread: float, n_seats: int) -> None:
-    """Of one worker on several workers' cores in turn, too, which differ by more than repeats do."""
+    """Repeats of one worker on several workers' cores in turn, which differ more than others do."""
     until = Until(ratio_ci=0.03, at_most=1.0)
     draw = np.random.default_rng(int(10 * spread) + n_seats)
     seats = [repeat % n_seats for repeat in range(MOST_REPEATS)]

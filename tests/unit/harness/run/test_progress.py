@@ -1,4 +1,4 @@
-"""What a person is told while a command works."""
+"""Messages to a person while a command works."""
 
 import contextlib
 import math
@@ -238,7 +238,7 @@ def timed(case: Case, step_s: float, *, repeat: int, **more: Any) -> Record:
 
 
 def records_of(steps_s: list[float]) -> list[Record]:
-    """Of both, where the baseline's step is 2 s."""
+    """Figures of both cases, where the baseline's step is 2 s."""
     pairs = [(timed(SINGLE, 2.0, repeat=n), timed(PS, step_s, repeat=n)) for n, step_s in enumerate(steps_s)]
     return [record for pair in pairs for record in pair]
 

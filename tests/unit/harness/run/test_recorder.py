@@ -1,4 +1,4 @@
-"""What a record takes from other records, and what it says about itself."""
+"""Fields that a record takes from other records, and those of its own."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -290,7 +290,7 @@ def test_bytes_that_the_measured_link_cannot_have_carried_are_not_believed(
 def test_what_a_server_takes_and_gives_follow_each_other_where_all_wait(
     recorder: RunRecorder, params: dict[str, int], wire_s: float
 ) -> None:
-    """Of 4 MB one way and 2 MB the other, 3 MB and nothing are pushed, the rest pulled: 1 MB takes 0.1 s."""
+    """Pushes are 3 of 4 MB one way and none of 2 MB the other, the rest are pulls: 1 MB takes 0.1 s."""
     served = plan(PS).model_copy(
         update={
             "strategy_params": params,

@@ -1,4 +1,4 @@
-"""Which repeats a site's workers are given, and when there are no more."""
+"""Repeats that a site's workers get, and the end of a site."""
 
 import contextlib
 from collections.abc import Iterator, Sequence

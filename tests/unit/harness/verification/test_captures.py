@@ -1,4 +1,4 @@
-"""What is made once for all cases of a run, and which mistakes are remembered."""
+"""Work done once for all cases of a run, and errors that are remembered."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What decides where workers' own steps show nothing."""
+"""Decisions where the workers' own steps show nothing."""
 
 import math
 from dataclasses import dataclass, field, replace

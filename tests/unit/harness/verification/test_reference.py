@@ -97,7 +97,7 @@ def test_tolerance_is_ten_noise_floors_and_rounding_of_the_steps():
 
 
 def test_a_number_may_be_stored_as_the_next_one_in_each_step():
-    """Where references agree by chance, a far smaller movement than the number shows its last digit."""
+    """References that agree by chance leave a movement far smaller than the number's last digit."""
     measure = reference_of(of([1.0, 1e9]), of([1.0 + 1e-4, 1e9]))
     assert measure.limits["v"].floor == 0.0
     assert measure.judge(outcome(of([1.0 + 1e-4 + 8 * EPS, 1e9]))).equivalent is True

@@ -1,4 +1,4 @@
-"""What has changed between two runs: who is judged by what, and what is not judged at all."""
+"""Changes between two runs: the basis of each judgement, and the cases that are not judged."""
 
 import json
 import re
@@ -45,7 +45,7 @@ class Runs:
         slower: float = 1.0,
         **options: Any,
     ) -> Changes:
-        """What has changed; the machine of the later run takes `slower` times as long."""
+        """Changes between runs; the machine of the later run takes `slower` times as long."""
         write_run(self.path / "before", list(before), n_repeats=repeats, seed=1, minutes=(1.0, 1.2))
         later = [replace(case, p50_s=case.p50_s * slower) for case in after]
         write_run(self.path / "after", later, n_repeats=repeats, seed=2, minutes=(1.0, 1.3))
@@ -121,7 +121,7 @@ def test_a_case_that_is_slower_is_found_on_a_machine_that_is_faster(runs: Runs) 
 
 
 def test_what_all_strategies_lose_is_found_and_the_baseline_told_with_it(runs: Runs) -> None:
-    """As by a slower collective, or a slower transport: it must not pass for a faster baseline."""
+    """A slower collective or transport must not pass for a faster baseline."""
     lost = dict.fromkeys(USUAL_S, 1.2) | {"single": 1.0}
     changes = runs.changes(cases(), cases(lost), slower=1.3)
     assert verdicts(changes) == dict.fromkeys(USUAL_S, "slower") | {"single": "cannot-tell"}

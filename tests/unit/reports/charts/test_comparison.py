@@ -1,4 +1,4 @@
-"""What charts are specified to show: of the rows, and of nothing else."""
+"""Content of charts: data of the rows, and nothing else."""
 
 from __future__ import annotations
 

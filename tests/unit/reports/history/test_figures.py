@@ -1,4 +1,4 @@
-"""Which cases of a run have figures, and what is said of those that have none."""
+"""Cases of a run that have figures, and the messages for those that have none."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

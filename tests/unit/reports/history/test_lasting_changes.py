@@ -1,4 +1,4 @@
-"""What is confirmed stays so until the level is back or a month has passed."""
+"""Confirmed changes last until the level is back or a month has passed."""
 
 import numpy as np
 import pytest

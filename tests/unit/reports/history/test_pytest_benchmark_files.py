@@ -1,4 +1,4 @@
-"""What pytest-benchmark writes becomes a night of the same history."""
+"""Files of pytest-benchmark become nights of the same history."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What a night says of series whose changes are known, and whom it holds responsible."""
+"""Verdicts of a night on series with known changes, and the changes that they are attributed to."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a page says of its statistics, held against what these do from the numbers on that it names."""
+"""Statements of a page about its statistics, checked from the sample sizes that it names."""
 
 import re
 from functools import cache

@@ -1,4 +1,4 @@
-"""What rows say of the plans, logs and traces of their repeats."""
+"""Plans, logs and traces that rows name for their repeats."""
 
 from __future__ import annotations
 

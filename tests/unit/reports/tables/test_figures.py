@@ -1,4 +1,4 @@
-"""What a report says of variables that lie in parts while a loop runs, and of cores that are emulated."""
+"""Figures of variables that lie in parts while a loop runs, and of emulated cores."""
 
 from dataclasses import replace
 from pathlib import Path

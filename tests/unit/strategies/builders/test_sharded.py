@@ -1,4 +1,4 @@
-"""Who owns what under sharded updates, and what that moves and holds."""
+"""Owners under sharded updates, and the bytes that these move and hold."""
 
 import pytest
 from planning import slot, state, step_of, trainable

@@ -45,7 +45,7 @@ def test_calls_within_calls():
 
 
 def done_before(waits_for, *nodes):
-    """Whether the read comes before a node that waits for another."""
+    """Return True if the read comes before a node that waits for another."""
     order = order_of(*nodes, node("after", "NoOp", waits_for))
     (read,) = (a for a in order.accesses if not a.writes)
     return bool(order.done["after"] & read.event)

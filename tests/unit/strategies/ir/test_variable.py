@@ -1,4 +1,4 @@
-"""What replicas go on with from a checkpoint of other replicas."""
+"""State with which replicas continue from a checkpoint of other replicas."""
 
 import numpy as np
 import pytest

@@ -72,7 +72,7 @@ def asked(rule: str, **knobs: object) -> Aggregation:
 
 
 def reference(rows: Vector, aggregation: Aggregation) -> Vector:
-    """What the definition says."""
+    """Result by the definition."""
     asked_for = Asked(
         rule=aggregation.rule,
         f=aggregation.f,
@@ -296,7 +296,7 @@ def test_equal_contributions_come_back_unchanged(rule: str, value: list[float]) 
 
 @pytest.mark.parametrize("rule", BY_NAME)
 def test_long_vectors_go_in_chunks(rule: str) -> None:
-    """As the same rule in one piece, whose chunks are of the smallest length."""
+    """Chunks of the smallest length give the same as the rule in one piece."""
     aggregation = asked(rule, **({"tau": 1e4} if rule == "centered-clipping" else {}))
     dim = 3 * 2**16 + 5
     rows = np.random.default_rng(3).normal(size=(aggregation.n, dim))

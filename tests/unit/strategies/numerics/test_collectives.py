@@ -57,7 +57,7 @@ SHAPES = ((3, 2), (4,), (), (5, 1))
 
 
 def run(n, of_member):
-    """What each member's part of a graph comes to, all of them at once on devices of their own."""
+    """Results of each member's part of a graph, all of them run at once on devices of their own."""
     config = v1.ConfigProto(device_count={"CPU": n}, inter_op_parallelism_threads=2)
     with tf.Graph().as_default() as graph:
         results = []

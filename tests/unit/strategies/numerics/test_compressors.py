@@ -72,7 +72,7 @@ def bare_codec(compression):
 
 
 def missing(codec, dtype, steps):
-    """How much of the sum of gradients was neither sent nor kept, in units of rounding."""
+    """Part of the sum of gradients that was neither sent nor kept, in units of rounding."""
     state = first_state(codec, steps[0].shape, dtype)
     total, arrived = np.zeros(steps[0].shape), np.zeros(steps[0].shape)
     size = 0.0

@@ -119,7 +119,7 @@ def _moved(step: TrainGraph) -> str:
 
 
 def check_pass(step: TrainGraph, plan: Plan, task: int, name: str, file: str) -> None:
-    """What the pass of this name makes is as stored, the same each time, and leaves what it takes alone."""
+    """Check that a pass gives the stored text, the same each time, and leaves its input alone."""
     topology = topology_of(plan)
     passes = list(passes_of(plan, task))
     names = [each.name for each in passes]

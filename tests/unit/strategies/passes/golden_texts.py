@@ -1,4 +1,4 @@
-"""How texts are compared with those that are stored, for what needs no TensorFlow.
+"""Comparison of texts with stored ones, without TensorFlow.
 
 To rewrite the files after a change that is meant, delete those of `tests/golden/passes`, or of `resharding`,
 and run the tests: a file that is missing is written, and its test fails once, so that somebody looks at it.

@@ -1,4 +1,4 @@
-"""Which passes each strategy gets, in order: one table of all strategies, in three shapes."""
+"""Passes of each strategy, in order: one table of all strategies, in three shapes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What each pass makes of a step that fits on a page, as text."""
+"""Each pass, applied to a step that fits on a page, as text."""
 
 import pytest
 

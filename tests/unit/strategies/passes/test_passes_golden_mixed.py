@@ -1,4 +1,4 @@
-"""What passes make of a step one of whose two variables is on a server, as text; see golden_steps."""
+"""Passes, applied to a step with one of two variables on a server, as text; see golden_steps."""
 
 from dataclasses import replace
 

@@ -77,7 +77,7 @@ def test_faults_that_mean_nothing_to_a_strategy_are_told() -> None:
 
 
 def test_deviations_are_those_of_the_paper() -> None:
-    """Of 50 workers with 24 corrupted ones 2 must support the attack: of 26 honest ones 24 go beyond."""
+    """Two of 50 workers must support the attack of 24 corrupted ones: 24 of 26 honest ones go beyond."""
     assert deviations(50, 24) == pytest.approx(1.4261, abs=1e-4)
 
 

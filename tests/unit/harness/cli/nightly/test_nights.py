@@ -943,7 +943,7 @@ def test_a_bisection_of_an_experiment_without_nights_says_what_the_store_holds(s
 
 
 def regressed(page: Path) -> float:
-    """What Prometheus reads of whether something has got worse."""
+    """Value of the regression gauge that Prometheus reads."""
     (value,) = (
         sample.value
         for family in text_string_to_metric_families(page.read_text())

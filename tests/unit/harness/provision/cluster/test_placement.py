@@ -1,4 +1,4 @@
-"""Which TPU slices a run's workers can be on, and in which words it is told that there is none."""
+"""TPU slices for a run's workers, and the message if there is none."""
 
 import itertools
 import re

@@ -1,4 +1,4 @@
-"""What a cluster must have for a run's workers, and in which words it is told what it lacks."""
+"""Requirements of a run's workers on a cluster, and the message if they are not met."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""What containers see of this host's folders, and what of their image stays to be seen."""
+"""Folders of this host that containers see, and the parts of their image that stay visible."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from harness.provision.docker.container_settings import (
 
 
 def arguments(own: Path, *, current: Path | None = None, folders: dict[Path, str] | None = None) -> Any:
-    """Of a container whose run has its private folder there."""
+    """Settings of a container whose run has its private folder there."""
     place = RunPlace(
         run_id="r",
         image="i",

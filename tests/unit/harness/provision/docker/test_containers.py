@@ -1,4 +1,4 @@
-"""Which helpers are started for links, and what is said when one fails; real ones are in integration/."""
+"""Helpers for links, and the message if one fails; real ones are in integration/."""
 
 from pathlib import Path
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""What the helper beside a worker does when the kernel refuses; tests of a real link are in integration/."""
+"""Reaction of the helper when the kernel refuses; tests of a real link are in integration/."""
 
 from collections.abc import Iterator
 

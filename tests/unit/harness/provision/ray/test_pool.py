@@ -1,4 +1,4 @@
-"""What messages say of the starts of workers; tests of real ones are in integration/."""
+"""Messages on the starts of workers; tests of real ones are in integration/."""
 
 import time
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a failure of workers is put down to; tests of real ones are in integration/."""
+"""Causes given for a failure of workers; tests of real ones are in integration/."""
 
 from pathlib import Path
 from types import SimpleNamespace

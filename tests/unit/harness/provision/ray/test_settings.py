@@ -1,4 +1,4 @@
-"""What Ray would say on the terminal goes to its log, and what others say does not."""
+"""Ray's terminal output goes to its log, other output does not."""
 
 import threading
 import warnings

@@ -415,7 +415,7 @@ Worker = tuple[GpuReadings | None, GpuReadings | None]
 
 
 def used(*workers: Worker, n_steps: int = 4) -> GpuUse | None:
-    """What two equal windows of these workers, each before and after, come to."""
+    """Use in two equal windows of these workers, from readings before and after each."""
     use = core_use([(core_reading(0.0, before), core_reading(1.0, after)) for before, after in workers])
     return consumption([use, use], n_steps).gpus
 

@@ -14,7 +14,7 @@ FIRST, SECOND = Transfer(name="first"), Transfer(name="second")
 
 
 class Doubling:
-    """As a ring of two workers that give the same."""
+    """A ring of two workers that give the same vectors."""
 
     def __init__(self):
         self.lengths = []

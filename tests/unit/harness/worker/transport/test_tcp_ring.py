@@ -168,7 +168,7 @@ def concatenated_by(ring, vectors):
 
 
 def concatenated(made, threads, given_by):
-    """What each worker gets of the vectors that each gives."""
+    """Vectors that each worker gets from those that each gives."""
     return list(threads.map(concatenated_by, made, given_by, timeout=TIMEOUT_S))
 
 
@@ -184,7 +184,7 @@ def workers(request):
 @settings(max_examples=30, deadline=None)
 @given(data=st.data(), dtypes=st.lists(DTYPES.map(np.dtype), min_size=1, max_size=4))
 def test_vectors_of_all_follow_one_another_by_rank(workers, data, dtypes):
-    """Of any lengths and types, bit for bit, one call right after the other."""
+    """Vectors of any lengths and types arrive bit for bit, one call right after the other."""
     made, threads = workers
     lengths = st.integers(0, 40)
 

@@ -101,7 +101,7 @@ def test_values_of_something_else_stay():
 
 
 def test_lookups_that_would_wait_for_each_other_stay_gathers():
-    """Of two tables, each with ids that come of the other's update, from values of before both."""
+    """Updates of two tables, each with ids that come from the other's update, read before both."""
     step = from_text("""
 a = VarHandleOp() {dtype=float, shape=<9,2>, shared_name='a'}
 b = VarHandleOp() {dtype=float, shape=<9,2>, shared_name='b'}

@@ -1,4 +1,4 @@
-"""What statistics of the whole batch make of a step that normalises its examples, as text."""
+"""Statistics of the whole batch in a step that normalises its examples, as text."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the workers' own transport makes of encoded gradients, as text."""
+"""Encoded gradients on the workers' own transport, as text."""
 
 from dataclasses import replace
 

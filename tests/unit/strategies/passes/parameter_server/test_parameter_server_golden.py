@@ -1,4 +1,4 @@
-"""What the passes of a parameter server's knobs make of the step of `golden_steps`, as text."""
+"""Passes of a parameter server's knobs, applied to the step of `golden_steps`, as text."""
 
 import pytest
 

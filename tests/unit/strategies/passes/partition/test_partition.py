@@ -1,4 +1,4 @@
-"""What the pass `partition` makes of a step that fits on a page, as text; see golden_steps."""
+"""Pass `partition`, applied to a step that fits on a page, as text; see golden_steps."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What micro-batches make of the step of `golden_steps`, as text."""
+"""Micro-batches of the step of `golden_steps`, as text."""
 
 import pytest
 

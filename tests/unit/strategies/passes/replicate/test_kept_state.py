@@ -1,4 +1,4 @@
-"""What is kept for the next step does not overtake what this one reads."""
+"""State for the next step does not overtake reads of this one."""
 
 from strategies.numerics.compressors import StateSpec
 from strategies.passes.replicate.kept_state import KeptState

@@ -1,4 +1,4 @@
-"""Which updates become a kernel, and what around them stays in order; as text."""
+"""Updates that become a kernel, and the order of the nodes around them, as text."""
 
 from dataclasses import replace
 
@@ -93,7 +93,7 @@ def fused(step):
 
 
 def after_gradient(step):
-    """What comes after the gradient's constants, as text."""
+    """Text after the gradient's constants."""
     return to_text(step.graph).split("factor = ")[1].splitlines()[1:]
 
 

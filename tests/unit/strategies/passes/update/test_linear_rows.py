@@ -1,4 +1,4 @@
-"""Which updates read rows of equal ids as their sum only."""
+"""Updates that read rows of equal ids as their sum only."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What merging rows makes of a step with a table, as text; see golden_steps."""
+"""Merged rows of a step with a table, as text; see golden_steps."""
 
 from dataclasses import replace
 
