@@ -74,7 +74,7 @@ LOSSLESS = {
 @pytest.mark.parametrize("strategy", [*STRATEGIES, "hierarchical-all-reduce"])
 @pytest.mark.parametrize("compressor", LOSSLESS)
 def test_a_compressor_that_keeps_everything_is_exact(cases, workload, strategy, replicas, compressor):
-    """Errors around the arithmetic (who sends what, whose state is whose) are larger than any bound."""
+    """Lossless codecs leave no tolerance in which errors of routing and state could hide."""
     keeps_everything(cases.of(workload, "adam"), strategy, replicas, compressor)
 
 

@@ -262,7 +262,7 @@ def test_steps_of_other_kinds(cases, model):
 
 
 def test_what_is_read_in_a_loop_is_waited_for_through_its_end(cases, monkeypatch):
-    """Reads must not stay inside loops of the first kind: a frame has no exit for one."""
+    """Reads are hoisted out of loops of the first kind; one that stays inside is still waited for."""
     monkeypatch.setattr(hoist_reads, "_hoist", lambda graph, *_: graph)
     case = cases.model("first-loops-in-step")
     plan = case.plan("ps", (1, 2))

@@ -147,7 +147,7 @@ def in_a_branch(x, w):
 )
 @pytest.mark.parametrize("row", CORE_ROWS)
 def test_shapes_that_depend_on_data_are_refused(shared, loss, op, row):
-    """Plans that no other rule refuses are in the equivalence matrix."""
+    """Shapes known at trace time are accepted, and covered by the equivalence matrix."""
     w = kernel()
     model = on_rows(descent(lambda x: loss(x, w), w))
     case = case_of_model(model, shared / f"refused-{loss.__name__}-{row}").with_examples(6)

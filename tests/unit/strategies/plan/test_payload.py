@@ -118,7 +118,7 @@ def test_strategies_that_must_merge_refuse_not_to(strategy):
 
 
 def test_rows_of_a_narrow_type_are_pushed_in_that_of_accumulators():
-    """Collectives without bfloat16 carry rows as they are; looked-up rows travel in their own type."""
+    """Accumulators have no bfloat16, so pushed rows widen; without accumulators they keep their type."""
     table = trainable("table", 5, 3, dtype="bfloat16", sparse=True, rows_per_example=2.0)
     for params, row in (({}, 3 * 8), ({"staleness": 1}, 3 * 8), ({"sync": False}, 3 * 2)):
         made = plan("ps", step_of(table), (1, 1), **params)
