@@ -7,7 +7,9 @@ import json
 import os
 import re
 import secrets
+import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from harness.canonical import json_value
@@ -22,13 +24,26 @@ def write_text(path: Path, text: str) -> Path:
 
 def write_json(path: Path, document: object) -> Path:
     """Write a JSON file, atomically; numbers that are not finite become null."""
-    return write_text(path, json.dumps(json_value(document), indent=2, allow_nan=False) + "\n")
+    return write_bytes(path, json_bytes(document))
+
+
+def json_bytes(document: object) -> bytes:
+    """A JSON document as a file holds it; numbers that are not finite become null."""
+    return f"{json.dumps(json_value(document), indent=2, allow_nan=False)}\n".encode()
 
 
 def write_bytes(path: Path, data: bytes) -> Path:
-    """Write a file, atomically; its folder is made when absent."""
+    """Write a file, atomically; its folder is made when absent.
+
+    Raises:
+        OSError: it cannot be written, or something else than a file has its name.
+    """
     if not path.name:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    with suppress(FileNotFoundError, NotADirectoryError):
+        mode = path.lstat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise FileExistsError(errno.EEXIST, "a link, pipe or device has its name", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -43,11 +58,31 @@ def write_bytes(path: Path, data: bytes) -> Path:
     return path
 
 
+def write_output(path: Path, data: bytes) -> None:
+    """Write a file that a person named: links are followed, pipes and devices written to as they are."""
+    if is_stream(path):
+        with path.open("wb") as stream:
+            stream.write(data)
+    else:
+        write_bytes(path.resolve(), data)
+
+
+def is_stream(path: Path) -> bool:
+    """Return True if a path leads to a pipe, a device or a socket."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
 def why_not_writable(path: Path) -> str | None:
     """Reason a file cannot be written, tried in its folder, which is made if absent; None if it can."""
     try:
         if path.is_dir():
             return os.strerror(errno.EISDIR)
+        if is_stream(path):
+            return None if os.access(path, os.W_OK) else os.strerror(errno.EACCES)
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent):
             return None

@@ -43,7 +43,7 @@ from harness.study import (
     study,
     verify_on_workers,
 )
-from harness.tuning import Tuned, require_measured, require_writable, tuner_of
+from harness.tuning import Tuned, require_measured, tuner_of
 from harness.verification.captures import certain_refusal, rule_refusal
 from harness.verification.verification import Verification
 from harness.verification.worker.jobs import StoredSteps
@@ -193,8 +193,6 @@ def tune(request: TuneRequest) -> Tuned:
         UsageError: nothing can be tuned, or not in that time. CaseError: the default cannot be measured.
     """
     tuner = tuner_of(request.spec, seconds=request.seconds)
-    if request.out is not None:
-        require_writable(request.out)
     with _opened(tuner.spec, request.options) as folder:
         try:
             _carry_out(tuner.default_slots, tuner.cases, tuner.spec, request.options, folder, tuner)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from harness.atomic_files import why_not_writable, write_json
+from harness.atomic_files import json_bytes, write_output
 from harness.canonical import JsonValue
 from harness.errors import UNSUPPORTED, CaseError, UsageError
 from harness.experiment.cases import Case, expand
@@ -236,7 +236,8 @@ class Tuned:
         }
 
     def write(self) -> None:
-        write_json(self.path, {**self.plan.model_dump(mode="json"), "tuning": self.to_document()})
+        document = {**self.plan.model_dump(mode="json"), "tuning": self.to_document()}
+        write_output(self.path, json_bytes(document))
 
 
 def figures(tried: Tried) -> str:
@@ -247,17 +248,6 @@ def figures(tried: Tried) -> str:
     if tried.interval is None:
         return f"{ratio} (n={tried.n_repeats})"
     return f"{ratio} ({tried.interval[0]:.3g} to {tried.interval[1]:.3g}, n={tried.n_repeats})"
-
-
-def require_writable(path: Path) -> None:
-    """Look whether a plan's file can be written, before anything is measured for it.
-
-    Raises:
-        UsageError: it cannot.
-    """
-    why = why_not_writable(path)
-    if why is not None:
-        raise UsageError(f"must be a file that can be written, got {path}: {why}; name another", field="out")
 
 
 def _document(tried: Tried) -> JsonValue:

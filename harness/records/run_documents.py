@@ -28,6 +28,7 @@ REPORT = "report.html"
 
 CASES = "cases"
 """Holds `<case>/<repeat>/`, in which lie the others below."""
+LOGS = "logs"
 PLAN = "plan.json"
 STEPS = "steps.parquet"
 TRACE = "trace.json"
@@ -55,6 +56,15 @@ _MOST_VALUES = 50_000
 """Values of a document, those within others counted each; a small YAML file can name any number of them."""
 _MOST_LEVELS = 100
 _WAY_OUT = "put back a copy"
+
+
+def is_of_run(path: Path) -> bool:
+    """Return True if a path without links is that of a run's records, documents or logs; reports are none."""
+    is_document = path.name in (LOCK_FILE, RUN_FILE, EXPERIMENT, ENVIRONMENT, INDEX)
+    folders = [item.parent for item in (path, *path.parents) if item.name in (CASES, LOGS)]
+    if is_document or path.name.startswith(RESULTS):
+        folders.append(path.parent)
+    return any(os.path.lexists(folder / name) for folder in folders for name in (RUN_FILE, INDEX))
 
 
 def describe(

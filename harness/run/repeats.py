@@ -18,6 +18,7 @@ from harness.provision.protocols import Cluster
 from harness.records.costs import Preparation
 from harness.records.outcome import Equivalence, Evaluation
 from harness.records.record import Record
+from harness.records.run_documents import LOGS
 from harness.records.run_folder import RunFolder
 from harness.records.steps_file import Steps
 from harness.run.block import Block, BlockResults
@@ -203,7 +204,7 @@ class SlotRunner:
             return None
         if largest.shape.alone:
             return None
-        beside = self.folder.path / "logs" / f"baseline-beside-{first.block}"
+        beside = self.folder.path / LOGS / f"baseline-beside-{first.block}"
         logs = [beside / f"worker-{worker}.log" for worker in range(baseline.shape.workers)]
         try:
             with own_mistakes():

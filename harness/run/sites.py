@@ -18,6 +18,7 @@ from harness.experiment.schedule import Slot
 from harness.provision.accelerators import gpus_per_worker
 from harness.provision.protocols import Cluster, Provider
 from harness.provision.registry import provider_of
+from harness.records.run_documents import LOGS
 from harness.records.run_folder import RunFolder
 from harness.requests import RunOptions
 from harness.run.further_repeats import FurtherRepeats, PlanOf, SiteSoFar, expected_s
@@ -207,7 +208,7 @@ class _Sites:
         return _provider(cases).start(
             _shape(cases),
             self.folder.run,
-            self.folder.path / "logs",
+            self.folder.path / LOGS,
             replace(self.options.timeouts.start, exposure=self.options.exposure),
             reads=users_folders(cases, self.spec),
             writes=(self.folder.cases,),
@@ -239,7 +240,7 @@ class _Sites:
 
     def _calls_in(self, cluster: Cluster, shape: ClusterShape) -> CallsJobs:
         def call(job: Job[*Args, Result], args: tuple[*Args], *, timeout_s: float, stage: str) -> Result:
-            log = self.folder.path / "logs" / f"{job_name(job)}.log"
+            log = self.folder.path / LOGS / f"{job_name(job)}.log"
             with cluster.open_session([0], [log]) as processes:
                 if shape.hardware == "gpu":
                     # Captures and references of large models take minutes, and would be made without one.

@@ -76,6 +76,12 @@ APPLICATION = 0x53545242
 """Application number in SQLite files of ours: STRB."""
 
 
+def is_of_history(path: Path) -> bool:
+    """Return True if a path without links is that of a history or its lock; pages are none."""
+    is_file = path.name in (LOCK, *(f"{DATABASE}{end}" for end in _BESIDE))
+    return is_file and os.path.lexists(path.with_name(DATABASE))
+
+
 def version_of(connection: sqlite3.Connection) -> int:
     """Version of a database's tables; 0 for an empty one."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -122,6 +128,7 @@ _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_FORMAT)
 _NO_TEXT = "Could not decode to UTF-8"
 """Beginning of an error of Python's, which has no code of SQLite's."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+DATABASE, LOCK = "history.sqlite", "history.lock"
 _BESIDE = ("", "-wal", "-shm", "-journal")
 """Ends of names of the files that SQLite opens for a database."""
 _SIGNS = ("trend*.html", "night-*.html", "last-night")

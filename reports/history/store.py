@@ -25,6 +25,8 @@ from harness.records.circumstances import Repository
 from harness.records.contained_files import make_folder
 from reports.history import database
 from reports.history.database import (
+    DATABASE,
+    LOCK,
     SUBJECT_COLUMNS,
     HistoryError,
     connected,
@@ -178,7 +180,7 @@ def series_of(subject: Subject, figures: npt.NDArray[np.void]) -> Series:
     )
 
 
-DATABASE, LOCK, RUNS = "history.sqlite", "history.lock", "runs"
+RUNS = "runs"
 Clock = Callable[[], datetime]
 _CLOCKS_DIFFER = timedelta(minutes=10)
 """Largest lead that the clock of another machine may have."""

@@ -13,7 +13,7 @@ BY_NAME = frozenset(
 """Methods and functions that open, or make, a file of a name."""
 BY_LIBRARIES = frozenset(("save", "savez", "write_table", "FileHandler", "copyfile", "copy", "copy2"))
 ALLOWED = {
-    "harness/atomic_files.py": "writes beside the place and renames, which replaces a link",
+    "harness/atomic_files.py": "writes beside the place and renames; what a person named is theirs",
     "harness/records/contained_files.py": "is the way",
     "harness/cli/process.py": "opens /dev/null",
     "harness/provision/network_namespace.py": "writes to /proc",

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from harness.cli import options, output
 from harness.cli.options import HistoryOptions, duration_s, with_options_of_fields, with_parameters
 from harness.cli.output import Answer
+from harness.cli.output_files import output_file
 from harness.cli.process import WorkerOptions, isolate_workers, run_options
 from harness.errors import UsageError
 
@@ -26,11 +27,7 @@ if TYPE_CHECKING:
 
 def _writable(path: Path | None) -> Path | None:
     """Refuse a file that cannot be written before anything has been done."""
-    if path is not None:
-        from harness.cli.nightly.publishing import require_writable
-
-        require_writable(path)
-    return path
+    return None if path is None else output_file(path, field="prometheus")
 
 
 Prometheus = Annotated[

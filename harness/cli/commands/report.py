@@ -12,6 +12,7 @@ import typer
 
 from harness.cli import output
 from harness.cli.output import Answer
+from harness.cli.output_files import is_stdout, naming, output_file
 from harness.errors import EXIT_CASE, EXIT_OK, UsageError
 from harness.records.run_documents import REPORT
 
@@ -61,7 +62,7 @@ def report(
     if open and format is not Format.HTML:
         raise UsageError(f"must be used with --format html, got {format.value}", field="open")
     import reports
-    from harness.atomic_files import write_text
+    from harness.atomic_files import write_output, write_text
 
     damage: list[str] = []
     try:
@@ -82,10 +83,11 @@ def report(
             show=partial(output.say_text, text),
             exit_status=status,
         )
-    try:
-        write_text(path, text)
-    except OSError as error:
-        raise UsageError(f"must be writable, got {error.strerror} for {path}", field="out") from None
+    with naming(path, field="out"):
+        if out is None:
+            write_text(path, text)  # of a run folder, which may be anybody's: no link is followed
+        else:
+            write_output(path, text.encode())
     if open:
         webbrowser.open(path.resolve().as_uri())
     return Answer(
@@ -105,8 +107,10 @@ def _push(run_dirs: list[Path], url: str) -> None:
 
 
 def _destination(run_dirs: list[Path], format: Format, out: Path | None) -> Path | None:  # noqa: A002 - as above
-    if out is not None or format is not Format.HTML:
-        return out
+    if out is not None:
+        return None if is_stdout(out) else output_file(out, field="out")
+    if format is not Format.HTML:
+        return None
     if len(run_dirs) > 1:
         raise UsageError("must be given for an HTML report of several runs", field="out")
     from harness.records.stored_run import require_run

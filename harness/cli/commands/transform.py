@@ -12,6 +12,7 @@ import typer
 from harness.cli import options, output
 from harness.cli.documents import transform_document
 from harness.cli.output import Answer
+from harness.cli.output_files import output_file, require_no_records
 from harness.cli.process import is_watched
 from harness.errors import UsageError
 from harness.measure.timeouts import timeouts
@@ -56,16 +57,16 @@ def transform(
         raise UsageError("must not be given with --text; drop one of them", field="graphdef")
     if rank >= workers:
         raise UsageError(f"must be below the number of workers, {workers}, got {rank}", field="rank")
-    if graphdef is not None and not graphdef.parent.is_dir():
-        raise UsageError(f"must lie in a folder that exists, got {str(graphdef)!r}", field="graphdef")
     if stages is not None and text:
         raise UsageError("must not be given with --text; drop one of them", field="stages")
     if stages is not None and not _is_free(stages):
         raise UsageError(f"must be a new or an empty folder, got {str(stages)!r}", field="stages")
+    if stages is not None:
+        require_no_records(stages, field="stages")
     request = TransformRequest(
         target=options.target(workload, strategy, plan, workers, replicas, device),
         rank=rank,
-        graphdef=graphdef,
+        graphdef=None if graphdef is None else output_file(graphdef, field="graphdef"),
         text=text,
         stages=stages,
         live=is_watched(context),

@@ -13,6 +13,7 @@ import typer
 from harness.canonical import slug
 from harness.cli import options, output
 from harness.cli.output import Answer
+from harness.cli.output_files import output_file
 from harness.cli.process import WorkerOptions, isolate_workers, run_options
 from harness.errors import UsageError
 from harness.requests import TuneRequest
@@ -92,7 +93,7 @@ def tune(
     request = TuneRequest(
         spec=spec,
         seconds=chosen.seconds,
-        out=out,
+        out=None if out is None else output_file(out, field="out"),
         options=run_options(context, worker_options, exposure=exposure),
     )
     from harness import pipeline

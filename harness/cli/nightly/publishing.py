@@ -9,11 +9,11 @@ from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
 
-from harness.atomic_files import why_not_writable, write_bytes, write_text
+from harness.atomic_files import write_output, write_text
 from harness.canonical import canonical_hash, slug
 from harness.cli import output
 from harness.cli.output import Answer
-from harness.errors import EXIT_CASE, EXIT_OK, EXIT_REGRESSION, StoreError, UsageError
+from harness.errors import EXIT_CASE, EXIT_OK, EXIT_REGRESSION, StoreError
 from harness.experiment.references import file_of
 from harness.host_facts import checkout_of, commits_between, own_checkout
 from harness.measure.prometheus import NightFigures, SeriesFigure, night_page
@@ -86,19 +86,6 @@ _commits = cache(commits_between)
 _checkout = cache(checkout_of)
 
 
-def require_writable(path: Path) -> None:
-    """Refuse a file that cannot be written, while that has cost nothing; its folder is made when absent.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
-    why = why_not_writable(path)
-    if why is not None:
-        raise UsageError(
-            f"must be a file that can be written, got {why} for {path}; name another", field="prometheus"
-        )
-
-
 def prometheus_for(path: Path | None, *, named: str, shown: str) -> Path | None:
     """The file to write; None, with a line that says so, where the night is not of the experiment named.
 
@@ -125,7 +112,7 @@ def write_page(path: Path, verdict: NightVerdict) -> None:
         series=tuple(_series_figure(each) for each in verdict.series if each.state != "missed"),
     )
     try:
-        write_bytes(path, night_page(night))
+        write_output(path, night_page(night))
     except OSError as error:
         output.warn(
             f"{path} must be a file that can be written, got {error.strerror}; the night is in the history, "

@@ -62,7 +62,7 @@ def transform(
     Raises:
         UsageError: a file cannot be written, or for a step that the strategy is not for.
     """
-    from harness.atomic_files import write_bytes
+    from harness.atomic_files import write_output
     from harness.worker.session.capture_store import load_step
     from strategies.compile import compile_step
     from strategies.ir.text import to_text
@@ -76,7 +76,7 @@ def transform(
     topology, passes = topology_of(plan), passes_of(plan, task)
     if wanted.graphdef is not None:
         with _writable("graphdef", wanted.graphdef):
-            write_bytes(wanted.graphdef, compiled.program.graph_def)
+            write_output(wanted.graphdef, compiled.program.graph_def)
     if wanted.stages is not None:
         with _writable("stages", wanted.stages):
             _write_stages(wanted.stages, step, passes, topology)

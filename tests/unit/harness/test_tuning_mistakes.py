@@ -19,9 +19,12 @@ from harness.cli import main
         ),
         (
             ["-s", "ps", "--out", "file/x.json"],
-            "stratbench: out: must be a file that can be written, got file",
+            "stratbench: out: file/x.json cannot be written: ",
         ),
-        (["-s", "ps", "--out", "folder.json"], "got folder.json: Is a directory; name another"),
+        (
+            ["-s", "ps", "--out", "folder.json"],
+            "stratbench: out: folder.json cannot be written: Is a directory; name another",
+        ),
     ],
 )
 def test_a_mistake_costs_one_line_and_leaves_nothing(

@@ -70,7 +70,7 @@ def test_report_goes_where_it_is_told(
     assert (status, captured.out, out.read_text()) == (0, f"report: {out}\n", "html of 2\n")
     status, captured = call(capsys, "report", "a", "--out", "/proc/x/y.html")
     assert status == 2
-    assert captured.err.startswith("stratbench: out: must be writable")
+    assert captured.err.startswith("stratbench: out: /proc/x/y.html cannot be written: ")
 
 
 def test_a_dry_run_of_clean_lists_runs_that_nobody_named_and_removes_none(

@@ -139,8 +139,8 @@ from strategies.errors import StrategyError
             "stratbench: graphdef: must not be given",
         ),
         (
-            ["transform", "wide-mlp", "-s", "ps", "--graphdef", "no/x.pb"],
-            "stratbench: graphdef: must lie in a folder",
+            ["transform", "wide-mlp", "-s", "ps", "--graphdef", "/etc/passwd/x.pb"],
+            "stratbench: graphdef: /etc/passwd/x.pb cannot be written: ",
         ),
         (
             ["transform", "wide-mlp", "-s", "ps", "--stages", "/etc"],

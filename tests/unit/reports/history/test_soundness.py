@@ -11,9 +11,9 @@ import pytest
 
 from harness.errors import StoreError
 from reports.history import database
-from reports.history.database import HistoryError, HistoryInUseError
+from reports.history.database import DATABASE, LOCK, HistoryError, HistoryInUseError
 from reports.history.figures import Figure, NewNight, Subject
-from reports.history.store import DATABASE, LOCK, reading, writing
+from reports.history.store import reading, writing
 
 BEGAN = datetime(2026, 3, 2, 2, tzinfo=UTC)
 

@@ -13,9 +13,9 @@ import pytest
 
 from harness.records.circumstances import Repository
 from reports.history import database
-from reports.history.database import HistoryError, HistoryInUseError
+from reports.history.database import DATABASE, HistoryError, HistoryInUseError
 from reports.history.figures import Figure, Lost, NewNight, Subject
-from reports.history.store import DATABASE, History, Night, reading, writing
+from reports.history.store import History, Night, reading, writing
 
 SUBJECT = Subject(
     case="ps-1",

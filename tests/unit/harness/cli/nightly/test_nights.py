@@ -242,7 +242,7 @@ def test_a_file_for_prometheus_that_cannot_be_written_is_refused_before_a_night_
     for path in (tmp_path, tmp_path / "file" / "night.prom"):
         status, refused = night("--prometheus", str(path))
         assert (status, refused["error"]["field"]) == (2, "prometheus")
-        assert f"for {path}; name another" in refused["error"]["message"]
+        assert f"{path} cannot be written: " in refused["error"]["message"]
     assert not (tmp_path / "store").exists()
 
 
@@ -258,7 +258,7 @@ def test_a_file_for_prometheus_that_fails_after_a_night_leaves_its_verdict_and_s
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("harness.cli.nightly.publishing.write_bytes", full)
+    monkeypatch.setattr("harness.cli.nightly.publishing.write_output", full)
     path, store = tmp_path / "night.prom", str(tmp_path / "store")
     arguments = ["replay", said["night"], "--prometheus", str(path)]
     status, captured = call(capsys, *command("quickstart", store, *arguments))
