@@ -167,12 +167,11 @@ def _percent_text(share: float) -> str:
 
 
 def _duration(value: object) -> float:
-    seconds = value if isinstance(value, int | float) and not isinstance(value, bool) else None
-    if isinstance(value, str):
-        seconds = parse_duration_s(value)
-    if seconds is None or not 0 < seconds <= _MOST_DURATION_S:
-        raise PydanticCustomError("duration", "must be a time such as 90s, 30m or 1h30m")
-    return float(seconds)
+    # A resolved file has seconds as a float; a whole number of a person may mean minutes.
+    seconds = parse_duration_s(value) if isinstance(value, str) else value
+    if not isinstance(seconds, float) or not 0 < seconds <= _MOST_DURATION_S:
+        raise PydanticCustomError("duration", "must be a time with a unit, such as 90s, 30m or 1h30m")
+    return seconds
 
 
 ListOf: TypeAlias = Annotated[tuple[T, ...], BeforeValidator(_as_tuple)]

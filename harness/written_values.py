@@ -17,10 +17,8 @@ _WORDS: dict[str, Scalar] = {"true": True, "false": False, "null": None}
 
 
 def parse_duration_s(text: str) -> float | None:
-    """Read `90s`, `30m`, `1h30m` or a plain number of seconds; None where it is none of these, or nothing."""
+    """Read `90s`, `30m` or `1h30m`; None where it is none of these, or nothing."""
     text = text.strip().lower()
-    if re.fullmatch(r"\d{1,9}", text):
-        return float(text) or None
     match = _DURATION.fullmatch(text)
     if not text or match is None:
         return None

@@ -25,6 +25,8 @@ class Param:
         choices: the only values it may have, any if empty.
         needs: the parameter without which it means nothing.
         tunable: values that `tune` measures; empty for one that changes what is computed.
+        unit: of a number, such as bytes.
+        summary: its effect, in one line.
     """
 
     name: str
@@ -38,6 +40,8 @@ class Param:
     choices: tuple[ParamValue, ...] = ()
     needs: str | None = None
     tunable: tuple[ParamValue, ...] = ()
+    unit: str = ""
+    summary: str = ""
 
     def __post_init__(self) -> None:
         of = f"param {self.name!r}: "
@@ -59,6 +63,8 @@ class Param:
             "name": self.name,
             "type": self.form or self.type.__name__,
             "default": self.default,
+            "unit": self.unit,
+            "summary": self.summary,
         }
         return {**row, "tunable": list(self.tunable)} if self.tunable else row
 

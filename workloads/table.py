@@ -79,16 +79,54 @@ class Entry:
     fixed: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
+_NUMBERS = {
+    "batch_size": ("examples", "Global batch: examples per step of all workers together."),
+    "classes": ("classes", "Classes of the labels."),
+    "embedding": ("values", "Width of the embedding."),
+    "examples": ("examples", "Most examples in the dataset."),
+    "factors": ("values", "Width of the embedding of a user or an item."),
+    "features": ("values", "Inputs of an example."),
+    "filters": ("filters", "Filters of the first convolution."),
+    "heads": ("heads", "Attention heads of a layer."),
+    "hidden": ("units", "Units of a hidden layer."),
+    "input": ("pixels", "Side of an image."),
+    "items": ("items", "Items that users rate."),
+    "layers": ("layers", "Layers of the model."),
+    "most_rows": ("rows", "Most rows of an embedding table; larger ones are cut."),
+    "positions": ("tokens", "Longest sequence that the model has positions for."),
+    "predictions": ("tokens", "Masked tokens of a sequence."),
+    "sampled": ("words", "Words of the sampled softmax."),
+    "sequence": ("tokens", "Length of a sequence."),
+    "sequence_length": ("tokens", "Length of a sequence."),
+    "steps": ("tokens", "Unrolled steps of the LSTM."),
+    "units": ("units", "Units of a hidden layer."),
+    "users": ("users", "Users who rate items."),
+    "vocabulary": ("tokens", "Tokens or words that the model knows."),
+    "width": ("values", "Width of the model or its embeddings."),
+}
+"""Whole numbers among the parameters: unit and summary."""
+
+
 def _number(name: str, default: int) -> Param:
-    return Param(name=name, type=int, default=default, minimum=1)
+    unit, summary = _NUMBERS[name]
+    return Param(name=name, type=int, default=default, minimum=1, unit=unit, summary=summary)
 
 
 def _dropout(default: float) -> Param:
-    return Param(name="dropout", type=float, default=default, minimum=0.0, below=1.0)
+    return Param(
+        name="dropout", type=float, default=default, minimum=0.0, below=1.0, summary="Share of units dropped."
+    )
 
 
 def _width_multiplier(default: float) -> Param:
-    return Param(name="width_multiplier", type=float, default=default, above=0.0, maximum=1.0)
+    return Param(
+        name="width_multiplier",
+        type=float,
+        default=default,
+        above=0.0,
+        maximum=1.0,
+        summary="Factor on the width of each layer.",
+    )
 
 
 _FRACTIONS = {"dropout": _dropout, "width_multiplier": _width_multiplier}
@@ -96,18 +134,37 @@ _FRACTIONS = {"dropout": _dropout, "width_multiplier": _width_multiplier}
 
 def _optimizer(default: str) -> tuple[Param, ...]:
     return (
-        Param(name="optimizer", type=str, default=default, choices=tuple(OPTIMIZERS)),
-        Param(name="learning_rate", type=float, default=None, above=0.0),
-        Param(name="clip_global_norm", type=float, default=None, above=0.0),
+        Param(
+            name="optimizer",
+            type=str,
+            default=default,
+            choices=tuple(OPTIMIZERS),
+            summary=f"One of {', '.join(OPTIMIZERS)}.",
+        ),
+        Param(
+            name="learning_rate", type=float, default=None, above=0.0, summary="None: the optimizer's usual."
+        ),
+        Param(
+            name="clip_global_norm", type=float, default=None, above=0.0, summary="Largest norm of gradients."
+        ),
     )
 
 
 # Real data in place of synthetic, and what it must hash to.
 _DATA = (
-    Param(name="data", type=str, form="path", default=None),
-    Param(name="data_sha256", type=str, form="sha256", default=None, needs="data"),
+    Param(name="data", type=str, form="path", default=None, summary="File of real data; none: synthetic."),
+    Param(
+        name="data_sha256",
+        type=str,
+        form="sha256",
+        default=None,
+        needs="data",
+        summary="Checksum that the data file must have.",
+    ),
 )
-_PIECES = Param(name="pieces", type=str, form="path", default=None, needs="data")
+_PIECES = Param(
+    name="pieces", type=str, form="path", default=None, needs="data", summary="File of BERT's word pieces."
+)
 
 
 def _sized(
@@ -126,7 +183,13 @@ def _sized(
         summary=summary,
         factory=factory,
         params=(
-            Param(name=SIZE, type=str, default="small", choices=SIZES),
+            Param(
+                name=SIZE,
+                type=str,
+                default="small",
+                choices=SIZES,
+                summary="tiny: tests; small: two CPU cores; full: as published.",
+            ),
             *[
                 _number(name, value) if isinstance(value, int) else _FRACTIONS[name](value)
                 for name, value in sizes["small"].items()

@@ -8,13 +8,11 @@ import itertools
 import signal
 import sys
 import traceback
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import Annotated, cast
 
 import typer
-from typer.core import TyperCommand
 
 # Before a user's file puts its folder first on the path, where another package of this name may stand.
 import reports  # noqa: F401
@@ -32,6 +30,7 @@ from harness.cli.commands import (
     tune,
     verify,
 )
+from harness.cli.help import SETTINGS, Command, CommandGroup
 from harness.cli.options import OF_ALL_COMMANDS, with_options_of_fields, with_parameters
 from harness.cli.output import Answer
 from harness.cli.process import Caller, signals_interrupt
@@ -43,46 +42,23 @@ from harness.errors import (
     EXIT_USAGE,
     HarnessError,
     Interrupted,
-    UsageError,
 )
+from harness.provision.source_hash import version
 from harness.records.safe_text import shortened
 
-if TYPE_CHECKING:
-    from typer import Context
-
-
-class OnceEach(TyperCommand):
-    """A command that refuses a value that a later one would silently replace."""
-
-    # Typer has click, and the base of its contexts, under a private name.
-    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Read the arguments.
-
-        Raises:
-            UsageError: an option that has one value is given several.
-        """
-        *_, order = self.make_parser(ctx).parse_args(args=list(args))
-        for parameter, n_given in Counter(order).items():
-            is_list, is_switch = (getattr(parameter, name, False) for name in ("multiple", "is_flag"))
-            if n_given > 1 and not (is_list or is_switch) and parameter.param_type_name == "option":
-                name = parameter.opts[0].removeprefix("--")
-                raise UsageError(f"must be given once, got it {n_given} times; drop one", field=name)
-        rest: list[str] = super().parse_args(ctx, args)
-        return rest
-
-
-_COMMANDS: tuple[tuple[str, Callable[..., Answer], str], ...] = (
-    ("run", run.run, run.EXAMPLE),
-    ("report", report.report, report.EXAMPLE),
-    ("compare", compare.compare, compare.EXAMPLE),
-    ("verify", verify.verify, verify.EXAMPLE),
-    ("plan", plan.plan, plan.EXAMPLE),
-    ("tune", tune.tune, tune.EXAMPLE),
-    ("transform", transform.transform, transform.EXAMPLE),
-    ("list", listing.listing, listing.EXAMPLE),
-    ("doctor", doctor.doctor, doctor.EXAMPLE),
-    ("clean", clean.clean, clean.EXAMPLE),
+_COMMANDS: tuple[tuple[str, str, Callable[..., Answer], str], ...] = (
+    ("Measure", "run", run.run, run.EXAMPLE),
+    ("Measure", "tune", tune.tune, tune.EXAMPLE),
+    ("Understand", "verify", verify.verify, verify.EXAMPLE),
+    ("Understand", "plan", plan.plan, plan.EXAMPLE),
+    ("Understand", "transform", transform.transform, transform.EXAMPLE),
+    ("Understand", "list", listing.listing, listing.EXAMPLE),
+    ("Report", "report", report.report, report.EXAMPLE),
+    ("Report", "compare", compare.compare, compare.EXAMPLE),
+    ("Machine", "doctor", doctor.doctor, doctor.EXAMPLE),
+    ("Machine", "clean", clean.clean, clean.EXAMPLE),
 )
+"""Group, name, function and example of each command."""
 _PACKAGES = ("harness", "strategies", "workloads", "reports")
 # Typer has click under a private name, older ones depend on it: the base of its errors is reached this way.
 _CLICK_ERROR = cast(
@@ -180,7 +156,7 @@ def _answer(given: list[str], caller: Caller, *, as_json: bool) -> int:
 
 def _called(given: list[str], caller: Caller) -> object:
     call = partial(_app(given), args=given, prog_name="stratbench", standalone_mode=False, obj=caller)
-    if not {"-h", "--help"}.intersection(given):
+    if not {"-h", "--help", "--version"}.intersection(given):
         return call()
     with process.telling():
         try:
@@ -194,22 +170,25 @@ def _called(given: list[str], caller: Caller) -> object:
 
 def _app(given: Sequence[str]) -> typer.Typer:
     app = typer.Typer(
-        help="Compare distribution strategies for TensorFlow training: speed, communication, and proof that "
-        "each computes the right thing.",
-        epilog="Example: stratbench run quickstart",
+        cls=CommandGroup,
+        help="Compare distribution strategies for TensorFlow training: speed, communication, correctness.",
+        epilog="Example: stratbench run quickstart\n\n"
+        "Exit status: 0 success, 1 a case failed, 2 wrong usage or user code, 3 a requirement is missing, "
+        "4 regression, 130 interrupted.",
         add_completion=False,
         pretty_exceptions_enable=False,
         # Drawing help with rich would double the time that --help takes.
         rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings=SETTINGS,
     )
     # A callback keeps this a group of commands, and would stay one with a single command.
     app.callback()(_group)
-    for name, command, example in _COMMANDS:
+    for group, name, command, example in _COMMANDS:
         own = _with_file_options(command) if name == given[0] == "run" else command
         whole = with_parameters(with_options_of_fields(own), OF_ALL_COMMANDS)
-        app.command(name, cls=OnceEach, epilog=f"Example: {example}")(whole)
-    app.add_typer(_nights(), name="nightly", help="Run an experiment every night; report what has changed.")
+        app.command(name, cls=Command, epilog=f"Example: {example}", rich_help_panel=group)(whole)
+    help_ = "Run an experiment every night and report regressions."
+    app.add_typer(_nights(), name="nightly", help=help_, rich_help_panel="Report")
     return app
 
 
@@ -217,9 +196,9 @@ def _nights() -> typer.Typer:
     nights = typer.Typer(cls=nightly.Nightly, rich_markup_mode=None, no_args_is_help=True)
     for name, command, example in nightly.COMMANDS:
         # `serve` has no answer that could be a document.
-        common = [each for each in OF_ALL_COMMANDS if name != "serve" or each.name != "json"]
+        common = [option for option in OF_ALL_COMMANDS if name != "serve" or option.name != "json"]
         whole = with_parameters(with_options_of_fields(command), common)
-        nights.command(name, cls=OnceEach, epilog=f"Example: {example}")(whole)
+        nights.command(name, cls=Command, epilog=f"Example: {example}")(whole)
     return nights
 
 
@@ -230,7 +209,19 @@ def _with_file_options(command: Callable[..., Answer]) -> Callable[..., Answer]:
     return with_file_options(command)
 
 
-def _group() -> None:
+def _print_version(is_asked: bool) -> None:  # noqa: FBT001 - as Typer calls it
+    if is_asked:
+        output.say(f"stratbench {version()}")
+        raise typer.Exit
+
+
+def _group(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
     """Compare distribution strategies for TensorFlow training."""
 
 
@@ -303,7 +294,7 @@ def _command(given: Sequence[str]) -> str:
     if given[0] == "nightly":
         names = {name for name, *_ in nightly.COMMANDS}
         return " ".join(("stratbench", "nightly", *(name for name in given[1:2] if name in names)))
-    return f"stratbench {given[0]}" if given[0] in {name for name, *_ in _COMMANDS} else "stratbench"
+    return f"stratbench {given[0]}" if given[0] in {name for _, name, *_ in _COMMANDS} else "stratbench"
 
 
 def _is_ours(error: BaseException) -> bool:

@@ -17,15 +17,28 @@ from harness.sections import Option, Section, section_in
 from harness.written_values import parse_scalar
 
 _VALUES = "values of the experiment's file"
+_PANELS = {
+    "workloads": "Experiment",
+    "strategies": "Experiment",
+    "cluster": "Workers",
+    "measure": "Measurement",
+    "checkpoint": "Checkpoints",
+}
+"""Section of the file → the group of its options in --help."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileOption:
-    """An option, and the dotted path of the field that it sets."""
+    """An option, and the dotted path of the field that it sets.
+
+    Attributes:
+        default: value of the field where the file has none, None where it has no text worth showing.
+    """
 
     path: str
     option: Option
     types: frozenset[object]
+    default: object = None
 
     @property
     def parameter(self) -> inspect.Parameter:
@@ -37,7 +50,14 @@ class FileOption:
             inspect.Parameter.KEYWORD_ONLY,
             default=False if is_flag else None,
             annotation=Annotated[
-                kind, typer.Option(f"--{option.name}", metavar=option.metavar, help=option.help)
+                kind,
+                typer.Option(
+                    f"--{option.name}",
+                    metavar=option.metavar,
+                    help=option.help
+                    + ("" if self.default is None else f" [default: from the file, else {self.default}]"),
+                    rich_help_panel=_PANELS[self.path.partition(".")[0]],
+                ),
             ],
         )
 
@@ -59,7 +79,12 @@ def file_options(section: type[Section] = Experiment, above: str = "") -> Iterat
             yield from file_options(below, f"{path}.")
         for option in field.metadata:
             if isinstance(option, Option):
-                yield FileOption(path=path, option=option, types=frozenset(_types(field.annotation)))
+                yield FileOption(
+                    path=path,
+                    option=option,
+                    types=frozenset(_types(field.annotation)),
+                    default=_shown(field.default),
+                )
 
 
 def with_file_options(command: Callable[..., Answer]) -> Callable[..., Answer]:
@@ -89,3 +114,8 @@ def _types(annotation: object) -> Iterator[object]:
         yield str
     for part in get_args(annotation):
         yield from _types(part)
+
+
+def _shown(default: object) -> object:
+    value = default[0] if isinstance(default, tuple) and len(default) == 1 else default
+    return value if isinstance(value, int | float | str) and not isinstance(value, bool) else None

@@ -11,20 +11,25 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from harness.cli.help import COMMON
 from harness.errors import UsageError
 from harness.experiment.references import parse_strategy, parse_workload, split_list
 from harness.requests import Target
 from harness.written_values import parse_duration_s, parse_share
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, all else on stderr.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on stdout.", rich_help_panel=COMMON)
+]
+Debug = Annotated[
+    bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=COMMON)
+]
 OF_ALL_COMMANDS = tuple(
     Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=kind)
     for name, kind in (("json", Json), ("debug", Debug))
 )
 """Options that `main` reads from the arguments."""
 WorkloadArgument = Annotated[
-    str, typer.Argument(metavar="WORKLOAD", help="A registered name, keras:NAME, or path/to/file.py:factory.")
+    str, typer.Argument(metavar="WORKLOAD", help="A shipped name, keras:NAME, or path/to/file.py:function.")
 ]
 StrategyOption = Annotated[
     str | None,
@@ -32,16 +37,19 @@ StrategyOption = Annotated[
         "--strategy",
         "-s",
         metavar="S",
-        help="A name or path/to/file.py:Builder, either with :key=value,key=value.",
+        help="A strategy: NAME or NAME:key=value,key=value, or path/to/file.py:Builder.",
         show_default=False,
     ),
 ]
 PlanOption = Annotated[
     str | None,
-    typer.Option("--plan", metavar="FILE", help="A plan, as `stratbench plan --json` prints it, edited."),
+    typer.Option(
+        "--plan", metavar="FILE", help="An edited plan of `stratbench plan --json`, in place of --strategy."
+    ),
 ]
 Workers = Annotated[int, typer.Option("--workers", metavar="N", min=1, help="Worker processes.")]
-Replicas = Annotated[int, typer.Option("--replicas", metavar="R", min=1, help="Replicas in each worker.")]
+Replicas = Annotated[int, typer.Option("--replicas", metavar="R", min=1, help="Replicas per worker.")]
+MACHINE = "Machine"
 _MOST_SHARE = 0.5
 T = TypeVar("T")
 
@@ -56,26 +64,30 @@ class Hardware(StrEnum):
 
 Device = Annotated[
     Hardware,
-    typer.Option("--device", help="What replicas are on; none of it need be here.", case_sensitive=False),
+    typer.Option(
+        "--device", help="Device of the replicas; not needed on this machine.", case_sensitive=False
+    ),
 ]
 
 ShareGpus = Annotated[
-    bool, typer.Option("--share-gpus", help="Let replicas share GPUs where there are too few.")
+    bool, typer.Option("--share-gpus", help="Let replicas share a GPU if there are too few.")
 ]
 
-Restore = Annotated[
-    Path | None, typer.Option("--restore", metavar="PATH", help="Begin with the state of a checkpoint.")
-]
+Restore = Annotated[Path | None, typer.Option("--restore", metavar="PATH", help="Start from a checkpoint.")]
 
 ExperimentArgument = Annotated[
-    str, typer.Argument(metavar="EXPERIMENT", help="A file, or the name of a shipped one.")
+    str,
+    typer.Argument(
+        metavar="EXPERIMENT", help="An experiment file, or a name of `stratbench list experiments`."
+    ),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="Set any value of the file by its dotted path."),
+    typer.Option("--set", metavar="PATH=VALUE", help="Set a value of the experiment file; may be repeated."),
 ]
 TimeBudget = Annotated[
-    str | None, typer.Option("--time-budget", metavar="30m", help="Start no case after this long.")
+    str | None,
+    typer.Option("--time-budget", metavar="30m", help="Start no new case after this time; needs a unit."),
 ]
 
 
@@ -85,10 +97,20 @@ class HistoryOptions:
 
     experiment: ExperimentArgument
     store: Annotated[
-        Path, typer.Option("--store", metavar="DIR", help="The history, made if need be.", show_default=False)
+        Path,
+        typer.Option(
+            "--store", metavar="DIR", help="Folder of the history; created if missing.", show_default=False
+        ),
     ]
     confirm: Annotated[
-        int, typer.Option("--confirm", metavar="K", min=3, max=30, help="Nights that a change must last.")
+        int,
+        typer.Option(
+            "--confirm",
+            metavar="K",
+            min=3,
+            max=30,
+            help="Nights that a change must last before it is reported.",
+        ),
     ] = 3
     settings: Settings = None
 
@@ -96,7 +118,10 @@ class HistoryOptions:
 TimeoutFactor = Annotated[
     float,
     typer.Option(
-        "--timeout-factor", metavar="X", help="Wait X times as long for workers before they count as hung."
+        "--timeout-factor",
+        metavar="X",
+        help="Multiply the time after which a worker counts as hung.",
+        rich_help_panel=MACHINE,
     ),
 ]
 
@@ -252,7 +277,7 @@ def duration_s(text: str, *, field: str) -> float:
     number = text.strip()
     if number.isdecimal():
         raise UsageError(
-            f"must have a unit, got {text[:80]!r}; give {number[:9]}s or {number[:9]}m", field=field
+            f"needs a unit, such as {number[:9]}m or {number[:9]}s, got {text[:80]!r}", field=field
         )
     seconds = parse_duration_s(text)
     if not seconds:

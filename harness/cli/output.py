@@ -72,6 +72,17 @@ def table(headers: Row, rows: Sequence[Row]) -> None:
     show(headers, safe)
 
 
+def lined_table(headers: Row, rows: Sequence[Row], lines: Sequence[str]) -> None:
+    """Print a table with an indented line below each row."""
+    table_rows = [headers, *rows]
+    widths = [max(map(len, column)) for column in zip(*table_rows, strict=True)]
+    for row, line in zip(table_rows, ("", *lines), strict=True):
+        cells = (plain(cell).ljust(width) for cell, width in zip(row, widths, strict=True))
+        say_text("  ".join(cells).rstrip())
+        if line:
+            say(f"  {line}")
+
+
 def _text_table(headers: Row, rows: Sequence[Row]) -> None:
     widths = [max(len(row[column]) for row in (headers, *rows)) for column in range(len(headers))]
     for row in (headers, *rows):

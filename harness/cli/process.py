@@ -17,7 +17,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from harness.cli.options import TimeoutFactor
+from harness.cli.options import MACHINE, TimeoutFactor
 from harness.errors import MissingError, UsageError
 from harness.measure.timeouts import timeouts
 from harness.provision import network_namespace
@@ -172,11 +172,19 @@ class WorkerOptions:
     timeout_factor: TimeoutFactor = 1.0
     require_isolation: Annotated[
         bool,
-        typer.Option("--require-isolation", help="Stop where servers cannot have a network of their own."),
+        typer.Option(
+            "--require-isolation",
+            help="Fail if workers cannot get a private network.",
+            rich_help_panel=MACHINE,
+        ),
     ] = False
     no_isolation: Annotated[
         bool,
-        typer.Option("--no-isolation", help="Stay on the host's network, as a workload that downloads must."),
+        typer.Option(
+            "--no-isolation",
+            help="Use the host's network, for workloads that download data.",
+            rich_help_panel=MACHINE,
+        ),
     ] = False
 
     @property

@@ -99,12 +99,13 @@ class Cluster(Connection):
         ("provider", "workers", "replicas_per_worker", "device", "cores_per_worker", "memory_bytes", "link")
     )
 
-    provider: Annotated[Sweep[Provider], Option(name="provider", metavar="P", help="Where workers run.")] = (
-        "local",
-    )
+    provider: Annotated[
+        Sweep[Provider],
+        Option(name="provider", metavar="P", help="Place of the workers: local, docker or cluster."),
+    ] = ("local",)
     workers: Annotated[Sweep[Count], Option(name="workers", metavar="N", help="Worker processes.")] = (2,)
     replicas_per_worker: Annotated[
-        Sweep[Count], Option(name="replicas", metavar="R", help="Replicas in each worker.")
+        Sweep[Count], Option(name="replicas", metavar="R", help="Replicas per worker.")
     ] = (1,)
     device: Sweep[DeviceName] = ("cpu",)
     cores_per_worker: Sweep[Count] = (1,)

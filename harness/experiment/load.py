@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from datetime import date
@@ -29,6 +30,12 @@ Document = dict[str, YamlValue]
 def shipped() -> tuple[Path, ...]:
     """Paths of the ready-made experiment files, by name."""
     return tuple(sorted(_SHIPPED.glob("*.yaml")))
+
+
+def summary_of(path: Path) -> str:
+    """First sentence of the comment that an experiment file begins with; empty without one."""
+    lines = itertools.takewhile(lambda line: line.startswith("#"), path.read_text().splitlines())
+    return " ".join(line.strip("# ") for line in lines).partition(". ")[0].rstrip(".")
 
 
 def find(experiment: str) -> Path:

@@ -138,7 +138,7 @@ class Until(Section):
 
     ratio_ci: Annotated[
         Percent,
-        Option(name="until-ci", metavar="3%", help="Repeat until the interval of each ratio is within this."),
+        Option(name="until-ci", metavar="3%", help="Add repeats until all intervals are narrower than this."),
     ]
     at_most_s: Duration = Field(default=20 * 60.0, alias="at_most")
 
@@ -165,13 +165,13 @@ class Measure(Section):
 
     warmup_steps: Annotated[
         Literal["auto"] | Annotated[int, Field(ge=0, le=10**6)],
-        Option(name="warmup", metavar="N", help="Steps before timing; auto detects."),
+        Option(name="warmup", metavar="N", help="Steps before timing; auto: until steps are stable."),
     ] = "auto"
     steps: Annotated[
-        Count, Option(name="steps", metavar="N", help="Timed steps in each repeat, at least.")
+        Count, Option(name="steps", metavar="N", help="Least number of timed steps per repeat.")
     ] = 50
     repeats: Annotated[
-        Count, Option(name="repeats", metavar="N", help="Fresh process sets for each case.")
+        Count, Option(name="repeats", metavar="N", help="Repeats per case, each in new processes.")
     ] = 4
     interleave: bool = True
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
@@ -182,15 +182,15 @@ class Measure(Section):
     until: Until | None = None
     aa: Annotated[
         bool,
-        Option(name="aa", help="Time the baseline twice, under two names, to see what chance does."),
+        Option(name="aa", help="A/A test: time the baseline against itself."),
     ] = False
     observer: Annotated[
         bool,
-        Option(name="observer", help="Make windows of steps that are not timed, too: what measuring takes."),
+        Option(name="observer", help="Also measure the overhead of the instrumentation."),
     ] = False
     exposed_comm: Annotated[
         bool,
-        Option(name="exposed-comm", help="Time the control too: what communication adds to a step."),
+        Option(name="exposed-comm", help="Also measure `none`, to show the cost of communication."),
     ] = False
     evaluate: bool = False
     precision: Sweep[Annotated[Precision, BeforeValidator(_precision)]] = (AS_WRITTEN,)
@@ -201,7 +201,7 @@ class Measure(Section):
         Option(
             name="input",
             metavar="staged|pipeline",
-            help="Batches from memory, or from the dataset's own pipeline while steps are timed.",
+            help="Source of batches: memory, or the dataset's own tf.data pipeline.",
         ),
     ] = "staged"
     merge_rows: bool = False
@@ -275,11 +275,11 @@ class Checkpoints(Section):
     always_written: ClassVar[frozenset[str]] = frozenset(("save", "restore"))
 
     save: Annotated[
-        bool, Option(name="checkpoint", help="Save each repeat's last state in the run folder.")
+        bool, Option(name="checkpoint", help="Save the final weights of each repeat in the run folder.")
     ] = False
     restore: Annotated[
         AbsolutePath | None,
-        Option(name="restore", metavar="PATH", help="Begin with the state of a checkpoint."),
+        Option(name="restore", metavar="PATH", help="Start from a checkpoint."),
     ] = None
 
 
@@ -343,11 +343,11 @@ class Experiment(Section):
     name: Text
     workloads: Annotated[
         OneOrMore[Workload],
-        Option(name="workloads", metavar="A,B", help="Replace the experiment's workloads."),
+        Option(name="workloads", metavar="A,B", help="Workloads in place of the experiment's."),
     ]
     strategies: Annotated[
         OneOrMore[Strategy],
-        Option(name="strategies", metavar="A,B", help="Replace the experiment's strategies."),
+        Option(name="strategies", metavar="A,B", help="Strategies in place of the experiment's."),
     ]
     cluster: Cluster = Cluster()
     measure: Measure = Measure()

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
@@ -40,7 +41,7 @@ from reports.shapes import shape_text
 from reports.statistics import Interval, exp, interval_of, mean_of
 
 Verdict = Literal["faster", "slower", "same", "cannot-tell", "not-comparable"]
-_BASELINE = "others are measured by it; by its rate alone a slower machine looks the same"
+_BASELINE = "baseline of the ratios; a slower machine would look the same as a slower baseline"
 DEFAULT_THRESHOLD = 0.03
 _MOST_OF = 3
 """Cases beside the baseline from which on one can speak of most of them."""
@@ -197,7 +198,7 @@ class _Judge:
             why="",
         )
         if before is None or after is None:
-            return replace(change, why=f"the {'later' if before is None else 'earlier'} run alone has it")
+            return replace(change, why=f"only in the {'later' if before is None else 'earlier'} run")
         broken = _broken(before, after)
         change = replace(change, broken=bool(broken), notes=tuple(_notes(before, after)))
         missing = next((each for each in (before, after) if not each.rates), None)
@@ -207,7 +208,7 @@ class _Judge:
         change = replace(change, rate_factor=Factor.of(rate))
         differences = _differences(*(comparable_facts(each.usable[0]) for each in (before, after)))
         if differences and not self.anyway:
-            return replace(change, why=f"circumstances differ: {'; '.join(differences)}")
+            return replace(change, why=f"not comparable: {'; '.join(differences)}")
         change = replace(change, more_bytes=tuple(more_bytes(before.usable, after.usable)))
         is_by_rate = self.by_rates
         if is_by_rate is None:
@@ -218,7 +219,7 @@ class _Judge:
         verdict, why = self._verdict(factor)
         if is_open:
             verdict, why = "cannot-tell", _BASELINE
-        reasons = (broken, why, *(f"although {difference}" for difference in differences))
+        reasons = (broken, why, *(f"compared although {difference}" for difference in differences))
         return replace(
             change,
             factor=factor,
@@ -232,7 +233,7 @@ class _Judge:
         """Verdict of an interval on a change beyond the threshold, and the reason if it is uncertain."""
         interval = factor.interval
         if interval is None:
-            return "cannot-tell", "no interval: needs 3 repeats in both runs"
+            return "cannot-tell", "no interval: both runs need 3 repeats"
         low, high = 1 - self.threshold, 1 + self.threshold
         if interval.high < low:
             return "slower", ""
@@ -240,7 +241,7 @@ class _Judge:
             return "faster", ""
         if low <= interval.low and interval.high <= high:
             return "same", ""
-        return "cannot-tell", "its interval has changes on both sides of the threshold; more repeats may tell"
+        return "cannot-tell", "the interval reaches beyond the threshold; more repeats would decide"
 
 
 def _judged_by(
@@ -267,8 +268,8 @@ def _with_most(change: Change, cases: Sequence[Change]) -> Change:
     alike = up if len(up) * 2 > len(moved) else [factor.value for factor in moved if factor.value < 1]
     if change.verdict != "cannot-tell" or len(beside) < _MOST_OF or len(alike) * 2 <= len(beside):
         return change
-    most = f"{len(alike)} of {len(beside)} cases beside it have changed, about {times(median(alike))}"
-    return replace(change, why=f"{change.why}; {most}: they have, or it has")
+    most = f"{len(alike)} of {len(beside)} ratios to it changed alike, about {times(median(alike))}"
+    return replace(change, why=f"{change.why}; {most}: either they changed or the baseline did")
 
 
 def _mean_rate(standing: Standing) -> RepeatedMean:
@@ -279,9 +280,9 @@ def _broken(before: Standing, after: Standing) -> str:
     """In what way a case that was sound is no more; empty where it is, or never was."""
     was, now = mark_of(before.records), mark_of(after.records)
     if before.rates and not after.rates and not all(r.is_broken_by_faults for r in after.records):
-        return f"it has no result any more: {_why_missing(after)}"
+        return f"no result any more: {_why_missing(after)}"
     if was.proven and now.kind in ("not-equivalent", "beyond-bound"):
-        return f"it computes something else now: {WORDS[was.kind]} before, now {WORDS[now.kind]}"
+        return f"correctness changed: {WORDS[was.kind]} before, now {WORDS[now.kind]}"
     return ""
 
 
@@ -301,7 +302,7 @@ def _notes(before: Standing, after: Standing) -> Iterator[str]:
         if old is None or new is None or abs(new.value - old.value) <= PAYLOAD.least_effect * old.value:
             continue
         by = f", {times(new.value / old.value)}" if old.value else ""
-        yield f"{layer.name} of a step: {byte_count(old.value)} before, now {byte_count(new.value)}{by}"
+        yield f"{layer.name} per step: {byte_count(old.value)} before, now {byte_count(new.value)}{by}"
 
 
 def _surroundings(before: Run, after: Run) -> list[str]:
@@ -317,7 +318,20 @@ def _differences(before: Mapping[str, object], after: Mapping[str, object]) -> l
     """Each leaf that is not the same, as `name: before, now after`."""
     old, new = dict(leaves("", before)), dict(leaves("", after))
     return [
-        f"{name}: {old.get(name, 'not known')}, now {new.get(name, 'not known')}"
+        _difference(name, old.get(name), new.get(name))
         for name in sorted({*old, *new})
         if old.get(name) != new.get(name)
     ]
+
+
+_FILES = "provenance.files."
+_HASH = re.compile("[0-9a-f]{32,}")
+_N_DIGITS = 9
+
+
+def _difference(name: str, before: str | None, after: str | None) -> str:
+    """One difference in words; of files only their names, of other hashes their first digits."""
+    if name.startswith(_FILES) and before and after:
+        return f"{name.rpartition('/')[2].removeprefix(_FILES).partition(':')[0]} was edited"
+    old, new = (_HASH.sub(lambda m: m[0][:_N_DIGITS], text or "unknown") for text in (before, after))
+    return f"{name}: {old}, now {new}"

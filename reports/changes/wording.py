@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from harness.records.safe_text import spelt_out
 from reports.changes.changes import ByBaseline, Change, Changes, Factor, JudgedBy, Verdict
 from reports.pages.markdown import markdown_table, markdown_text
-from reports.pages.terminal import TerminalTable
 from reports.quantities import MISSING, Cell, Table, digits, limits, table_of, times
 
 VERDICT_WORDS: dict[Verdict, str] = {
@@ -19,12 +19,14 @@ VERDICT_WORDS: dict[Verdict, str] = {
     "not-comparable": "not comparable",
 }
 _N_NAMED = 3
-_OTHER_WORKLOAD = "{workload} is not the same workload as before ({facts}): its cases are judged by rates."
-_UNKNOWN_WORKLOAD = "{workload} may not be the same workload as before: one run did not record {facts}."
+_N_COLUMNS = 100
+_COLUMNS = ("verdict", "now ÷ before", "measured by", "examples/s")
+_SURROUNDINGS = "Differences in code and machine:"
+_OTHER_WORKLOAD = "{workload} has changed ({facts}): its cases are compared by examples/s."
+_UNKNOWN_WORKLOAD = "{workload} may have changed: one run did not record {facts}."
 _UNSEEN = "An undecided case may be up to {percent} % slower."
 _GEOMETRIC_MEAN = (
-    "Geometric mean of the rates of comparable cases of unchanged workloads: {times} of before; "
-    "the machine may be the reason."
+    "Examples/s of unchanged workloads: {times} of before (geometric mean). Machine load has the same effect."
 )
 
 
@@ -81,25 +83,74 @@ def changes_table(changes: Changes) -> Table:
         for case in changes.cases
     ]
     return table_of(
-        f"{changes.after} against {changes.before}; the same is within {100 * changes.threshold:.3g} %",
-        ("strategy", "case", "verdict", "now : before", "of", "rates", "why"),
+        _caption(changes),
+        ("strategy", "case", *_COLUMNS, "why"),
         rows,
-        words=("case", "verdict", "of", "why"),
+        words=("case", "verdict", "measured by", "why"),
     )
 
 
-def to_terminal(changes: Changes) -> TerminalTable:
-    """The changes as literal text."""
-    table = changes_table(changes)
-    return TerminalTable(
-        title=spelt_out(table.caption),
-        columns=tuple(spelt_out(column.name) for column in table.columns),
-        rows=tuple(
-            tuple(spelt_out(f"{cell.text} {cell.note}".rstrip()) for cell in row) for row in table.rows
-        ),
-        verdict=tuple(map(spelt_out, (headline(changes), *_further(changes)))),
-        notes=tuple(map(spelt_out, changes.differences)),
+def _caption(changes: Changes) -> str:
+    return (
+        f"{changes.after} compared with {changes.before}; "
+        f"changes up to {100 * changes.threshold:.3g} % count as the same"
     )
+
+
+def to_text(changes: Changes) -> str:
+    """The changes for a terminal, at most 100 columns wide unless a name is wider."""
+    rows = [
+        (
+            _verdict(case),
+            _factor_text(case.factor),
+            _figure(case.judged_by) or MISSING,
+            _factor_text(case.rate_factor),
+        )
+        for case in changes.cases
+    ]
+    names = [spelt_out(case.strategy) for case in changes.cases]
+    cells = [("strategy", *_COLUMNS), *((name, *row) for name, row in zip(names, rows, strict=True))]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    header, *lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    ]
+    paragraphs = map(_wrapped, (headline(changes), *_further(changes)))
+    text = [*paragraphs, "", _wrapped(_caption(changes)), "", f"  {header}"]
+    group = ""
+    # A reason that several cases have stands once, below the table.
+    shared = Counter((case.verdict, case.why) for case in changes.cases)
+    for case, line in zip(changes.cases, lines, strict=True):
+        if (own := f"{case.workload} · {case.shape}") != group:
+            group = own
+            text.append(_wrapped(group))
+        text.append(f"  {line}")
+        own_reason = "" if shared[case.verdict, case.why] > 1 else case.why
+        text += [_wrapped(reason, indent=6) for reason in filter(None, (own_reason, *case.notes))]
+    repeated = [key for key, n_cases in shared.items() if n_cases > 1 and key[1]]
+    text += ["", *(_wrapped(f"{VERDICT_WORDS[verdict]}: {why}") for verdict, why in repeated)] * bool(
+        repeated
+    )
+    if changes.differences:
+        text += ["", _SURROUNDINGS, *(_wrapped(difference, indent=2) for difference in changes.differences)]
+    return "\n".join(text) + "\n"
+
+
+def _wrapped(text: str, *, indent: int = 0) -> str:
+    margin = " " * indent
+    return textwrap.fill(
+        spelt_out(text),
+        _N_COLUMNS,
+        initial_indent=margin,
+        subsequent_indent=margin,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _factor_text(factor: Factor | None) -> str:
+    cell = _factor_cell(factor)
+    return f"{cell.text} {cell.note}".rstrip()
 
 
 def to_markdown(changes: Changes) -> str:
@@ -109,7 +160,7 @@ def to_markdown(changes: Changes) -> str:
     lines += [markdown_text(text) for text in _further(changes)]
     lines += ["", markdown_text(table.caption), "", *markdown_table(table)]
     if changes.differences:
-        lines += ["", "What differs around them:", ""]
+        lines += ["", _SURROUNDINGS, ""]
         lines += [f"- {markdown_text(text)}" for text in changes.differences]
     return "\n".join(lines) + "\n"
 
@@ -184,7 +235,7 @@ def _verdict(change: Change) -> str:
 def _figure(judged_by: JudgedBy | None) -> str | None:
     if judged_by is None:
         return None
-    return f"÷ {judged_by.name}" if isinstance(judged_by, ByBaseline) else "rate"
+    return f"ratio to {judged_by.name}" if isinstance(judged_by, ByBaseline) else "examples/s"
 
 
 def _factor_cell(factor: Factor | None) -> Cell:

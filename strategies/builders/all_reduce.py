@@ -11,17 +11,38 @@ from strategies.plan.schema import PlanNode, StepSummary, Synchronizer, Transpor
 from strategies.plan.strategy import node_of
 from strategies.topology import Topology
 
-CHUNK_SIZE = Param(name="chunk_size", type=int, default=128, minimum=1, tunable=(1, 4, 16, 128))
+CHUNK_SIZE = Param(
+    name="chunk_size",
+    type=int,
+    default=128,
+    minimum=1,
+    tunable=(1, 4, 16, 128),
+    unit="variables",
+    summary="Variables per bucket; a bucket is sent as one message.",
+)
 BUCKET_SIZES = tuple(kib << 10 for kib in (256, 1024, 4096, 16384, 65536))
 LARGE_ROWS_BYTES = 1 << 20
 _TRANSPORTS: Mapping[str, Transport] = {"auto": "auto", "tcp": "tcp", "ring": "ring", "nccl": "nccl"}
 _KNOBS_OF_SUMS = ("transport", "communication", "cross_device_ops")
 BUCKETS = (
     CHUNK_SIZE,
-    Param(name="bucket_bytes", type=int, default=None, minimum=1, tunable=BUCKET_SIZES),
+    Param(
+        name="bucket_bytes",
+        type=int,
+        default=None,
+        minimum=1,
+        tunable=BUCKET_SIZES,
+        unit="bytes",
+        summary="Largest bucket, in place of chunk_size.",
+    ),
 )
 TRANSPORT = Param(
-    name="transport", type=str, default="auto", choices=tuple(_TRANSPORTS), tunable=tuple(_TRANSPORTS)
+    name="transport",
+    type=str,
+    default="auto",
+    choices=tuple(_TRANSPORTS),
+    tunable=tuple(_TRANSPORTS),
+    summary="tcp: own ring; ring, nccl: TensorFlow's; auto: tcp on CPUs, nccl on GPUs.",
 )
 PARAMS = (*BUCKETS, TRANSPORT, *KNOBS)
 
@@ -139,7 +160,14 @@ def readiness(variable: VariableSummary) -> int:
     return -1 if variable.readiness is None else variable.readiness
 
 
-PERIOD = Param(name="period", type=int, default=8, minimum=1)
+PERIOD = Param(
+    name="period",
+    type=int,
+    default=8,
+    minimum=1,
+    unit="steps",
+    summary="Steps between two averages of the variables.",
+)
 
 
 def averaged(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:

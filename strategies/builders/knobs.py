@@ -1,7 +1,7 @@
 """Knobs that several families share: micro-batches, statistics of the whole batch, rows of equal ids."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from strategies.errors import StrategyError, first_few
 from strategies.params import Param, Params
@@ -10,8 +10,20 @@ from strategies.plan.schema import DENSE_SYNCHRONIZERS, PlanNode, SparseDuplicat
 from strategies.plan.strategy import Strategy
 from strategies.topology import Topology
 
-ACCUMULATE = Param(name="accumulate", type=int, default=1, minimum=1)
-SYNC_BATCH_NORM = Param(name="sync_batch_norm", type=bool, default=False)
+ACCUMULATE = Param(
+    name="accumulate",
+    type=int,
+    default=1,
+    minimum=1,
+    unit="micro-batches",
+    summary="Micro-batches per replica between two synchronisations.",
+)
+SYNC_BATCH_NORM = Param(
+    name="sync_batch_norm",
+    type=bool,
+    default=False,
+    summary="Compute batch-norm statistics over the global batch, not per replica.",
+)
 KNOBS = (ACCUMULATE, SYNC_BATCH_NORM)
 
 
@@ -65,8 +77,13 @@ def check_exclusions(params: Params) -> None:
             raise StrategyError(f"{knob} needs {exclusion.needs}, got {other}; drop one of them")
 
 
-MERGE_ROWS = Param(name="merge_rows", type=bool, default=False)
-ALWAYS_MERGED = Param(name=MERGE_ROWS.name, type=bool, default=True, choices=(True,))
+MERGE_ROWS = Param(
+    name="merge_rows",
+    type=bool,
+    default=False,
+    summary="Sum sparse rows of equal ids before the update; changes Adam and Adagrad.",
+)
+ALWAYS_MERGED = replace(MERGE_ROWS, default=True, choices=(True,))
 """The same knob of strategies that cannot apply rows of equal ids one by one."""
 
 

@@ -10,10 +10,35 @@ from strategies.plan.schema import PlanNode, StepSummary, VariableSummary
 from strategies.plan.strategy import node_of
 from strategies.topology import Topology
 
-PROXY = Param(name="local_proxy_variable", type=bool, default=False, tunable=(False, True))
-SYNC = Param(name="sync", type=bool, default=True)
-STALENESS = Param(name="staleness", type=int, default=0, minimum=0)
-BACKUP = Param(name="backup", type=int, default=0, minimum=0)
+PROXY = Param(
+    name="local_proxy_variable",
+    type=bool,
+    default=False,
+    tunable=(False, True),
+    summary="Read each dense variable once per worker and step, for all its replicas.",
+)
+SYNC = Param(
+    name="sync",
+    type=bool,
+    default=True,
+    summary="false: apply each worker's gradients at once (asynchronous training).",
+)
+STALENESS = Param(
+    name="staleness",
+    type=int,
+    default=0,
+    minimum=0,
+    unit="steps",
+    summary="Steps that a worker may be ahead of the slowest.",
+)
+BACKUP = Param(
+    name="backup",
+    type=int,
+    default=0,
+    minimum=0,
+    unit="workers",
+    summary="Slowest workers whose gradients a step drops.",
+)
 PARAMS = (PROXY, SYNC, STALENESS, BACKUP, *KNOBS)
 
 

@@ -139,9 +139,25 @@ def _collectives(step: StepSummary, topology: Topology, params: Params, cuts: Cu
     return plan_nodes
 
 
-MAX_SHARDS = Param(name="max_shards", type=int, default=16, minimum=2, tunable=(2, 4, 16, 64))
-MIN_BYTES = Param(name="min_bytes", type=int, default=16384, minimum=1, tunable=(1 << 10, 1 << 14, 1 << 18))
-SEED = Param(name="seed", type=int, default=0, minimum=0)
+MAX_SHARDS = Param(
+    name="max_shards",
+    type=int,
+    default=16,
+    minimum=2,
+    tunable=(2, 4, 16, 64),
+    unit="parts",
+    summary="Most parts of a variable; one that needs more stays whole.",
+)
+MIN_BYTES = Param(
+    name="min_bytes",
+    type=int,
+    default=16384,
+    minimum=1,
+    tunable=(1 << 10, 1 << 14, 1 << 18),
+    unit="bytes",
+    summary="Smaller variables stay whole.",
+)
+SEED = Param(name="seed", type=int, default=0, minimum=0, summary="Random seed of the chosen axes.")
 CUTTING = frozenset({MAX_SHARDS.name, MIN_BYTES.name})
 """A strategy with one of these knobs cuts what it can."""
 

@@ -27,19 +27,59 @@ from strategies.plan.schema import (
 )
 from strategies.topology import Topology
 
-_F = Param(name="f", type=int, default=None, minimum=0)
-_BUCKET_SIZE = Param(name="bucket_size", type=int, default=None, minimum=1)
+_F = Param(
+    name="f",
+    type=int,
+    default=None,
+    minimum=0,
+    unit="workers",
+    summary="Faulty workers to tolerate; none: as many as the rule can.",
+)
+_BUCKET_SIZE = Param(
+    name="bucket_size",
+    type=int,
+    default=None,
+    minimum=1,
+    unit="workers",
+    summary="Workers per bucket with pre=bucketing; none: 2.",
+)
 RULE = (
-    Param(name="rule", type=str, default="median", choices=tuple(BY_NAME)),
+    Param(
+        name="rule",
+        type=str,
+        default="median",
+        choices=tuple(BY_NAME),
+        summary="Aggregation rule; see `stratbench list aggregators`.",
+    ),
     _F,
     *RULE_KNOBS.values(),
-    Param(name="pre", type=str, default=NONE, choices=(NONE, MIXING, BUCKETING)),
+    Param(
+        name="pre",
+        type=str,
+        default=NONE,
+        choices=(NONE, MIXING, BUCKETING),
+        summary="Step before the rule.",
+    ),
     _BUCKET_SIZE,
 )
 PARAMS = (*RULE, *KNOBS, ALWAYS_MERGED)
 SERVERS = (
-    Param(name="servers", type=int, default=1, minimum=1),
-    Param(name="lying", type=int, default=0, minimum=0),
+    Param(
+        name="servers",
+        type=int,
+        default=1,
+        minimum=1,
+        unit="servers",
+        summary="Replicated servers; workers take the median of their answers.",
+    ),
+    Param(
+        name="lying",
+        type=int,
+        default=0,
+        minimum=0,
+        unit="servers",
+        summary="Servers of these, the last ones, that answer with negated values.",
+    ),
 )
 SERVER = 0
 

@@ -13,7 +13,13 @@ from strategies.plan.schema import Partition, PlanNode, StepSummary, VariableSum
 from strategies.topology import Topology
 
 BUCKET_BYTES = Param(
-    name="bucket_bytes", type=int, default=4 << 20, minimum=1, tunable=all_reduce.BUCKET_SIZES
+    name="bucket_bytes",
+    type=int,
+    default=4 << 20,
+    minimum=1,
+    tunable=all_reduce.BUCKET_SIZES,
+    unit="bytes",
+    summary="Largest bucket of gradients.",
 )
 # NCCL would want all sums in one order, and owners begin their own.
 _TRANSPORTS = tuple(c for c in all_reduce.TRANSPORT.choices if c != "nccl")

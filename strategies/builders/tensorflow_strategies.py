@@ -6,7 +6,14 @@ from strategies.plan.schema import PlanNode, StepSummary
 from strategies.plan.strategy import node_of
 from strategies.topology import Topology
 
-SERVERS = Param(name="servers", type=int, default=None, minimum=1)
+SERVERS = Param(
+    name="servers",
+    type=int,
+    default=None,
+    minimum=1,
+    unit="workers",
+    summary="Workers that also run a server; none: all.",
+)
 
 
 def mirrored(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:  # noqa: ARG001 - a Layout

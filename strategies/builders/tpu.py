@@ -9,14 +9,41 @@ from strategies.plan.schema import Plan, PlanNode, StepSummary
 from strategies.plan.strategy import node_of
 from strategies.topology import Topology
 
-MATMUL = Param(name="matmul", type=str, default="float32", choices=("float32", "bfloat16"))
+MATMUL = Param(
+    name="matmul",
+    type=str,
+    default="float32",
+    choices=("float32", "bfloat16"),
+    summary="Type of matrix products on TPUs; bfloat16 is faster and not exact.",
+)
 """Type in which TPUs multiply matrices of float32; TensorFlow's default is bfloat16, which is not exact."""
 _MOST_STEPS = 10_000
 """Most steps of a loop, whose batches lie in memory together; windows and checks are whole loops."""
 PARAMS = (
-    Param(name="reshard", type=bool, default=False, tunable=(False, True)),
-    Param(name="device_loop", type=bool, default=False, tunable=(False, True)),
-    Param(name="steps_per_loop", type=int, default=10, minimum=1, maximum=_MOST_STEPS, tunable=(1, 10, 100)),
+    Param(
+        name="reshard",
+        type=bool,
+        default=False,
+        tunable=(False, True),
+        summary="Shard variables between iterations; emulated cores only.",
+    ),
+    Param(
+        name="device_loop",
+        type=bool,
+        default=False,
+        tunable=(False, True),
+        summary="Run the loop on the cores instead of the host.",
+    ),
+    Param(
+        name="steps_per_loop",
+        type=int,
+        default=10,
+        minimum=1,
+        maximum=_MOST_STEPS,
+        tunable=(1, 10, 100),
+        unit="steps",
+        summary="Most steps in one run of the loop.",
+    ),
     SYNC_BATCH_NORM,
     MATMUL,
     ALWAYS_MERGED,

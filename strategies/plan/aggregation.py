@@ -49,14 +49,40 @@ class Rule:
 
 
 VARIANTS = ("bulyan", "aggregathor")
-_M = Param(name="m", type=int, default=None, minimum=1)
-_VARIANT = Param(name="variant", type=str, default=None, choices=VARIANTS)
-_NU = Param(name="nu", type=float, default=1e-6, above=0)
-_TAU = Param(name="tau", type=float, default=1.0, above=0)
+_M = Param(
+    name="m",
+    type=int,
+    default=None,
+    minimum=1,
+    unit="gradients",
+    summary="Gradients that multi-krum averages; none: n − f − 2.",
+)
+_VARIANT = Param(
+    name="variant",
+    type=str,
+    default=None,
+    choices=VARIANTS,
+    summary="Rounds of bulyan: as in its paper, or two fewer as in AggregaThor.",
+)
+_NU = Param(
+    name="nu",
+    type=float,
+    default=1e-6,
+    above=0,
+    summary="Smoothing of geometric-median: smaller distances get no more weight.",
+)
+_TAU = Param(name="tau", type=float, default=1.0, above=0, summary="Clipping norm of centered-clipping.")
 
 
 def _iterations(default: int) -> Param:
-    return Param(name="iterations", type=int, default=default, minimum=1, maximum=10_000)
+    return Param(
+        name="iterations",
+        type=int,
+        default=default,
+        minimum=1,
+        maximum=10_000,
+        summary="Iterations of geometric-median (usually 8) or centered-clipping (1).",
+    )
 
 
 RULES = (

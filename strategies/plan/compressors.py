@@ -38,10 +38,17 @@ class Compressor:
     params: tuple[Param, ...] = ()
 
 
-_RATIO = Param(name="ratio", type=float, default=0.01, above=0.0, maximum=1.0)
-_RANK = Param(name="rank", type=int, default=4, minimum=1)
+_RATIO = Param(
+    name="ratio",
+    type=float,
+    default=0.01,
+    above=0.0,
+    maximum=1.0,
+    summary="Share of the values that is sent.",
+)
+_RANK = Param(name="rank", type=int, default=4, minimum=1, summary="Rank of the approximation.")
 # Levels and their sign share a byte.
-_LEVELS = Param(name="levels", type=int, default=127, minimum=1, maximum=127)
+_LEVELS = Param(name="levels", type=int, default=127, minimum=1, maximum=127, summary="Quantisation levels.")
 _COMPRESSORS = (
     Compressor(name="fp16", summary="values in half precision; large ones saturate", codec="half"),
     Compressor(
@@ -109,8 +116,16 @@ def param_of(option: str) -> str:
 
 _OPTIONS = {option.name: option for c in _COMPRESSORS for option in c.params}
 PARAMS = (
-    Param(name=COMPRESSOR, type=str, default=None),
-    *(Param(name=param_of(name), type=o.type, default=None) for name, o in _OPTIONS.items()),
+    Param(
+        name=COMPRESSOR,
+        type=str,
+        default=None,
+        summary="Compressor of dense gradients; see `stratbench list compressors`.",
+    ),
+    *(
+        Param(name=param_of(name), type=o.type, default=None, summary=o.summary)
+        for name, o in _OPTIONS.items()
+    ),
 )
 
 

@@ -28,11 +28,11 @@ class Kind:
     required: tuple[str, ...] = ()
 
 
-_RATE = Param(name="rate", type=float, default=1.0)
+_RATE = Param(name="rate", type=float, default=1.0, summary="Share of the steps with the fault.")
 
 
 def _scale(default: float | None) -> Param:
-    return Param(name="scale", type=float, default=default)
+    return Param(name="scale", type=float, default=default, summary="Size of the fault; see its line.")
 
 
 _KINDS = (
@@ -72,7 +72,10 @@ _KINDS = (
         name="stale",
         summary="sends its gradient of some steps before",
         place="gradient",
-        params=(Param(name="delay_steps", type=int, default=1), _RATE),
+        params=(
+            Param(name="delay_steps", type=int, default=1, unit="steps", summary="Age of the gradient."),
+            _RATE,
+        ),
     ),
     Kind(
         name="little-is-enough",
@@ -90,15 +93,20 @@ _KINDS = (
         name="mimic",
         summary="sends what an honest worker sends (Karimireddy et al. 2022, arXiv:2006.09365)",
         place="others",
-        params=(Param(name="target", type=int, default=None), _RATE),
+        params=(
+            Param(name="target", type=int, default=None, summary="The worker to copy; none: the first."),
+            _RATE,
+        ),
     ),
     Kind(
         name="label-flip",
         summary="learns from label classes − 1 − y in place of y",
         place="batch",
         params=(
-            Param(name="classes", type=int, default=None),
-            Param(name="component", type=str, default=None),
+            Param(name="classes", type=int, default=None, summary="Number of classes; required."),
+            Param(
+                name="component", type=str, default=None, summary="Component of the batch with the labels."
+            ),
             _RATE,
         ),
         required=("classes",),
@@ -107,11 +115,17 @@ _KINDS = (
         name="slow",
         summary="waits before each of its steps",
         place="process",
-        params=(Param(name="delay_ms", type=float, default=100.0),),
+        params=(Param(name="delay_ms", type=float, default=100.0, unit="ms", summary="Wait before a step."),),
     ),
     Kind(name="dead", summary="its process is killed at a step", place="process", params=()),
 )
-_TIMES = ("worker", "kind", "from_step", "to_step")
+_STEPS = (
+    Param(name="from_step", type=int, default=0, unit="steps", summary="First step with the fault."),
+    Param(
+        name="to_step", type=int, default=None, unit="steps", summary="Step after the last one; none: no end."
+    ),
+)
+_TIMES = ("worker", "kind", *(param.name for param in _STEPS))
 BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in _KINDS}
 
 
@@ -273,8 +287,7 @@ def describe() -> Sequence[Mapping[str, Any]]:
             "summary": f"a worker {kind.summary}" if not kind.summary.startswith("its") else kind.summary,
             "params": [
                 *(param.describe() for param in kind.params),
-                {"name": "from_step", "type": "int", "default": 0},
-                {"name": "to_step", "type": "int", "default": None},
+                *(param.describe() for param in _STEPS),
             ],
         }
         for kind in _KINDS

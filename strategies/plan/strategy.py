@@ -28,6 +28,7 @@ class Strategy:
     """An entry of the registry.
 
     Attributes:
+        usual_name: the name by which the field knows it; empty if it has no other.
         layout: plan nodes for more than one replica.
         single: always one worker and one replica.
         runner: `graph` runs rewritten graphs; the others run the workload's own code under TensorFlow's
@@ -43,6 +44,7 @@ class Strategy:
     name: str
     summary: str
     layout: Layout
+    usual_name: str = ""
     strategy_class: StrategyClass = "exact"
     params: tuple[Param, ...] = ()
     single: bool = False

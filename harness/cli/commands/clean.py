@@ -28,12 +28,17 @@ def clean(
             "--keep",
             metavar="N",
             min=0,
-            help="Of the runs in runs/ that nobody named, keep the newest N only.",
+            help="Also remove run folders in runs/ with default names, except the newest N.",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be removed.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the leftovers without removing them.")
+    ] = False,
 ) -> Answer:
-    """Remove what dead runs have left: temporary folders, processes, containers and networks."""
+    """Remove leftovers of interrupted runs.
+
+    These are temporary folders, processes, containers and networks.
+    """
     from harness.provision.registry import clean as remove_leftovers
     from harness.records.run_folder import RemovedRuns, remove_old_runs
 

@@ -16,7 +16,6 @@ from harness.errors import EXIT_CASE, EXIT_OK, EXIT_REGRESSION
 
 if TYPE_CHECKING:
     from reports.changes.changes import Changes
-    from reports.pages.terminal import TerminalTable
 
 EXAMPLE = "stratbench compare runs/before runs/after --threshold 3%"
 
@@ -29,29 +28,30 @@ class Format(StrEnum):
 
 
 def compare(
-    run_a: Annotated[Path, typer.Argument(metavar="RUN_A", help="Run folder of before.", show_default=False)],
-    run_b: Annotated[Path, typer.Argument(metavar="RUN_B", help="Run folder of now.", show_default=False)],
+    run_a: Annotated[
+        Path, typer.Argument(metavar="RUN_A", help="Run folder before the change.", show_default=False)
+    ],
+    run_b: Annotated[
+        Path, typer.Argument(metavar="RUN_B", help="Run folder after the change.", show_default=False)
+    ],
     *,
     threshold: Annotated[
         str,
-        typer.Option(
-            "--threshold", metavar="SHARE", help="Change up to which a case counts as the same, as in 3%."
-        ),
+        typer.Option("--threshold", metavar="3%", help="Largest change that counts as the same."),
     ] = "3%",
     rates: Annotated[
         bool,
-        typer.Option("--rates", help="Judge by rates alone, on machines that nobody else uses."),
+        typer.Option("--rates", help="Compare examples/s, not ratios; for idle machines."),
     ] = False,
     anyway: Annotated[
         bool,
-        typer.Option(
-            "--anyway", help="Judge cases whose machine or method differ, too; the difference is named."
-        ),
+        typer.Option("--anyway", help="Also compare cases whose machine or method differs."),
     ] = False,
-    format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TEXT,  # noqa: A002 - the option's name
+    format: Annotated[Format, typer.Option("--format", help="Format of the output.")] = Format.TEXT,  # noqa: A002 - the option's name
 ) -> Answer:
-    """Say what has changed between two runs, case by case; status 4 where something is slower, sends
-    more, or is broken.
+    """Compare two runs case by case.
+
+    Exit status 4 if a case is slower, sends more or is broken.
 
     \f
     Status 1 where nothing can be compared, or something of a run folder is damaged or gone.
@@ -69,7 +69,7 @@ def compare(
     if format is Format.MD:
         show = partial(output.say_text, wording.to_markdown(changes))
     else:
-        show = partial(_show, wording.to_terminal(changes))
+        show = partial(output.say_text, wording.to_text(changes))
     return Answer(
         document=wording.to_document(changes),
         show=show,
@@ -81,14 +81,3 @@ def _status(changes: Changes, *, is_damaged: bool) -> int:
     if changes.regressed:
         return EXIT_REGRESSION
     return EXIT_CASE if changes.is_empty or is_damaged else EXIT_OK
-
-
-def _show(table: TerminalTable) -> None:
-    for line in table.verdict:
-        output.say(line)
-    output.say(table.title)
-    output.table(table.columns, table.rows)
-    if table.notes:
-        output.say("What differs around them:")
-    for note in table.notes:
-        output.say(f"  {note}")

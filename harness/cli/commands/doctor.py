@@ -17,7 +17,7 @@ EXAMPLE = "stratbench doctor"
 
 
 def doctor() -> Answer:
-    """Check this machine: what is there, what is missing, and how to get it."""
+    """Check this machine for missing requirements."""
     from harness.provision.doctor import checks
 
     results = checks()

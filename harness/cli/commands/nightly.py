@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
-from typer.core import TyperGroup
 
 from harness.cli import options, output
+from harness.cli.help import CommandGroup
 from harness.cli.options import HistoryOptions, duration_s, with_options_of_fields, with_parameters
 from harness.cli.output import Answer
 from harness.cli.output_files import output_file
@@ -36,11 +36,11 @@ Prometheus = Annotated[
         "--prometheus",
         metavar="FILE",
         callback=_writable,
-        help="Also write the night for the textfile collector of Prometheus' node_exporter.",
+        help="Also write metrics for the textfile collector of node_exporter.",
     ),
 ]
 CaseArgument = Annotated[
-    str, typer.Argument(metavar="CASE", help="A case's id, a strategy, or workload and strategy.")
+    str, typer.Argument(metavar="CASE", help='A case id, a strategy, or "WORKLOAD STRATEGY".')
 ]
 
 
@@ -50,12 +50,18 @@ def run(
     *,
     time_budget: options.TimeBudget = None,
     keep: Annotated[
-        int, typer.Option("--keep", metavar="N", min=1, help="Run folders that stay; figures all do.")
+        int,
+        typer.Option(
+            "--keep", metavar="N", min=1, help="Keep the newest N run folders; the history keeps all figures."
+        ),
     ] = 60,
     prometheus: Prometheus = None,
     worker_options: WorkerOptions,
 ) -> Answer:
-    """Run an experiment, add it to a history, and report changes; status 4 if something got worse."""
+    """Run an experiment, add it to the history, and report regressions.
+
+    Exit status 4 if something got worse.
+    """
     spec = _experiment(history)
     budget_s = _budget_s(time_budget)
     exposure = isolate_workers(context, worker_options, providers=spec.cluster.provider)
@@ -70,12 +76,12 @@ def run(
 def import_(
     history: HistoryOptions,
     paths: Annotated[
-        list[Path], typer.Argument(metavar="PATH...", help="Run folders, and files of pytest-benchmark.")
+        list[Path], typer.Argument(metavar="PATH...", help="Run folders, or JSON files of pytest-benchmark.")
     ],
     *,
     prometheus: Prometheus = None,
 ) -> Answer:
-    """Add runs that are there to a history, each as the night of its date."""
+    """Add existing runs to the history, under their dates."""
     from harness.cli.nightly import nights
 
     return nights.import_runs(history, paths, prometheus=prometheus)
@@ -86,11 +92,11 @@ def ack(
     case: CaseArgument,
     *,
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Why it is known.", show_default=False)
+        str, typer.Option("--reason", metavar="TEXT", help="Reason, shown in reports.", show_default=False)
     ],
     prometheus: Prometheus = None,
 ) -> Answer:
-    """Note that what has changed of a case is known, in replays of earlier nights too."""
+    """Acknowledge a change, so that it is not reported again."""
     from harness.cli.nightly import nights
 
     return nights.acknowledge(history, case, reason, prometheus=prometheus)
@@ -98,11 +104,11 @@ def ack(
 
 def replay(
     history: HistoryOptions,
-    night: Annotated[str, typer.Argument(metavar="DATE", help="A night, named by its date.")],
+    night: Annotated[str, typer.Argument(metavar="DATE", help="Date of the night, such as 2026-11-20.")],
     *,
     prometheus: Prometheus = None,
 ) -> Answer:
-    """Report again what changed by a night; an earlier one gets a page of its own."""
+    """Report the changes of a stored night again."""
     from harness.cli.nightly import nights
 
     return nights.replay(history, night, prometheus=prometheus)
@@ -115,7 +121,7 @@ def bisect(
     time_budget: options.TimeBudget = None,
     worker_options: WorkerOptions,
 ) -> Answer:
-    """Run a case that has regressed at commits, and report the one that it came with; adds no night."""
+    """Find the commit of a regression by running its case at commits."""
     from harness.cli.nightly import bisection
 
     return bisection.bisect(
@@ -129,7 +135,7 @@ def bisect(
 
 
 def trend(history: HistoryOptions) -> Answer:
-    """Write the trend page of an experiment's newest night."""
+    """Write the trend page of the newest night."""
     from harness.cli.nightly import nights
 
     return nights.write_page(history)
@@ -139,10 +145,10 @@ def serve(
     context: typer.Context,
     *,
     at: Annotated[
-        str, typer.Option("--at", metavar="HH:MM", help="When each night begins.", show_default=False)
+        str, typer.Option("--at", metavar="HH:MM", help="Start time of each night.", show_default=False)
     ],
 ) -> NoReturn:
-    """Stay, and run a night every day, until interrupted."""
+    """Run a night every day until interrupted."""
     from harness.cli.nightly.schedule import arguments_of, every_day, hour_of, sleep_until
     from harness.processes import run_stratbench
 
@@ -169,7 +175,7 @@ _FORMER = {"--ack": "ack", "--replay": "replay", "--import": "import", "--bisect
 _OF_RUNS = ("--no-isolation", "--require-isolation")
 
 
-class Nightly(TyperGroup):
+class Nightly(CommandGroup):
     """The group of sub-commands; it also takes the command line of the release before, without any."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:  # type: ignore[override]

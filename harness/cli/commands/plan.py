@@ -26,7 +26,7 @@ SliceOption = Annotated[
     typer.Option(
         "--slice",
         metavar="ACCELERATOR:TOPOLOGY",
-        help="Say what the plan's collectives cost at best on a TPU slice, such as v4:2x2x2.",
+        help="Estimate the collectives on a TPU slice, such as v4:2x2x2.",
         show_default=False,
     ),
 ]
@@ -47,7 +47,7 @@ def plan(
     on_slice: SliceOption = None,
     timeout_factor: options.TimeoutFactor = 1.0,
 ) -> Answer:
-    """Show a strategy's plan: partition, synchroniser and place of each variable, predicted bytes."""
+    """Show where variables are placed and the predicted bytes per step."""
     request = PlanRequest(
         target=options.target(workload, strategy, edited, workers, replicas, device, share_gpus=share_gpus),
         slice=None if on_slice is None else _slice(on_slice, n_replicas=workers * replicas),

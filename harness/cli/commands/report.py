@@ -31,29 +31,32 @@ class Format(StrEnum):
 
 def report(
     run_dirs: Annotated[
-        list[Path], typer.Argument(metavar="RUN_DIR...", help="Run folders.", show_default=False)
+        list[Path],
+        typer.Argument(
+            metavar="RUN_DIR...", help="Run folders; several make one report.", show_default=False
+        ),
     ],
     *,
-    format: Annotated[Format, typer.Option("--format", help="What to write.")] = Format.HTML,  # noqa: A002 - the option's name
+    format: Annotated[Format, typer.Option("--format", help="Format of the report.")] = Format.HTML,  # noqa: A002 - the option's name
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             metavar="FILE",
-            help="Where to write. By default html goes into the run folder, others to stdout.",
+            help="Write to this file [default: in the run folder if html, else stdout].",
         ),
     ] = None,
-    open: Annotated[bool, typer.Option("--open", help="Show the HTML in a browser.")] = False,  # noqa: A002 - the option's name
+    open: Annotated[bool, typer.Option("--open", help="Open the HTML in a browser.")] = False,  # noqa: A002 - the option's name
     push_gateway: Annotated[
         str | None,
         typer.Option(
             "--push-gateway",
             metavar="URL",
-            help="Also give each strategy's newest usable repeat to a Prometheus Pushgateway.",
+            help="Also push each strategy's newest repeat to a Prometheus Pushgateway.",
         ),
     ] = None,
 ) -> Answer:
-    """Make the report of one run, or of several together, from their stored records.
+    """Write the report of one run, or of several together.
 
     \f
     Status 1 where something of a run folder is damaged or gone, though the report is made all the same.

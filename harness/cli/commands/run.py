@@ -111,15 +111,16 @@ def run(
     *,
     plan: Annotated[
         str | None,
-        typer.Option("--plan", metavar="FILE", help="Run an edited plan beside the strategies."),
+        typer.Option("--plan", metavar="FILE", help="Also run an edited plan of `stratbench plan --json`."),
     ] = None,
     settings: options.Settings = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run folder itself.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the cases and stop.")] = False,
-    fail_fast: Annotated[
-        bool, typer.Option("--fail-fast", help="Stop at the first case that fails.")
-    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Write results here [default: runs/NAME-TIME-ID]."),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in --out.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cases and exit.")] = False,
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first failed case.")] = False,
     time_budget: options.TimeBudget = None,
     metrics_port: Annotated[
         int,
@@ -130,12 +131,14 @@ def run(
             show_envvar=False,
             min=0,
             max=65535,
-            help="Serve Prometheus metrics on this port of 127.0.0.1; 0 is off.",
+            help="Serve Prometheus metrics on 127.0.0.1:PORT; 0: off.",
         ),
     ] = 0,
     worker_options: WorkerOptions,
 ) -> Answer:
-    """Run an experiment: every case on fresh workers, checked, timed, recorded and reported.
+    """Measure strategies on workloads and write a report.
+
+    Each case runs on new workers, is checked for correctness, timed and recorded.
 
     \f
     Each option is a parameter, as Typer reads them.

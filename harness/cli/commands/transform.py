@@ -33,9 +33,12 @@ def transform(
     workers: options.Workers = 2,
     replicas: options.Replicas = 1,
     device: options.Device = options.Hardware.CPU,
-    rank: Annotated[int, typer.Option("--rank", metavar="K", min=0, help="The worker, from 0.")] = 0,
+    rank: Annotated[
+        int, typer.Option("--rank", metavar="K", min=0, help="Number of the worker, from 0.")
+    ] = 0,
     graphdef: Annotated[
-        Path | None, typer.Option("--graphdef", metavar="FILE", help="Write the worker's GraphDef here.")
+        Path | None,
+        typer.Option("--graphdef", metavar="FILE", help="Write the worker's GraphDef to this file."),
     ] = None,
     text: Annotated[bool, typer.Option("--text", help="Print the worker's graph as text.")] = False,
     stages: Annotated[
@@ -43,12 +46,14 @@ def transform(
         typer.Option(
             "--stages",
             metavar="DIR",
-            help="Write the graph after every pass here, as text and as event files.",
+            help="Write the graph after each pass here, as text and TensorBoard files.",
         ),
     ] = None,
     timeout_factor: options.TimeoutFactor = 1.0,
 ) -> Answer:
-    """Apply a strategy's passes for one worker; show nodes and seconds of each pass.
+    """Apply a strategy's graph passes for one worker.
+
+    Shows nodes and seconds of each pass, and prints or saves the graph.
 
     \f
     Each option is a parameter, as Typer reads them.

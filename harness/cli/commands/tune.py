@@ -34,24 +34,27 @@ _MEASURE = {"repeats": 1, "rounds": 5, "steps": 25, "trace": False}
 class TuneOptions:
     """Options of `tune` beside the strategy and the plan's file."""
 
-    provider: Annotated[str, typer.Option("--provider", metavar="P", help="Where workers run.")] = "local"
+    provider: Annotated[
+        str, typer.Option("--provider", metavar="P", help="Place of the workers: local, docker or cluster.")
+    ] = "local"
     workers: options.Workers = 2
     replicas: options.Replicas = 1
     link: Annotated[
         str | None,
         typer.Option(
-            "--link", metavar="100mbit", help="Limit of each worker's link, with --provider docker."
+            "--link", metavar="100mbit", help="Limit each worker's network link; needs --provider docker."
         ),
     ] = None
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", min=1, max=10**6, help="Time for all of it.")
+        float,
+        typer.Option(
+            "--seconds", metavar="S", min=1, max=10**6, help="Time limit of the whole search, in seconds."
+        ),
     ] = 180
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, help="Of draws and orders, models and data.")
-    ] = 0
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Random seed.")] = 0
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="Set any value of an experiment file."),
+        typer.Option("--set", metavar="PATH=VALUE", help="Set a value of the experiment; may be repeated."),
     ] = None
 
 
@@ -65,18 +68,22 @@ def tune(
             "--strategy",
             "-s",
             metavar="S",
-            help="A name or path/to/file.py:Builder; knobs that are given a value keep it.",
+            help="A strategy, as NAME:key=value; parameters with a value stay fixed.",
             show_default=False,
         ),
     ],
     chosen: TuneOptions,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="The plan's file; in the run folder if left out."),
+        typer.Option(
+            "--out", metavar="FILE", help="Write the fastest plan here [default: in the run folder]."
+        ),
     ] = None,
     worker_options: WorkerOptions,
 ) -> Answer:
-    """Measure other values of a strategy's knobs beside the default's, and write the plan that is fastest.
+    """Find a strategy's fastest parameters for a workload.
+
+    The plan with these parameters is written to a file.
 
     \f
     Each option is a parameter, as Typer reads them.

@@ -55,31 +55,32 @@ def verify(
     workers: options.Workers = 2,
     replicas: options.Replicas = 1,
     device: Annotated[
-        Device, typer.Option("--device", help="What replicas run on: this host's cores, or its GPUs.")
+        Device, typer.Option("--device", help="Run on this machine's CPUs or GPUs.")
     ] = Device.CPU,
     share_gpus: options.ShareGpus = False,
     steps: Annotated[
-        int, typer.Option("--steps", metavar="K", min=1, help="Training steps to compare after.")
+        int, typer.Option("--steps", metavar="K", min=1, help="Training steps before the comparison.")
     ] = 4,
     last_batch: Annotated[
         int | None,
-        typer.Option("--last-batch", metavar="N", min=1, help="Examples in the last step's batch; all."),
+        typer.Option("--last-batch", metavar="N", min=1, help="Size of the last batch [default: full]."),
     ] = None,
     dtype: Annotated[
         Precision | None,
         typer.Option(
             "--dtype",
-            help="Numbers to compute in.",
-            show_default="float64, model on GPUs and for TensorFlow's own",
+            help="Precision: float64 (default on CPUs), or the model's own (GPUs, tf-*).",
         ),
     ] = None,
     restore: options.Restore = None,
     shrink: Annotated[
-        bool, typer.Option("--shrink", help="Name the first pass and variable that diverge.")
+        bool, typer.Option("--shrink", help="Find the first graph pass and variable that diverge.")
     ] = False,
     worker_options: WorkerOptions,
 ) -> Answer:
-    """Compare a strategy's variables and slots with a single-device reference, made on the spot.
+    """Prove that a strategy trains like one device.
+
+    After the same steps, every weight and optimizer slot must equal those of a single-device run.
 
     \f
     Each option is a parameter, as Typer reads them.

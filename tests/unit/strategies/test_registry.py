@@ -25,10 +25,25 @@ def test_names_are_kebab_case_and_described():
     assert [*by_name][:5] == ["single", "none", "ps", "ps-load-balancing", "all-reduce"]
     assert {"tf-one-device", "tf-mirrored", "tf-central-storage", "tf-multi-worker-mirrored"} < set(by_name)
     assert by_name["none"]["class"] == "control"
-    assert by_name["ps"]["params"][:2] == [
-        {"name": "local_proxy_variable", "type": "bool", "default": False, "tunable": [False, True]},
-        {"name": "sync", "type": "bool", "default": True},
-    ]
+    proxy, sync = by_name["ps"]["params"][:2]
+    assert proxy.pop("summary")
+    assert proxy == {
+        "name": "local_proxy_variable",
+        "type": "bool",
+        "default": False,
+        "unit": "",
+        "tunable": [False, True],
+    }
+    assert (sync["name"], sync["default"], "tunable" in sync) == ("sync", True, False)
+    assert by_name["fully-sharded"]["usual_name"] == "FSDP, ZeRO-3"
+
+
+def test_lists_say_all_in_100_columns():
+    for row in describe():
+        assert len(row["summary"]) <= 98, row["name"]
+        assert len(row["usual_name"]) <= 31, row["name"]
+        for param in row["params"]:
+            assert 0 < len(param["summary"]) <= 75, (row["name"], param["name"])
 
 
 def test_either_spelling_resolves():

@@ -36,7 +36,8 @@ def test_describe_is_json_and_lists_every_shipped_workload() -> None:
         assert {"batch_size", "optimizer", "learning_rate", "clip_global_norm"} <= {
             p["name"] for p in row["params"]
         }
-        assert all(set(param) == {"name", "type", "default"} for param in row["params"])
+        assert all({"name", "type", "default", "unit", "summary"} == set(param) for param in row["params"])
+        assert all(param["summary"] for param in row["params"])
 
 
 def test_neither_listing_nor_resolving_imports_tensorflow() -> None:

@@ -1,6 +1,8 @@
 """The command line as a whole: help, lists, reports and the doctor."""
 
+import re
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from harness.records.run_documents import default_name
 from harness.records.run_folder import open_run
 
 
-@pytest.mark.parametrize("name", [name for name, _, _ in _COMMANDS])
+@pytest.mark.parametrize("name", [name for _, name, _, _ in _COMMANDS])
 def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[str], name: str) -> None:
     status, captured = call(capsys, name, "--help")
     assert status == 0
@@ -34,12 +36,52 @@ def test_every_sub_command_of_nightly_has_help_with_an_example(
 
 def test_help_names_what_is_there_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
     status, captured = call(capsys)
-    commands = captured.out.partition("Commands:")[2].partition("Example:")[0]
+    commands = captured.out.partition("Measure:")[2].partition("Example:")[0]
+    names = re.findall(r"^  (\S+)  ", commands, re.MULTILINE)
     assert status == 0
-    assert [line.split()[0] for line in commands.strip().splitlines()] == [
-        *(name for name, _, _ in _COMMANDS),
-        "nightly",
-    ]
+    assert set(names) == {*(name for _, name, _, _ in _COMMANDS), "nightly"}
+
+
+def test_help_shows_each_summary_in_one_line_of_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, captured = call(capsys, "--help")
+    lines = captured.out.partition("Measure:")[2].partition("Example:")[0].splitlines()
+    assert all(line.endswith((".", ":")) and len(line) <= 80 for line in lines if line.strip())
+
+
+def test_options_stand_in_groups_with_their_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    _, captured = call(capsys, "run", "--help")
+    text = " ".join(captured.out.split())
+    groups = ["Experiment:", "Workers:", "Measurement:", "Checkpoints:", "Options:", "Every command:"]
+    assert sorted(groups, key=text.index) == groups
+    assert "--repeats N Repeats per case, each in new processes. [default: from the file, else 4]" in text
+
+
+def test_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:
+    status, captured = call(capsys, "--version")
+    assert (status, captured.out) == (0, f"stratbench {metadata.version('stratbench')}\n")
+
+
+def test_one_entry_of_a_list_shows_its_parameters(capsys: pytest.CaptureFixture[str]) -> None:
+    status, captured = call(capsys, "list", "compressors", "topk")
+    assert status == 0
+    assert re.search(
+        r"^compressor_ratio +0.01 +Share of the values that is sent\.$", captured.out, re.MULTILINE
+    )
+    status, captured = call(capsys, "list", "compressors", "topk", "--json")
+    assert [row["name"] for row in document(captured)] == ["topk"]
+    status, captured = call(capsys, "list", "compressors", "topq")
+    assert status == 2
+    assert captured.err.startswith(
+        "stratbench: name: must be one of the compressors, got 'topq'; did you mean"
+    )
+
+
+def test_every_shipped_experiment_has_a_summary(capsys: pytest.CaptureFixture[str]) -> None:
+    _, captured = call(capsys, "list", "experiments", "--json")
+    assert all(20 < len(row["summary"]) <= 83 for row in document(captured))
 
 
 @pytest.mark.parametrize("kind", ["strategies", "workloads", "providers", "compressors", "experiments"])
@@ -49,7 +91,11 @@ def test_lists_are_arrays_of_what_the_contract_says(capsys: pytest.CaptureFixtur
     assert status == 0
     assert rows
     for row in rows:
-        assert {"name", "summary", "params"} <= set(row) <= {"name", "summary", "params", "class", "sizes"}
+        assert (
+            {"name", "summary", "params"}
+            <= set(row)
+            <= {*("name", "usual_name", "summary", "params", "class", "sizes", "workloads", "strategies")}
+        )
         assert all({"name", "type", "default"} <= set(item) for item in row["params"])
     status, captured = call(capsys, "list", kind)
     assert status == 0

@@ -105,5 +105,5 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ["30", " 30 ", "0"])
 def test_a_duration_has_a_unit(text: str) -> None:
     number = text.strip()
-    with pytest.raises(UsageError, match=rf"x: must have a unit, got .*; give {number}s or {number}m$"):
+    with pytest.raises(UsageError, match=f"x: needs a unit, such as {number}m or {number}s, got "):
         duration_s(text, field="x")

@@ -375,7 +375,7 @@ def test_too_few_repeats_for_an_interval_tell_nothing(bisection: Bisection) -> N
     bisection.n_repeats = 2
     status, said = bisection.said()
     assert (status, said["error"]["type"]) == (1, "ends-alike")
-    assert "needs 3 repeats" in said["error"]["message"]
+    assert "both runs need 3 repeats" in said["error"]["message"]
 
 
 def test_time_that_is_up_leaves_the_commits_that_are_left(bisection: Bisection) -> None:
