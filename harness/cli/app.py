@@ -20,6 +20,7 @@ from harness.cli import output, process
 from harness.cli.commands import (
     clean,
     compare,
+    demo,
     doctor,
     listing,
     nightly,
@@ -47,6 +48,7 @@ from harness.provision.source_hash import version
 from harness.records.safe_text import shortened
 
 _COMMANDS: tuple[tuple[str, str, Callable[..., Answer], str], ...] = (
+    ("Measure", "demo", demo.demo, demo.EXAMPLE),
     ("Measure", "run", run.run, run.EXAMPLE),
     ("Measure", "tune", tune.tune, tune.EXAMPLE),
     ("Understand", "verify", verify.verify, verify.EXAMPLE),
@@ -172,7 +174,7 @@ def _app(given: Sequence[str]) -> typer.Typer:
     app = typer.Typer(
         cls=CommandGroup,
         help="Compare distribution strategies for TensorFlow training: speed, communication, correctness.",
-        epilog="Example: stratbench run quickstart\n\n"
+        epilog="Example: stratbench demo\n\n"
         "Exit status: 0 success, 1 a case failed, 2 wrong usage or user code, 3 a requirement is missing, "
         "4 regression, 130 interrupted.",
         add_completion=False,

@@ -85,6 +85,10 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PATH=VALUE", help="Set a value of the experiment file; may be repeated."),
 ]
+OutFolder = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Write results here [default: runs/NAME-TIME-ID]."),
+]
 TimeBudget = Annotated[
     str | None,
     typer.Option("--time-budget", metavar="30m", help="Start no new case after this time; needs a unit."),

@@ -6,8 +6,7 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -114,10 +113,7 @@ def run(
         typer.Option("--plan", metavar="FILE", help="Also run an edited plan of `stratbench plan --json`."),
     ] = None,
     settings: options.Settings = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="Write results here [default: runs/NAME-TIME-ID]."),
-    ] = None,
+    out: options.OutFolder = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in --out.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cases and exit.")] = False,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first failed case.")] = False,
@@ -145,24 +141,42 @@ def run(
     """
     if resume and out is None:
         raise UsageError("must be used with --out, which names the run to go on with", field="resume")
-    from harness.measure.prometheus import listen
-    from harness.preflight import check_experiment
-
-    spec = _experiment(context, experiment, settings or (), plan)
-    # A socket stays reachable on the network that it was opened in.
-    metrics = listen(metrics_port) if metrics_port and not dry_run else None
-    exposure = None if dry_run else isolate_workers(context, worker_options, providers=spec.cluster.provider)
-    check_experiment(spec)
-    options_of_run = run_options(
+    return measured(
         context,
+        _experiment(context, experiment, settings or (), plan),
         worker_options,
-        exposure=exposure,
+        metrics_port=metrics_port,
         out=out,
         resume=resume,
         dry_run=dry_run,
         fail_fast=fail_fast,
         time_budget_s=None if time_budget is None else duration_s(time_budget, field="time-budget"),
-        metrics=metrics,
+    )
+
+
+def measured(
+    context: typer.Context,
+    spec: Experiment,
+    worker_options: WorkerOptions,
+    *,
+    metrics_port: int = 0,
+    dry_run: bool = False,
+    **own: Any,  # noqa: ANN401 - fields of the options
+) -> Answer:
+    """Run an experiment on workers of this command.
+
+    Args:
+        own: further fields of `RunOptions`.
+    """
+    from harness.measure.prometheus import listen
+    from harness.preflight import check_experiment
+
+    # A socket stays reachable on the network that it was opened in.
+    metrics = listen(metrics_port) if metrics_port and not dry_run else None
+    exposure = None if dry_run else isolate_workers(context, worker_options, providers=spec.cluster.provider)
+    check_experiment(spec)
+    options_of_run = run_options(
+        context, worker_options, exposure=exposure, dry_run=dry_run, metrics=metrics, **own
     )
     from harness import pipeline
 

@@ -635,7 +635,7 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     ("name", "expected"),
     [
         ("quickstrat", "did you mean 'quickstart'?"),
-        ("zzz", "known are byzantine, byzantine-short, link-sweep, quickstart"),
+        ("zzz", "known are byzantine, byzantine-short, demo, link-sweep"),
         ("no/such.yaml", "which is not there"),
         ("mine.yml", "which is not there"),
     ],
