@@ -373,11 +373,12 @@ class SeriesFigure:
 
     Args:
         labels: all of `SERIES_LABELS` but the experiment.
+        value: None where the night has no figure of it.
         regression: by what it was multiplied when it got worse; None where it has not.
     """
 
     labels: Mapping[str, str]
-    value: float
+    value: float | None
     regression: float | None = None
 
 
@@ -416,7 +417,8 @@ def night_page(night: NightFigures) -> bytes:
         gauges["stratbench_nightly_series"].labels(experiment=night.experiment, state=state).set(count)
     for each in night.series:
         labels = {**each.labels, "experiment": night.experiment}
-        gauges["stratbench_nightly_figure"].labels(**labels).set(each.value)
+        if each.value is not None:
+            gauges["stratbench_nightly_figure"].labels(**labels).set(each.value)
         if each.regression is not None:
             gauges["stratbench_nightly_regression_ratio"].labels(**labels).set(each.regression)
     return generate_latest(registry)

@@ -142,6 +142,10 @@ class HistoryError(Exception):
     """A history that cannot be used as asked."""
 
 
+class NothingUsableError(HistoryError):
+    """A run folder or a file of benchmarks without a record or a median that can be read."""
+
+
 class HistoryInUseError(HistoryError):
     """Another process writes this history."""
 

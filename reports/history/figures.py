@@ -14,7 +14,7 @@ from harness.records.comparison import RepeatedMean, comparison_key, repeated_me
 from harness.records.outcome import Equivalence
 from harness.records.record import Record
 from reports.changes.standings import LAYERS, Standing, standings
-from reports.history.database import HistoryError
+from reports.history.database import HistoryError, NothingUsableError
 from reports.load import Run, load
 from reports.shapes import shape_text
 
@@ -51,7 +51,7 @@ SECONDS = Metric(name="seconds", more_is_better=False, least_effect=0.05, usual_
 METRICS = {metric.name: metric for metric in (RATIO, RATE, *_OF_RECORDS, MEMORY, SECONDS)}
 BENCHMARKS = "pytest-benchmark"
 """Experiment of every night that a file of pytest-benchmark becomes."""
-NOT_EQUIVALENT, BEYOND_BOUND = "not-equivalent", "beyond-bound"
+NOT_EQUIVALENT, BEYOND_BOUND, BROKEN_BY_FAULT = "not-equivalent", "beyond-bound", "broken-by-fault"
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 """A commit's name in full, by either of git's hashes."""
 _FAILED_CHECKS = {
@@ -111,7 +111,8 @@ class Lost:
     """A case without a figure in a night, and why.
 
     Attributes:
-        status: of its last repeat; `not-equivalent` or `beyond-bound` where it failed its check.
+        status: of a repeat that failed, else of its last; `not-equivalent` or `beyond-bound` where it failed
+            its check, `broken-by-fault` where a fault of the experiment had it fail.
     """
 
     case: str
@@ -154,8 +155,12 @@ def run_night(folder: Path, *, tell: Callable[[str], None]) -> NewNight:
         tell: takes a line on what of the folder could not be used.
     Raises:
         harness.errors.StoreError: it is no run folder. HistoryError: nobody knows of which night it is.
+        NothingUsableError: none of its records can be read.
     """
     run = load(folder)
+    if not run.records and run.left_out:
+        first = run.left_out[0]
+        raise NothingUsableError(f"{folder} has no record that can be read: {first.where}: {first.why}")
     if not run.stored.created_utc:
         raise HistoryError(f"{folder} must say when its run began, got nothing; its run.json is damaged")
     for item in run.left_out:
@@ -278,9 +283,11 @@ def _wrong(standing: Standing, check: Equivalence) -> Lost:
 
 
 def _without_rate(standing: Standing) -> Lost:
-    last = standing.records[-1]
+    failed = [record for record in standing.records if record.status == "failed"]
+    last = (failed or standing.records)[-1]
     why = f"{last.error.type}: {last.error.message}" if last.error else last.plausibility or last.status
-    return _lost(standing, last.status, why)
+    is_by_fault = any(failed) and all(record.is_broken_by_faults for record in failed)
+    return _lost(standing, BROKEN_BY_FAULT if is_by_fault else last.status, why)
 
 
 def _lost(standing: Standing, status: str, message: str) -> Lost:

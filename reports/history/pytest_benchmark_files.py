@@ -20,7 +20,7 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from reports.history.database import HistoryError
+from reports.history.database import HistoryError, NothingUsableError
 from reports.history.figures import (
     BENCHMARKS,
     MEMORY,
@@ -91,10 +91,6 @@ class StoredBenchmarks:
     benchmarks: tuple[StoredBenchmark, ...]
     machine_info: Mapping[str, object] | None = None
     commit_info: StoredCommit | None = None
-
-
-class NothingUsableError(HistoryError):
-    """A file of pytest-benchmark in which no benchmark has a median."""
 
 
 def benchmarks_night(file: Path, *, tell: Callable[[str], None]) -> NewNight:

@@ -14,7 +14,7 @@ from scipy.special import stdtrit
 
 from reports.history.change_points import CONFIRM, EARLY_NIGHTS, LEAST_NIGHTS, Analysis, Change, analyse
 from reports.history.figures import BENCHMARKS, METRICS, RATE, RATIO, Lost, Metric, Subject
-from reports.history.lasting_changes import decisive, lasting
+from reports.history.lasting_changes import RECENT_DAYS, decisive, lasting
 from reports.history.step_test import FloatArray, IntArray, cleaned
 from reports.history.store import History, Night, Series
 from reports.statistics import Interval
@@ -39,6 +39,7 @@ class SeriesVerdict:
         why: the reason of a known change.
         drift_since: the night that its drift began with; None where there is none.
         drift_is_new: whether the drift is for the worse and has come far, first this month.
+        has_figure: the night has a figure of it; without one, a regression stands and all else is missed.
     """
 
     series: Series
@@ -50,6 +51,7 @@ class SeriesVerdict:
     why: str = ""
     drift_since: Night | None = None
     drift_is_new: bool = False
+    has_figure: bool = True
 
     @property
     def drift_factor(self) -> float | None:
@@ -138,6 +140,11 @@ class NightVerdict:
         return tuple(each for each in self.lost if each.is_wrong)
 
     @property
+    def has_failures(self) -> bool:
+        """True if a case failed or computes something else: a run with it ends with status 1."""
+        return any(each.is_wrong or each.status == "failed" for each in self.lost)
+
+    @property
     def counts(self) -> Mapping[str, int]:
         found = Counter(each.state for each in self.series)
         return {state: found[state] for state in get_args(State)}
@@ -196,10 +203,34 @@ def _judged(
     Args:
         expected: id of the night that must have a figure of it.
     """
-    subject, n = series.subject, len(series.days)
-    if night.day - int(series.days[-1]) > _MISSED_DAYS:
+    n_days_ago = night.day - int(series.days[-1])
+    if n_days_ago > RECENT_DAYS:
         return None
-    metric = METRICS[subject.metric]
+    verdict = _as_of_its_newest(series, night, nights, known, confirm)
+    has_figure = int(series.nights[-1]) == expected
+    if has_figure or verdict.state == "regressed":
+        return replace(verdict, has_figure=has_figure)
+    if n_days_ago > _MISSED_DAYS:
+        return None
+    return SeriesVerdict(
+        series=series,
+        state="missed",
+        analysis=verdict.analysis,
+        drift_since=verdict.drift_since,
+        has_figure=False,
+    )
+
+
+def _as_of_its_newest(
+    series: Series,
+    night: Night,
+    nights: Mapping[int, Night],
+    known: Mapping[str, tuple[int, str]],
+    confirm: int,
+) -> SeriesVerdict:
+    """A series by its newest figure, which may be of a night before."""
+    n = len(series.days)
+    metric = METRICS[series.subject.metric]
     analysis, drift_is_new = _analysed(series, metric, confirm)
     drift = analysis.drift
     verdict = SeriesVerdict(
@@ -208,8 +239,6 @@ def _judged(
         analysis=analysis,
         drift_since=None if drift is None else nights[int(series.nights[drift.place])],
     )
-    if int(series.nights[-1]) != expected:
-        return replace(verdict, state="missed")
     n_known, why = _known_nights(series, nights, known)
     newest = decisive(series, analysis, night, n_known, more_is_better=metric.more_is_better)
     if newest is None or (newest.state == "pending" and drift is not None):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from harness.records.circumstances import Repository
 from harness.records.safe_text import spelt_out
 from reports.history.change_points import EARLY_NIGHTS, LEAST_NIGHTS
+from reports.history.database import date_of
 from reports.history.figures import (
     BENCHMARKS,
     BEYOND_BOUND,
@@ -222,7 +223,8 @@ def moved(verdict: SeriesVerdict) -> str:
     assert since is not None
     nights = f"{change.n_nights} night{'s' if change.n_nights != 1 else ''}"
     noise = f"nights differ by {digits(100 * verdict.analysis.sigma, significant=2)} %"
-    return f"{change_text(verdict)} since {since.name}, {nights}; {noise}"
+    missing = "" if verdict.has_figure else f"; last measured on {date_of(int(verdict.series.days[-1]))}"
+    return f"{change_text(verdict)} since {since.name}, {nights}; {noise}{missing}"
 
 
 def change_text(verdict: SeriesVerdict, *, is_brief: bool = False) -> str:

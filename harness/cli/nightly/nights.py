@@ -24,9 +24,9 @@ from harness.records.contained_files import open_to_write, require_regular
 from harness.records.run_documents import default_name
 from harness.records.run_folder import remove_old_runs
 from harness.requests import RunOptions
-from reports.history.database import DATABASE
+from reports.history.database import DATABASE, NothingUsableError
 from reports.history.figures import NewNight, run_night
-from reports.history.pytest_benchmark_files import NothingUsableError, benchmarks_night
+from reports.history.pytest_benchmark_files import benchmarks_night
 from reports.history.store import RUNS, History, Night, reading, writing
 from reports.history.verdicts import NightVerdict, SeriesVerdict, names_of, verdict_of
 from strategies.errors import suggestion

@@ -108,8 +108,7 @@ def write_page(path: Path, verdict: NightVerdict) -> None:
         began_s=datetime.fromisoformat(verdict.night.started_utc).timestamp(),
         n_by_state=verdict.counts,
         n_lost=len(verdict.lost),
-        # What is missed has no figure of this night.
-        series=tuple(_series_figure(each) for each in verdict.series if each.state != "missed"),
+        series=tuple(map(_series_figure, verdict.series)),
     )
     try:
         write_output(path, night_page(night))
@@ -132,7 +131,7 @@ def _series_figure(verdict: SeriesVerdict) -> SeriesFigure:
             "metric": subject.metric,
             "against": subject.against,
         },
-        value=float(verdict.series.values[-1]),
+        value=float(verdict.series.values[-1]) if verdict.has_figure else None,
         regression=verdict.factor if verdict.state == "regressed" else drift,
     )
 
@@ -223,8 +222,7 @@ def night_answer(
     """Report of a night, for a person and for a program.
 
     Args:
-        otherwise: exit status where nothing has regressed or newly drifts, and no case computes something
-            else.
+        otherwise: exit status where nothing has regressed or newly drifts, and no case failed.
         heading: lines above all others. fields: of the document, beside the night's.
         others: nights of other experiments, with a line each; the status is of all.
     """
@@ -252,7 +250,8 @@ def _exit_status(verdicts: Sequence[NightVerdict], otherwise: int) -> int:
     if any(verdict.regressed or verdict.new_drifts for verdict in verdicts):
         return EXIT_REGRESSION
     # As its run ends, also where the night is imported or replayed.
-    return EXIT_CASE if otherwise == EXIT_OK and any(verdict.wrong for verdict in verdicts) else otherwise
+    has_failures = any(verdict.has_failures for verdict in verdicts)
+    return EXIT_CASE if otherwise == EXIT_OK and has_failures else otherwise
 
 
 def _entry(night: PublishedNight) -> Mapping[str, object]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from reports.history.database import date_of
 from reports.history.figures import Figure, Lost, NewNight, Subject
 from reports.history.store import History, Night, writing
 from reports.history.verdicts import NightVerdict, verdict_of
@@ -388,6 +389,34 @@ def test_a_case_that_is_not_there_is_missed_and_then_forgotten(nights: Nights) -
     nights.add(20)
     assert said(nights, nights.add(1, without="ps")).counts["missed"] == 6
     assert said(nights, nights.add(20, without="ps")).counts["missed"] == 0
+
+
+def test_a_regression_stands_on_nights_without_its_figure(nights: Nights) -> None:
+    nights.add(25)
+    slower = {("ps", "w", "ratio"): 0.8}
+    assert said(nights, nights.add(4, slower)).regressed
+    last = date_of(int(nights.history.series()[0].days[-1]))
+    without = said(nights, nights.add(1, without="ps"))
+    (standing,) = without.regressed
+    assert (standing.has_figure, without.counts["missed"]) == (False, 5)
+    assert any(f"; last measured on {last}" in line for line in further_lines(without, lambda _: ()))
+    # Longer than a series is missed for, until the month is over.
+    assert said(nights, nights.add(18, without="ps")).regressed
+    assert not said(nights, nights.add(15, without="ps")).regressed
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_regression_without_a_figure_ends_when_it_is_known_or_the_level_is_back(
+    nights: Nights, *, is_known: bool
+) -> None:
+    nights.add(25)
+    nights.add(4, {("ps", "w", "ratio"): 0.8})
+    night = nights.add(1, without="ps")
+    if is_known:
+        nights.history.acknowledge("ps", until=night, reason="x")
+        known = said(nights, night)
+        assert (known.regressed, known.counts["missed"]) == ((), 6)
+    assert not said(nights, nights.add(10)).regressed
 
 
 def test_a_night_is_judged_again_as_it_was(nights: Nights) -> None:

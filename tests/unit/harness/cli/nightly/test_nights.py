@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from synthetic_run import DIED, Case, write_run
+from synthetic_run import DIED, Case, Failure, write_run
 
 import harness.cli.nightly.nights  # noqa: F401 - which has the real pipeline then, not the fake one of a test
 from harness import pipeline
@@ -21,6 +22,7 @@ from harness.cli import main
 from harness.cli.nightly.publishing import PublishedNight, night_answer
 from harness.errors import CaseError, Interrupted, StoreError
 from harness.pipeline import RunOutcome
+from harness.records.checksums import sealed, unsealed
 from harness.requests import RunOptions
 from reports.history.database import connected
 from reports.history.figures import Figure, NewNight, Subject
@@ -56,6 +58,7 @@ def night(
         slower: dict[str, float] | None = None,
         without: str = "",
         wrong: str = "",
+        failed: Sequence[str] = (),
         n_more: int = 0,
     ) -> tuple[int, dict[str, Any]]:
         def run(_spec: object, options: RunOptions) -> RunOutcome:
@@ -67,6 +70,7 @@ def night(
                     p50_s=s * (slower or {}).get(name, 1.0),
                     equivalent=name != wrong,
                     traced=False,
+                    problems=dict.fromkeys(range(6), ("failed", DIED)) if name in failed else {},
                 )
                 for name, s in USUAL_S.items()
                 if name != without
@@ -149,6 +153,71 @@ def test_a_case_that_computes_something_else_fails_its_night_whether_run_replaye
     assert (status, imported["lost"][0]["status"]) == (1, "not-equivalent")
 
 
+@pytest.mark.parametrize("lost", [{"without": "ps"}, {"wrong": "ps"}, {"failed": tuple(USUAL_S)}])
+def test_a_night_without_a_figure_leaves_a_regression_standing(
+    night: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path, lost: dict[str, Any]
+) -> None:
+    prometheus = tmp_path / "night.prom"
+    for k in range(15):
+        status, before = night(slower={"ps": 1.5} if k >= 12 else None)
+    assert status == 4
+    status, said = night("--prometheus", str(prometheus), **lost)
+    assert status == 4
+    assert said["regressions"] == before["regressions"]
+    metrics = prometheus.read_text()
+    assert 'stratbench_nightly_regressed{experiment="quickstart"} 1.0' in metrics
+    assert "stratbench_nightly_regression_ratio{" in metrics
+    assert not re.search('nightly_figure{.*strategy="ps"', metrics)
+    assert night("replay", said["night"])[0] == 4
+
+
+@pytest.mark.parametrize("failed", [("ps",), tuple(USUAL_S)])
+def test_a_night_with_failed_cases_ends_with_1_whether_imported_or_replayed(
+    night: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path, failed: tuple[str, ...]
+) -> None:
+    problems = dict.fromkeys(range(6), ("failed", DIED))
+    cases = [
+        Case(workload="w", strategy=name, traced=False, problems=problems if name in failed else {})
+        for name in USUAL_S
+    ]
+    run = write_run(tmp_path / "run", cases, experiment_name="quickstart")
+    status, said = night("import", str(run))
+    assert (status, len(said["lost"])) == (1, len(failed))
+    assert night("replay", said["night"])[0] == 1
+
+
+def test_a_training_that_its_faults_break_costs_a_night_no_status(
+    night: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path
+) -> None:
+    broken = Failure(type="non-finite-loss", message="under faults", stage="run")
+    case = Case(
+        workload="w",
+        strategy="ps",
+        traced=False,
+        faults=("sign-flip",),
+        problems=dict.fromkeys(range(6), ("failed", broken)),
+    )
+    run = write_run(tmp_path / "run", [case], experiment_name="quickstart")
+    status, said = night("import", str(run))
+    assert (status, said["lost"][0]["status"]) == (0, "broken-by-fault")
+
+
+def test_a_run_without_a_record_that_can_be_read_is_no_night(
+    night: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path
+) -> None:
+    run = write_run(tmp_path / "run", [Case(workload="w", strategy="ps", traced=False)])
+    results = run / "results.jsonl"
+    records = [{**unsealed(json.loads(line)), "schema": 99} for line in results.read_text().splitlines()]
+    results.write_text("".join(f"{json.dumps(sealed(record))}\n" for record in records))
+    status, refused = night("import", str(run))
+    assert status == 2
+    message = refused["error"]["message"]
+    assert message.startswith(f"{run} has no record that can be read: results.jsonl line 1: ")
+    assert "schema" in message
+    status, _ = night("replay", "2026-01-01")
+    assert status == 2
+
+
 def test_each_night_writes_the_trend_page_and_names_it(
     night: Callable[..., tuple[int, dict[str, Any]]], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -229,7 +298,10 @@ def test_a_night_is_written_for_prometheus_as_it_was_judged(
     assert [path.name for path in page.parent.iterdir()] == [page.name]
     night("--prometheus", str(page), without="ps")
     missed = values()
-    assert missed["stratbench_nightly_series", "missed", ""] == len([k for k in usual if k[1] == "ps"])
+    n_regressed = missed["stratbench_nightly_series", "regressed", ""]
+    n_missed = missed["stratbench_nightly_series", "missed", ""]
+    assert n_regressed == slower["stratbench_nightly_series", "regressed", ""]
+    assert n_missed + n_regressed == len([k for k in usual if k[1] == "ps"])
     assert of_ps not in missed
     status, refused = night("replay", first, "--prometheus", str(tmp_path))
     assert (status, refused["error"]["field"]) == (2, "prometheus")
@@ -517,7 +589,7 @@ def test_a_first_night_of_which_every_case_failed_is_told_replayed_and_has_nothi
     assert said["verdict"] == f"{said['night']}: no series, 4 without a figure"
     assert (tmp_path / "trend.html").is_file()
     status, captured = call(capsys, *command("quickstart", tmp_path, "replay", said["night"]), "--json")
-    assert (status, json.loads(captured.out)["verdict"]) == (0, said["verdict"])
+    assert (status, json.loads(captured.out)["verdict"]) == (1, said["verdict"])
     status, captured = call(capsys, *command("quickstart", tmp_path, "ack", "ps", "--reason", "x"))
     assert (status, captured.out) == (2, "")
     assert captured.err.endswith("got 'ps'; none are known\n")
