@@ -347,7 +347,7 @@ def _carry_out(
     try:
         # A run that was interrupted among further repeats goes on with them.
         if left or then is not None:
-            with _exporter(options.metrics, progress) as exporter:
+            with _exporter(options.metrics, spec.name, progress) as exporter:
                 run_slots(left, cases, spec, options, folder, progress, exporter, then)
     except BaseException as error:
         # A run that was cut short has a report too, of what it got; why it was cut short matters more.
@@ -375,14 +375,14 @@ def _require_time(spec: Experiment, budget_s: float | None) -> None:
 
 
 @contextlib.contextmanager
-def _exporter(metrics: socket | None, progress: Progress) -> "Iterator[Exporter | None]":
+def _exporter(metrics: socket | None, experiment: str, progress: Progress) -> "Iterator[Exporter | None]":
     if metrics is None:
         yield None
         return
     from harness.measure.prometheus import serve_metrics
     from reports.rows.row import repeat_gauges
 
-    with serve_metrics(metrics, repeat_gauges(), progress.note) as exporter:
+    with serve_metrics(metrics, experiment, repeat_gauges(), progress.note) as exporter:
         yield exporter
 
 

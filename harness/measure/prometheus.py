@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,14 +28,24 @@ from prometheus_client import (
 from harness.errors import UsageError, first_line
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.measure.live import Left, Moment
+from harness.provision.source_hash import version
 from harness.records.record import Record
 from harness.records.steps_file import Steps
 
 PREFIX = "stratbench_"
 
-# Bounded: what an experiment file lists. A run id here would make a new series for every run. A case's id
-# tells apart all that makes cases differ; the others are for people, and say what is compared with what.
-LABELS = ("experiment", "case", "workload", "strategy", "provider", "device", "precision", "xla", "input")
+# Bounded: what an experiment file lists. A run id here would make a new series for every run.
+LABELS = ("experiment", "case")
+INFO_LABELS = (*LABELS, "workload", "strategy", "provider", "device", "precision", "xla", "input")
+"""Labels of `stratbench_run_info`, which queries join to other series on experiment and case."""
+STATES = ("starting", "measuring", "finished")
+FORMER = {
+    "predicted_sent_bytes_total": "sent_bytes_total",
+    "predicted_payload_bytes_per_step": "payload_bytes_per_step",
+    "remaining_repeats": "repeats_left",
+    "remaining_seconds": "left_seconds",
+}
+"""Metric → its name in the release before, which is exported too for one release."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,45 +90,49 @@ STEP_SECONDS = Metric(
     help="Time of one timed step on one worker.",
     buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
 )
+RUN_INFO = Metric(
+    name=f"{PREFIX}run_info", type="gauge", help="Description of a case; always 1.", labels=INFO_LABELS
+)
 METRICS: tuple[Metric, ...] = (
     STEP_SECONDS,
+    RUN_INFO,
+    *_metrics("gauge", ("version",), {"build_info": "Version of stratbench; always 1."}),
+    *_metrics("gauge", ("experiment", "state"), {"run_state": "1 for the current state of the run, else 0."}),
     *_metrics(
         "counter",
         (*LABELS, "status"),
         {
-            "repeats_total": "Repeats ended, by how they ended (ok, failed, skipped, implausible).",
+            "repeats_total": "Finished repeats by status (ok, failed, skipped, implausible).",
         },
     ),
     *_metrics(
         "gauge",
         LABELS,
         {
-            "under_way": "1 while a repeat of the strategy takes its windows, 0 after it has ended.",
-            "rounds_done": "Rounds that the repeat under way has done.",
+            "under_way": "1 while a repeat of the case is measured, else 0.",
+            "rounds_done": "Finished rounds of the current repeat.",
             "rounds_expected": "Rounds of a repeat.",
             "window_examples_per_second": (
-                "Global examples per second of the newest window, by the median step of the slowest worker."
+                "Global examples per second of the newest window: batch by median step of the slowest worker."
             ),
-            "resident_bytes": "Resident memory of the worker that has most, after the newest window.",
-            "last_sign_timestamp_seconds": (
-                "When the newest window ended, in seconds since 1970: a run that hangs gives no newer one."
-            ),
+            "resident_bytes": "Resident memory of the largest worker after the newest window.",
+            "last_sign_timestamp_seconds": "End of the newest window, in seconds since 1970.",
         },
     ),
     *_metrics(
         "counter",
         LABELS,
         {
-            "steps_total": "Steps made in windows, those that lead into them included.",
-            "sent_bytes_total": "Bytes that the plan says all workers have sent in these steps.",
+            "steps_total": "Steps in windows, with those that lead into a window.",
+            "predicted_sent_bytes_total": "Predicted bytes sent by all workers in these steps.",
         },
     ),
     *_metrics(
         "gauge",
         ("experiment",),
         {
-            "repeats_left": "Repeats that are to come, as far as is known.",
-            "left_seconds": "How long these will take if they are like those before.",
+            "remaining_repeats": "Remaining repeats, as far as is known.",
+            "remaining_seconds": "Estimated time of the remaining repeats.",
         },
     ),
 )
@@ -129,26 +143,31 @@ _SILENT_S = 10.0
 
 
 class Exporter:
-    """The metrics of `harness.measure.prometheus`, in a registry of their own.
+    """Metrics of a run in a registry of their own.
 
     The page that scrapers are given is written between windows, at most once a second and at the end of each
     repeat: a scrape in a window costs the time to send it. Its errors end no run.
 
     Args:
+        experiment: its name.
         note: receives a line for each error.
 
     Attributes:
-        registry: what the page shows.
-        page: in Prometheus' text format.
+        registry: all metrics.
+        page: the metrics in Prometheus' text format.
     """
 
-    def __init__(self, repeat_gauges: Sequence[RepeatGauge], note: Callable[[str], None]) -> None:
+    def __init__(
+        self, experiment: str, repeat_gauges: Sequence[RepeatGauge], note: Callable[[str], None]
+    ) -> None:
+        self._experiment = experiment
         self._repeat_gauges = repeat_gauges
         self._note = note
         self.registry = CollectorRegistry()
         self.page = b""
         self._written_s = -math.inf
         metrics = (*METRICS, *map(metric_of, repeat_gauges))
+        metrics = (*metrics, *filter(None, map(_former, metrics)))
         self._gauges = {
             metric.name: Gauge(metric.name, metric.help, metric.labels, registry=self.registry)
             for metric in metrics
@@ -162,35 +181,42 @@ class Exporter:
         self._step_seconds = Histogram(
             STEP_SECONDS.name, STEP_SECONDS.help, LABELS, buckets=STEP_SECONDS.buckets, registry=self.registry
         )
+        self._set({"build_info": 1.0}, {"version": version()})
+        self._state("starting")
         self._write()
 
     def window(self, moment: Moment) -> None:
         """Show a window that has ended."""
         with self._noting():
-            labels = {name: _text(getattr(moment, name)) for name in LABELS}
+            labels = {"experiment": moment.experiment, "case": moment.case}
+            self._set({"run_info": 1.0}, {name: _text(getattr(moment, name)) for name in INFO_LABELS})
+            self._state("measuring")
             values = {
-                "stratbench_under_way": 1.0,
-                "stratbench_rounds_done": moment.n_rounds,
-                "stratbench_rounds_expected": moment.n_all_rounds,
-                "stratbench_window_examples_per_second": moment.examples_per_s,
-                "stratbench_resident_bytes": moment.resident_bytes,
-                "stratbench_last_sign_timestamp_seconds": moment.at_s,
+                "under_way": 1.0,
+                "rounds_done": moment.n_rounds,
+                "rounds_expected": moment.n_all_rounds,
+                "window_examples_per_second": moment.examples_per_s,
+                "resident_bytes": moment.resident_bytes,
+                "last_sign_timestamp_seconds": moment.at_s,
             }
             self._set(values, labels)
-            self._counters["stratbench_steps_total"].labels(**labels).inc(moment.n_steps)
-            self._counters["stratbench_sent_bytes_total"].labels(**labels).inc(moment.payload_bytes)
+            self._count("steps_total", moment.n_steps, labels)
+            self._count("predicted_sent_bytes_total", moment.payload_bytes, labels)
             if time.monotonic() - self._written_s >= _BETWEEN_S:
                 self._write()
 
     def ended(self, record: Record, steps: Steps | None, left: Left) -> None:
         """Show a repeat that has ended; `steps` is None unless it was measured."""
         with self._noting():
-            labels = labels_of(record)
-            self._counters["stratbench_repeats_total"].labels(**labels, status=record.status).inc()
-            values = {f"{PREFIX}{gauge.name}": gauge.of(record) for gauge in self._repeat_gauges}
-            self._set({**values, "stratbench_under_way": 0.0}, labels)
-            whole = {"stratbench_repeats_left": left.n_repeats, "stratbench_left_seconds": left.seconds}
-            self._set(whole, {"experiment": labels["experiment"]})
+            info = labels_of(record)
+            labels = {name: info[name] for name in LABELS}
+            self._set({"run_info": 1.0}, info)
+            self._state("measuring" if left.n_repeats else "finished")
+            self._count("repeats_total", 1, {**labels, "status": record.status})
+            self._set({gauge.name: gauge.of(record) for gauge in self._repeat_gauges}, labels)
+            self._set({"under_way": 0.0}, labels)
+            rest = {"remaining_repeats": left.n_repeats, "remaining_seconds": left.seconds}
+            self._set(rest, {"experiment": self._experiment})
             if steps is not None:
                 histogram = self._step_seconds.labels(**labels)
                 for seconds in (steps.end_s - steps.start_s)[~steps.warmup]:
@@ -204,10 +230,22 @@ class Exporter:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is not the run's
             self._note(f"metrics: {type(error).__name__}: {first_line(str(error))}")
 
+    def _state(self, current: str) -> None:
+        for state in STATES:
+            self._set(
+                {"run_state": float(state == current)}, {"experiment": self._experiment, "state": state}
+            )
+
     def _set(self, values: Mapping[str, float | None], labels: Mapping[str, str]) -> None:
         for name, value in values.items():
-            if value is not None:
-                self._gauges[name].labels(**labels).set(value)
+            if value is None:
+                continue
+            for known in _names(name):
+                self._gauges[known].labels(**labels).set(value)
+
+    def _count(self, name: str, by: float, labels: Mapping[str, str]) -> None:
+        for known in _names(name):
+            self._counters[known].labels(**labels).inc(by)
 
     def _write(self) -> None:
         self.page = generate_latest(self.registry)
@@ -219,6 +257,19 @@ def metric_of(gauge: RepeatGauge) -> Metric:
     return Metric(name=f"{PREFIX}{gauge.name}", type="gauge", help=gauge.help)
 
 
+def _names(name: str) -> Iterator[str]:
+    """Full names of a metric, the one of the release before included."""
+    yield f"{PREFIX}{name}"
+    if name in FORMER:
+        yield f"{PREFIX}{FORMER[name]}"
+
+
+def _former(metric: Metric) -> Metric | None:
+    former = FORMER.get(metric.name.removeprefix(PREFIX))
+    text = f"Former name of {metric.name}, dropped in the next release."
+    return replace(metric, name=f"{PREFIX}{former}", help=text) if former else None
+
+
 class _Server(ThreadingHTTPServer):
     """HTTP server that prints nothing about clients that fail or leave early: the run owns the output."""
 
@@ -228,10 +279,13 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def serve_metrics(
-    listener: socket.socket, repeat_gauges: Sequence[RepeatGauge], note: Callable[[str], None]
+    listener: socket.socket,
+    experiment: str,
+    repeat_gauges: Sequence[RepeatGauge],
+    note: Callable[[str], None],
 ) -> Iterator[Exporter]:
     """Serve an exporter's metrics at `/metrics` on a listening socket, which closes when the context ends."""
-    exporter = Exporter(repeat_gauges, note)
+    exporter = Exporter(experiment, repeat_gauges, note)
 
     class Page(BaseHTTPRequestHandler):
         """Answers each request with the page as it was last written."""
@@ -261,7 +315,7 @@ def serve_metrics(
 
 
 def labels_of(record: Record) -> dict[str, str]:
-    """Labels of a record's metrics."""
+    """Labels of a record's `stratbench_run_info`."""
     method = record.method
     return {
         "experiment": record.experiment or "",
@@ -287,27 +341,30 @@ _TIMEOUT_S = 10.0
 def push_newest(records: Iterable[Record], url: str, repeat_gauges: Sequence[RepeatGauge]) -> int:
     """Push the newest usable repeat of each case.
 
-    Each has a group of its own, so that one that failed keeps there what an earlier run found.
+    Each case has its own group, so that the last good values of a failed case stay.
 
     Args:
         records: of a run, in the order they ended.
         url: of the Pushgateway, such as http://127.0.0.1:9091.
     Returns:
-        how many cases were pushed.
+        Number of pushed cases.
     Raises:
-        UsageError: no Pushgateway takes it there.
+        UsageError: no Pushgateway answers there.
     """
-    newest = {tuple(labels_of(record).items()): record for record in records if record.status == "ok"}
-    for labels, record in newest.items():
+    newest = {record.case: record for record in records if record.status == "ok"}
+    for record in newest.values():
+        info = labels_of(record)
+        key = {name: info.pop(name) for name in LABELS}
         registry = CollectorRegistry()
+        Gauge(RUN_INFO.name, RUN_INFO.help, info, registry=registry).labels(**info).set(1.0)
         for gauge in repeat_gauges:
             value = gauge.of(record)
-            if value is not None:
-                Gauge(f"{PREFIX}{gauge.name}", gauge.help, registry=registry).set(value)
+            if value is None:
+                continue
+            for name in _names(gauge.name):
+                Gauge(name, gauge.help, registry=registry).set(value)
         try:
-            pushadd_to_gateway(
-                url, job=_JOB, registry=registry, grouping_key=dict(labels), timeout=_TIMEOUT_S
-            )
+            pushadd_to_gateway(url, job=_JOB, registry=registry, grouping_key=key, timeout=_TIMEOUT_S)
         except (URLError, HTTPException, OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
             raise UsageError(

@@ -59,8 +59,9 @@ class StrategyBenchmark:
 
         Args:
             experiment: a file, or the name of a shipped one.
-            workload, strategy: which of the experiment's, as `digits-cnn` or `ps:staleness=2`; what it has
-                one of may be left out.
+            workload: one of the experiment's, or a function of a file, as `my_model.py:make`; may be left
+                out if the experiment has one.
+            strategy: one of the experiment's, as `ps:staleness=2`; may be left out likewise.
             workers, replicas: in place of the experiment's; replicas are those of each worker.
             faults: the name of one of the experiment's scenarios.
             settings: dotted path → value, as for `--set`: `{"measure.repeats": 3}`.

@@ -84,9 +84,17 @@ def _loaded(request: CaseRequest) -> Experiment:
     values = {path: value for path, value in request.settings.items() if not isinstance(value, str)}
     shape = {"cluster.workers": request.workers, "cluster.replicas_per_worker": request.replicas}
     given = {path: value for path, value in shape.items() if value is not None}
-    spec = load_experiment(
-        request.experiment, settings=texts, overrides={**values, **given}, surroundings=os.environ
-    )
+    overrides = {**values, **given}
+    spec = load_experiment(request.experiment, settings=texts, overrides=overrides, surroundings=os.environ)
+    if request.workload is not None:
+        workload = parse_workload(request.workload, field="workload")
+        listed = {listed.reference for listed in spec.workloads}
+        # A file of the user's need not be one of the experiment's workloads.
+        if workload.is_path and workload.reference not in listed:
+            replaced = {**overrides, "workloads": [request.workload]}
+            spec = load_experiment(
+                request.experiment, settings=texts, overrides=replaced, surroundings=os.environ
+            )
     filters = {
         "include": _possible(spec.matrix.include, request),
         "exclude": _possible(spec.matrix.exclude, request),

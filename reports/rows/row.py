@@ -265,7 +265,7 @@ class Row:
         unit="bytes",
         terminal="payload",
         gauge=Gauge(
-            name="payload_bytes_per_step", help="Bytes that the plan says all workers send in one step."
+            name="predicted_payload_bytes_per_step", help="Predicted bytes sent by all workers in one step."
         ),
         followed=Followed(metric="payload_bytes", name="payload", least_effect=0.01, usual_noise=0.003),
     )

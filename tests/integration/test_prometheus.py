@@ -138,7 +138,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("prometheus")
     with listen(0) as listener, kept_port() as port:
         target = listener.getsockname()[1]
-        with serve_metrics(listener, repeat_gauges(), print) as exporter:
+        with serve_metrics(listener, "night", repeat_gauges(), print) as exporter:
             for record, name in ((ALONE, "single"), (SERVED, "ps:sync=true")):
                 exporter.window(moment(record.case, name))
                 exporter.ended(record, steps(), Left(n_repeats=3, seconds=42.0))
@@ -167,7 +167,7 @@ def test_a_prometheus_reads_what_a_run_serves(server: str) -> None:
     assert told == {"float32": 0.5, "bfloat16": 0.25}
     (total,) = ask(server, 'stratbench_repeats_total{status="failed"}')
     assert total["value"][1] == "1"
-    (left,) = ask(server, "stratbench_left_seconds")
+    (left,) = ask(server, "stratbench_remaining_seconds")
     assert left["value"][1] == "21"
     # What failed has no figure, and takes none away.
     (rate,) = ask(server, 'stratbench_throughput_examples_per_second{case="ps"}')
@@ -209,7 +209,8 @@ def test_a_failed_run_leaves_what_an_earlier_one_pushed() -> None:
             page = answer(f"{gateway}/metrics")
         assert page is not None
         lines = [line for line in page.splitlines() if line.startswith("stratbench_throughput")]
-        values = {line.partition('strategy="')[2].partition('"')[0]: line.split()[-1] for line in lines}
-        assert values == {"single": "300", "ps:sync=true": "100"}
+        values = {line.partition('case="')[2].partition('"')[0]: line.split()[-1] for line in lines}
+        assert values == {"alone": "300", "ps": "100"}
+        assert 'strategy="ps:sync=true"' in page
         with pytest.raises(UsageError, match="push_gateway: must be the address of a Pushgateway"):
             push_newest([ALONE], gateway, repeat_gauges())

@@ -7,6 +7,7 @@ import struct
 import subprocess
 import threading
 import urllib.request
+from importlib import metadata
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,6 +24,8 @@ from harness.experiment.schedule import Slot
 from harness.measure import prometheus as exporters
 from harness.measure.live import Left, Moment
 from harness.measure.prometheus import (
+    FORMER,
+    INFO_LABELS,
     LABELS,
     METRICS,
     NIGHT_METRICS,
@@ -71,7 +74,8 @@ RECORD = Record(
     examples_per_s=123.5,
     peak_rss_bytes=(7, None, 9),
 )
-LABELS_TEXT = (
+LABELS_TEXT = 'case="c",experiment="quickstart"'
+INFO_TEXT = (
     'case="c",device="cpu",experiment="quickstart",input="pipeline",precision="bfloat16",provider="local",'
     'strategy="ps",workload="wide-mlp",xla="true"'
 )
@@ -89,7 +93,7 @@ STEPS = Steps(
 def test_serves_what_was_observed_without_run_ids() -> None:
     with kept_port() as port:
         page = f"http://127.0.0.1:{port}/metrics"
-        with serve_metrics(listen(port), repeat_gauges(), print) as exporter:
+        with serve_metrics(listen(port), "quickstart", repeat_gauges(), print) as exporter:
             exporter.ended(RECORD, STEPS, Left(n_repeats=3, seconds=None))
             failed = dataclasses.replace(RECORD, status="failed", examples_per_s=None)
             exporter.ended(failed, None, Left(n_repeats=2, seconds=9.5))
@@ -102,10 +106,27 @@ def test_serves_what_was_observed_without_run_ids() -> None:
     assert "stratbench_peak_resident_bytes{" + LABELS_TEXT + "} 9.0" in text
     assert 'status="failed"' in text
     assert 'status="ok"' in text
-    assert "stratbench_payload_bytes_per_step{" not in text
+    assert "payload_bytes_per_step{" not in text
     assert "r-1" not in text
-    assert 'stratbench_repeats_left{experiment="quickstart"} 2.0' in text
-    assert 'stratbench_left_seconds{experiment="quickstart"} 9.5' in text
+    assert "stratbench_run_info{" + INFO_TEXT + "} 1.0" in text
+    for name, value in {"remaining_repeats": 2.0, "repeats_left": 2.0, "remaining_seconds": 9.5}.items():
+        assert f'stratbench_{name}{{experiment="quickstart"}} {value}' in text
+
+
+def test_state_and_version_are_there_from_the_first_second() -> None:
+    exporter = Exporter("quickstart", repeat_gauges(), print)
+
+    def states() -> dict[str, float]:
+        families = text_string_to_metric_families(exporter.page.decode())
+        samples = {family.name: family.samples for family in families}
+        assert samples["stratbench_build_info"][0].labels == {"version": metadata.version("stratbench")}
+        return {sample.labels["state"]: sample.value for sample in samples["stratbench_run_state"]}
+
+    assert states() == {"starting": 1.0, "measuring": 0.0, "finished": 0.0}
+    exporter.ended(RECORD, STEPS, Left(n_repeats=3, seconds=None))
+    assert states() == {"starting": 0.0, "measuring": 1.0, "finished": 0.0}
+    exporter.ended(RECORD, STEPS, Left(n_repeats=0, seconds=0.0))
+    assert states() == {"starting": 0.0, "measuring": 0.0, "finished": 1.0}
 
 
 def test_a_taken_port_is_one_line() -> None:
@@ -140,7 +161,7 @@ def moment(number: int) -> Moment:
 def test_what_goes_on_is_shown_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 50.0
     monkeypatch.setattr(exporters, "time", SimpleNamespace(monotonic=lambda: now_s))
-    exporter = Exporter(repeat_gauges(), print)
+    exporter = Exporter("quickstart", repeat_gauges(), print)
     exporter.window(moment(1))
     assert LABELS_TEXT not in exporter.page.decode()
     now_s += 1.0
@@ -152,6 +173,7 @@ def test_what_goes_on_is_shown_at_most_once_a_second(monkeypatch: pytest.MonkeyP
         "rounds_expected": "10.0",
         "window_examples_per_second": "200.0",
         "steps_total": "14.0",
+        "predicted_sent_bytes_total": "1400.0",
         "sent_bytes_total": "1400.0",
         "resident_bytes": "1.048576e+06",
         "last_sign_timestamp_seconds": "1.000000002e+09",
@@ -166,7 +188,7 @@ def test_a_mistake_in_metrics_is_noted_and_ends_no_run(monkeypatch: pytest.Monke
         raise RuntimeError("no such family\nof metrics")
 
     notes: list[str] = []
-    exporter = Exporter(repeat_gauges(), notes.append)
+    exporter = Exporter("quickstart", repeat_gauges(), notes.append)
     monkeypatch.setattr(exporters, "generate_latest", fail)
     exporter.ended(RECORD, STEPS, Left(n_repeats=1, seconds=None))
     assert notes == ["metrics: RuntimeError: no such family"]
@@ -176,14 +198,14 @@ def test_an_interrupt_in_metrics_is_no_mistake(monkeypatch: pytest.MonkeyPatch) 
     def interrupt(_: object) -> bytes:
         raise KeyboardInterrupt
 
-    exporter = Exporter(repeat_gauges(), print)
+    exporter = Exporter("quickstart", repeat_gauges(), print)
     monkeypatch.setattr(exporters, "generate_latest", interrupt)
     with pytest.raises(KeyboardInterrupt):
         exporter.ended(RECORD, STEPS, Left(n_repeats=1, seconds=None))
 
 
 def test_who_leaves_early_is_not_heard_of(capfd: pytest.CaptureFixture[str]) -> None:
-    with kept_port() as port, serve_metrics(listen(port), repeat_gauges(), print):
+    with kept_port() as port, serve_metrics(listen(port), "quickstart", repeat_gauges(), print):
         for said in (b"GET /metr", b"GET /metrics HTTP/1.0\r\n\r\n"):
             with socket.create_connection(("127.0.0.1", port), timeout=60) as leaving:
                 leaving.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -207,7 +229,7 @@ def test_each_case_of_an_experiment_has_labels_of_its_own() -> None:
     recorder = RunRecorder(spec=spec, run="r")
     slots = [Slot(case=case, repeat=0, order=0, block=0) for case in cases]
     records = [recorder.skipped(slot, "unsupported", "left out") for slot in slots]
-    assert all(set(labels_of(record)) == set(LABELS) for record in records)
+    assert all(set(labels_of(record)) == set(INFO_LABELS) for record in records)
     assert len({tuple(labels_of(record).values()) for record in records}) == len(cases) > 100
     readable = {tuple(v for k, v in labels_of(record).items() if k != "case") for record in records}
     # Two workloads, three strategies, and how steps compute.
@@ -257,20 +279,23 @@ def test_metrics_follow_the_naming_rules(item) -> None:
     assert re.fullmatch(rf"{PREFIX}[a-z][a-z_]*", item.name)
     assert (item.type == "counter") == item.name.endswith("_total")
     assert not re.search(r"(_ms|_millis|_mb|_kb|_us)(_|$)", item.name)
-    of_a_strategy, of_the_run = set(LABELS), {"experiment"}
-    assert set(item.labels) in (of_a_strategy, {*of_a_strategy, "status"}, of_the_run)
+    known = (LABELS, (*LABELS, "status"), INFO_LABELS, ("experiment",), ("experiment", "state"), ("version",))
+    assert item.labels in known
     assert (item.type == "histogram") == bool(item.buckets)
     assert list(item.buckets) == sorted(item.buckets)
 
 
 def test_names_are_unique() -> None:
-    assert len({item.name for item in ALL}) == len(ALL)
+    names = {item.name.removeprefix(PREFIX) for item in ALL}
+    assert len(names) == len(ALL)
+    assert set(FORMER) <= names
+    assert names.isdisjoint(FORMER.values())
 
 
 def test_gauges_of_repeats_are_those_that_dashboards_know() -> None:
     assert {gauge.name for gauge in repeat_gauges()} >= {
         "throughput_examples_per_second",
-        "payload_bytes_per_step",
+        "predicted_payload_bytes_per_step",
         "tcp_bytes_per_step",
         "exposed_communication_seconds",
         "update_error_ratio",

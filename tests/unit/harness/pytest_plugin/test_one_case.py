@@ -103,7 +103,7 @@ def test_several_and_none_are_told_in_a_line_with_what_there_is(sweep: str) -> N
         one_case(CaseRequest(experiment="quickstart"))
     with pytest.raises(UsageError, match=r"strategy: must be .*, got 'al-reduce'; did you mean 'all-reduce'"):
         one_case(CaseRequest(experiment="quickstart", strategy="al-reduce"))
-    with pytest.raises(UsageError, match=r"workload: must be .*; known are digits-cnn, wide-mlp, dlrm"):
+    with pytest.raises(UsageError, match=r"workload: must be .*; known are digits-cnn.*, wide-mlp, dlrm"):
         one_case(CaseRequest(experiment="quickstart", workload="keras:ResNet50"))
     with pytest.raises(UsageError, match=r"measure\.repeat: unknown key, did you mean 'repeats'"):
         one_case(CaseRequest(experiment="quickstart", settings={"measure.repeat": 3}))
@@ -131,3 +131,17 @@ def test_a_case_that_is_only_checked_takes_a_step() -> None:
     measure = spec.measure
     assert (measure.repeats, measure.n_rounds, measure.steps, measure.window_s) == (1, 1, 1, 0.0)
     assert len(expand(spec)) == 1
+
+
+def test_a_workload_of_a_file_need_not_be_one_of_the_experiments() -> None:
+    own = "my_model.py:make:batch_size=32"
+    chosen = one_case(CaseRequest(experiment="quickstart", workload=own, strategy="ps"))
+    assert (str(chosen.case.workload), str(chosen.case.strategy)) == (own, "ps")
+    assert [str(ref) for ref in chosen.spec.workloads] == [own]
+
+
+def test_a_workload_of_a_file_keeps_the_parameters_of_the_experiment(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("{name: mine, workloads: [{name: 'my_model.py:make', batch_size: 32}], strategies: [ps]}")
+    chosen = one_case(CaseRequest(experiment=str(path), workload="my_model.py:make"))
+    assert chosen.case.workload.params == {"batch_size": 32}
