@@ -24,6 +24,7 @@ from reports.rows.evidence import Problem
 from reports.rows.report import BATCH_RULES, GOALS, BatchRule, Comparison, Goal, LeftOut, Report
 from reports.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
 from reports.statistics import Ratio, mean_of
+from reports.trust import trust_of
 
 
 def report_title(runs: Sequence[Run]) -> str:
@@ -127,6 +128,7 @@ def build(
         origins=tuple(origin_of(run) for run in runs),
         differences=differences_of(runs),
         hints=hints_of(runs),
+        trust=trust_of([record for run in runs for record in run.records], comparisons, left_out),
     )
 
 

@@ -127,11 +127,15 @@ def _scaled(value: float | None, units: tuple[tuple[float, str], ...]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """A figure or word, and below it what it rests on; `value` is what readers sort by."""
+    """A figure or word, and below it what it rests on; `value` is what readers sort by.
+
+    `link`: id of the page's section that the text leads to.
+    """
 
     text: str
     note: str = ""
     value: float | None = None
+    link: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ def link_sensitivity(curves: LinkSensitivity) -> LineChart | None:
         return None
     return LineChart(
         label=f"Examples per second by link rate on {curves.workload}, with 95 % intervals",
-        x=Axis(name="rate asked of links", unit="mbit", log=True, ticks=tuple(rates)),
+        x=Axis(name="requested link rate", unit="mbit", log=True, ticks=tuple(rates)),
         y=Axis(name="examples per second", unit="number", log=True),
         lines=tuple(_link_line(line, color) for color, line in enumerate(curves.lines) if _limited(line)),
         events=tuple(
@@ -141,6 +141,6 @@ def fault_front(matrix: FaultMatrix) -> PointChart | None:
             )
             for name, rate, worst, on_front in points
         ),
-        front="on the front: no other is both as fast and as good at worst",
-        behind="behind it",
+        front="Pareto front",
+        behind="dominated",
     )

@@ -105,9 +105,8 @@ def trade_off(comparison: Comparison) -> PointChart | None:
             )
             for point in figures.points
         ),
-        front="on the front: no other that may win is shown to beat it",
-        behind="behind: another is as good in both, and shown by the repeats to be better in one; "
-        "or cannot win",
+        front="Pareto front",
+        behind="dominated, or cannot win",
         joined=True,
     )
 
@@ -166,7 +165,7 @@ def step_times(comparison: Comparison) -> StripChart | None:
     if not rows:
         return None
     return StripChart(
-        label=f"Distribution of step times by strategy and repeat on {comparison.workload}, logarithmic axis",
+        label=f"Step times by strategy and repeat on {comparison.workload}, logarithmic axis",
         lanes=tuple(
             StripLane(
                 key=row.strategy,
@@ -235,51 +234,6 @@ def rounds_over_time(comparison: Comparison) -> LineChart | None:
     )
 
 
-def time_split(comparison: Comparison) -> BarChart | None:
-    """The median step as the control's part and exposed communication; None without a control."""
-    rows = [row for row in comparison.rows if row.p50_s is not None]
-    if not any(row.exposed_comm_s for row in rows):
-        return None
-    return BarChart(
-        label=f"Median step time on {comparison.workload}: computing and exposed communication",
-        axis=Axis(name="median step", unit="seconds"),
-        lanes=tuple(_split_lane(row, why_unsplit=_why_unsplit(row, rows)) for row in rows),
-        stacked=True,
-    )
-
-
-def _split_lane(row: Row, *, why_unsplit: str) -> Lane:
-    total = row.p50_s.value if row.p50_s else 0.0
-    if row.exposed_comm_s is not None:
-        exposed = row.exposed_comm_s.value
-        computing = total - min(max(exposed, 0.0), total)
-        bars = [
-            Bar(kind="compute", end=computing, tip=f"{row.strategy}: computing {seconds(computing)}"),
-            Bar(
-                kind="exposed",
-                start=computing,
-                end=total,
-                tip=f"{row.strategy}: exposed communication {seconds(exposed)}",
-            ),
-        ]
-        return _lane(row, bars, note=f"{seconds(exposed)} of {seconds(total)} exposed, n={row.n}")
-    if row.mark.kind in ("control", "reference"):
-        tip = f"{row.strategy}: computing {seconds(total)}, sends nothing"
-        note = f"{seconds(total)}, sends nothing, n={row.n}"
-        return _lane(row, [Bar(kind="compute", end=total, tip=tip)], note=note)
-    tip = f"{row.strategy}: not split: {seconds(total)}, {why_unsplit}"
-    bars = [Bar(kind="unsplit", end=total, tip=tip)]
-    return _lane(row, bars, note=f"{seconds(total)}, not split, n={row.n}")
-
-
-def _why_unsplit(row: Row, rows: Sequence[Row]) -> str:
-    if row.transform_s is None:
-        return "because TensorFlow's own strategies have no control: no pass takes communication out of them"
-    if not any(other.mark.kind == "control" for other in rows):
-        return "because no control was measured here"
-    return "because no control was measured that computes it in the same way"
-
-
 def traced_split(comparison: Comparison) -> BarChart | None:
     """A traced step as computing, transfer, host, waiting and rest; None where no step was traced."""
     rows = [(row, row.time_split) for row in comparison.rows if row.time_split is not None]
@@ -341,13 +295,13 @@ def memory(comparison: Comparison) -> BarChart | None:
 
 def losses_by_step(comparison: Comparison) -> LineChart | None:
     """Loss over the number of the step; None where no losses are stored."""
-    x = Axis(name="step, those of the warm-up counted too", unit="number", what="step", low=0.0)
+    x = Axis(name="step, warm-up included", unit="number", what="step", low=0.0)
     return _losses(comparison, "step", x, lambda curve: map(float, curve.at_steps))
 
 
 def losses_by_second(comparison: Comparison) -> LineChart | None:
     """Loss over seconds of training; None where no losses are stored."""
-    x = Axis(name="seconds of training, at the median step", unit="seconds", low=0.0)
+    x = Axis(name="time at the median step", unit="seconds", low=0.0)
     return _losses(comparison, "second", x, lambda curve: iter(curve.at_s))
 
 

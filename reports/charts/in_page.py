@@ -49,19 +49,17 @@ KINDS: dict[str, LegendEntry] = {
     "undecidable": _bar("grey", "? undecidable"),
     "not-checked": _bar("grey", "? not checked"),
     "control": _outline("grey", "○ control, never wins"),
-    "twin": _outline("grey", "○ the baseline once more, never wins"),
+    "twin": _outline("grey", "○ the baseline again, never wins"),
     "implausible": _outline("vermilion", "! implausible"),
-    "payload": _bar("grey", "payload, predicted from the plan"),
-    "tcp": _bar("blue", "TCP, measured between workers"),
-    "interface": _bar("sky", "interface counters"),
+    "payload": _bar("grey", "payload (predicted)"),
+    "tcp": _bar("blue", "TCP (measured)"),
+    "interface": _bar("sky", "interface (measured)"),
     "compute": _bar("blue", "computing"),
-    "exposed": _bar("amber", "exposed communication: step time minus the control's"),
-    "unsplit": _bar("grey", "not split"),
     "transfer": _bar("amber", "transfer"),
-    "host": _bar("vermilion", "host: launching kernels, and what it runs itself"),
+    "host": _bar("vermilion", "host: launching kernels or running operations"),
     "wait": _bar("purple", "waiting for workers"),
     "rest": _bar("grey", "rest"),
-    "resident": _bar("sky", "peak resident memory of the largest worker"),
+    "resident": _bar("sky", "peak memory of the largest worker"),
     "variables": _bar("blue", "variables and slots"),
 }
 """Kind of a bar → how it is drawn, and its meaning."""
@@ -169,7 +167,11 @@ def _plain_fields(value: object, digits: int, x_digits: int) -> dict[str, object
 
 def packed(data: object) -> str:
     """Data for the page's script: JSON, compressed, in letters of base64."""
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return compressed(json.dumps(data, allow_nan=False, separators=(",", ":")))
+
+
+def compressed(text: str) -> str:
+    """Text compressed, in letters of base64."""
     # Without the time of day, the same report is the same page.
     return base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()
 

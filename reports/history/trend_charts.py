@@ -189,6 +189,10 @@ class Section:
     n_quiet: int
     n_odd: int
 
+    @property
+    def n_changed(self) -> int:
+        return sum(len(panel.series) + panel.n_left for panel in self.changed)
+
     def undrawn(self, drawn: Collection[str]) -> list[str]:
         """Titles of quiet panels without a chart.
 

@@ -34,18 +34,17 @@ from reports.history.wording import (
     too_early,
     verdict_line,
 )
-from reports.pages.page import page_script, script_hash, template
+from reports.pages.markup import template
 from reports.quantities import MISSING, Cell, Table, limits, table_of, times
 
 MOST_ROWS, _MOST_ENDED = 2000, 200
 
 
 def series_table(shown: Sequence[ShownSeries]) -> Table:
-    """Every series with what the night says of it."""
+    """Every series with its state, newest value, level and change."""
     left = f"; {len(shown) - MOST_ROWS} more are in the history" if len(shown) > MOST_ROWS else ""
     table = table_of(
-        "Level: the median of up to 90 nights before the change, or of the newest. Change: with its 95 % "
-        f"interval{left}.",
+        f"Newest value, level and change of each series, with 95 % interval{left}",
         ("series", "metric", "state", "last", "level", "change", "since", "nights"),
         [_row(each) for each in shown[:MOST_ROWS]],
         words=("metric", "state", "since"),
@@ -59,7 +58,7 @@ def series_table(shown: Sequence[ShownSeries]) -> Table:
 
 
 def number_table(drawn: PanelChart) -> Table:
-    """The values in a chart, the newest first."""
+    """Values in a chart, the newest first."""
     by_night = [
         dict(zip(zip(night.days.tolist(), night.names, strict=True), night.values.tolist(), strict=True))
         for night in drawn.nights
@@ -86,7 +85,7 @@ def ended_table(series: Iterable[Series], judged: Collection[Subject]) -> Table 
         return None
     left = f"; {len(ended) - _MOST_ENDED} older ones are in the history" if len(ended) > _MOST_ENDED else ""
     return table_of(
-        f"Cases that are no longer run, and those of another machine, method or lock file{left}.",
+        f"Cases that no longer run, or run on another machine, method or lock file{left}",
         ("series", "metric", "first", "until", "last", "nights"),
         [_ended_row(each) for each in ended[:_MOST_ENDED]],
         words=("metric", "first", "until"),
@@ -156,35 +155,35 @@ class Card:
 
 
 _STATES = (
-    ("pending", "May have changed; a few more nights will tell"),
-    ("drifting", "Moves a little every night"),
-    ("improved", "Has got better"),
-    ("known", "Has got worse, and is known"),
-    ("missed", "Has no figure tonight"),
+    ("pending", "Pending: needs more nights"),
+    ("drifting", "Drifting: moves a little every night"),
+    ("improved", "Improved"),
+    ("known", "Known regressions"),
+    ("missed", "No figure this night"),
 )
 """State → headline, those that are no regression, the most urgent first."""
 
 
 def cards(verdict: NightVerdict, shown: Sequence[ShownSeries], commits: Commits) -> tuple[Card, ...]:
-    """All that a night says, in the order in which it is to be looked at."""
+    """Statements about a night, the most urgent first."""
     failed = [each for each in verdict.lost if not each.is_wrong]
     return (
-        *_without_figure("Computes something else than it promises", verdict.wrong),
+        *_without_figure("Wrong results", verdict.wrong),
         *_regressions(verdict, commits),
         *_others(shown),
         *_young(verdict),
-        *_without_figure("Cases that failed, or were skipped", failed),
+        *_without_figure("Failed or skipped cases", failed),
     )
 
 
 def _regressions(verdict: NightVerdict, commits: Commits) -> Iterator[Card]:
     for cause in verdict.causes:
         first = cause.members[0].since
-        since = f", since {first.name}" if first else ""
+        since = f" since {first.name}" if first else ""
         of_cause = list(dict.fromkeys(commit for member in cause.members for commit in commits(member)))
         yield Card(
             state="regressed",
-            headline=spelt_out(f"Has got worse{since}: {cause.what}"),
+            headline=spelt_out(f"Regressed{since}: {cause.what}"),
             items=tuple(_item(member) for member in cause.members[:_MOST_ITEMS]),
             n_more=len(cause.members[_MOST_ITEMS:]),
             commits=tuple(_clipped(commit) for commit in of_cause[:_MOST_COMMITS]),
@@ -273,7 +272,7 @@ def trend_page(history: History, verdict: NightVerdict, commits: Commits) -> str
     )
     sections = sections_of(shown)
     charts = PageCharts()
-    script = page_script()
+    drawn = _drawn(sections, charts, until=verdict.night.day)
     return template("trend.html.j2").render(
         night=verdict.night,
         experiment=spelt_out(verdict.night.experiment),
@@ -281,7 +280,8 @@ def trend_page(history: History, verdict: NightVerdict, commits: Commits) -> str
         line=verdict_line(verdict),
         cards=cards(verdict, shown, commits),
         sections=sections,
-        drawn=_drawn(sections, charts, until=verdict.night.day),
+        drawn=drawn,
+        top=next((panel for section in sections for panel in section.changed if panel.key in drawn), None),
         n_nights=len(with_figures),
         series=series_table(shown) if shown else None,
         ended=ended_table(all_series, {each.subject for each in shown}),
@@ -297,8 +297,6 @@ def trend_page(history: History, verdict: NightVerdict, commits: Commits) -> str
                 "ratios": {},
             }
         ),
-        script=script,
-        script_hash=script_hash(script),
     )
 
 

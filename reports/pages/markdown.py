@@ -7,12 +7,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.records.safe_text import spelt_out
-from reports.pages.sections import SECTIONS, Drop
+from reports.pages.sections import (
+    NOTES_TITLE,
+    SECTIONS,
+    Drop,
+    curves_sections,
+    head_of,
+    other_texts,
+    top_warnings,
+)
 from reports.quantities import Cell, Table
-from reports.rows.report import Comparison, FaultMatrix, LinkSensitivity, Report, Scaling
-from reports.tables.curves import fault_table, front_line, link_table, scaling_table
+from reports.rows.report import Comparison, FaultMatrix, Report
+from reports.tables.curves import fault_table, front_line
 from reports.tables.figures import speed_table
 from reports.tables.placements import difference_table, problem_table
+from reports.tables.summary import summary_table
 
 _NOTHING = "<!-- -->"
 """Stands within what GitHub would make a link of: it looks for names once Markdown has been read, when
@@ -20,21 +29,24 @@ backslashes and entities have long become what they stand for (github/cmark-gfm,
 _INERT = re.compile(
     # Mentions, issues by number, addresses, and emoji by name.
     r"(?P<link>@(?=\w)|#(?=\d)|\bgh-(?=\d)|:(?=//)|\bwww(?=\.)|:(?=[\w+-]+:))"
-    r"|[\\`*_{}\[\]<>()#+!|~$&-]",
+    # Underscores within words are none of emphasis.
+    r"|[\\`*\[\]<>#|~$&]|(?<![^\W_])_|_(?![^\W_])",
     re.IGNORECASE,
 )
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~$&-])")
+_BLOCK_START = re.compile(r"^(\d*)([-+=.)](?=[\s=-]|$))")
+"""Start of a line that would become a list, a rule or a heading."""
 
 
 def markdown_text(text: str) -> str:
     """Text that Markdown shows as it is, on one line, and GitHub without a mention or reference."""
     escaped = _INERT.sub(_inert, " ".join(spelt_out(text).split()))
-    # "1." at the start of a line would become a list.
-    return re.sub(r"^(\d+)\.", r"\1\\.", escaped)
+    return _BLOCK_START.sub(r"\1\\\2", escaped)
 
 
 def _inert(match: re.Match[str]) -> str:
-    return _SPECIAL.sub(r"\\\1", match[0]) + (_NOTHING if match["link"] else "")
+    if match["link"]:
+        return match[0].replace("#", "\\#") + _NOTHING
+    return f"\\{match[0]}"
 
 
 def markdown_table(table: Table) -> list[str]:
@@ -56,19 +68,19 @@ MOST_CHARACTERS = 60_000
 """A comment on GitHub holds 65,536, and some of them are for whoever posts it."""
 _FOR_CLOSING_LINES = 1_500
 
-_ORIGINS = Drop(40, "what ran where")
-_DIFFERENCES = Drop(60, "facts that differ")
-_LEFT_OUT = Drop(90, "what the report itself could not use")
+_ORIGINS = Drop(40, "provenance")
+_DIFFERENCES = Drop(60, "differences between runs or records")
+_LEFT_OUT = Drop(90, "files that could not be used")
 _PROBLEMS = Drop(130, "failures")
 _CURVES = Drop(140, "scaling and links")
-_REASONS = Drop(150, "reasons and notes")
+_REASONS = Drop(150, "notes")
+_SUMMARY = Drop(155, "the summary")
 _RANKING = Drop(160, "rankings", singly=True)
 _VERDICT = Drop(170, "verdicts", singly=True)
 
 _LEGEND = (
-    "Mark: what a check against one device says of what a strategy computes; a control sends nothing and "
-    "never wins. Rank: by examples per second of those that compute the right thing; these repeats cannot "
-    "tell apart those that share one."
+    "Rank: by examples per second among strategies that compute the right thing; equal ranks are ties. "
+    "Mark: result of the check against a single-device run; a control sends nothing and never wins."
 )
 
 
@@ -97,24 +109,26 @@ def to_markdown(report: Report, *, most: int = MOST_CHARACTERS) -> str:
     texts = [block.text for block in kept]
     if left_out:
         texts.append(
-            f"Left out, since a comment on GitHub holds no more: {', '.join(left_out)}. Everything is in "
-            "`stratbench report RUN_DIR --format html`, and for programs in `--format json`."
+            f"Left out to fit into a GitHub comment: {', '.join(left_out)}. Full report: "
+            "`stratbench report RUN_DIR --format html`, or `--format json` for programs."
         )
     return "\n\n".join(texts) + "\n"
 
 
 def _blocks(report: Report) -> Iterator[_Block]:
-    if report.comparisons:
-        yield _block(None, markdown_text(_LEGEND))
-    for comparison in report.comparisons:
-        yield from _comparison_blocks(comparison, report.run_in_words(comparison.run))
+    for origin in report.origins:
+        head = " · ".join(markdown_text(text) for text in head_of(origin).values())
+        yield _block(_ORIGINS, head)
+    yield _block(None, f"**{report.trust.word}:** {markdown_text(report.trust.reason)}")
+    summary = summary_table(report)
+    if summary is not None:
+        yield _block(_SUMMARY, *markdown_table(summary), "", markdown_text(_LEGEND))
     for matrix in report.fault_matrices:
         heading = _heading(matrix.title, matrix, report.run_in_words(matrix.run))
         yield _block(_VERDICT, heading, "", f"**{markdown_text(front_line(matrix))}**")
         yield _block(_RANKING, *markdown_table(fault_table(matrix)))
-    across: tuple[Scaling | LinkSensitivity, ...] = (*report.scaling, *report.link_sensitivity)
-    for curves in across:
-        yield _curves_block(curves, report.run_in_words(curves.run))
+    for comparison in report.comparisons:
+        yield from _comparison_blocks(report, comparison)
     if report.problems:
         title = f"Failures: {len(report.problems)}"
         yield _folded(_PROBLEMS, title, *markdown_table(problem_table(report.problems)))
@@ -123,50 +137,37 @@ def _blocks(report: Report) -> Iterator[_Block]:
         yield _folded(_LEFT_OUT, f"Left out: {len(items)}", *items)
     differing = difference_table(report)
     if differing is not None:
-        caption = markdown_text(differing.caption)
-        yield _folded(_DIFFERENCES, "What differs", caption, "", *markdown_table(differing))
+        yield _folded(_DIFFERENCES, "Differences", *_captioned(differing))
     for origin in report.origins:
         facts = [f"- {markdown_text(name)}: {markdown_text(value)}" for name, value in origin.facts]
-        yield _folded(
-            _ORIGINS,
-            "What ran where",
-            f"**{markdown_text(report.run_in_words(origin.run) or origin.run)}**",
-            "",
-            *facts,
-        )
+        run = f"**{markdown_text(report.run_in_words(origin.run) or origin.run)}**"
+        yield _folded(_ORIGINS, "Provenance", run, "", *facts)
 
 
-def _comparison_blocks(comparison: Comparison, run: str) -> Iterator[_Block]:
-    verdict = comparison.verdict
-    answers = [answer.text for answer in verdict.answers if answer.goal != verdict.goal]
-    heading = _heading(comparison.workload, comparison, run)
-    further = [line for text in answers for line in ("", markdown_text(text))]
-    yield _block(_VERDICT, heading, "", f"**{markdown_text(verdict.headline)}**", *further)
-    ranking = speed_table(comparison)
-    yield _block(_RANKING, *markdown_table(ranking), "", markdown_text(ranking.caption))
-    warnings = [note.text for note in comparison.warnings]
-    details = [text for text in verdict.details if text not in answers]
-    reasons = (*warnings, *details, *comparison.notes[len(warnings) :])
-    if reasons:
-        yield _block(_REASONS, *(f"- {markdown_text(text)}" for text in reasons))
+def _comparison_blocks(report: Report, comparison: Comparison) -> Iterator[_Block]:
+    heading = _heading(comparison.workload, comparison, report.run_in_words(comparison.run))
+    warnings = [f"- {markdown_text(text)}" for text in top_warnings(comparison)]
+    headline = f"**{markdown_text(comparison.verdict.headline)}**"
+    yield _block(_VERDICT, heading, "", headline, *(["", *warnings] if warnings else []))
+    yield _block(_RANKING, *markdown_table(speed_table(comparison)))
+    texts = other_texts(comparison)
+    if texts:
+        yield _folded(_REASONS, NOTES_TITLE, *(f"- {markdown_text(text)}" for text in texts))
+    for curves in curves_sections(report, comparison):
+        sentences = [f"- {markdown_text(text)}" for text in curves.texts]
+        yield _block(_CURVES, f"### {curves.title}", "", *sentences, "", *markdown_table(curves.table))
     for section in SECTIONS:
-        table = section.table(comparison) if section.table and section.drop else None
+        tables = (table for draw in section.tables if (table := draw(comparison)) is not None)
+        table = next(tables, None) if section.drop else None
         if table is not None:
-            lines = [markdown_text(table.caption), "", *markdown_table(table)]
-            yield _folded(section.drop, section.title, *lines)
+            yield _folded(section.drop, section.title, *_captioned(table))
 
 
-def _curves_block(curves: Scaling | LinkSensitivity, run: str) -> _Block:
-    if isinstance(curves, Scaling):
-        title, table, sentences = "Scaling", scaling_table(curves), []
-    else:
-        title, table = "Links", link_table(curves)
-        sentences = [f"- {markdown_text(sentence)}" for sentence in curves.sentences]
-    heading = _heading(f"{title}: {curves.workload}", curves, run)
-    return _block(_CURVES, heading, "", *sentences, *([""] if sentences else []), *markdown_table(table))
+def _captioned(table: Table) -> tuple[str, ...]:
+    return (markdown_text(table.caption), "", *markdown_table(table))
 
 
-def _heading(title: str, of: Comparison | FaultMatrix | Scaling | LinkSensitivity, run: str) -> str:
+def _heading(title: str, of: Comparison | FaultMatrix, run: str) -> str:
     where = f"{of.shape} · run {run}" if run else of.shape
     return f"## {markdown_text(title)}\n\n{markdown_text(where)}"
 

@@ -2,54 +2,62 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import re
-from dataclasses import replace
-from importlib import resources
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
-import jinja2
 import yaml
-from markupsafe import Markup, escape
 
 from harness.canonical import json_value
 from harness.records.comparison import CONFIDENCE, MIN_REPEATS_INTERVAL, SEQUENTIAL_CONFIDENCE, TRIMMED_SHARE
-from reports.charts.across import fault_front, link_sensitivity, scaling
+from reports.charts.across import fault_front
 from reports.charts.comparison import ranking, standing
-from reports.charts.in_page import PageCharts, charts_source, echarts_source, packed
+from reports.charts.in_page import PageChart, PageCharts, packed
 from reports.contrasts import SIGNIFICANCE
 from reports.pages.data import document
-from reports.pages.sections import SECTIONS, Section
-from reports.quantities import byte_count
+from reports.pages.markup import template
+from reports.pages.sections import (
+    NOTES_TITLE,
+    PLAN,
+    RANKING,
+    SECTIONS,
+    Section,
+    curves_sections,
+    head_of,
+    other_texts,
+    top_warnings,
+)
+from reports.quantities import Table, byte_count
 from reports.recommendation.candidates import can_win
 from reports.rows.report import Comparison, Report
 from reports.rows.row import Row
 from reports.statistics import MIN_REPEATS_SIGN_FLIP, MIN_REPEATS_TEST
-from reports.tables.curves import fault_table, front_line, link_table, scaling_table
-from reports.tables.figures import ratio_cell, speed_table
-from reports.tables.placements import difference_table, placement_table, problem_table, server_table
-
-_CODE = re.compile(r"`([^`]+)`")
-
-
-def prose(text: str) -> Markup:
-    """Text as markup, with what stands between backticks as code; a backtick without another stays."""
-    # With a group, splitting gives what is between matches and what is in them in turn.
-    code = Markup("<code>{}</code>")
-    parts = enumerate(_CODE.split(text))
-    return Markup("").join(code.format(part) if i % 2 else part for i, part in parts)
-
-
-def breakable(note: str) -> Markup:
-    """Text as markup, which browsers may break behind each comma."""
-    return escape(note).replace(", ", Markup(", <wbr>"))
-
+from reports.tables.curves import fault_table, front_line
+from reports.tables.figures import ratio_cell
+from reports.tables.placements import difference_table, placement_table, problem_table
+from reports.tables.summary import comparison_id, faults_id, summary_table
 
 _MAY_WIN = "may win"
 _MANY_ROWS = 60
 """From so many on a page has no rows as data: they would be as long as all tables together."""
 _DRAWN = ("steps", "other_baselines", "curves", "scaling", "link_sensitivity", "placement", "passes")
-"""Fields that the page shows as charts and tables; as data they would double its size."""
+"""Fields that are in the page as charts and tables, and would double its size as data."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A folded part of a comparison's section.
+
+    Attributes:
+        texts: list above the charts.
+        note: text in the legend of the first chart.
+    """
+
+    key: str
+    title: str
+    texts: Sequence[str] = ()
+    charts: Sequence[PageChart] = ()
+    note: str = ""
+    tables: Sequence[Table] = ()
 
 
 def to_html(report: Report, *, in_run_folder: bool = False) -> str:
@@ -60,12 +68,13 @@ def to_html(report: Report, *, in_run_folder: bool = False) -> str:
     """
     n_rows = sum(len(comparison.rows) for comparison in report.comparisons)
     charts = PageCharts()
-    script = page_script()
     return template("report.html.j2").render(
         report=report,
         in_run_folder=in_run_folder,
-        **_across_shapes(report, charts),
-        sections=[_comparison(comparison, i, charts) for i, comparison in enumerate(report.comparisons)],
+        heads=[(report.run_in_words(origin.run), head_of(origin)) for origin in report.origins],
+        summary=summary_table(report),
+        matrices=list(_matrices(report, charts)),
+        sections=[_section(report, number, charts) for number in range(len(report.comparisons))],
         problems=problem_table(report.problems) if report.problems else None,
         with_logs=[problem for problem in report.problems if problem.log],
         differences=difference_table(report),
@@ -91,68 +100,25 @@ def to_html(report: Report, *, in_run_folder: bool = False) -> str:
                 "charts": charts.data,
                 "noun": "strategies",
                 "kinds": _kinds(report),
-                "ratios": {f"comparison-{i}": _ratios(each) for i, each in enumerate(report.comparisons)},
+                "ratios": {
+                    comparison_id(number): _ratios(comparison)
+                    for number, comparison in enumerate(report.comparisons)
+                },
             }
         ),
-        script=script,
-        script_hash=script_hash(script),
     )
 
 
-def template(name: str) -> jinja2.Template:
-    """A template of a page, in which everything is escaped that is not markup already."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("reports", "templates"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.filters |= {"prose": prose, "breakable": breakable}
-    environment.globals["zip"] = zip
-    return environment.get_template(name)
-
-
-def page_script() -> Markup:
-    """The one script of a page: the library that draws, what charts are made of, and what readers can do."""
-    own = resources.files("reports").joinpath("templates/page.js").read_text(encoding="utf-8")
-    # They are files of this package, and none of them holds the end of a script element.
-    return Markup("\n").join(Markup(source) for source in (echarts_source(), charts_source(), own))  # noqa: S704
-
-
-def script_hash(script: str) -> str:
-    """Hash by which a page's policy allows its one script."""
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
-def _across_shapes(report: Report, charts: PageCharts) -> dict[str, list[dict[str, object]]]:
-    return {
-        "matrices": [
-            {
-                "matrix": matrix,
-                "headline": front_line(matrix),
-                "table": fault_table(matrix),
-                "chart": charts.add(f"faults-{i}-front", fault_front(matrix)),
-            }
-            for i, matrix in enumerate(report.fault_matrices)
-        ],
-        "scalings": [
-            {
-                "scaling": curves,
-                "table": scaling_table(curves),
-                "chart": charts.add(f"scaling-{i}-rates", scaling(curves)),
-            }
-            for i, curves in enumerate(report.scaling)
-        ],
-        "links": [
-            {
-                "links": links,
-                "table": link_table(links),
-                "chart": charts.add(f"links-{i}-rates", link_sensitivity(links)),
-            }
-            for i, links in enumerate(report.link_sensitivity)
-        ],
-    }
+def _matrices(report: Report, charts: PageCharts) -> Iterator[dict[str, object]]:
+    for number, matrix in enumerate(report.fault_matrices):
+        name = faults_id(number)
+        yield {
+            "id": name,
+            "matrix": matrix,
+            "headline": front_line(matrix),
+            "table": fault_table(matrix),
+            "chart": charts.add(f"{name}-front", fault_front(matrix)),
+        }
 
 
 def _kinds(report: Report) -> dict[str, dict[str, list[str]]]:
@@ -161,10 +127,10 @@ def _kinds(report: Report) -> dict[str, dict[str, list[str]]]:
     The section without a name has all of them, for tables and charts over several comparisons.
     """
     sections = {
-        f"comparison-{i}": {
+        comparison_id(number): {
             row.strategy: {row.class_, _MAY_WIN} if can_win(row) else {row.class_} for row in comparison.rows
         }
-        for i, comparison in enumerate(report.comparisons)
+        for number, comparison in enumerate(report.comparisons)
     }
     everywhere: dict[str, set[str]] = {
         line.strategy: set() for matrix in report.fault_matrices for line in matrix.lines
@@ -194,37 +160,47 @@ def _ratios(comparison: Comparison) -> dict[str, object]:
     }
 
 
-def _comparison(comparison: Comparison, number: int, charts: PageCharts) -> dict[str, object]:
-    name = f"comparison-{number}"
+def _section(report: Report, number: int, charts: PageCharts) -> dict[str, object]:
+    comparison, name = report.comparisons[number], comparison_id(number)
     return {
         "id": name,
         "comparison": comparison,
+        "warnings": top_warnings(comparison),
         "ranking": charts.add(f"{name}-ranking", ranking(comparison)),
-        "speed": speed_table(comparison),
-        "parts": [part for each in SECTIONS if (part := _part(each, comparison, name, charts)) is not None],
+        "parts": list(_parts(report, comparison, name, charts)),
         "matrices": [(row.strategy, heat) for row in comparison.rows if (heat := _heat(row))],
         "placements": [
             (row, table) for row in comparison.rows if (table := placement_table(row)) is not None
         ],
-        "servers": server_table(comparison),
         "traces": [row for row in comparison.rows if row.traces],
     }
 
 
-def _part(
-    section: Section, comparison: Comparison, name: str, charts: PageCharts
-) -> dict[str, object] | None:
-    """A section with its charts and its table; None when there is nothing to show."""
-    pictures = [
-        picture
-        for chart, draw in section.charts.items()
-        if (picture := charts.add(f"{name}-{chart}", draw(comparison))) is not None
-    ]
-    table = section.table(comparison) if section.table else None
-    if not pictures and (table is None or (section.charts and not section.if_empty)):
-        return None
-    note = section.note(comparison) if section.note else ""
-    return {"section": section, "charts": pictures, "note": note, "table": table}
+def _parts(report: Report, comparison: Comparison, name: str, charts: PageCharts) -> Iterator[Part]:
+    yield _part(RANKING, comparison, name, charts)
+    yield Part(key="notes", title=NOTES_TITLE, texts=other_texts(comparison))
+    for curves in curves_sections(report, comparison):
+        chart = charts.add(f"{name}-{curves.key}", curves.chart)
+        yield Part(
+            key=curves.key,
+            title=curves.title,
+            texts=curves.texts,
+            charts=[chart] if chart else [],
+            tables=[curves.table],
+        )
+    parts = (_part(section, comparison, name, charts) for section in SECTIONS)
+    yield from (part for part in parts if part.charts or part.tables or part.key == PLAN.key)
+
+
+def _part(section: Section, comparison: Comparison, name: str, charts: PageCharts) -> Part:
+    pictures = (charts.add(f"{name}-{chart}", draw(comparison)) for chart, draw in section.charts.items())
+    return Part(
+        key=section.key,
+        title=section.title,
+        charts=[picture for picture in pictures if picture is not None],
+        note=section.note(comparison) if section.note else "",
+        tables=[table for draw in section.tables if (table := draw(comparison)) is not None],
+    )
 
 
 def _heat(row: Row) -> list[list[tuple[str, str]]]:

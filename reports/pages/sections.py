@@ -1,10 +1,11 @@
-"""Sections of a comparison below its ranking: title, charts and table of each, for HTML and Markdown."""
+"""Contents of a report in their order, for HTML and Markdown: head, warnings, sections below a ranking."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from reports.charts.across import link_sensitivity, scaling
 from reports.charts.comparison import (
     bytes_sent,
     losses_by_second,
@@ -13,24 +14,32 @@ from reports.charts.comparison import (
     rounds_over_time,
     step_note,
     step_times,
-    time_split,
     traced_split,
     trade_off,
 )
 from reports.charts.specification import Chart
 from reports.quantities import Table
-from reports.rows.report import Comparison
-from reports.tables.curves import balance_table, loss_table, memory_table, round_table, trade_off_table
+from reports.rows.report import Comparison, Origin, Report
+from reports.tables.curves import (
+    balance_table,
+    link_table,
+    loss_table,
+    memory_table,
+    round_table,
+    scaling_table,
+    trade_off_table,
+)
 from reports.tables.figures import (
     byte_table,
     check_table,
     cost_table,
     reshard_table,
     rule_table,
+    speed_table,
     step_table,
     trace_table,
 )
-from reports.tables.placements import pass_table
+from reports.tables.placements import pass_table, server_table
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -50,89 +59,150 @@ class Drop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Charts of a comparison, and the table behind them.
+    """Charts and tables of a comparison under one title.
 
     Attributes:
+        key: ends the section's id in the page.
         charts: by the name that each has in the page.
-        note: text in the charts' legend.
-        about: sentence above the charts.
-        if_empty: sentence above the table when no chart can be drawn; without one, HTML then has no section.
-        is_folded: whether HTML folds the table below the section before it.
-        drop: Markdown has sections with one only.
+        tables: Markdown has the first one.
+        note: text in the legend of the first chart.
+        drop: sections without one are not in Markdown.
     """
 
+    key: str
     title: str
-    table: Callable[[Comparison], Table | None] | None = None
     charts: Mapping[str, Callable[[Comparison], Chart | None]] = field(default_factory=dict)
+    tables: Sequence[Callable[[Comparison], Table | None]] = ()
     note: Callable[[Comparison], str] | None = None
-    about: str = ""
-    if_empty: str = ""
-    is_folded: bool = False
     drop: Drop | None = None
 
 
+RANKING = Section(key="figures", title="Ranking as a table", tables=(speed_table,))
+PLAN = Section(
+    key="plan",
+    title="Plan and passes",
+    tables=(pass_table, reshard_table, server_table),
+    drop=Drop(10, "plan and passes"),
+)
 SECTIONS = (
     Section(
+        key="trade-off",
+        title="Speed and traffic",
+        charts={"trade-off": trade_off},
+        tables=(trade_off_table,),
+        drop=Drop(70, "speed and traffic"),
+    ),
+    Section(
+        key="step-times",
         title="Step times",
-        charts={"steps": step_times},
+        charts={"steps": step_times, "rounds": rounds_over_time},
+        tables=(step_table, round_table),
         note=step_note,
-        if_empty="No step times are stored for these cases.",
-        table=step_table,
         drop=Drop(100, "step times"),
     ),
     Section(
-        title="Rounds over time",
-        about="Cases take turns in each round: where all lines rise together, the machine was slow.",
-        charts={"rounds": rounds_over_time},
-        table=round_table,
-    ),
-    Section(
-        title="What the median step is spent on",
-        about="The numbers are those behind the step times.",
-        charts={"split": time_split},
-    ),
-    Section(
-        title="Where a step's time goes",
-        charts={"traced": traced_split},
-        table=trace_table,
-        drop=Drop(30, "where a step's time goes"),
-    ),
-    Section(
-        title="Over the wire, per step",
+        key="traffic",
+        title="Traffic",
         charts={"bytes": bytes_sent},
-        if_empty="No strategy here sent anything that was counted.",
-        table=byte_table,
-        drop=Drop(110, "bytes over the wire"),
-    ),
-    Section(title="How evenly tasks send, receive and hold variables", table=balance_table, is_folded=True),
-    Section(
-        title="Speed against bytes",
-        charts={"trade-off": trade_off},
-        table=trade_off_table,
-        drop=Drop(70, "speed against bytes"),
+        tables=(byte_table, balance_table),
+        drop=Drop(110, "traffic"),
     ),
     Section(
-        title="Variables in parts while a loop runs",
-        table=reshard_table,
-        drop=Drop(50, "variables in parts"),
+        key="time",
+        title="Where time goes",
+        charts={"traced": traced_split},
+        tables=(trace_table,),
+        drop=Drop(30, "where time goes"),
     ),
-    Section(title="Combining gradients by a rule", table=rule_table, drop=Drop(80, "rules of aggregation")),
-    Section(title="Memory", charts={"memory": memory}, table=memory_table),
     Section(
+        key="memory",
+        title="Memory and cost",
+        charts={"memory": memory},
+        tables=(cost_table, memory_table),
+        drop=Drop(20, "memory and cost"),
+    ),
+    Section(
+        key="loss",
         title="Loss",
         charts={"loss-by-step": losses_by_step, "loss-by-second": losses_by_second},
-        table=loss_table,
+        tables=(loss_table,),
     ),
-    Section(
-        title="Does it compute the right thing?",
-        table=check_table,
-        drop=Drop(120, "equivalence checks"),
-    ),
-    Section(
-        title="What each pass makes of the graph",
-        table=pass_table,
-        is_folded=True,
-        drop=Drop(10, "passes over graphs"),
-    ),
-    Section(title="Other costs", table=cost_table, is_folded=True, drop=Drop(20, "other costs")),
+    Section(key="correctness", title="Correctness", tables=(check_table,), drop=Drop(120, "correctness")),
+    Section(key="rules", title="Aggregation rules", tables=(rule_table,), drop=Drop(80, "aggregation rules")),
+    PLAN,
 )
+"""All that readers open when they need it; scaling and links come before these."""
+
+
+def head_of(origin: Origin) -> Mapping[str, str]:
+    """Date, machine, versions and provider of a run, as far as they are known."""
+    facts = dict(origin.facts)
+    machine = (
+        facts.get("processor"),
+        f"{facts['cores']} cores" if "cores" in facts else None,
+        f"{facts['memory']} memory" if "memory" in facts else None,
+        facts.get("GPU"),
+    )
+    versions = [f"stratbench {facts['stratbench']}"] if "stratbench" in facts else []
+    versions += [f"TensorFlow {text}" for name, text in facts.items() if name.startswith("tensorflow")]
+    head = {
+        "Date": facts.get("started (UTC)", "").replace("T", " ")[:16],
+        "Machine": ", ".join(filter(None, machine)),
+        "Versions": ", ".join(versions),
+        "Provider": facts.get("provider", ""),
+    }
+    return {name: text for name, text in head.items() if text}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvesSection:
+    """Scaling or links of a workload, with sentences above the chart."""
+
+    key: str
+    title: str
+    texts: tuple[str, ...]
+    chart: Chart | None
+    table: Table
+
+
+def curves_sections(report: Report, comparison: Comparison) -> Iterator[CurvesSection]:
+    """Scaling and links of a comparison's workload, in the section of its first shape alone."""
+    place = (comparison.run, comparison.workload)
+    if next(one for one in report.comparisons if (one.run, one.workload) == place) is not comparison:
+        return
+    for number, curves in enumerate(report.scaling):
+        if (curves.run, curves.workload) == place:
+            yield CurvesSection(
+                key=f"scaling-{number}",
+                title="Scaling",
+                texts=(curves.shape,),
+                chart=scaling(curves),
+                table=scaling_table(curves),
+            )
+    for number, links in enumerate(report.link_sensitivity):
+        if (links.run, links.workload) == place:
+            yield CurvesSection(
+                key=f"links-{number}",
+                title="Links",
+                texts=(links.shape, *links.sentences),
+                chart=link_sensitivity(links),
+                table=link_table(links),
+            )
+
+
+NOTES_TITLE = "Reasons and notes"
+_MOST_WARNINGS = 2
+
+
+def top_warnings(comparison: Comparison) -> list[str]:
+    """Warnings that stand open below the headline."""
+    return [note.text for note in comparison.warnings[:_MOST_WARNINGS]]
+
+
+def other_texts(comparison: Comparison) -> list[str]:
+    """Reasons of the verdict, answers for other goals, and all other notes, once."""
+    verdict = comparison.verdict
+    answers = (answer.text for answer in verdict.answers if answer.goal != verdict.goal)
+    above = {verdict.headline, *top_warnings(comparison)}
+    texts = dict.fromkeys((*answers, *verdict.details, *comparison.notes))
+    return [text for text in texts if text not in above]

@@ -377,6 +377,18 @@ class LeftOut:
     is_damage: bool = False
 
 
+TrustLevel = Literal["green", "amber", "red"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """Trust light of a report: its colour, a word for it and the reasons in one line."""
+
+    level: TrustLevel
+    word: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """All strategies on one workload and cluster shape; `rows` are ranked, the unranked last.
@@ -460,6 +472,7 @@ class Report:
     origins: tuple[Origin, ...]
     differences: tuple[FactDifference, ...] = ()
     hints: tuple[str, ...] = ()
+    trust: Trust
 
     def run_in_words(self, run: str) -> str:
         """A run as its readers know it: by its folder, and by its own name; empty where there is no other."""

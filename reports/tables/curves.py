@@ -45,10 +45,10 @@ def scaling_table(scaling: Scaling) -> Table:
     """Rate and efficiency of each strategy at each number of devices."""
     sizes = sorted({(p.n_devices, p.workers, p.replicas) for line in scaling.lines for p in line.points})
     batch = f"{scaling.batch_size} examples" if scaling.batch_size else "the batch"
-    kept = f"each replica takes {batch}" if scaling.kind == "weak" else f"all share {batch}"
+    shared = f"{batch} per replica" if scaling.kind == "weak" else f"{batch} in total"
     return table_of(
-        f"{scaling.kind.capitalize()} scaling, {kept}: examples per second with 95 % interval, and as a "
-        "share of as many times the reference's rate on one device",
+        f"{scaling.kind.capitalize()} scaling, {shared}: examples per second; efficiency: rate per "
+        "device ÷ that of the reference; 95 % intervals",
         (
             "strategy",
             "mark",
@@ -65,8 +65,7 @@ def link_table(sensitivity: LinkSensitivity) -> Table:
     points = {point.requested_mbit: point for line in sensitivity.lines for point in line.points}
     rates = sorted(points, key=lambda mbit: float("inf") if mbit is None else mbit)
     return table_of(
-        "Examples per second by the rate asked of links, with 95 % interval; in brackets what was measured "
-        "of the links, mean over repeats",
+        "Examples per second by requested link rate, with 95 % intervals; in brackets: measured link rate",
         ("strategy", "mark", *(_link_name(points[mbit]) for mbit in rates)),
         [
             (
@@ -87,9 +86,8 @@ def trade_off_table(comparison: Comparison) -> Table | None:
         return None
     layer = "TCP measured" if trade_off.layer == "tcp" else "payload predicted"
     return table_of(
-        "What speed costs in bytes, all workers together: one is behind where another that may win is as "
-        "good in both, and shown by the repeats to be better in one; rates with 95 % interval, bytes with "
-        "their range over repeats",
+        "Examples per second and bytes per step of all workers. Dominated: another strategy is at least as "
+        "good in both and significantly better in one",
         ("strategy", "mark", "examples/s", f"{layer}, a step", "front"),
         [
             (
@@ -97,7 +95,9 @@ def trade_off_table(comparison: Comparison) -> Table | None:
                 Cell(text=WORDS[point.mark]),
                 _estimate(point.rate),
                 _sent_cell(point),
-                Cell(text="on the front" if point.on_front else "behind" if point.can_win else "cannot win"),
+                Cell(
+                    text="Pareto front" if point.on_front else "dominated" if point.can_win else "cannot win"
+                ),
             )
             for point in trade_off.points
         ],
@@ -173,8 +173,7 @@ def loss_table(comparison: Comparison) -> Table | None:
         if any(_place_near(share, len(curve.mean)) is not None for curve in curves)
     }
     return table_of(
-        "Loss by step: mean over repeats with their range, and when the step ends if all steps take the "
-        "median of their window; steps count from the first of the warm-up",
+        "Loss by step and by time at the median step, mean and range over repeats; warm-up included",
         ("strategy", "n", *shares),
         [
             (
@@ -214,8 +213,7 @@ def round_table(comparison: Comparison) -> Table | None:
             )
         )
     return table_of(
-        "Rounds over time: the slowest of each strategy's windows relative to its own median, and the round "
-        f"in which all were slowest together{joined}",
+        f"Slowest round of each strategy relative to its own median, and of all together{joined}",
         ("strategy", "windows", "median step", "slowest", "when"),
         lines,
         words=("when",),
@@ -252,7 +250,7 @@ def memory_table(comparison: Comparison) -> Table | None:
     if not comparison.curves.memory:
         return None
     return table_of(
-        "Memory of workers: peak resident bytes, mean and range over repeats, beside variables and slots",
+        "Peak resident memory of workers, mean and range over repeats; bytes of variables and slots",
         ("strategy", "workers", "largest", "smallest", "variables, largest", "variables, smallest", "n"),
         [
             (
@@ -273,8 +271,8 @@ def balance_table(comparison: Comparison) -> Table | None:
     if not comparison.curves.balance:
         return None
     return table_of(
-        "Balance of tasks: the largest and its number, and below it the largest ÷ the mean of all; TCP bytes "
-        "of a step, mean over repeats; dedicated servers come last",
+        "Busiest task and its load ÷ the mean of all tasks; TCP bytes per step, mean over repeats; dedicated "
+        "servers come last",
         ("strategy", "tasks", "sends most", "receives most", "holds most variables", "n"),
         [
             (
@@ -326,9 +324,9 @@ def fault_table(matrix: FaultMatrix) -> Table:
     better = "less" if matrix.less_is_better else "more"
     relative = f", relative to {matrix.baseline}," if matrix.baseline else ""
     return table_of(
-        f"{matrix.title.partition(' under')[0]} after the last step by scenario, mean over repeats, {better} "
-        f"is better, and the worst of them; speed{relative} and payload of a step without faults; void: more "
-        "workers are faulty than the rule is for, which does not count for the worst",
+        f"{matrix.title.partition(' under')[0]} after the last step, mean over repeats ({better} is better); "
+        f"speed{relative} and payload without faults. Void: more faulty workers than the rule tolerates, not "
+        "counted in the worst",
         ("strategy", *names, "worst", "speed", "payload"),
         [
             (
@@ -347,26 +345,26 @@ def fault_table(matrix: FaultMatrix) -> Table:
 
 
 def front_line(matrix: FaultMatrix) -> str:
-    """Sentence on the price of robustness: the strategies than which none is both faster and better."""
+    """Strategies that none beats in both speed and worst result under faults, with these figures."""
     figures = [
         (line.worst, line) for line in matrix.lines if line.worst is not None and math.isfinite(line.worst)
     ]
     if not figures:
-        return f"No strategy has a figure of {matrix.metric} under faults that its rule is for."
+        return f"No {matrix.metric} under faults that any rule tolerates."
     figures.sort(key=lambda item: item[0], reverse=not matrix.less_is_better)
     front = [(worst, line) for worst, line in figures if line.on_front]
-    start = f"The worst {matrix.metric} is best with"
     if not front:
         best = figures[0][0]
-        names = " and ".join(line.strategy for worst, line in figures if worst == best)
-        return f"{start} {names}, {_figure(best)}; speed without faults was not measured."
-    points = ", or ".join(
-        f"{line.strategy} with {_figure(worst)} at {times(line.relative_rate)} the speed"
-        for worst, line in front
+        names = ", ".join(line.strategy for worst, line in figures if worst == best)
+        return f"Best worst-case {matrix.metric}: {names} ({_figure(best)}); speed was not measured."
+    doubt = next((f"; {line.relative_note}" for _, line in front if "no interval" in line.relative_note), "")
+    points = ", ".join(
+        f"{line.strategy} ({_figure(worst)} at {times(line.relative_rate)})" for worst, line in front
     )
-    doubt = next((f" ({line.relative_note})" for _, line in front if "no interval" in line.relative_note), "")
-    best_points = f"{start} {points} of {matrix.baseline or 'the baseline'}"
-    return f"{best_points}{doubt}: no other is as fast and as good."
+    return (
+        f"Best worst-case {matrix.metric} for its speed: {points}; speed relative to "
+        f"{matrix.baseline or 'the baseline'} without faults{doubt}."
+    )
 
 
 def _fault_cell(cell: FaultCell | None) -> Cell:

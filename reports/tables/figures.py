@@ -40,8 +40,7 @@ def speed_table(comparison: Comparison) -> Table:
     return _table(
         comparison,
         "speed",
-        "Ranking by examples per second, from the median step of each repeat and over the whole window; "
-        "95 % intervals",
+        "Examples per second by the median step and over the whole window, with 95 % intervals",
         _column("rank", 1, _rank_cell),
         _words("mark", 2, lambda row: Cell(text=mark_words(row))),
         _Column(heading=Heading(name=against, key="ratio"), place=4, cell=ratio_cell),
@@ -55,8 +54,8 @@ def step_table(comparison: Comparison) -> Table:
     return _table(
         comparison,
         "steps",
-        "Step time: geometric mean over repeats of each repeat's percentile, with 95 % interval; "
-        "its parts: mean and range over repeats",
+        "Step time percentiles, geometric mean over repeats with 95 % interval; other columns: mean and "
+        "range over repeats",
         _column("n", 7, lambda row: Cell(text=str(row.n), value=row.n)),
     )
 
@@ -66,32 +65,26 @@ def trace_table(comparison: Comparison) -> Table | None:
     rows = [row for row in comparison.rows if row.time_split is not None]
     if not rows:
         return None
-    on_gpu = any(row.time_split.host_s for row in rows if row.time_split)
     return _table(
         comparison,
         "traced",
-        "Where one traced step's time goes, mean over workers: each moment counts once, as the first of "
-        f"computing, transfer, {'host, ' if on_gpu else ''}waiting and rest that it is; bandwidth is one "
-        "replica's gradients, or what the busiest link carries one way, ÷ transfer in all of the worker that "
-        "takes longest; mean and range over repeats",
+        "One traced step, mean over workers; each moment counts once; mean and range over repeats. "
+        "Bandwidth: gradients of one replica (algorithm) or bytes of the busiest link (bus) ÷ transfer",
         rows=rows,
     )
 
 
 def byte_table(comparison: Comparison) -> Table:
     """Bytes per step in three layers that are never mixed."""
-    return _table(
-        comparison, "bytes", "Bytes sent per step, all workers together: mean and range over repeats"
-    )
+    return _table(comparison, "bytes", "Bytes sent per step by all workers, mean and range over repeats")
 
 
 def cost_table(comparison: Comparison) -> Table:
-    """Costs of a strategy beside time and bytes."""
+    """Processor time, energy, memory and price of each strategy."""
     return _table(
         comparison,
         "costs",
-        "Other costs, all workers together unless said otherwise; energy is that of their hosts' processors: "
-        "mean and range over repeats",
+        "Costs of all workers together, energy of their hosts' processors; mean and range over repeats",
     )
 
 
@@ -100,9 +93,8 @@ def check_table(comparison: Comparison) -> Table:
     return _table(
         comparison,
         "checks",
-        "Update error against the one-device reference, relative to the update, of the variable nearest to "
-        "its limit; loss before the update of the step named, warm-up steps counted too: mean and range over "
-        "repeats",
+        "Error of the variable nearest to its tolerance, relative to its update, against one device; "
+        "loss before the update of the named step, warm-up included",
         _words("class", 1, lambda row: Cell(text=row.class_)),
         _words("mark", 2, lambda row: Cell(text=WORDS[row.mark.kind], note=row.mark.explanation)),
         _column("update error", 3, lambda row: _error_cell(row.mark.max_update_error)),
@@ -117,9 +109,8 @@ def reshard_table(comparison: Comparison) -> Table | None:
     return _table(
         comparison,
         "resharding",
-        "Resharding of a replica in each run of the host loop, also of fewer steps: asked for before "
-        "each step, made where variables were whole, undone after the loop; bytes are what all replicas send "
-        "to put variables together, memory is that of variables in parts: mean and range over repeats",
+        "Resharding per replica and host loop: requested before each step, made, undone; bytes sent by all "
+        "replicas, memory of sharded variables; mean and range over repeats",
         _column("median step", 1, lambda row: estimate_cell(row.p50_s, "seconds")),
     )
 
@@ -132,9 +123,8 @@ def rule_table(comparison: Comparison) -> Table | None:
     return _table(
         comparison,
         "rules",
-        "Rules of aggregation: what combining the gradients of all workers takes by itself, beside a plain "
-        "mean of the same vectors and as a share of the median step; contributions that were not finite, in "
-        "a step on average; in how many steps of a hundred each worker had a part in the result",
+        "Time to combine all workers' gradients, against a plain mean and as a share of the median step; "
+        "gradients per step that were not finite; percent of steps that used each worker's gradients",
         _words("rule", 1, lambda row: _rule_cell(row.rule)),
         _column("of a step", 4, _share_of_step_cell),
         _words("chosen, by worker", 6, lambda row: Cell(text=_chosen_by_worker(row.rule))),

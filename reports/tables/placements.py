@@ -41,10 +41,10 @@ def placement_table(row: Row) -> Table | None:
     """Table of a strategy's variables, their places and synchronization; None if no plan is known."""
     if row.placement is None:
         return None
-    more = f"; {row.placement.n_more} smaller variables are not shown" if row.placement.n_more else ""
+    more = f"; {row.placement.n_more} smaller ones are not shown" if row.placement.n_more else ""
     words = ("variable", "shape", "type", "where", "gradient", "why")
     return table_of(
-        f"Variables under {row.strategy}, alike ones together with # for the numbers they differ in{more}",
+        f"Variables under {row.strategy}; # stands for the numbers of alike ones{more}",
         ("variable", "shape", "type", "bytes", "where", "gradient", "why"),
         [_line_cells(line) for line in row.placement.lines],
         words=words,
@@ -65,9 +65,9 @@ def server_table(comparison: Comparison) -> Table | None:
     is_cut = n_tasks > n_shown
     further = ("further servers", "least of all", "mean", "largest") if is_cut else ()
     names = ("strategy", *(f"server {task}" for task in range(n_shown)), *further, "largest over mean")
-    which = f", the first {n_shown} by themselves" if is_cut else ""
+    which = f", the first {n_shown} one by one" if is_cut else ""
     return table_of(
-        f"Bytes of variables and slots that each server holds{which}",
+        f"Bytes of variables and slots per server{which}",
         names,
         [
             (name_cell(row), *_server_cells(placement.server_bytes, n_shown, is_cut=is_cut))
@@ -77,13 +77,12 @@ def server_table(comparison: Comparison) -> Table | None:
 
 
 def pass_table(comparison: Comparison) -> Table | None:
-    """Table of the passes over the first worker's graph; None if no record has them."""
+    """Nodes and time of each pass over the first worker's graph; None without any record of passes."""
     rows = [(row, each) for row in comparison.rows for each in row.passes]
     if not rows:
         return None
     return table_of(
-        "Passes over the first worker's graph, in order: nodes after each, what it added, and its time, mean "
-        "and range over repeats",
+        "Passes over the first worker's graph, in order; time: mean and range over repeats",
         ("strategy", "pass", "nodes after", "added", "time"),
         [(name_cell(row), *_pass_cells(each)) for row, each in rows],
         words=("pass",),
@@ -138,8 +137,7 @@ def difference_table(report: Report) -> Table | None:
     names = ("fact", *(report.run_in_words(origin.run) or origin.run for origin in report.origins))
     several = len(report.origins) > 1
     return table_of(
-        f"Facts that are not the same in all {'runs' if several else 'records'}; several values of one run "
-        "with the number of their records",
+        f"Differences between {'runs' if several else 'records'}, with the number of records of each value",
         names,
         [(Cell(text=item.fact), *(_cell(values) for values in item.values)) for item in report.differences],
         words=names,

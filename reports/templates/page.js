@@ -3,11 +3,7 @@
 "use strict";
 
 (async () => {
-  const unpacked = async (text) => {
-    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-    return JSON.parse(await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text());
-  };
-  const data = await unpacked(document.getElementById("stratbench-charts").textContent);
+  const data = JSON.parse(await unpacked("stratbench-charts"));
   const live = new Map();
   const inSight = new Set();
   const orders = new Map();
@@ -243,9 +239,16 @@
     watched.observe(figure);
     resized.observe(figure.querySelector(".picture"));
   }
+  // A link leads into closed parts, which open for it.
+  const open = () => {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    for (let part = target?.closest("details"); part; part = part.parentElement.closest("details")) part.open = true;
+    target?.scrollIntoView();
+  };
+  addEventListener("hashchange", open);
+  open();
   // Paper shows what the reader has chosen, too.
   addEventListener("beforeprint", () => {
-    for (const notes of document.querySelectorAll(".notes details")) notes.open = true;
     for (const figure of document.querySelectorAll("figure[data-chart]")) {
       const spec = shown(figure);
       const printed = figure.querySelector(".printed") ?? added(figure.querySelector(".picture"), "div", "printed");

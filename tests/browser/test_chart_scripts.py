@@ -78,7 +78,7 @@ CHARTS: dict[str, Chart] = {
                 key="a",
                 name=HOSTILE,
                 mark="control",
-                bars=(Bar(kind="compute", end=1.0, tip=""), Bar(kind="exposed", start=1.0, end=3.0, tip="")),
+                bars=(Bar(kind="compute", end=1.0, tip=""), Bar(kind="transfer", start=1.0, end=3.0, tip="")),
                 value=HOSTILE,
                 note=HOSTILE,
             ),

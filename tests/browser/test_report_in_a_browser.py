@@ -15,9 +15,10 @@ from browser_pages import (
     hold_saved_files,
     listened,
     refuse_other_scripts,
+    unfold,
 )
 from playwright.sync_api import Browser, Locator, Page, expect
-from synthetic_run import SCRIPT, full_cases, write_run
+from synthetic_run import NONE, SCRIPT, SINGLE, Case, full_cases, write_run
 
 import reports
 
@@ -34,9 +35,10 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def page(chromium: Browser, report: Path) -> Iterator[Page]:
-    """The report on a desktop; whatever it logs or asks for fails the test."""
+    """The report on a desktop, all parts open; whatever it logs or asks for fails the test."""
     context = chromium.new_context(viewport={"width": DESKTOP, "height": 900})
     heard, opened = listened(context, report)
+    unfold(opened)
     yield opened
     context.close()
     assert heard == []
@@ -67,6 +69,34 @@ def test_names_stay_text_and_nothing_is_fetched(page: Page) -> None:
     assert SCRIPT in page.inner_text("body")
     assert page.locator("img").count() == 0
     assert json.loads(page.locator("#stratbench-data").text_content() or "")["schema"] == 1
+
+
+def test_a_quickstart_s_page_is_short_and_small_and_draws_charts_once_opened(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    """Three workloads of five strategies, as the quickstart has them."""
+    names = ("single", "none", "ps", "all-reduce", "sharded-update")
+    kinds = {"single": SINGLE, "none": NONE}
+    cases = [
+        Case(workload=workload, **kinds.get(name, {"strategy": name}))
+        for workload in ("digits-cnn", "wide-mlp", "dlrm")
+        for name in names
+    ]
+    run = write_run(tmp_path / "run", cases)
+    path = tmp_path / "report.html"
+    path.write_text(reports.render([run], "html"), encoding="utf-8")
+    assert path.stat().st_size < 1_000_000
+    context = chromium.new_context(viewport={"width": DESKTOP, "height": 900})
+    heard, page = listened(context, path)
+    expect(ranking_of(page).locator(".live svg")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollHeight") < 2500
+    traffic = section_of(page, "dlrm").locator("figure[data-chart$=-bytes]")
+    expect(traffic.locator(".live")).to_have_count(0)
+    # A link of the index opens the part that it leads to.
+    page.get_by_role("navigation").get_by_role("link", name="Traffic", exact=True).nth(2).press("Enter")
+    expect(traffic.locator(".live svg")).to_be_visible()
+    context.close()
+    assert heard == []
 
 
 def test_no_other_script_runs(chromium: Browser, report: Path) -> None:
@@ -140,7 +170,7 @@ def test_another_baseline_changes_ratios_in_table_and_chart(page: Page) -> None:
     section = section_of(page, "wide-mlp")
     table = section.locator("table[data-table=speed]")
     before = float(str(table.locator("tr[data-key=all-reduce] td[data-v]").nth(2).get_attribute("data-v")))
-    section.get_by_label("Ratios in this chart").select_option("all-reduce")
+    section.get_by_label("Baseline of the ratios").select_option("all-reduce")
     expect(table.locator("thead")).to_contain_text("÷ all-reduce")
     row = table.locator("tr[data-key=single]")
     after = float(str(row.locator("td").nth(3).get_attribute("data-v")))
@@ -202,7 +232,7 @@ def test_the_first_baseline_again_is_what_stood_there_at_first(page: Page) -> No
     figure.scroll_into_view_if_needed()
     expect(figure.locator(".live svg")).to_be_visible()
     before = table.inner_text(), figure.locator(".live svg").text_content()
-    select = section.get_by_label("Ratios in this chart")
+    select = section.get_by_label("Baseline of the ratios")
     first = select.input_value()
     assert first == "single"
     select.select_option("all-reduce")
@@ -217,7 +247,7 @@ def test_print_shows_what_the_reader_has_chosen_without_the_controls(page: Page)
     figure = section.locator("figure[data-chart$=-ranking]")
     figure.scroll_into_view_if_needed()
     expect(figure.locator(".live svg")).to_be_visible()
-    section.get_by_label("Ratios in this chart").select_option("all-reduce")
+    section.get_by_label("Baseline of the ratios").select_option("all-reduce")
     page.get_by_role("searchbox").fill("all-reduce, single")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.emulate_media(media="print")
@@ -225,6 +255,11 @@ def test_print_shows_what_the_reader_has_chosen_without_the_controls(page: Page)
     expect(printed).to_be_visible()
     expect(figure.locator(".live")).to_be_hidden()
     expect(page.locator(".toolbar")).to_be_hidden()
+    expect(page.get_by_role("navigation")).to_be_hidden()
+    # A closed part keeps its title, and no table is cut.
+    page.evaluate("document.getElementById('glossary').open = false")
+    expect(page.locator("#glossary > summary")).to_be_visible()
+    assert page.locator(".scroll").first.evaluate("each => getComputedStyle(each).overflowX") == "visible"
     chosen = section.locator("tr[data-key=single] td").nth(3).inner_text().split("\n")[0]
     expect(printed).to_contain_text(chosen)
     expect(printed).not_to_contain_text("ps-load-balancing")

@@ -14,6 +14,7 @@ from browser_pages import (
     hold_saved_files,
     listened,
     refuse_other_scripts,
+    unfold,
 )
 from playwright.sync_api import Browser, Locator, Page, expect
 from synthetic_run import SCRIPT
@@ -32,9 +33,10 @@ def trend(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def page(chromium: Browser, trend: Path) -> Iterator[Page]:
-    """The page on a desktop; whatever it logs or asks for fails the test."""
+    """The page on a desktop, all parts open; whatever it logs or asks for fails the test."""
     context = chromium.new_context(viewport={"width": DESKTOP, "height": 900})
     heard, opened = listened(context, trend)
+    unfold(opened)
     yield opened
     context.close()
     assert heard == []
@@ -53,8 +55,6 @@ def rows(page: Page) -> list[str]:
 
 
 def test_all_charts_are_drawn_anew_and_names_stay_text(page: Page) -> None:
-    # Opened from the outside: charts of series in which nothing has happened are closed within it.
-    page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
     figures = page.locator("figure[data-chart]").all()
     assert len(figures) > len(METRICS) * 2
     for figure in figures:
@@ -67,11 +67,13 @@ def test_all_charts_are_drawn_anew_and_names_stay_text(page: Page) -> None:
     assert page.locator("img").count() == 0
 
 
-def test_what_has_not_changed_is_closed(page: Page) -> None:
-    section = page.locator("section.comparison").first
-    assert section.locator("figure:visible").count() == 2
-    section.locator("details.quiet > summary").click()
-    assert section.locator("figure:visible").count() == 2 + len(METRICS)
+def test_only_the_most_urgent_chart_is_open(chromium: Browser, trend: Path) -> None:
+    context = chromium.new_context(viewport={"width": DESKTOP, "height": 900})
+    _, page = listened(context, trend)
+    assert page.locator("figure:visible").count() == 1
+    page.locator("#place-0 > summary").click()
+    assert page.locator("#place-0 figure:visible").count() == 1 + len(METRICS)
+    context.close()
 
 
 def test_no_other_script_runs(chromium: Browser, trend: Path) -> None:

@@ -567,7 +567,6 @@ def test_a_traced_step_on_gpus_has_columns_for_copies_and_the_host(compare: Comp
         "host",
         "waiting for workers",
     ]
-    assert "transfer, host, waiting and rest" in table.caption
     without, with_host = ([cell.text for cell in line[3:7]] for line in table.rows)
     assert without[1:3] == ["–", "–"]
     assert with_host[1:3] == [seconds(split.wait_s.value), seconds(split.rest_s.value)]

@@ -61,8 +61,8 @@ def test_facts_that_differ_between_runs_stand_beside_each_other(tmp_path: Path) 
     second = rewritten(write_run(tmp_path / "b", CASES), elsewhere)
     assert cells_of(first, second) == [["cores", "2", "8"], ["keras", "3.12.0", "3.13.0"]]
     text = reports.render([first, second], "md")
-    assert "<summary>What differs</summary>" in text
-    assert "| keras | 3\\.12.0 | 3\\.13.0 |" in text
+    assert "<summary>Differences</summary>" in text
+    assert "| keras | 3.12.0 | 3.13.0 |" in text
 
 
 def test_within_one_run_values_have_the_number_of_their_records(tmp_path: Path) -> None:

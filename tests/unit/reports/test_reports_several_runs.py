@@ -39,7 +39,7 @@ def test_every_format_says_of_which_run_something_is(runs: list[Path]) -> None:
         # The folder is what readers know, the name what records have.
         name = f"{run.name} ({load(run).name})"
         assert markdown.count(markdown_text(f"batch 64 · run {name}")) == 1
-        assert page.count(f"<span>run {name}</span>") == 1
+        assert page.count(f"batch 64 · run {name}</p>") == 1
     rows = list(csv.DictReader(io.StringIO(reports.render(runs, "csv"))))
     assert {row["run"] for row in rows} == set(names)
     root = ET.fromstring(reports.render(runs, "junit"))

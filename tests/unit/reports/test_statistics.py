@@ -354,7 +354,7 @@ def test_csv_is_numbers_or_nothing(wild: Path) -> None:
 def test_people_read_a_sign(wild: Path) -> None:
     text = reports.render([wild], "md")
     assert "–∞" in text
-    for word in ("inf ", "nan", "NaN"):
+    for word in ("inf ", " nan", "NaN"):
         assert word not in text
     tables = terminal_tables(build([load(wild)]))
     shown = [cell for table in tables for row in table.rows for cell in row]

@@ -13,11 +13,10 @@ from synthetic_run import SINGLE, Case, full_cases, write_run
 
 from reports.charts import across
 from reports.charts import comparison as charts
-from reports.charts.in_page import LegendEntry, legend_of
+from reports.charts.in_page import legend_of
 from reports.charts.specification import BarChart
 from reports.compare import build
 from reports.load import load, read_steps
-from reports.quantities import seconds
 from reports.rows.report import Comparison, Report
 
 
@@ -63,10 +62,9 @@ def test_ranking_has_a_lane_for_each_row_with_a_rate_and_cuts_what_cannot_be(rep
     assert most < (chart.axis.high or 0.0) < 2.6 * most
 
 
-@pytest.mark.parametrize("draw", [charts.time_split, charts.traced_split])
-def test_parts_of_a_step_follow_one_another_without_gap(report: Report, draw: object) -> None:
-    chart = draw(of(report, "wide-mlp"))  # type: ignore[operator]
-    assert isinstance(chart, BarChart)
+def test_parts_of_a_step_follow_one_another_without_gap(report: Report) -> None:
+    chart = charts.traced_split(of(report, "wide-mlp"))
+    assert chart is not None
     assert chart.stacked
     for lane in chart.lanes:
         assert lane.bars[0].start == 0.0
@@ -86,39 +84,6 @@ def test_the_host_of_gpus_has_a_bar_before_waiting(report: Report) -> None:
     assert [bar.kind for bar in lane.bars] == ["compute", "transfer", "host", "wait", "rest"]
     assert lane.bars[2].end == pytest.approx(lane.bars[2].start + split.rest_s.value)
     assert "vermilion" in {entry.color for entry in legend_of(chart)}
-
-
-@pytest.mark.parametrize(
-    ("name", "transform_s", "has_control", "why"),
-    [
-        ("tf-mirrored", None, True, "because TensorFlow's own strategies have no control"),
-        ("all-reduce", 0.08, True, "because no control was measured that computes it in the same way"),
-        ("all-reduce", 0.08, False, "because no control was measured here"),
-    ],
-)
-def test_a_step_that_is_not_split_is_said_to_be_none_of_computing(
-    report: Report, name: str, transform_s: float | None, why: str, *, has_control: bool
-) -> None:
-    comparison = of(report, "wide-mlp")
-    rows = [row for row in comparison.rows if has_control or row.mark.kind != "control"]
-    (row,) = [row for row in rows if row.strategy == "all-reduce"]
-    took = None if transform_s is None else row.transform_s
-    unsplit = replace(row, strategy=name, exposed_comm_s=None, transform_s=took)
-    chart = charts.time_split(replace(comparison, rows=(*rows, unsplit)))
-    assert chart is not None
-    bar = chart.lanes[-1].bars[0]
-    assert row.p50_s is not None
-    assert (bar.kind, bar.end) == ("unsplit", row.p50_s.value)
-    assert bar.tip.startswith(f"{name}: not split: {seconds(row.p50_s.value)}, {why}")
-    assert LegendEntry(form="bar", color="grey", text="not split") in legend_of(chart)
-
-
-def test_what_sends_nothing_computes_alone(report: Report) -> None:
-    chart = charts.time_split(of(report, "wide-mlp"))
-    assert chart is not None
-    (alone,) = [lane.bars for lane in chart.lanes if lane.key == "single"]
-    assert [bar.kind for bar in alone] == ["compute"]
-    assert alone[0].tip.startswith("single: computing ")
 
 
 def test_bytes_that_were_not_measured_are_said_not_to_be(report: Report) -> None:

@@ -112,7 +112,7 @@ def test_every_medium_has_the_matrix_and_escapes_names(report: Report, matrix: F
     assert BAD not in html
     assert "&lt;i&gt;flip|&lt;/i&gt;" in html
     assert "Accuracy under faults" in html
-    assert "The worst accuracy is best with " in html
+    assert "Best worst-case accuracy for its speed: " in html
     assert "With faults no strategy computes" not in html.partition("stratbench-data")[0]
     assert "diverged" in markdown
     assert BAD not in markdown
@@ -150,14 +150,12 @@ def test_without_a_scenario_free_of_faults_the_best_worst_figure_is_named(matrix
             case("mean", BAD, 0.99, rule(0, 1)),
         ]
     )
-    assert front_line(matrix) == (
-        "The worst accuracy is best with median, 0.850; speed without faults was not measured."
-    )
+    assert front_line(matrix) == ("Best worst-case accuracy: median (0.850); speed was not measured.")
 
 
 def test_that_no_strategy_has_a_figure_is_said_of_none_within_its_bound(matrix_of: MatrixOf) -> None:
     matrix = matrix_of([case("mean", BAD, 0.5, rule(0, 1)), case("median", BAD, None, rule(2, 1))])
-    assert front_line(matrix) == "No strategy has a figure of accuracy under faults that its rule is for."
+    assert front_line(matrix) == "No accuracy under faults that any rule tolerates."
 
 
 def with_loss(each: Case, loss: float) -> Case:
@@ -173,7 +171,7 @@ def test_a_perfect_figure_of_zero_is_on_the_front(matrix_of: MatrixOf) -> None:
     lines = {line.strategy: line for line in matrix.lines}
     assert lines["median"].worst == 0.0
     assert lines["median"].on_front
-    assert front_line(matrix).startswith("The worst loss is best with median with 0.000 at 1")
+    assert front_line(matrix).startswith("Best worst-case loss for its speed: median (0.000 at 1")
 
 
 @pytest.mark.parametrize("n_diverged", [1, 3])
@@ -195,7 +193,7 @@ def test_one_repeat_that_went_to_pieces_makes_a_cell_diverged(matrix_of: MatrixO
     shown = {cells[0].text: cells for cells in fault_table(matrix).rows}
     assert (shown["median"][2].text, shown["median"][2].note) == ("diverged", f"{n_diverged} of 3 repeats")
     assert (shown["median"][3].text, shown["median"][3].value) == ("diverged", None)
-    assert front_line(matrix).startswith("The worst accuracy is best with krum with 0.700 at ")
+    assert front_line(matrix).startswith("Best worst-case accuracy for its speed: krum (0.700 at ")
 
 
 def test_figures_sort_as_numbers(matrix: FaultMatrix) -> None:

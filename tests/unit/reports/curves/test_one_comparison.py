@@ -81,8 +81,8 @@ def test_what_is_slower_and_sends_more_is_behind(compare: Compare) -> None:
     assert table is not None
     shown = {cells[0].text: cells for cells in table.rows}
     assert [shown[name][4].text for name in ("ps", "wasteful", "wrong")] == [
-        "on the front",
-        "behind",
+        "Pareto front",
+        "dominated",
         "cannot win",
     ]
     assert shown["ps"][2].note.startswith("n=3, ")

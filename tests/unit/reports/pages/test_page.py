@@ -1,4 +1,4 @@
-"""Statements of a page about its statistics, checked from the sample sizes that it names."""
+"""The glossary of a page, held against the statistics that it describes."""
 
 import re
 from functools import cache
