@@ -139,7 +139,7 @@ def test_a_case_that_computes_something_else_fails_its_night_whether_run_replaye
         "not-equivalent",
         "it does not compute what one device computes",
     )
-    assert "Computes something else than it promises" in (store / "trend.html").read_text()
+    assert "Wrong results" in (store / "trend.html").read_text()
     metrics = prometheus.read_text()
     assert 'stratbench_nightly_cases_without_figure{experiment="quickstart"} 1.0' in metrics
     assert 'strategy="ps"' not in metrics
@@ -759,7 +759,7 @@ def test_what_is_acknowledged_ends_its_alert_on_the_page_and_for_prometheus(stor
     prom = store.folder / "night.prom"
     status, _ = store.said("replay", LAST, "--prometheus", str(prom))
     assert (status, regressed(prom)) == (4, 1)
-    assert "Has got worse, since" in store.page.read_text()
+    assert "Regressed since" in store.page.read_text()
     status, out, err = store.called("ack", "ps", "--reason", "a slower lock", "--prometheus", str(prom))
     assert (status, err) == (0, [])
     assert out[0] == f"known from now on: what has changed of ps up to {LAST}: a slower lock"
@@ -767,7 +767,7 @@ def test_what_is_acknowledged_ends_its_alert_on_the_page_and_for_prometheus(stor
     assert out[-1] == f"report: {store.page}"
     assert regressed(prom) == 0
     text = store.page.read_text()
-    assert "Has got worse, since" not in text
+    assert "Regressed since" not in text
     assert "a slower lock" in text
     _, said = store.said("ack", "ps", "--reason", "again")
     assert {"case": "ps", "until": LAST, "reason": "again"}.items() <= said.items()
