@@ -412,7 +412,11 @@ def test_metrics_are_served_while_the_run_goes_on(finished: Finished) -> None:
     ended, under_way = (series(finished.metrics, f"stratbench_{name}_total") for name in ("repeats", "steps"))
     usable = {labels - {'status="ok"'} for labels in ended if 'status="ok"' in labels}
     assert usable
-    assert all({'experiment="quickstart"', 'xla="false"'} <= labels for labels in usable)
+    assert all('experiment="quickstart"' in labels for labels in usable)
+    info = series(finished.metrics, "stratbench_run_info")
+    assert usable <= {
+        frozenset(label for label in labels if label.startswith(("case=", "experiment="))) for labels in info
+    }
     # What windows tell while a repeat goes on, and what its record tells, are of one series.
     assert usable <= under_way
 
