@@ -13,6 +13,8 @@ EXIT_USAGE = 2
 EXIT_MISSING = 3
 EXIT_REGRESSION = 4
 EXIT_INTERRUPTED = 130
+INSTALL = "run `pip install 'stratbench[cpu]'`, or `make setup` in a checkout"
+"""Way out of a missing package."""
 
 UNSUPPORTED = "unsupported"
 """Kind of the failure of a strategy that cannot run this workload or shape at all; its case is skipped."""

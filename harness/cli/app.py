@@ -41,6 +41,7 @@ from harness.errors import (
     EXIT_MISSING,
     EXIT_OK,
     EXIT_USAGE,
+    INSTALL,
     HarnessError,
     Interrupted,
 )
@@ -261,7 +262,7 @@ def _describe(error: BaseException, given: Sequence[str]) -> _Failure:
     if isinstance(error, ModuleNotFoundError):
         return _Failure(
             type="MissingError",
-            message=f"the Python module {error.name!r} is not installed; run `make setup`",
+            message=f"the Python module {error.name!r} is not installed; {INSTALL}",
             field=None,
             exit_status=EXIT_MISSING,
         )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from harness.errors import INSTALL
 from harness.host_facts import n_usable_cores
 from harness.provision.accelerators import HostDevices, host_devices, lack, lack_of_tensorflow
 from harness.provision.failures import ProvisionError
@@ -84,7 +85,7 @@ def _distribution(name: str, candidates: Sequence[str]) -> Check:
             return Check(name=name, ok=True, detail=f"{candidate} {metadata.version(candidate)}")
         except metadata.PackageNotFoundError:
             continue
-    return Check(name=name, ok=False, detail="not installed", way_out="run `make setup`")
+    return Check(name=name, ok=False, detail="not installed", way_out=INSTALL)
 
 
 def _cores() -> Check:
@@ -187,8 +188,7 @@ def _counted(names: Iterable[str]) -> str:
 def _tpu_strategies(devices: HostDevices) -> Check:
     name = "tpu-strategies"
     if not _distribution("tensorflow", _TENSORFLOWS).ok:
-        way_out = "run `make setup`"
-        return Check(name=name, ok=False, detail="none: no TensorFlow", way_out=way_out, required=False)
+        return Check(name=name, ok=False, detail="none: no TensorFlow", way_out=INSTALL, required=False)
     lacking = lack(devices, "tpu") or lack_of_tensorflow("tpu")
     if lacking is not None:
         detail = (

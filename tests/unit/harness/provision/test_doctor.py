@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.errors import INSTALL
 from harness.provision import accelerators, doctor
 from harness.provision.accelerators import Gpu, HostDevices
 from harness.worker.counters import network
@@ -24,7 +25,7 @@ def test_a_missing_package_is_required_and_told(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(doctor.metadata, "version", absent)
     missing = {check.name: check for check in doctor.checks() if not check.ok and check.required}
     assert set(missing) == {"tensorflow", "ray"}
-    assert missing["ray"].way_out == "run `make setup`"
+    assert missing["ray"].way_out == INSTALL
 
 
 def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
