@@ -70,7 +70,9 @@ def run(
     how = run_options(
         context, worker_options, exposure=exposure, time_budget_s=budget_s, records_mistakes=True
     )
-    return nights.run(history, spec, how, keep=keep, prometheus=prometheus)
+    return nights.run(
+        history, spec, how, keep=keep, prometheus=prometheus, arguments=worker_options.arguments
+    )
 
 
 def import_(

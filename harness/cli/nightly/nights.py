@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ from harness.experiment.load import load_experiment
 from harness.experiment.model import Experiment
 from harness.preflight import check_experiment
 from harness.records.contained_files import open_to_write, require_regular
-from harness.records.run_documents import default_name
+from harness.records.run_documents import EXPERIMENT, RUN_FILE, default_name
 from harness.records.run_folder import remove_old_runs
 from harness.requests import RunOptions
 from reports.history.database import DATABASE, NothingUsableError
@@ -38,13 +39,20 @@ _EXPERIMENT_FILES = (".yaml", ".yml")
 
 
 def run(
-    given: HistoryOptions, spec: Experiment, options: RunOptions, *, keep: int, prometheus: Path | None
+    given: HistoryOptions,
+    spec: Experiment,
+    options: RunOptions,
+    *,
+    keep: int,
+    prometheus: Path | None,
+    arguments: Sequence[str] = (),
 ) -> Answer:
     """Run an experiment, add it to a history, judge it, and remove run folders that are too old.
 
     Args:
         options: of the run; its folder is one of the store.
         keep: run folders that stay.
+        arguments: of the command line for workers, with which an interrupted run goes on.
     """
     store = given.store
     check_experiment(spec)
@@ -54,9 +62,12 @@ def run(
         try:
             outcome = pipeline.run(spec, replace(options, out=folder))
         except Interrupted:
-            raise Interrupted(f"interrupted; {_way_out(folder, spec.name)}, or begin anew") from None
+            raise Interrupted(f"interrupted; {_way_out(store, folder, spec.name, arguments)}") from None
         except StoreError as error:
-            raise StoreError(f"{error.message}; {_way_out(folder, spec.name)}", field="store") from None
+            way_out = _way_out(store, folder, spec.name, arguments)
+            raise StoreError(f"{error.message}; {way_out}", field="store") from error
+        for note in outcome.notes:
+            output.warn(note)
         night = history.add(run_night(folder, tell=output.warn))
         _stamp(store / STAMP)
         verdict = verdict_of(history, night, confirm=given.confirm)
@@ -309,11 +320,14 @@ def _stamp(path: Path) -> None:
         output.warn(f"{path} must be a file that can be written, got {why}; Compose looks at its age")
 
 
-def _way_out(folder: Path, experiment: str) -> str:
-    again = (
-        f"`stratbench run EXPERIMENT --out {folder} --resume`, then `nightly import {experiment} {folder}`"
-    )
-    return f"the night is not in the history: {again}"
+def _way_out(store: Path, folder: Path, experiment: str, arguments: Sequence[str]) -> str:
+    if not (folder / RUN_FILE).is_file():
+        return "no night was added; begin it again"
+    # The folder has the experiment with all that was set on the command line.
+    run = ("run", str(folder / EXPERIMENT), "--out", str(folder), "--resume", *arguments)
+    add = ("nightly", "import", experiment, str(folder), "--store", str(store))
+    commands = ", then ".join(f"`{shlex.join(('stratbench', *words))}`" for words in (run, add))
+    return f"the night is not in the history: {commands}"
 
 
 def _require_space(store: Path) -> None:

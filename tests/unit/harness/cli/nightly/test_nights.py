@@ -18,11 +18,16 @@ from synthetic_run import DIED, Case, Failure, write_run
 
 import harness.cli.nightly.nights  # noqa: F401 - which has the real pipeline then, not the fake one of a test
 from harness import pipeline
+from harness.canonical import canonical_hash
 from harness.cli import main
 from harness.cli.nightly.publishing import PublishedNight, night_answer
 from harness.errors import CaseError, Interrupted, StoreError
+from harness.experiment.load import load_experiment
+from harness.experiment.model import Experiment
 from harness.pipeline import RunOutcome
 from harness.records.checksums import sealed, unsealed
+from harness.records.run_documents import read_head
+from harness.records.run_folder import open_run
 from harness.requests import RunOptions
 from reports.history.database import connected
 from reports.history.figures import Figure, NewNight, Subject
@@ -383,35 +388,45 @@ def test_a_run_that_fails_leaves_the_history_as_it_was(
         assert history.nights() == []
 
 
+@pytest.mark.parametrize("has_begun", [True, False])
 def test_a_night_that_is_interrupted_says_how_it_becomes_one(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, has_begun: bool
 ) -> None:
-    def run(_spec: object, _options: RunOptions) -> RunOutcome:
+    def run(spec: Experiment, options: RunOptions) -> RunOutcome:
+        if has_begun:
+            open_run(options.out, experiment=spec.to_document(), environment={}).close()
         raise Interrupted("interrupted; repeat the command with --out x --resume")
 
     monkeypatch.setattr(pipeline, "run", run)
-    status, captured = call(
-        capsys, "nightly", "run", "quickstart", "--store", str(tmp_path), "--no-isolation"
-    )
+    given = ("--no-isolation", "--set", "measure.repeats=2")
+    status, captured = call(capsys, "nightly", "run", "quickstart", "--store", str(tmp_path), *given)
     assert status == 130
-    assert "the night is not in the history" in captured.err
-    assert "nightly import quickstart" in captured.err
+    if not has_begun:
+        assert captured.err == "stratbench: interrupted; no night was added; begin it again\n"
+        return
+    (folder,) = (tmp_path / "runs").iterdir()
+    resume, add = re.findall("`stratbench ([^`]+)`", captured.err)
+    assert resume == f"run {folder}/experiment.yaml --out {folder} --resume --no-isolation"
+    assert add == f"nightly import quickstart {folder} --store {tmp_path}"
+    # The command that is printed goes on with the same experiment.
+    spec = load_experiment(f"{folder}/experiment.yaml")
+    assert spec.measure.repeats == 2
+    assert read_head(folder)["spec_hash"] == canonical_hash(spec.to_document())
 
 
 def test_a_disk_that_is_full_during_a_night_says_how_it_becomes_one(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def run(_spec: object, _options: RunOptions) -> RunOutcome:
-        raise StoreError("x must take more files, got No space left on device; make room", field="out")
+        full = OSError(errno.ENOSPC, "No space left on device")
+        raise StoreError(f"x must take more files, got {full.strerror}; make room", field="out") from full
 
     monkeypatch.setattr(pipeline, "run", run)
     status, captured = call(
         capsys, "nightly", "run", "quickstart", "--store", str(tmp_path), "--no-isolation"
     )
-    assert status == 2
-    assert (
-        "No space left on device; make room; the night is not in the history: `stratbench run" in captured.err
-    )
+    assert status == 3
+    assert "No space left on device; make room; no night was added; begin it again" in captured.err
     assert captured.err.count("\n") == 1
 
 
