@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import traceback
 from collections.abc import Iterator
 from typing import ClassVar
@@ -15,6 +16,9 @@ EXIT_REGRESSION = 4
 EXIT_INTERRUPTED = 130
 INSTALL = "run `pip install 'stratbench[cpu]'`, or `make setup` in a checkout"
 """Way out of a missing package."""
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Numbers of the errors of a disk, or a person's share of it, that takes no more."""
 
 UNSUPPORTED = "unsupported"
 """Kind of the failure of a strategy that cannot run this workload or shape at all; its case is skipped."""
@@ -100,6 +104,11 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
         seen.add(id(error))
         yield error
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """True if an error comes of a disk that takes no more: status 3, whatever was written."""
+    return any(isinstance(cause, OSError) and cause.errno in DISK_FULL for cause in causes(error))
 
 
 def unexpected(error: Exception) -> CaseError:

@@ -8,7 +8,17 @@ from socket import socket
 from typing import TYPE_CHECKING
 
 from harness.canonical import JsonValue
-from harness.errors import EXIT_CASE, EXIT_OK, EXIT_USAGE, HarnessError, Interrupted, UsageError
+from harness.errors import (
+    EXIT_CASE,
+    EXIT_MISSING,
+    EXIT_OK,
+    EXIT_USAGE,
+    HarnessError,
+    Interrupted,
+    StoreError,
+    UsageError,
+    is_disk_full,
+)
 from harness.experiment.cases import Case, expand
 from harness.experiment.model import Experiment
 from harness.experiment.schedule import Slot, schedule
@@ -59,10 +69,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Written:
-    """A report on disk, and the same comparison for a terminal."""
+    """A report, and the same comparison for a terminal.
 
-    path: Path
+    Attributes:
+        path: None where it could not be written, for the reason in `problem`.
+    """
+
+    path: Path | None
     tables: "tuple[TerminalTable, ...]" = ()
+    problem: HarnessError | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,7 +109,7 @@ class RunOutcome:
     def to_document(self) -> dict[str, JsonValue]:
         document: dict[str, JsonValue] = {
             "run_dir": str(self.run_dir) if self.run_dir else None,
-            "report": str(self.report.path) if self.report else None,
+            "report": str(self.report.path) if self.report and self.report.path else None,
             "cases": {
                 "ok": self.n_ok,
                 "failed": self.n_failed,
@@ -117,6 +132,7 @@ def outcome_of(folder: RunFolder, written: Written | None) -> RunOutcome:
         written: its report; None where nothing has been recorded.
     """
     records = folder.records
+    problem = None if written is None else written.problem
     n = {
         status: sum(r.status == status for r in records)
         for status in ("ok", "failed", "skipped", "implausible")
@@ -128,16 +144,21 @@ def outcome_of(folder: RunFolder, written: Written | None) -> RunOutcome:
         n_failed=n["failed"],
         n_skipped=n["skipped"],
         n_implausible=n["implausible"],
-        exit_status=_exit_status(records),
-        notes=tuple(
-            f"results.jsonl line {line.number}: {'; '.join(line.why)}; put aside in {DAMAGED}, so that its "
-            "repeat runs again"
-            for line in folder.put_aside
+        exit_status=_exit_status(records, problem),
+        notes=(
+            *(
+                f"results.jsonl line {line.number}: {'; '.join(line.why)}; put aside in {DAMAGED}, so that "
+                "its repeat runs again"
+                for line in folder.put_aside
+            ),
+            *(() if problem is None else (f"no report: {problem.message}",)),
         ),
     )
 
 
-def _exit_status(records: tuple[Record, ...]) -> int:
+def _exit_status(records: tuple[Record, ...], problem: HarnessError | None) -> int:
+    if problem is not None:
+        return EXIT_MISSING if is_disk_full(problem) else problem.exit_status
     if any(r.error is not None and r.error.type == USER_ERROR for r in records):
         return EXIT_USAGE
     wrong = any(r.equivalence is not None and r.equivalence.wrong and not r.control for r in records)
@@ -391,6 +412,9 @@ def _write_report(folder: RunFolder) -> Written | None:
         return None
     import reports
 
-    with storing(folder.path):
-        report = reports.report_of(folder.path)
-        return Written(path=folder.write_report(report.html), tables=report.tables)
+    report = reports.report_of(folder.path)
+    try:
+        with storing(folder.path, way_out=f"write it by `stratbench report {folder.path}`"):
+            return Written(path=folder.write_report(report.html), tables=report.tables)
+    except StoreError as error:
+        return Written(path=None, tables=report.tables, problem=error)

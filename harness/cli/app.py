@@ -44,6 +44,7 @@ from harness.errors import (
     INSTALL,
     HarnessError,
     Interrupted,
+    is_disk_full,
 )
 from harness.provision.source_hash import version
 from harness.records.safe_text import shortened
@@ -94,11 +95,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     as_json = "--json" in given
     owns_process = arguments is None
     if owns_process:
-        process.escape_unknown_letters()
+        process.prepare_streams()
+    stdout = sys.stdout
 
     def end() -> None:
         # Whatever the main thread does, with --json standard output is meant for the document alone.
-        with contextlib.redirect_stdout(sys.__stdout__):
+        with contextlib.redirect_stdout(stdout):
             _tell(_interrupted(), as_json=as_json)
         process.end_process(EXIT_INTERRUPTED)
 
@@ -125,6 +127,8 @@ def _status(given: list[str], caller: Caller, *, as_json: bool) -> int:
             traceback.print_exc()
         failure = _describe(error, given)
         failure = dataclasses.replace(failure, message=shortened(failure.message))
+        if is_disk_full(error):
+            failure = dataclasses.replace(failure, exit_status=EXIT_MISSING)
     _tell(failure, as_json=as_json)
     return failure.exit_status
 

@@ -57,7 +57,7 @@ def naming(path: Path, *, field: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}; name another", field=field) from None
+        raise UsageError(f"{path} cannot be written: {error.strerror}; name another", field=field) from error
 
 
 def is_stdout(path: Path) -> bool:

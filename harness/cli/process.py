@@ -120,8 +120,21 @@ def _taken_by_c(
             thread.join()
 
 
-def escape_unknown_letters() -> None:
-    """Let every text be printed: paths can hold bytes that are no text, and terminals can lack letters."""
+def prepare_streams() -> None:
+    """Let every text be printed, and keep the numbers of streams that the caller closed from files of ours.
+
+    Paths can hold bytes that are no text, and terminals can lack letters. Printing to a closed standard
+    output fails at the end, as with other programs.
+    """
+    for number, flags in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, flags), True)  # noqa: FBT003
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - open as long as the process
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 - as above
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -145,7 +158,7 @@ def telling() -> Iterator[None]:
         _lead_nowhere()
         raise UsageError(
             f"must take the whole answer, got {error.strerror}; redirect it elsewhere", field="stdout"
-        ) from None
+        ) from error
 
 
 def end_process(status: int) -> NoReturn:

@@ -65,7 +65,7 @@ def hold(path: Path) -> int:
         path.mkdir(parents=True, exist_ok=True)
         lock = open_to_write(path / LOCK_FILE)
     except OSError as error:
-        raise unwritable(path, error) from None
+        raise unwritable(path, error) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -173,7 +173,7 @@ class RunFolder:
                 f"{self.path / RESULTS} must take another line, got {error.strerror}; make room and go on "
                 "with --resume",
                 field="out",
-            ) from None
+            ) from error
         if not (self.path / RESULTS).exists():
             # What is written to a file that is in no folder any more can be written for hours, and is lost.
             raise StoreError(
@@ -293,7 +293,7 @@ def open_run(
         folder._open_results(results)  # noqa: SLF001 - the other half of this constructor
     except OSError as error:
         folder.close()
-        raise unwritable(path, error) from None
+        raise unwritable(path, error) from error
     except BaseException:
         folder.close()
         raise

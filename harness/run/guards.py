@@ -75,20 +75,22 @@ def _with_notes(named: CaseError, error: CaseError) -> CaseError:
 
 
 @contextlib.contextmanager
-def storing(run_dir: Path) -> Iterator[None]:
+def storing(run_dir: Path, way_out: str = "go on with --resume") -> Iterator[None]:
     """Say in one line that the run folder takes no more files.
 
+    Args:
+        way_out: last step of it, once the folder takes files again.
     Raises:
         StoreError: a file could not be written.
     """
     try:
         yield
     except OSError as error:
-        way_out = "put it back" if isinstance(error, FileNotFoundError) else "make room"
-        if isinstance(error, IsADirectoryError):
-            way_out = "remove that folder"
+        first = "put it back" if isinstance(error, FileNotFoundError) else "make room"
+        if isinstance(error, IsADirectoryError | FileExistsError):
+            first = "remove that"
         raise StoreError(
-            f"{error.filename2 or run_dir} must take more files, got {error.strerror or error}; {way_out} "
-            "and go on with --resume",
+            f"{error.filename2 or run_dir} must take more files, got {error.strerror or error}; {first} "
+            f"and {way_out}",
             field="out",
         ) from error

@@ -235,7 +235,7 @@ def _show(outcome: RunOutcome) -> None:
     )
     output.say(f"repeats: {', '.join(f'{count} {word}' for count, word in counts if count) or 'none'}")
     output.say(f"run folder: {outcome.run_dir}")
-    if outcome.report is not None:
+    if outcome.report is not None and outcome.report.path is not None:
         output.say(f"report: {outcome.report.path}")
 
 

@@ -235,11 +235,45 @@ def test_a_second_interruption_does_not_meet_the_cleaning() -> None:
 def test_a_command_fails_in_a_line_where_a_stream_takes_no_more(redirected: str) -> None:
     command = f"{sys.executable} -m harness.cli {redirected}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (2 if "2>" in redirected else 3, "")
     full = (
         "stratbench: stdout: must take the whole answer, got No space left on device; redirect it elsewhere\n"
     )
     assert done.stderr == ("" if "2>" in redirected else full)
+
+
+@pytest.mark.parametrize("command", ["list providers", "list providers --json", "run --help"])
+def test_a_closed_standard_output_costs_one_line(command: str) -> None:
+    command = f"{sys.executable} -m harness.cli {command} >&-"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    line = "stratbench: stdout: must take the whole answer, got Bad file descriptor; redirect it elsewhere\n"
+    assert done.stderr == line
+
+
+def test_what_is_said_on_a_closed_standard_error_reaches_no_other_stream() -> None:
+    command = f"{sys.executable} -m harness.cli list nothing 2>&- <&-"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_an_interrupt_while_the_command_line_is_imported_costs_one_line(*, as_json: bool) -> None:
+    code = """
+import signal, sys
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+from harness.cli import main
+main()
+"""
+    command = [sys.executable, "-c", code, "list", "providers", *(["--json"] if as_json else [])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "stratbench: interrupted\n")
+    if as_json:
+        assert json.loads(done.stdout)["error"]["type"] == "interrupted"
 
 
 @pytest.mark.parametrize("as_json", [(), ("--json",)])
