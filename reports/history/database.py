@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -12,7 +13,6 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import ClassVar
 
-from harness.errors import DISK_FULL
 from harness.records.contained_files import open_to_write, require_regular
 
 MIGRATIONS: Sequence[str] = (
@@ -127,6 +127,7 @@ _UNUSABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PE
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_FORMAT)
 _NO_TEXT = "Could not decode to UTF-8"
 """Beginning of an error of Python's, which has no code of SQLite's."""
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 DATABASE, LOCK = "history.sqlite", "history.lock"
 _BESIDE = ("", "-wal", "-shm", "-journal")
 """Ends of names of the files that SQLite opens for a database."""
@@ -178,7 +179,7 @@ def needing_room(folder: Path) -> Iterator[None]:
 
 def _is_full(error: OSError | sqlite3.Error, folder: Path) -> bool:
     if isinstance(error, OSError):
-        return error.errno in DISK_FULL
+        return error.errno in _FULL
     code = getattr(error, "sqlite_errorcode", 0)
     # Where files beside the database cannot grow, it is an error of input and output.
     is_io = code & _PRIMARY == sqlite3.SQLITE_IOERR and _free_bytes(folder) < _NEXT_TO_NOTHING
@@ -248,7 +249,7 @@ def locked(path: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = open_to_write(path)
     except OSError as error:
-        if error.errno in DISK_FULL:
+        if error.errno in _FULL:
             raise
         raise HistoryError(f"{folder} must be writable, got {error.strerror}; name another folder") from None
     try:
