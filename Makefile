@@ -15,7 +15,7 @@ CUDA_LIBRARIES = $(wildcard $(CURDIR)/$(VENV)/lib/python3*/site-packages/nvidia/
 PYTEST = LD_LIBRARY_PATH=$(subst $(SPACE),:,$(strip $(LD_LIBRARY_PATH) $(CUDA_LIBRARIES))) $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench benchmarks test test-more quick test-all soak map check image compose-files lock
+.PHONY: help setup bench benchmarks test test-more quick test-all soak map check docs image compose-files lock
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -65,6 +65,14 @@ check: setup  ## ruff, mypy strict, import-linter, docs examples
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest --quiet tests/docs
 
+docs: build/docs-venv/.installed  ## the documentation as a site in build/site, with links and anchors checked
+	NO_MKDOCS_2_WARNING=1 build/docs-venv/bin/mkdocs build --quiet --strict
+
+build/docs-venv/.installed: .ci/lock/docs.txt
+	$(PYTHON) -m venv build/docs-venv
+	build/docs-venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
 image:  ## image of a worker, stratbench-worker:dev (TARGET=cpu, gpu, tpu, head, tpu-head, launcher or prometheus; base by BASE_IMAGE=, name by IMAGE=)
 	@harness/provision/image/build $(TARGET)
 
@@ -86,3 +94,4 @@ lock:  ## refresh the lock files (needs uv)
 	done
 	printf 'pyarrow\nruptures\n' | $(COMPILE) $(AGREED) --no-emit-package numpy --no-emit-package scipy - -o .ci/lock/head.txt
 	echo google-api-python-client | $(COMPILE) $(AGREED) - -o .ci/lock/launcher.txt
+	echo 'mkdocs-material>=9.5,<10' | $(COMPILE) - -o .ci/lock/docs.txt

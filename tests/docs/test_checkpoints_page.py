@@ -1,17 +1,11 @@
 """Examples of the page on checkpoints work; its Python is run by the contract's tests of checkpoints."""
 
-import pytest
 import yaml
-from pages import ROOT, blocks, commands, refuse_unknown_options
+from pages import ROOT, blocks
 
 from harness.experiment.load import resolve
 
 PAGE = (ROOT / "docs" / "checkpoints.md").read_text()
-
-
-@pytest.mark.parametrize("command", commands(PAGE))
-def test_every_command_and_option_exists(command: str) -> None:
-    refuse_unknown_options(command)
 
 
 def test_the_section_of_an_experiment_is_understood() -> None:

@@ -3,7 +3,6 @@
 import importlib.util
 import re
 import subprocess
-from textwrap import dedent
 
 import pytest
 from pages import ROOT
@@ -50,10 +49,10 @@ def test_the_pass_runs(tmp_path, monkeypatch) -> None:
     from strategies.summary import summarise
     from strategies.topology import Topology
 
-    code = re.search(r"^   ```python\n(.*?)^   ```$", section("A pass"), re.MULTILINE | re.DOTALL)
+    code = re.search(r"^```python\n(.*?)^```$", section("A pass"), re.MULTILINE | re.DOTALL)
     assert code is not None
     file = tmp_path / "clip_contributions.py"
-    file.write_text(dedent(code.group(1)))
+    file.write_text(code.group(1))
     spec = importlib.util.spec_from_file_location("clip_contributions", file)
     assert spec is not None
     assert spec.loader is not None

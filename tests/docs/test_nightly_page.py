@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 import yaml
-from pages import ROOT, commands, refuse_unknown_options
+from pages import ROOT, refuse_unknown_options
 
 from harness.cli.nightly.publishing import TREND
 from harness.measure.prometheus import NIGHT_METRICS
@@ -28,17 +28,6 @@ const { createLinter } = require(process.argv[1]);
 const text = require("fs").readFileSync(0, "utf8");
 createLinter().then((lint) => console.log(JSON.stringify(lint(text, "workflow.yml"))));
 """
-
-
-@pytest.mark.parametrize("command", sorted({*commands(COMPARE.read_text()), *commands(NIGHTLY.read_text())}))
-def test_every_command_and_option_exists(command: str) -> None:
-    refuse_unknown_options(command)
-
-
-def test_links_lead_somewhere() -> None:
-    for page in (COMPARE, NIGHTLY):
-        for link in re.findall(r"\]\(([\w/.-]+)\)", page.read_text()):
-            assert (page.parent / link).exists(), link
 
 
 def test_states_verdicts_and_limits_are_those_there_are() -> None:

@@ -54,8 +54,3 @@ def test_the_workflow_calls_what_exists_and_the_comment_fits() -> None:
     for line in called:
         refuse_unknown_options(line.removeprefix(".venv/bin/"))
     assert f"at most {MOST_CHARACTERS:,} characters" in PAGE
-
-
-def test_links_lead_somewhere() -> None:
-    for link in re.findall(r"\]\(([\w/.-]+)\)", PAGE):
-        assert (ROOT / "docs" / link).exists(), link

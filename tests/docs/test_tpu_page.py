@@ -2,18 +2,13 @@
 
 import re
 
-import pytest
-from pages import ROOT, commands, refuse_unknown_options
+from pages import ROOT, commands
 
 from harness.experiment.cluster import Cluster
 from harness.experiment.load import load_experiment
+from strategies.tpu_slices import parse_slice
 
 PAGE = (ROOT / "docs" / "tpu.md").read_text()
-
-
-@pytest.mark.parametrize("command", sorted(set(commands(PAGE))))
-def test_every_command_and_option_exists(command: str) -> None:
-    refuse_unknown_options(command)
 
 
 def test_its_keys_and_paths_are_those_there_are() -> None:
@@ -33,3 +28,13 @@ def test_the_slice_and_the_repeats_that_it_tells_of_are_those_of_the_experiment(
     assert not any(case.chosen.strategy.refuses_to_run("tpu", case.shape.workers) for case in cases)
     assert f"has {len(cases) * spec.measure.repeats} repeats" in PAGE
     assert f"{spec.cluster.slice.accelerator} slice of one host, {spec.cluster.slice.topology}" in PAGE
+
+
+def test_a_slice_has_a_device_for_each_replica() -> None:
+    shown = commands((ROOT / "docs" / "tpu-slices.md").read_text())
+    assert shown
+    for command in shown:
+        (workers,), (replicas,), (name,) = (
+            re.findall(rf"--{option} (\S+)", command) for option in ("workers", "replicas", "slice")
+        )
+        parse_slice(name).require_replicas(int(workers) * int(replicas))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import textwrap
 from dataclasses import replace
 from pathlib import Path
 
@@ -153,9 +152,7 @@ def test_the_example_in_the_docs_is_a_chart(report: Report) -> None:
     page = (Path(__file__).parents[4] / "docs" / "contributing.md").read_text()
     (code,) = [each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "BarChart" in each]
     names = dict(vars(charts))
-    exec(
-        compile("from __future__ import annotations\n" + textwrap.dedent(f"   {code}"), "docs", "exec"), names
-    )
+    exec(compile("from __future__ import annotations\n" + code, "docs", "exec"), names)
     comparison = of(report, "wide-mlp")
     powered = [replace(row, package_j=row.cpu_s or row.tcp_bytes) for row in comparison.rows]
     chart = names["energy"](replace(comparison, rows=tuple(powered)))
