@@ -24,6 +24,7 @@ from pathlib import Path
 
 from harness.errors import MissingError
 from harness.processes import module_command
+from harness.provision.worktrees import forget_worktrees
 from harness.worker.process import keeper
 from harness.worker.process.os_process import RUN_FOLDER_VARIABLE, boot_id, descendants
 
@@ -323,6 +324,7 @@ def _start_guard(folder: Path) -> "subprocess.Popen[bytes]":
 
 def _remove(folder: Path) -> None:
     end_processes(folder)
+    forget_worktrees(folder)
     shutil.rmtree(folder, ignore_errors=True)
 
 

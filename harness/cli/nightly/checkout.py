@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import signal
 import subprocess
@@ -16,6 +15,8 @@ from typing import IO, NoReturn
 
 from harness.errors import CaseError, HarnessError, MissingError, UsageError, first_line
 from harness.host_facts import without_git
+from harness.provision.temporary_folder import PREFIX
+from harness.provision.worktrees import dead_entries, new_worktree
 
 GOOD, BAD, SKIP, STOP = 0, 1, 125, 128
 """Exit statuses by which a command answers `git bisect run`."""
@@ -86,9 +87,9 @@ class Checkout:
         Raises:
             UsageError: git does not make it. CaseError: git takes too long.
         """
-        # A name that no other worktree has: git also names its own folder for this one so.
-        path = folder / f"worktree-{secrets.token_hex(8)}"
-        entry = self.root / self._git("rev-parse", "--git-common-dir") / "worktrees" / path.name
+        self.remove_dead_worktrees()
+        path = new_worktree(folder)
+        entry = self._git_folder() / "worktrees" / path.name
         with ExitStack() as stack:
             # Never `git worktree prune`: it drops worktrees of others whose disk is away, with their work.
             stack.callback(shutil.rmtree, entry, ignore_errors=True)
@@ -96,6 +97,19 @@ class Checkout:
             stack.callback(self._remove, path)
             self._git("worktree", "add", "--detach", str(path), commit.sha)
             yield replace(self, root=path)
+
+    def remove_dead_worktrees(self, *, dry_run: bool = False) -> tuple[Path, ...]:
+        """Remove the entries of worktrees whose bisections were killed; return their paths.
+
+        Args:
+            dry_run: only list them.
+        Raises:
+            UsageError: git fails. CaseError: git takes too long. MissingError: no git.
+        """
+        entries = tuple(dead_entries(self._git_folder(), prefix=PREFIX))
+        for entry in () if dry_run else entries:
+            shutil.rmtree(entry, ignore_errors=True)
+        return entries
 
     def check_out(self, commit: Commit) -> None:
         """Have the files of a commit in this folder, and no others: not for a person's own checkout."""
@@ -145,6 +159,9 @@ class Checkout:
                 if git.returncode == -signal.SIGKILL:
                     self._timed_out(command)
                 raise _failure(subprocess.CompletedProcess(command, git.returncode, "", "".join(lines)))
+
+    def _git_folder(self) -> Path:
+        return self.root / self._git("rev-parse", "--git-common-dir")
 
     def _remove(self, path: Path) -> None:
         with suppress(HarnessError):

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from git_repository import Repository
 from waiting import eventually
 
 from harness.errors import MissingError
@@ -83,6 +84,14 @@ def test_a_dead_runs_folder_and_processes_are_removed_and_others_are_not(tmp_pat
     finally:
         unrelated.kill()
         unrelated.wait()
+
+
+def test_a_dead_runs_worktree_leaves_no_entry_in_its_repository(tmp_path: Path) -> None:
+    folder, repository = dead_folder(tmp_path), Repository(tmp_path / "checkout")
+    repository.commit("first")
+    repository.git("worktree", "add", "--quiet", "--detach", str(new_worktree(folder)))
+    assert reap(tmp_path) == (folder,)
+    assert repository.worktrees == 1
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """Commits of a checkout, its worktrees, and git's search in one of them."""
 
 import os
+import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pytest
 from git_repository import Repository
 
 import harness.cli.nightly.checkout
+from harness.cli import main
 from harness.cli.nightly.checkout import BAD, GOOD, SKIP, STOP, Checkout, Commit
 from harness.errors import CaseError, UsageError
+from harness.provision.worktrees import forget_worktrees, new_worktree
 
 HANGS = """#!/bin/sh
 case "$*" in
@@ -86,6 +89,65 @@ def test_a_worktree_has_what_is_committed_and_goes_however_it_ends(
     assert not worktree.root.exists()
     assert repository.worktrees == 1
     assert (repository.root / "file").read_text() == "not committed"
+
+
+@pytest.fixture
+def killed(repository: Repository, tmp_path: Path) -> Callable[[], Path]:
+    """A worktree of a bisection that was killed, in its temporary folder."""
+    commit = repository.commit("first")
+
+    def make() -> Path:
+        path = new_worktree(tmp_path / f"stratbench-{secrets.token_hex(4)}")
+        repository.git("worktree", "add", "--quiet", "--detach", str(path), commit)
+        return path
+
+    return make
+
+
+def entries(repository: Repository) -> set[str]:
+    return {entry.name for entry in (repository.root / ".git" / "worktrees").glob("*")}
+
+
+def test_the_removal_of_a_temporary_folder_removes_the_entries_of_its_worktrees(
+    repository: Repository, killed: Callable[[], Path], tmp_path: Path
+) -> None:
+    theirs = tmp_path / "theirs"
+    repository.git("worktree", "add", "--quiet", "--detach", str(theirs))
+    worktree, living = killed(), killed()
+    # A folder that names the entries of others, as anybody's could.
+    for name in ("theirs", living.name):
+        forged = worktree.parent / f"worktree-{name}"
+        forged.mkdir()
+        (forged / ".git").write_text(f"gitdir: {repository.root}/.git/worktrees/{name}")
+    forget_worktrees(worktree.parent)
+    assert entries(repository) == {"theirs", living.name}
+
+
+def test_a_bisection_and_clean_remove_what_killed_ones_left_and_nothing_else(
+    repository: Repository,
+    killed: Callable[[], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    theirs, living, dead = tmp_path / "theirs", killed(), killed()
+    repository.git("worktree", "add", "--quiet", "--detach", str(theirs))
+    shutil.rmtree(theirs)
+    shutil.rmtree(dead.parent)
+    commit = only_commit(repository, repository.git("rev-parse", "HEAD"))
+    with checkout(repository).worktree(commit, tmp_path):
+        pass
+    assert entries(repository) == {"theirs", living.name}
+    dead = killed()
+    shutil.rmtree(dead.parent)
+    monkeypatch.chdir(repository.root)
+    assert main(["clean", "--dry-run"]) == 0
+    entry = repository.root / ".git" / "worktrees" / dead.name
+    assert f"would remove the git worktree {entry}\n" in capsys.readouterr().out
+    assert entries(repository) == {"theirs", living.name, dead.name}
+    assert main(["clean"]) == 0
+    assert f"removed the git worktree {entry}\n" in capsys.readouterr().out
+    assert entries(repository) == {"theirs", living.name}
 
 
 def test_worktrees_of_others_whose_folder_is_away_stay(repository: Repository, tmp_path: Path) -> None:
