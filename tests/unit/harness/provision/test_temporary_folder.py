@@ -28,6 +28,7 @@ from harness.provision.temporary_folder import (
     run_folder,
     start_time,
 )
+from harness.provision.worktrees import new_worktree
 
 WAIT_S = 60.0
 
