@@ -45,6 +45,7 @@ def case_row(
         usable,
         strategy=name,
         class_=records[0].strategy_class,
+        usual_name=records[0].usual_name,
         status=_status(records, usable),
         rank=None,
         is_baseline=False,

@@ -87,6 +87,7 @@ class Record:
     other where a step waits for both.
     `hosts`: number of the machine of each worker; bytes between different ones leave their machine.
     `gradient_bytes`: of one replica's dense gradients as they are in memory; None where some are sparse.
+    `usual_name`: name of the strategy in the field, such as FSDP; None without one.
     """
 
     run: str
@@ -163,6 +164,7 @@ class Record:
     provenance: Provenance | None = None
     comparison_key: str | None = None
     file_checksums: Mapping[str, str] = field(default_factory=dict)
+    usual_name: str | None = None
 
     @property
     def is_broken_by_faults(self) -> bool:

@@ -77,6 +77,7 @@ def identity(
         strategy=strategy.name,
         strategy_params=dict(case.strategy.params),
         strategy_class=strategy_class,
+        usual_name=strategy.usual_name or None,
         control=strategy_class == "control",
         is_twin=case.is_twin,
         provider=case.shape.provider,

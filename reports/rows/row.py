@@ -445,6 +445,7 @@ class Row:
         "gpu_w",
         Column("costs", "power of GPUs, W", if_any=True),
     )
+    usual_name: str | None = fact("usual_name")
 
 
 PARTS: Mapping[str, type] = {"time_split": TimeSplit, "resharding": LoopResharding, "rule": RuleUse}

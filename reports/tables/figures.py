@@ -37,10 +37,12 @@ class _Column:
 def speed_table(comparison: Comparison) -> Table:
     """Ranking by examples per second."""
     against = f"÷ {comparison.baseline}" if comparison.baseline else "ratio"
+    usual_name = _words("usual name", 0, lambda row: Cell(text=row.usual_name or MISSING))
     return _table(
         comparison,
         "speed",
         "Examples per second by the median step and over the whole window, with 95 % intervals",
+        *([usual_name] if any(row.usual_name for row in comparison.rows) else []),
         _column("rank", 1, _rank_cell),
         _words("mark", 2, lambda row: Cell(text=mark_words(row))),
         _Column(heading=Heading(name=against, key="ratio"), place=4, cell=ratio_cell),

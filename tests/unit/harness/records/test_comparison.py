@@ -96,9 +96,9 @@ def test_without_a_repeat_in_common_there_is_no_ratio(records: list[Record]) -> 
     [
         (
             "quickstart",
-            "1c8f628d4a550543f507392ea60eab2af6205d8e9b5b56c7875911ee7004adec",
+            "d9254b17283d265fb5104f5fcd7b5e993c8a128c46fc6de515afd60654b0bf5b",
             15,
-            "digits-cnn-single-1x1-c36ed2ba",
+            "digits-cnn-single-1x1-defd7341",
             "dlrm-tf-multi-worker-mirrored-2x1-a0e30011",
         ),
         (

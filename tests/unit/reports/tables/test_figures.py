@@ -10,7 +10,7 @@ from reports.compare import build
 from reports.load import load
 from reports.pages.markdown import to_markdown
 from reports.rows.report import Comparison
-from reports.tables.figures import reshard_table
+from reports.tables.figures import reshard_table, speed_table
 
 ALONE = Case(workload="w", p50_s=0.020, **SINGLE)
 CORES = Case(
@@ -55,3 +55,13 @@ def test_rates_of_emulated_cores_are_said_to_rank_nothing(tmp_path: Path) -> Non
     assert [note for note in found.notes if note.startswith("TPU cores are emulated")]
     assert "on TPUs the order may differ" in found.verdict.details[0]
     assert not [n for n in (*other.notes, *other.verdict.details) if "emulate" in n]
+
+
+def test_the_ranking_has_usual_names_where_strategies_have_them(tmp_path: Path) -> None:
+    comparison = compared(tmp_path, ALONE, CORES)
+    assert "usual name" not in [column.name for column in speed_table(comparison).columns]
+    first, *others = comparison.rows
+    named = replace(comparison, rows=(replace(first, usual_name="FSDP, ZeRO-3"), *others))
+    cells = [row[1].text for row in speed_table(named).rows]
+    assert [column.name for column in speed_table(named).columns][1] == "usual name"
+    assert cells == ["FSDP, ZeRO-3", "–"]
