@@ -38,7 +38,7 @@ from harness.requests import (
 from harness.run.checkpoints import require
 from harness.run.further_repeats import FurtherRepeats, NarrowRatios
 from harness.run.guards import storing
-from harness.run.progress import Progress, StatusLine
+from harness.run.progress import Progress, StatusLine, rough_seconds
 from harness.run.resume import changed_files, outdated_records
 from harness.run.sites import run_slots
 from harness.study import (
@@ -64,19 +64,18 @@ from strategies.tpu_slices import slice_cost
 
 if TYPE_CHECKING:
     from harness.measure.prometheus import Exporter
-    from reports.pages.terminal import TerminalTable
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Written:
-    """A report, and the same comparison for a terminal.
+    """A report, and its results for a terminal.
 
     Attributes:
         path: None where it could not be written, for the reason in `problem`.
     """
 
     path: Path | None
-    tables: "tuple[TerminalTable, ...]" = ()
+    text: str = ""
     problem: HarnessError | None = None
 
 
@@ -91,6 +90,7 @@ class RunOutcome:
         skipped: names of those among them that will not run.
         n_repeats: of each of these cases. until_ci: see `harness.records.record.Method`.
         notes: one line each, for the person.
+        checkpoints: folders of those that repeats have saved.
     """
 
     run_dir: Path | None
@@ -105,6 +105,7 @@ class RunOutcome:
     n_repeats: int = 0
     until_ci: float | None = None
     notes: tuple[str, ...] = ()
+    checkpoints: tuple[Path, ...] = ()
 
     def to_document(self) -> dict[str, JsonValue]:
         document: dict[str, JsonValue] = {
@@ -145,6 +146,9 @@ def outcome_of(folder: RunFolder, written: Written | None) -> RunOutcome:
         n_skipped=n["skipped"],
         n_implausible=n["implausible"],
         exit_status=_exit_status(records, problem),
+        checkpoints=tuple(
+            folder.path / r.checkpoint.saved for r in records if r.checkpoint and r.checkpoint.saved
+        ),
         notes=(
             *(
                 f"results.jsonl line {line.number}: {'; '.join(line.why)}; put aside in {DAMAGED}, so that "
@@ -368,6 +372,7 @@ def _carry_out(
     try:
         # A run that was interrupted among further repeats goes on with them.
         if left or then is not None:
+            progress.begin(len({slot.case.id for slot in left}), rough_seconds(left, spec))
             with _exporter(options.metrics, spec.name, progress) as exporter:
                 run_slots(left, cases, spec, options, folder, progress, exporter, then)
     except BaseException as error:
@@ -380,6 +385,7 @@ def _carry_out(
             )
             raise Interrupted(way_out) from None
         raise
+    progress.stage("report", str(folder.path))
     return _write_report(folder)
 
 
@@ -415,6 +421,6 @@ def _write_report(folder: RunFolder) -> Written | None:
     report = reports.report_of(folder.path)
     try:
         with storing(folder.path, way_out=f"write it by `stratbench report {folder.path}`"):
-            return Written(path=folder.write_report(report.html), tables=report.tables)
+            return Written(path=folder.write_report(report.html), text=report.text)
     except StoreError as error:
-        return Written(path=None, tables=report.tables, problem=error)
+        return Written(path=None, text=report.text, problem=error)

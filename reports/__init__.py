@@ -6,6 +6,7 @@ What needs numpy, scipy or jinja2 is imported by the calls, so that importing th
 from __future__ import annotations
 
 import gc
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,10 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from reports.pages.terminal import TerminalTable
     from reports.rows.report import Report
 
-__all__ = ["FORMATS", "ReportError", "RunReport", "render", "report_of"]
+__all__ = ["FORMATS", "ReportError", "RunReport", "render", "report_of", "text_with_notes"]
 
 _MOST_BASELINES = 24
 FORMATS = ("html", "md", "csv", "json", "junit")
@@ -80,23 +80,38 @@ def _tell(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """The report of one run: a page, and the same comparison for a terminal."""
+    """Report of one run: a page, and its results for a terminal."""
 
     html: str
-    tables: tuple[TerminalTable, ...]
+    text: str
 
 
 def report_of(run_dir: Path) -> RunReport:
-    """Make the page and the tables of one run folder, of the same rows.
+    """Make the page and the text of one run folder, of the same rows.
 
     Raises:
         harness.errors.StoreError: when it is no run folder.
     """
-    from reports.pages.terminal import terminal_tables
+    from reports.pages.terminal import to_text
 
     report = _report([run_dir], with_files=True, with_steps=True)
     html = _text(report, "html", in_run_folder=True)
-    return RunReport(html=html, tables=terminal_tables(report))
+    return RunReport(html=html, text=to_text(report, folder=shlex.quote(str(run_dir))))
+
+
+def text_with_notes(
+    run_dirs: Sequence[Path], *, tell: Callable[[str], None], tell_damage: Callable[[str], None]
+) -> str:
+    """Make the results of run folders for a terminal, with all notes.
+
+    Raises:
+        ReportError, harness.errors.StoreError: as for `render`.
+    """
+    from reports.pages.terminal import to_text
+
+    report = _report(run_dirs, with_files=False, with_steps=False)
+    _tell(report, tell, tell_damage, most=None)
+    return to_text(report, folder="", with_notes=True)
 
 
 @contextmanager

@@ -24,6 +24,27 @@ WORDS: dict[MarkKind, str] = {
     "reference": "one device",
 }
 
+SYMBOLS: dict[MarkKind, str] = {
+    "equivalent": "✓",
+    "not-equivalent": "✗",
+    "within-bound": "≈",
+    "beyond-bound": "✗",
+    "undecidable": "?",
+    "control": "\N{EN DASH}",
+    "twin": "\N{EN DASH}",
+    "not-checked": "\N{EN DASH}",
+    "statistical": "\N{EN DASH}",
+    "reference": "✓",
+}
+LEGEND = {
+    "✓": "equivalent to one device",
+    "≈": "within the compressor's bound",
+    "✗": "not equivalent",
+    "?": "undecidable",
+    "\N{EN DASH}": "control or not checked",
+}
+"""Symbol of a mark → its meaning."""
+
 INPUT_BOUND = "input-bound"
 HOST_BOUND = "host-bound"
 _N_NAMED = 3

@@ -1,4 +1,4 @@
-"""Progress of a run for a person: a line per ended repeat, on a terminal also what runs now."""
+"""Progress of a run for a person: what runs now and a line per ended repeat, in a log a line per stage."""
 
 import math
 import sys
@@ -93,13 +93,25 @@ UNWATCHED = StatusLine(live=False)
 """Shows nothing."""
 
 
+_CAPTURE_S = 15.0
+"""Usual time to capture a small workload and make its references."""
+_OPENING_S = 5.0
+"""Usual time to start, check and warm up one case."""
+
+
+def rough_seconds(slots: Sequence[Slot], spec: Experiment) -> float:
+    """Estimate of a run before anything of it is known: its windows, and usual times for all else."""
+    windows_s = spec.measure.n_rounds * spec.measure.window_s
+    return len(slots) * (_OPENING_S + windows_s) + _CAPTURE_S * len({slot.case.workload for slot in slots})
+
+
 class Progress:
     """Prints to standard error, so that standard output holds results only.
 
     Args:
         n_slots: repeats of all cases, those included that ended before.
         n_left: those that are to come; None for all.
-        live: redraw a status line in place; False prints whole lines only.
+        live: a person watches: redraw a status line and print each repeat; False prints stages and failures.
         quiet: print notes alone.
     """
 
@@ -108,10 +120,30 @@ class Progress:
         self._status = StatusLine(live=live and not quiet)
         self._console = Console(file=sys.stderr, highlight=False)
         self._quiet = quiet
+        self._shown: set[tuple[str, ...]] = set()
         self._started_s = time.monotonic()
         self._n_left = n_slots if n_left is None else n_left
         self._n_ended = 0
         self._latest_end_s = self._started_s
+
+    def begin(self, n_cases: int, seconds: float) -> None:
+        """Print the size of the run, with an estimate of how long it takes."""
+        if not self._quiet:
+            cases = f"{n_cases} case{'' if n_cases == 1 else 's'}"
+            self.note(f"{cases}, {self._n_left} repeats in all, {_about(seconds)}")
+
+    def stage(self, name: str, what: str) -> None:
+        """Print once that a stage begins, unless a person sees it on the status line."""
+        if self._quiet or self._status.live or self._is_repeated(name, what):
+            return
+        left_s = self.left().seconds
+        left = "" if left_s is None else f", {_about(left_s)} left"
+        self.note(f"{self._clock()} {name}: {what}{left}")
+
+    def _is_repeated(self, *line: str) -> bool:
+        is_repeated = line in self._shown
+        self._shown.add(line)
+        return is_repeated
 
     def doing(self, what: str) -> AbstractContextManager[None]:
         return self._status.doing(what)
@@ -119,6 +151,7 @@ class Progress:
     @contextmanager
     def preparing(self, workload: str, limit_s: float) -> Iterator[None]:
         limit = f"limit {_span(limit_s)}"
+        self.stage("capture", workload)
         started_s = time.monotonic()
         with self.doing(f"capturing {workload} and making its references ({limit})"):
             yield
@@ -137,10 +170,14 @@ class Progress:
         self._n_ended += 1
         self._latest_end_s = time.monotonic()
         self._n_left -= 1
-        if self._quiet:
+        is_usable = record.status == "ok"
+        # The reason why a case has no result is the same in each of its repeats.
+        if self._quiet or (
+            not self._status.live if is_usable else self._is_repeated(slot.case.id, _outcome(record))
+        ):
             return
         place = f"[{slot.order + 1}/{self._n_slots}]"
-        known = "" if ratio is None or record.status != "ok" else f", {ratio} so far"
+        known = f", {ratio} so far" if ratio is not None and is_usable else ""
         self.note(f"{place} {self._clock()} {slot.title}: {_outcome(record)}{known}")
 
     def left(self) -> Left:
@@ -175,6 +212,12 @@ def _span(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
+def _about(seconds: float) -> str:
+    if seconds < 90:
+        return f"about {max(10, round(seconds, -1)):.0f} s"
+    return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} h"
+
+
 def _outcome(record: Record) -> str:
     if record.error is not None:
         return f"{record.status}: {shortened(record.error.message)}"
@@ -202,7 +245,7 @@ def _word(record: Record) -> str:
     check = record.equivalence
     assert check is not None
     if record.strategy_class == "bounded":
-        words = {True: "within its bound", False: "beyond its bound", None: "undecidable"}
+        words = {True: "within bound", False: "beyond bound", None: "undecidable"}
         return words[check.within_bound]
     return {True: "equivalent", False: "not equivalent", None: "undecidable"}[check.equivalent]
 

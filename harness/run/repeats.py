@@ -179,6 +179,8 @@ class SlotRunner:
         own = next((case.id for case in cases if case.strategy == self.spec.baseline), None)
         # None for each worker whose link has no limit, or it would keep that of the block before.
         self.cluster.limit_links(largest.shape.links)
+        what = f"{first.case.workload_name} {largest.shape.size}"
+        self.progress.stage("check", what)
         with self.progress.changing() as doing:
             block = Block(
                 cluster=self.cluster,
@@ -188,11 +190,14 @@ class SlotRunner:
                 baseline=own,
                 doing=doing,
                 tell=self.progress.note,
-                see=partial(self._see, doing),
+                see=partial(self._see, doing, f"{what} repeat {first.repeat}"),
             )
             return block.run(repeats, seed=f"{self.spec.measure.seed}/{first.block}")
 
-    def _see(self, doing: Callable[[str], None], case: OpenCase, step_s: float, number: int) -> None:
+    def _see(
+        self, doing: Callable[[str], None], what: str, case: OpenCase, step_s: float, number: int
+    ) -> None:
+        self.progress.stage("measure", what)
         moment = case.moment(step_s, number=number, experiment=self.spec.name)
         doing(self.progress.live(moment))
         if self.exporter is not None:

@@ -141,6 +141,7 @@ class _Sites:
     def run(self, site: object, slots: Sequence[Slot]) -> Iterator[Slot]:
         cases = self.cases_of(site, slots)
         with ExitStack() as stack:
+            self.progress.stage("provision", f"{cases[0].shape.provider}, {_shape(cases).workers} workers")
             cluster = stack.enter_context(self._workers(cases))
             for note in cluster.site().notes:
                 self.progress.note(note)

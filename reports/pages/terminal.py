@@ -1,104 +1,216 @@
-"""The comparison for a terminal: plain cells for whoever prints them.
+"""Result of a run as text: for each workload a headline, one table and at most two warnings.
 
-Names come from users' files. Control characters are spelt out here, so that none can move a cursor; a
-printer that has a markup of its own (rich) must take every cell as literal text.
+Names come from users' files. Control characters are spelt out here, so that none can move a cursor.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import textwrap
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
-from harness.records.safe_text import spelt_out
-from reports.marks import mark_words
-from reports.quantities import MISSING, Cell, figure_cell, interval_of, times
+from harness.records.safe_text import shortened, spelt_out
+from reports.marks import LEGEND, SYMBOLS
+from reports.quantities import MISSING, byte_count, digits, limits, link_rate, times
 from reports.rows.figure import Figure, figures_of
-from reports.rows.report import Comparison, FaultMatrix, Report
+from reports.rows.report import Comparison, FaultMatrix, LinkSensitivity, Report, Scaling
 from reports.rows.row import Row
+from reports.statistics import Estimate, Mean
 from reports.tables.curves import fault_table, front_line
 
+_COLUMNS = 100
+_LONGEST_NAME = 30
+_MOST_TABLES = 12
+"""Of more comparisons a terminal shows headlines alone."""
+_MOST_WARNINGS = 2
+_USUAL = ("1 replica", "1 replica each", "local provider")
+"""Parts of a shape that a reader takes for granted."""
 _SHOWN = tuple(figure for figure in figures_of(Row).values() if figure.terminal)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TerminalTable:
-    """One workload and cluster shape: the verdict, the ranking and what to doubt."""
+def to_text(report: Report, *, folder: str, with_notes: bool = False) -> str:
+    """Results of a report, in 100 columns unless a path or a name is longer.
 
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    verdict: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
-def terminal_tables(report: Report) -> tuple[TerminalTable, ...]:
-    """All comparisons of a report; what concerns the whole report stands in the notes of the last one."""
-    tables = [terminal_table(comparison) for comparison in report.comparisons]
-    tables += map(_fault_table, report.fault_matrices)
-    rest = [f"left out: {item.where}: {item.why}" for item in report.left_out]
-    if rest and tables:
-        last = tables[-1]
-        tables[-1] = TerminalTable(
-            title=last.title,
-            columns=last.columns,
-            rows=last.rows,
-            verdict=last.verdict,
-            notes=(*last.notes, *(spelt_out(text) for text in rest)),
-        )
-    return tuple(tables)
+    Args:
+        folder: the run folder as a person would type it.
+        with_notes: whether all notes and details follow each table, in place of the gravest warnings.
+    """
+    # Under faults no strategy is ranked: their matrices show what became of them.
+    shown = [each for each in report.comparisons if not (report.fault_matrices and each.faults)]
+    with_tables = with_notes or len(shown) <= _MOST_TABLES
+    blocks = [_comparison(each, with_table=with_tables, with_notes=with_notes) for each in shown]
+    blocks += map(_faults, report.fault_matrices)
+    blocks += map(_scaling, report.scaling)
+    blocks += map(_links, report.link_sensitivity)
+    blocks.append(_legend(shown) if with_tables else iter(()))
+    if not with_notes:
+        blocks.append(_left_out(report, shown, folder))
+    texts = ["\n".join(map(spelt_out, block)) for block in blocks]
+    nothing = [] if report.comparisons else ["no result has been recorded"]
+    return "\n\n".join((*nothing, *filter(None, texts)))
 
 
-def terminal_table(comparison: Comparison) -> TerminalTable:
-    """One comparison as literal text."""
-    against = f"÷ {comparison.baseline}" if comparison.baseline else "ratio"
-    shown = tuple(figure.terminal for figure in _SHOWN)
-    columns = ("#", "strategy", "mark", "ex/s at p50", against, "95 % interval", *shown, "n")
-    problems = [
-        f"{problem.strategy}, repeat {', '.join(map(str, problem.repeats))}: "
-        f"{problem.status} in {problem.stage}: {problem.type}: {problem.message}"
-        for row in comparison.rows
-        for problem in row.problems
+def _comparison(comparison: Comparison, *, with_table: bool, with_notes: bool) -> Iterator[str]:
+    n_repeats = max((row.n_repeats for row in comparison.rows), default=0)
+    yield _title(comparison.workload, comparison.shape, f"{n_repeats} repeat{'' if n_repeats == 1 else 's'}")
+    yield from _item(f"{comparison.verdict.label}  {comparison.verdict.claim}")
+    if not with_table:
+        return
+    # The speed limit is no competitor: it comes last, although it is the fastest.
+    rows = sorted(comparison.rows, key=lambda row: (row.mark.kind == "control", not row.mark.proven))
+    cells = [_cells(row, rows) for row in rows if row.status == "ok"]
+    if cells:
+        against = f"vs {comparison.baseline}" if comparison.baseline else "ratio"
+        shown = (figure.terminal for figure in _SHOWN)
+        yield from _table(("rank", "strategy", against, "95 % CI", "ex/s", *shown, "correct"), cells, name=1)
+    yield from _failures(comparison)
+    notes = comparison.note_values if with_notes else comparison.warnings[:_MOST_WARNINGS]
+    for note in notes:
+        yield from _item(f"{'!' if note.severity == 'warning' else '-'} {note.text}", is_whole=with_notes)
+    for detail in comparison.verdict.details if with_notes else ():
+        yield from _item(f"- {detail}", is_whole=True)
+
+
+def _title(workload: str, shape: str, *more: str) -> str:
+    parts = [part for part in shape.split(", ") if part not in _USUAL]
+    return f"{workload}   {' · '.join((*parts, *more))}"
+
+
+def _item(text: str, *, is_whole: bool = False) -> list[str]:
+    """A line, or several of which the later ones are set in; of what is very long the beginning."""
+    return textwrap.wrap(
+        spelt_out(text),
+        _COLUMNS,
+        initial_indent="  ",
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+        max_lines=None if is_whole else 3,
+        placeholder=" …",
+    )
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, name: int) -> Iterator[str]:
+    """Lines of a table, flush right but for its names; a name that is too long has a line of its own.
+
+    Args:
+        name: column of the names.
+    """
+    safe = [[spelt_out(cell) for cell in row] for row in (columns, *rows)]
+    short = [
+        [cell if i != name or len(cell) <= _LONGEST_NAME else "" for i, cell in enumerate(row)]
+        for row in safe
     ]
-    return TerminalTable(
-        title=spelt_out(f"{comparison.workload} · {comparison.shape}"),
-        columns=tuple(spelt_out(name) for name in columns),
-        rows=tuple(_cells(row) for row in comparison.rows),
-        verdict=tuple(spelt_out(text) for text in (comparison.verdict.headline, *comparison.verdict.details)),
-        notes=tuple(spelt_out(text) for text in (*comparison.notes, *problems)),
-    )
+    widths = [max(map(len, column)) for column in zip(*short, strict=True)]
+    for row, shown in zip(safe, short, strict=True):
+        cells = [
+            cell.ljust(width) if i == name else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(shown, widths, strict=True))
+        ]
+        if row[name] != shown[name]:
+            yield f"  {'  '.join((*cells[:name], row[name]))}"
+            cells[:name] = [" " * width for width in widths[:name]]
+        yield f"  {'  '.join(cells)}".rstrip()
 
 
-def _fault_table(matrix: FaultMatrix) -> TerminalTable:
-    table = fault_table(matrix)
-    return TerminalTable(
-        title=spelt_out(f"{matrix.title} · {matrix.shape}"),
-        columns=tuple(spelt_out(column.name) for column in table.columns),
-        rows=tuple(tuple(spelt_out(_short(cell)) for cell in row) for row in table.rows),
-        verdict=(spelt_out(front_line(matrix)),),
-        notes=(spelt_out(table.caption),),
-    )
-
-
-def _short(cell: Cell) -> str:
-    note = ", ".join(part for part in cell.note.split(", ") if part != "n=1")
-    return f"{cell.text} ({note})" if note else cell.text
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    ratio = "1" if row.is_baseline else times(row.ratio.value if row.ratio else None)
+def _cells(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
+    is_shared = sum(other.rank == row.rank for other in rows) > 1
+    is_limit = row.mark.kind == "control"
     return (
-        str(row.rank) if row.rank else MISSING,
-        spelt_out(row.strategy),
-        mark_words(row) if row.status == "ok" else row.status,
-        figure_cell(row.rate).text,
-        ratio,
-        "baseline" if row.is_baseline else interval_of(row.ratio) or MISSING,
+        MISSING if row.rank is None else f"{row.rank}{'=' if is_shared else ' '}",
+        f"{row.strategy} (speed limit, not ranked)" if is_limit else row.strategy,
+        times(1.0 if row.is_baseline else row.ratio.value if row.ratio else None),
+        "baseline" if row.is_baseline else limits(row.ratio.interval) or MISSING if row.ratio else MISSING,
+        _rounded(row.rate),
         *(_figure(row, figure) for figure in _SHOWN),
-        str(row.n) if row.n == row.n_repeats else f"{row.n} of {row.n_repeats}",
+        SYMBOLS[row.mark.kind],
     )
+
+
+def _rounded(rate: Estimate | Mean | None) -> str:
+    """A rate in three digits."""
+    return MISSING if rate is None else digits(float(f"{rate.value:.3g}"))
+
+
+def _percent(share: Estimate) -> str:
+    return f"{digits(100 * share.value, significant=2)} %"
 
 
 def _figure(row: Row, figure: Figure) -> str:
-    text = figure.cell(row).text
-    if figure.name == "tcp_bytes" and row.tcp_over_payload:
-        return f"{text}, {times(row.tcp_over_payload, significant=4)}"
-    return text
+    if figure.name == "tcp_bytes" and row.tcp_bytes is None and row.payload_bytes is not None:
+        return f"{'≤ ' if row.payload_is_bound else ''}{byte_count(row.payload_bytes.value)}"
+    return figure.cell(row).text
+
+
+def _failures(comparison: Comparison) -> Iterator[str]:
+    """A line for each reason why repeats have no result."""
+    named: dict[tuple[str, str], list[str]] = {}
+    for row in comparison.rows:
+        for problem in row.problems:
+            n = len(problem.repeats)
+            part = "" if n == row.n_repeats else f" ({n} of {row.n_repeats} repeats)"
+            name = row.strategy.partition(":")[0]
+            reason = problem.status, shortened(problem.message.removeprefix(f"strategy {name!r}: "))
+            named.setdefault(reason, []).append(row.strategy + part)
+    for (status, message), names in named.items():
+        yield from _item(f"{status}: {', '.join(names)}: {message}")
+
+
+def _faults(matrix: FaultMatrix) -> Iterator[str]:
+    table = fault_table(matrix)
+    yield _title(matrix.title, matrix.shape)
+    yield from _item(front_line(matrix))
+    yield from _table(
+        [column.name for column in table.columns], [[cell.text for cell in row] for row in table.rows], name=0
+    )
+
+
+def _scaling(scaling: Scaling) -> Iterator[str]:
+    points = [point for line in scaling.lines for point in line.points]
+    sizes = sorted({(point.n_devices, point.workers, point.replicas) for point in points})
+    batch = f"{scaling.batch_size} per replica" if scaling.kind == "weak" else f"{scaling.batch_size} in all"
+    yield _title(f"{scaling.workload}: scaling", scaling.shape, f"batch {batch}")
+    yield "  ex/s and efficiency by number of workers"
+    rows = []
+    for line in scaling.lines:
+        at = {(point.n_devices, point.workers, point.replicas): point for point in line.points}
+        shown = [
+            f"{_rounded(at[size].rate)} {_percent(at[size].efficiency):>6}" if size in at else ""
+            for size in sizes
+        ]
+        rows.append((line.strategy, *shown))
+    names = (f"{workers}{'' if replicas == 1 else f' × {replicas}'}" for _, workers, replicas in sizes)
+    yield from _table(("strategy", *names), rows, name=0)
+
+
+def _links(links: LinkSensitivity) -> Iterator[str]:
+    rates = dict.fromkeys(point.requested_mbit for line in links.lines for point in line.points)
+    ordered = sorted(rates, key=lambda mbit: (mbit is None, mbit))
+    yield _title(f"{links.workload}: links", links.shape)
+    yield "  ex/s by link rate"
+    rows = []
+    for line in links.lines:
+        at = {point.requested_mbit: point.rate for point in line.points}
+        rows.append((line.strategy, *(_rounded(at.get(mbit)) for mbit in ordered)))
+    yield from _table(("strategy", *map(link_rate, ordered)), rows, name=0)
+    for sentence in links.sentences:
+        yield from _item(sentence)
+
+
+def _legend(comparisons: Sequence[Comparison]) -> Iterator[str]:
+    rows = chain.from_iterable(comparison.rows for comparison in comparisons)
+    symbols = {SYMBOLS[row.mark.kind] for row in rows if row.status == "ok"}
+    if symbols:
+        yield f"correct: {', '.join(f'{symbol} {LEGEND[symbol]}' for symbol in LEGEND if symbol in symbols)}"
+
+
+def _left_out(report: Report, comparisons: Sequence[Comparison], folder: str) -> Iterator[str]:
+    """Lines on what the report could not use, and where further notes are."""
+    for item in report.left_out[:_MOST_WARNINGS]:
+        yield from textwrap.wrap(f"left out: {item.where}: {item.why}", _COLUMNS, max_lines=3)
+    n_more = len(report.left_out[_MOST_WARNINGS:]) + sum(
+        len(comparison.verdict.details) + len(comparison.notes) - len(comparison.warnings[:_MOST_WARNINGS])
+        for comparison in comparisons
+    )
+    if n_more:
+        yield f"{n_more} more note{'' if n_more == 1 else 's'}: stratbench report {folder} --notes"

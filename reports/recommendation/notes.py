@@ -47,6 +47,7 @@ def notes_of(
             *warning_notes(cases),
             *(note("baseline-absent", text=text) for text in baseline_notes),
             *separability_notes(cases),
+            *mark_notes(shape.workload, rows),
             *capture_notes(cases),
             *batch_notes(shape, cases),
             *link_notes(cases),
@@ -148,6 +149,14 @@ def warning_notes(cases: Mapping[str, list[Record]]) -> list[Note]:
         for name, records in cases.items()
         for text in dict.fromkeys(text for record in records for text in record.warnings)
     ]
+
+
+def mark_notes(workload: str, rows: Sequence[Row]) -> list[Note]:
+    """Strategies that do not compute what one device computes, or lose more than they may."""
+    named = {
+        kind: [r.strategy for r in rows if r.mark.kind == kind] for kind in ("not-equivalent", "beyond-bound")
+    }
+    return [note(kind, *names, workload=workload, first=names[0]) for kind, names in named.items() if names]
 
 
 def separability_notes(cases: Mapping[str, list[Record]]) -> list[Note]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from collections.abc import Sequence
+from typing import Final
 
 from harness.records.comparison import MIN_REPEATS_INTERVAL
-from reports.rows.report import Note, Severity
+from reports.rows.report import Note
 
 # Claims, each after the label of its kind.
 FASTEST: Final = "{leader}, {ratios}"
@@ -15,7 +14,7 @@ ONE_DEVICE_IS_FASTEST: Final = "{leader}: one device is fastest; next is {second
 BASELINE_IS_FASTEST: Final = "{leader}, the baseline; next is {second}, {ratio}"
 NEXT: Final = "{ratio}, the next"
 TIED: Final = "{names} are tied: {ratio}; {decides}"
-NO_INTERVAL: Final = "{leader} leads{ratio}; --repeats {least} or more decides"
+NO_INTERVAL: Final = "{leader} leads{ratio}; at least {least} repeats are needed: --repeats {least}"
 ONLY_ONE: Final = "only {leader} was measured and checked correct"
 NO_CANDIDATE: Final = "no strategy was measured and checked correct"
 UNDER_FAULTS: Final = "strategies are not ranked under faults; compare {metrics}"
@@ -30,15 +29,6 @@ TOO_FEW_REPEATS: Final = f"too few repeats of {{names}}, at least {MIN_REPEATS_I
 
 # Details.
 FASTEST_TOO: Final = "Fastest: {claim}"
-SENDS_FEWER: Final = "{name} sends {share} fewer bytes than {other}{how}"
-SENDS_MORE: Final = "{name} sends {share} more bytes than {other}{how}"
-SENDS_TIMES: Final = "{name} sends {share} the bytes of {other}{how}"
-BY_PREDICTION: Final = " (predicted)"
-SENT: Final = "Sent per step, all workers: {figures}"
-SENT_OVER_TCP: Final = "{name} {sent} over TCP ({apart}predicted payload {payload})"
-SENT_PREDICTED: Final = "{name} {payload} (predicted; TCP not measured)"
-SENT_NOTHING: Final = "{name} nothing"
-SENT_UNKNOWN: Final = "{name} not stored"
 NOT_SIGNIFICANT: Final = "No significant difference between {first} and {second}: p = {p}"
 NOT_SIGNIFICANT_CORRECTED: Final = (
     "No significant difference between {first} and {second}: p = {p}, {corrected} corrected for {n} pairs"
@@ -89,185 +79,92 @@ UNKNOWN_WITHOUT_BEST: Final = (
     "measure it there"
 )
 
-Subject = Literal["machine", "correctness", "figures", "method"]
-
-
-@dataclass(frozen=True, slots=True)
-class NoteKind:
-    """Severity, subject, phrase and remedy of one kind of note."""
-
-    severity: Severity
-    subject: Subject
-    phrase: str
-    remedy: str = ""
-
-
-_REPEATS = "in {n} of {of} repeats"
-NOTES: Final[Mapping[str, NoteKind]] = {
-    "machine-busy": NoteKind(
-        "warning",
-        "machine",
-        f"machine busy: other programs used {{share}} % of the workers' cores {_REPEATS}{{most}}",
-        "rerun on an idle machine",
-    ),
-    "cores-shared": NoteKind(
-        "warning", "machine", "{text}", "use fewer workers or a machine with more cores"
-    ),
-    "cores-stolen": NoteKind(
-        "warning",
-        "machine",
-        f"machine busy: other virtual machines used {{share}} % of the workers' cores {_REPEATS}",
-        "rerun on an idle host",
-    ),
-    "cpu-limited": NoteKind(
-        "warning",
-        "machine",
-        f"CPU limited: a cgroup quota withheld {{share}} % of the workers' cores {_REPEATS}",
+_OFTEN = "in {n} of {of} repeats"
+_WARNINGS: Final = {
+    "machine": {
+        "machine-busy": f"machine busy: other programs used {{share}} % of the workers' cores {_OFTEN}"
+        "{most} | rerun on an idle machine",
+        "cores-shared": "{text} | use fewer workers or a machine with more cores",
+        "cores-stolen": "machine busy: other virtual machines used {share} % of the workers' cores "
+        f"{_OFTEN} | rerun on an idle host",
+        "cpu-limited": f"CPU limited: a cgroup quota withheld {{share}} % of the workers' cores {_OFTEN} | "
         "raise the CPU limit of the container",
-    ),
-    "gpu-busy": NoteKind(
-        "warning",
-        "machine",
-        f"GPU busy: other programs used {{share}} % of a GPU's time {_REPEATS}",
+        "gpu-busy": f"GPU busy: other programs used {{share}} % of a GPU's time {_OFTEN}"
+        " | rerun on idle GPUs",
+        "gpu-shared": f"GPU shared: {{programs}} other program(s) on a worker's GPU {_OFTEN} | "
         "rerun on idle GPUs",
-    ),
-    "gpu-shared": NoteKind(
-        "warning",
-        "machine",
-        f"GPU shared: {{programs}} other program(s) on a worker's GPU {_REPEATS}",
-        "rerun on idle GPUs",
-    ),
-    "gpu-slowed": NoteKind(
-        "warning",
-        "machine",
-        f"GPU slowed: clocks were held down for {{share}} % of the time {_REPEATS} ({{reasons}})",
-        "check power and cooling",
-    ),
-    "cores-hot": NoteKind(
-        "warning", "machine", "CPU throttled by heat while {names} ran", "check cooling, then rerun"
-    ),
-    "capture-wrong": NoteKind("warning", "correctness", "captured step differs: {text}"),
-    "not-separable": NoteKind("warning", "correctness", "NOT SEPARABLE: {names}: {text}"),
-    "check-blind": NoteKind(
-        "warning",
-        "correctness",
-        "check is blind: {names} sends nothing, yet passed the check",
-        "do not rely on ✓ for this workload",
-    ),
-    "advice": NoteKind("warning", "method", "{names}: {text}"),
-    "self-differs": NoteKind(
-        "warning",
-        "figures",
-        "A/A test failed: {names} is {ratio} itself",
-        "distrust differences of this size",
-    ),
-    "baseline-absent": NoteKind("warning", "method", "{text}"),
-    "batch-differs": NoteKind(
-        "warning",
-        "method",
-        "batch of {names} is {batch}, of the others {usual}",
-        "compare examples/s, not step times",
-    ),
-    "tpu-emulated": NoteKind(
-        "warning",
-        "method",
-        "TPU cores are emulated: rates are those of this machine",
-        "do not choose a strategy for TPUs by them",
-    ),
-    "input-bound": NoteKind(
-        "warning",
-        "method",
-        "input-bound: share of step time waiting for input: {shares}",
-        "use --input staged or a faster dataset",
-    ),
-    "ratios-wide": NoteKind(
-        "warning",
-        "figures",
-        "CI target of {within} not reached: {ratios}",
-        "raise measure.until.at_most",
-    ),
-    "bytes-below": NoteKind(
-        "warning",
-        "figures",
-        "{names}: {outer} bytes are below {inner} bytes",
-        "one of the two is wrong: report it",
-    ),
-    "bytes-apart": NoteKind(
-        "warning",
-        "figures",
-        "{names}: {outer} bytes are {times} the {inner} bytes",
-        "expected within {most} %: look for other traffic",
-    ),
-    "bytes-unexpected": NoteKind(
-        "warning",
-        "figures",
-        "{names}: {outer} bytes without {inner} bytes",
+        "gpu-slowed": f"GPU slowed: clocks were held down for {{share}} % of the time {_OFTEN} ({{reasons}})"
+        " | check power and cooling",
+        "cores-hot": "CPU throttled by heat while {names} ran | check cooling, then rerun",
+        "retransmits": "{text} | check the network",
+        "drift": f"step time drifted by up to {{share}} % {_OFTEN} ({{names}})"
+        " | compare ratios, not examples/s",
+    },
+    "correctness": {
+        "not-equivalent": "NOT EQUIVALENT: {names}"
+        " | `stratbench verify {workload} --strategy {first} --shrink` finds where it differs",
+        "beyond-bound": "BEYOND ITS BOUND: {names}"
+        " | `stratbench verify {workload} --strategy {first}` shows what is lost",
+        "capture-wrong": "captured step differs: {text}",
+        "not-separable": "NOT SEPARABLE: {names}: {text}",
+        "check-blind": "check is blind: {names} sends nothing, yet passed it | do not rely on ✓ here",
+    },
+    "figures": {
+        "self-differs": "A/A test failed: {names} is {ratio} itself | distrust differences of this size",
+        "ratios-wide": "CI target of {within} not reached: {ratios} | raise measure.until.at_most",
+        "bytes-below": "{names}: {outer} bytes are below {inner} bytes | one of the two is wrong: report it",
+        "bytes-apart": "{names}: {outer} bytes are {times} the {inner} bytes | expected within {most} %: "
         "look for other traffic",
-    ),
-    "rows-summed": NoteKind(
-        "warning",
-        "method",
-        "sparse rows with equal ids are summed before the update in {summed}, not in {kept}",
+        "bytes-unexpected": "{names}: {outer} bytes without {inner} bytes | look for other traffic",
+        "warmup-unsettled": "{text} | raise measure.warmup_steps",
+    },
+    "method": {
+        "advice": "{names}: {text}",
+        "baseline-absent": "{text}",
+        "batch-differs": "batch of {names} is {batch}, of the others {usual}"
+        " | compare examples/s, not step times",
+        "tpu-emulated": "TPU cores are emulated: rates are those of this machine"
+        " | do not choose a strategy for TPUs by them",
+        "input-bound": "input-bound: share of step time waiting for input: {shares} | use --input staged or "
+        "a faster dataset",
+        "rows-summed": "sparse rows with equal ids are summed before the update in {summed}, not in {kept} | "
         "with Adam-like optimizers or clipping these take different steps",
-    ),
-    "warmup-unsettled": NoteKind("warning", "figures", "{text}", "raise measure.warmup_steps"),
-    "retransmits": NoteKind("warning", "machine", "{text}", "check the network"),
-    "drift": NoteKind(
-        "warning",
-        "machine",
-        f"step time drifted by up to {{share}} % {_REPEATS} ({{names}})",
-        "compare ratios, not examples/s",
-    ),
-    "slow-steps": NoteKind("note", "figures", "slow steps: average rate below the median rate by {shares}"),
-    "repeats-missing": NoteKind("note", "figures", "{names}: {n} of {of} repeats have a result"),
-    "ratios-robust": NoteKind(
-        "note", "machine", "load affects examples/s; ratios, measured in turns, hardly"
-    ),
-    "ratios-affected": NoteKind(
-        "note",
-        "machine",
-        "load affects examples/s and ratios: cases took no turns",
-        "set measure.interleave: true",
-    ),
-    "payload-bound": NoteKind(
-        "note", "figures", "payload of {names} is an upper bound: sparse rows are known only at run time"
-    ),
-    "separability-unknown": NoteKind("note", "correctness", "{names}: {text}"),
-    "capture-unknown": NoteKind("note", "correctness", "captured step: {text}"),
-    "self": NoteKind("note", "method", "A/A test: {names} is {ratio} itself"),
-    "ratios-narrow": NoteKind("note", "figures", "CI target of {within} reached"),
-    "links-differ": NoteKind("note", "method", "link limits differ: {links}"),
-    "bfloat16": NoteKind("note", "method", "mixed precision: layers in bfloat16, variables in float32"),
-    "float16": NoteKind(
-        "note", "method", "mixed precision: layers in float16 with loss scaling, variables in float32"
-    ),
-    "xla": NoteKind(
-        "note", "method", "XLA compiles each worker's computation, not communication or Python calls"
-    ),
-    "tf32": NoteKind(
-        "note", "method", "float32 products may round to TF32 in timed steps, never in the check"
-    ),
-    "pipeline": NoteKind("note", "method", "batches come from the workload's own tf.data pipeline"),
-    "preparation": NoteKind(
-        "note",
-        "method",
-        "up to {total} s before the first timed step ({names}: {stages}); limit of capture and references: "
-        "{limit} s",
-    ),
-    "observer": NoteKind("note", "method", "instrumentation changes the mean step: {changes}"),
-    "observer-unknown": NoteKind("note", "method", "overhead of instrumentation unknown for {names}: {text}"),
-    "gpu-figures-unknown": NoteKind("note", "machine", "GPU figures unknown in some repeats: {figures}"),
-    "governor": NoteKind(
-        "note", "machine", "CPU governor is {governor}: clocks change", "set it to performance"
-    ),
-    "turbo": NoteKind("note", "machine", "CPU turbo is on: few busy cores run faster than many"),
-    "hyper-threads": NoteKind("note", "machine", "hyper-threading is on: a core may be half of one"),
-    "gpu-kinds": NoteKind("note", "machine", "workers have different GPUs: {kinds}"),
-    "record": NoteKind("note", "method", "{text}"),
+    },
 }
-"""Kind → its row; among those of one severity the first is the gravest."""
-
-_ORDER = {kind: (row.severity != "warning", place) for place, (kind, row) in enumerate(NOTES.items())}
+"""Subject → kind → phrase and remedy of a warning, the gravest first."""
+_REMARKS: Final = {
+    "repeats-missing": "{names}: {n} of {of} repeats have a result",
+    "slow-steps": "slow steps: average rate below the median rate by {shares}",
+    "ratios-robust": "load affects examples/s; ratios, measured in turns, hardly",
+    "ratios-affected": "load affects examples/s and ratios: cases took no turns"
+    " | set measure.interleave: true",
+    "payload-bound": "payload of {names} is an upper bound: sparse rows are known only at run time",
+    "separability-unknown": "{names}: {text}",
+    "capture-unknown": "captured step: {text}",
+    "self": "A/A test: {names} is {ratio} itself",
+    "ratios-narrow": "CI target of {within} reached",
+    "links-differ": "link limits differ: {links}",
+    "bfloat16": "mixed precision: layers in bfloat16, variables in float32",
+    "float16": "mixed precision: layers in float16 with loss scaling, variables in float32",
+    "xla": "XLA compiles each worker's computation, not communication or Python calls",
+    "tf32": "float32 products may round to TF32 in timed steps, never in the check",
+    "pipeline": "batches come from the workload's own tf.data pipeline",
+    "preparation": "up to {total} s before the first timed step ({names}: {stages}); limit of capture and "
+    "references: {limit} s",
+    "observer": "instrumentation changes the mean step: {changes}",
+    "observer-unknown": "overhead of instrumentation unknown for {names}: {text}",
+    "gpu-figures-unknown": "GPU figures unknown in some repeats: {figures}",
+    "governor": "CPU governor is {governor}: clocks change | set it to performance",
+    "turbo": "CPU turbo is on: few busy cores run faster than many",
+    "hyper-threads": "hyper-threading is on: a core may be half of one",
+    "gpu-kinds": "workers have different GPUs: {kinds}",
+    "record": "{text}",
+}
+"""Kind → phrase of a note that is no warning."""
+_SUBJECTS: Final = {kind: subject for subject, rows in _WARNINGS.items() for kind in rows}
+NOTES: Final = {kind: text for rows in (*_WARNINGS.values(), _REMARKS) for kind, text in rows.items()}
+"""Kind → phrase and remedy, in the order in which notes are shown."""
+_PLACES: Final = {kind: place for place, kind in enumerate(NOTES)}
 
 
 def note(kind: str, *strategies: str, **values: object) -> Note:
@@ -277,22 +174,23 @@ def note(kind: str, *strategies: str, **values: object) -> Note:
         strategies: those that it concerns, which the phrase may name.
         values: other fields of phrase and remedy.
     """
-    row, fields = NOTES[kind], {"names": ", ".join(strategies), **values}
+    phrase, _, remedy = NOTES[kind].partition(" | ")
+    fields = {"names": ", ".join(strategies), **values}
     return Note(
         kind=kind,
-        severity=row.severity,
-        phrase=row.phrase.format(**fields),
-        remedy=row.remedy.format(**fields),
+        severity="warning" if kind in _SUBJECTS else "note",
+        phrase=phrase.format(**fields),
+        remedy=remedy.format(**fields),
         strategies=strategies,
     )
 
 
 def by_gravity(notes: Sequence[Note]) -> tuple[Note, ...]:
     """Sort notes: the gravest warning of each subject, then the other warnings, then the rest."""
-    ordered = sorted(notes, key=lambda item: _ORDER[item.kind])
+    ordered = sorted(notes, key=lambda item: _PLACES[item.kind])
     gravest: dict[str, Note] = {}
     for item in ordered:
-        if item.severity == "warning":
-            gravest.setdefault(NOTES[item.kind].subject, item)
+        if item.kind in _SUBJECTS:
+            gravest.setdefault(_SUBJECTS[item.kind], item)
     first = {id(item) for item in gravest.values()}
     return (*gravest.values(), *(item for item in ordered if id(item) not in first))

@@ -15,7 +15,7 @@ from scipy.special import stdtrit
 from harness.records.comparison import MIN_REPEATS_INTERVAL
 from reports.contrasts import SIGNIFICANCE, Contrasts
 from reports.marks import WORDS
-from reports.quantities import MISSING, byte_count, digits, limits, plain, spread_of, times
+from reports.quantities import MISSING, digits, limits, plain, spread_of, times
 from reports.recommendation import phrases
 from reports.recommendation.candidates import (
     Lead,
@@ -114,41 +114,35 @@ def _under_faults(rows: Sequence[Row]) -> Advice:
 
 def _fastest(rows: Sequence[Row], contrasts: Contrasts) -> Advice:
     candidates = [row for row in rows if can_win(row)]
-    if not candidates:
-        return _advice("none", phrases.NO_CANDIDATE, details=_outside(rows, None, contrasts))
+    if len(candidates) < 2:
+        names = tuple(row.strategy for row in candidates)
+        claim = phrases.ONLY_ONE.format(leader=names[0]) if names else phrases.NO_CANDIDATE
+        outside = _outside(rows, candidates[0] if candidates else None, contrasts)
+        return _advice("none", claim, details=outside, leaders=names)
     leader = candidates[0]
-    if len(candidates) == 1:
-        return _advice(
-            "none",
-            phrases.ONLY_ONE.format(leader=leader.strategy),
-            details=(_sent([leader]), *_outside(rows, leader, contrasts)),
-            leaders=(leader.strategy,),
-        )
     lead = lead_of(candidates, contrasts)
+    reasons: list[str] = []
     match lead.kind:
         case "no-interval":
-            claim, reasons = _no_interval(rows, leader, candidates[1])
+            claim = _no_interval(rows, leader, candidates[1])
         case "together":
             claim, reasons = _tie(rows, lead, contrasts)
         case "clear":
-            claim, reasons = _clear(rows, leader, candidates[1], contrasts)
+            claim = _clear(rows, leader, candidates[1], contrasts)
     return _advice(
         lead.kind, claim, details=(*reasons, *_outside(rows, leader, contrasts)), leaders=lead.strategies
     )
 
 
-def _no_interval(rows: Sequence[Row], leader: Row, second: Row) -> tuple[str, list[str]]:
-    shown = second if leader.is_baseline else leader
-    against = _against_baseline(rows, shown)
-    if leader.is_baseline:
-        against = f"next is {second.strategy}, {against}"
+def _no_interval(rows: Sequence[Row], leader: Row, second: Row) -> str:
+    against = _against_baseline(rows, second if leader.is_baseline else leader)
     ratio = f", {against}" if against else ""
-    claim = phrases.NO_INTERVAL.format(leader=leader.strategy, ratio=ratio, least=MIN_REPEATS_INTERVAL)
-    return claim, [_sent([shown])]
+    if leader.is_baseline:
+        ratio = f"; next is {second.strategy}{ratio}"
+    return phrases.NO_INTERVAL.format(leader=leader.strategy, ratio=ratio, least=MIN_REPEATS_INTERVAL)
 
 
-def _clear(rows: Sequence[Row], leader: Row, second: Row, contrasts: Contrasts) -> tuple[str, list[str]]:
-    sent = _sent([second if leader.is_baseline else leader])
+def _clear(rows: Sequence[Row], leader: Row, second: Row, contrasts: Contrasts) -> str:
     ratio = contrasts.of(leader.strategy, second.strategy)
     # A lead without a ratio would be none.
     assert ratio is not None
@@ -156,12 +150,11 @@ def _clear(rows: Sequence[Row], leader: Row, second: Row, contrasts: Contrasts) 
         is_single = leader.strategy == BASELINE
         phrase = phrases.ONE_DEVICE_IS_FASTEST if is_single else phrases.BASELINE_IS_FASTEST
         behind = _ratio(second.ratio, leader.strategy)
-        return phrase.format(leader=leader.strategy, second=second.strategy, ratio=behind), [sent]
+        return phrase.format(leader=leader.strategy, second=second.strategy, ratio=behind)
     against = "" if second.is_baseline else _against_baseline(rows, leader)
     of_second = _ratio(ratio, second.strategy)
     ratios = [against, phrases.NEXT.format(ratio=of_second)] if against else [of_second]
-    claim = phrases.FASTEST.format(leader=leader.strategy, ratios=", ".join(ratios))
-    return claim, [*bytes_beside(leader, second), sent]
+    return phrases.FASTEST.format(leader=leader.strategy, ratios=", ".join(ratios))
 
 
 def _tie(rows: Sequence[Row], lead: Lead, contrasts: Contrasts) -> tuple[str, list[str]]:
@@ -181,7 +174,7 @@ def _tie(rows: Sequence[Row], lead: Lead, contrasts: Contrasts) -> tuple[str, li
         decides=phrases.TOO_FEW_REPEATS.format(names=_and(few)) if few else _decides(pair, contrasts),
     )
     details = tie_details(level, contrasts)
-    return claim, [*(details[1:] if is_whole else details), _sent(level)]
+    return claim, details[1:] if is_whole else details
 
 
 def _decides(pair: Ratio | None, contrasts: Contrasts) -> str:
@@ -249,53 +242,6 @@ def enough_repeats(figure: Ratio, *, n_tests: int = 1) -> int | None:
         if float(needed) * figure.error * math.sqrt(n / more) <= apart:
             return more
     return None
-
-
-def bytes_beside(row: Row, other: Row) -> tuple[str, ...]:
-    """Phrase with the factor by which a row sends fewer or more bytes than another.
-
-    Returns:
-        Nothing unless both send something, neither figure is a bound, and repeats show the difference.
-    """
-    layer = layer_of((row, other))
-    own, others = sent_by(row, layer), sent_by(other, layer)
-    if own is None or others is None or own.is_bound or others.is_bound:
-        return ()
-    if min(own.mean.low, others.mean.low) <= 0:
-        return ()
-    if not (own.is_surely_less(others) or others.is_surely_less(own)):
-        return ()
-    quotient = own.mean.value / others.mean.value
-    percent = round(100 * abs(1 - quotient))
-    if not percent:
-        return ()
-    if quotient >= 2:
-        phrase, share = phrases.SENDS_TIMES, times(quotient)
-    else:
-        phrase, share = phrases.SENDS_FEWER if quotient < 1 else phrases.SENDS_MORE, f"{percent} %"
-    how = phrases.BY_PREDICTION if layer == "payload" else ""
-    return (phrase.format(name=row.strategy, share=share, other=other.strategy, how=how),)
-
-
-def _sent(rows: Sequence[Row]) -> str:
-    return phrases.SENT.format(figures="; ".join(_sent_by(row) for row in rows))
-
-
-def _sent_by(row: Row) -> str:
-    figures = [mean.value for mean in (row.payload_bytes, row.tcp_bytes) if mean is not None]
-    payload = byte_count(row.payload_bytes.value) if row.payload_bytes else "not stored"
-    if not figures:
-        return phrases.SENT_UNKNOWN.format(name=row.strategy)
-    if not any(figures):
-        return phrases.SENT_NOTHING.format(name=row.strategy)
-    if row.tcp_bytes is None:
-        return phrases.SENT_PREDICTED.format(name=row.strategy, payload=payload)
-    return phrases.SENT_OVER_TCP.format(
-        name=row.strategy,
-        sent=byte_count(row.tcp_bytes.value),
-        apart=f"{times(row.tcp_over_payload, significant=4)} " if row.tcp_over_payload else "",
-        payload=f"at most {payload}" if row.payload_is_bound else payload,
-    )
 
 
 def _cheapest(rows: Sequence[Row], contrasts: Contrasts) -> Answer | None:

@@ -252,18 +252,15 @@ class Row:
     )
     ratio: Ratio | None = fact("ratio", has_interval=True)
     p50_s: Estimate | None = estimate(
-        "step_s.p50", "step_p50_s", Column("steps", "step p50", 1), unit="seconds", terminal="p50"
+        "step_s.p50", "step_p50_s", Column("steps", "step p50", 1), unit="seconds", terminal="step"
     )
     p90_s: Estimate | None = estimate("step_s.p90", "step_p90_s", Column("steps", "p90", 2), unit="seconds")
-    p99_s: Estimate | None = estimate(
-        "step_s.p99", "step_p99_s", Column("steps", "p99", 3), unit="seconds", terminal="p99"
-    )
+    p99_s: Estimate | None = estimate("step_s.p99", "step_p99_s", Column("steps", "p99", 3), unit="seconds")
     payload_bytes: Mean | None = mean(
         "payload_bytes_per_step",
         "payload_bytes_per_step",
         Column("bytes", "payload predicted", 1),
         unit="bytes",
-        terminal="payload",
         gauge=Gauge(
             name="predicted_payload_bytes_per_step", help="Predicted bytes sent by all workers in one step."
         ),
@@ -276,7 +273,7 @@ class Row:
         Column("bytes", "TCP measured", 2),
         unit="bytes",
         csv_range=True,
-        terminal="TCP",
+        terminal="sent/step",
         gauge=Gauge(
             name="tcp_bytes_per_step",
             help="Acknowledged TCP bytes between workers' sockets in one step, all workers together.",
@@ -310,7 +307,6 @@ class Row:
         Column("steps", "exposed communication", 4),
         unit="seconds",
         csv_range=True,
-        terminal="exposed",
         gauge=Gauge(
             name="exposed_communication_seconds",
             help="Step time beyond that of the same step without communication.",

@@ -47,6 +47,9 @@ def report(
         ),
     ] = None,
     open: Annotated[bool, typer.Option("--open", help="Open the HTML in a browser.")] = False,  # noqa: A002 - the option's name
+    notes: Annotated[
+        bool, typer.Option("--notes", help="Print the results as after a run, with all notes.")
+    ] = False,
     push_gateway: Annotated[
         str | None,
         typer.Option(
@@ -61,17 +64,21 @@ def report(
     \f
     Status 1 where something of a run folder is damaged or gone, though the report is made all the same.
     """
-    path = _destination(run_dirs, format, out)
-    if open and format is not Format.HTML:
-        raise UsageError(f"must be used with --format html, got {format.value}", field="open")
+    path = out if notes else _destination(run_dirs, format, out)
+    for option, is_given in (("notes", notes), ("open", open)):
+        if is_given and format is not Format.HTML:
+            raise UsageError(f"must be used with --format html, got {format.value}", field=option)
     import reports
     from harness.atomic_files import write_output, write_text
 
     damage: list[str] = []
     try:
-        text = reports.render(
-            run_dirs, format.value, tell=output.warn, tell_damage=damage.append, destination=path
-        )
+        if notes:
+            text = reports.text_with_notes(run_dirs, tell=output.warn, tell_damage=damage.append)
+        else:
+            text = reports.render(
+                run_dirs, format.value, tell=output.warn, tell_damage=damage.append, destination=path
+            )
     except reports.ReportError as error:
         field, _, message = str(error).partition(": ")
         raise UsageError(message, field=field) from None

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from harness.experiment.cases import Case
     from harness.experiment.model import Experiment
     from harness.pipeline import RunOutcome
-    from reports.pages.terminal import TerminalTable
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -226,7 +225,8 @@ def _show(outcome: RunOutcome) -> None:
         output.say(planned.total)
     if outcome.run_dir is None:
         return
-    _show_comparison(() if outcome.report is None else outcome.report.tables)
+    if outcome.report is not None:
+        output.say_text(f"{outcome.report.text}\n\n")
     counts = (
         (outcome.n_ok, "ok"),
         (outcome.n_failed, "failed"),
@@ -234,15 +234,8 @@ def _show(outcome: RunOutcome) -> None:
         (outcome.n_implausible, "implausible"),
     )
     output.say(f"repeats: {', '.join(f'{count} {word}' for count, word in counts if count) or 'none'}")
+    for path in outcome.checkpoints:
+        output.say(f"checkpoint: {path}")
     output.say(f"run folder: {outcome.run_dir}")
     if outcome.report is not None and outcome.report.path is not None:
         output.say(f"report: {outcome.report.path}")
-
-
-def _show_comparison(tables: Sequence[TerminalTable]) -> None:
-    for table in tables:
-        output.say(table.title)
-        output.table(table.columns, table.rows)
-        for line in (*table.verdict, *table.notes):
-            output.say(line)
-        output.say()

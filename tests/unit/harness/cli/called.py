@@ -28,7 +28,6 @@ from harness.verification.separability import Separability
 from harness.verification.verdict import FLOAT64_EPS, Limits, VariableVerdict, Verdict
 from harness.verification.verification import CaptureVerdict, Verification
 from harness.worker.jobs.transform import Transformation
-from reports.pages.terminal import TerminalTable
 from strategies.passes.run import PassTiming
 from strategies.plan.payload import CollectiveBytes
 from strategies.plan.schema import Partition, Plan, PlanNode, StatisticSummary
@@ -36,11 +35,7 @@ from strategies.tpu_slices import SliceCost
 
 WRITTEN = Written(
     path=Path("runs/x/report.html"),
-    tables=(
-        TerminalTable(
-            title="wide-mlp", columns=("strategy", "ms"), rows=(("ps", "4"),), verdict=("v",), notes=("n",)
-        ),
-    ),
+    text="wide-mlp\n  WINNER  ps",
 )
 PLAN = Plan(
     workload="wide-mlp",

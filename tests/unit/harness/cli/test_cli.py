@@ -114,6 +114,11 @@ def test_report_goes_where_it_is_told(
     out = tmp_path / "all.html"
     status, captured = call(capsys, "report", "a", "b", "--out", str(out))
     assert (status, captured.out, out.read_text()) == (0, f"report: {out}\n", "html of 2\n")
+    monkeypatch.setattr(reports, "text_with_notes", lambda run_dirs, **_: f"notes of {len(run_dirs)}")
+    status, captured = call(capsys, "report", "a", "--notes")
+    assert (status, captured.out) == (0, "notes of 1\n")
+    status, captured = call(capsys, "report", "a", "--notes", "--format", "csv")
+    assert (status, captured.out) == (2, "")
     status, captured = call(capsys, "report", "a", "--out", "/proc/x/y.html")
     assert status == 2
     assert captured.err.startswith("stratbench: out: /proc/x/y.html cannot be written: ")

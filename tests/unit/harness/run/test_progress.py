@@ -20,7 +20,7 @@ from harness.experiment.schedule import Slot
 from harness.measure.live import Moment
 from harness.measure.timeouts import USUAL
 from harness.records.costs import Preparation
-from harness.records.outcome import Equivalence, Rounds, StepSeconds
+from harness.records.outcome import Equivalence, Failure, Rounds, StepSeconds
 from harness.records.record import Record
 from harness.requests import PlanRequest, Target, TransformRequest, VerifyRequest
 from harness.run import progress, repeats
@@ -59,12 +59,12 @@ def test_what_a_plan_warns_of_is_said_once_before_anything_runs(
 @pytest.mark.parametrize(
     ("taken_s", "said"), [(29.0, ""), (97.0, "w: captured, references made in 1:37 (limit 30:00)")]
 )
-def test_a_long_preparation_is_said_without_a_terminal(
+def test_a_long_preparation_leaves_a_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, taken_s: float, said: str
 ) -> None:
     now_s = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now_s[0])
-    with Progress(1, live=False, quiet=False).preparing("w", 1800.0):
+    with Progress(1, live=True, quiet=False).preparing("w", 1800.0):
         now_s[0] = taken_s
     assert capsys.readouterr().err.partition(" ")[2].strip() == said
 
@@ -89,7 +89,7 @@ def preparing_runner() -> SlotRunner:
         cluster=cast("Any", nothing),
         recorder=cast("Any", None),
         captures=cast("Any", nothing),
-        progress=Progress(4, live=False, quiet=False),
+        progress=Progress(4, live=True, quiet=False),
         exporter=None,
         timeouts=USUAL,
     )
@@ -129,7 +129,7 @@ def test_a_line_tells_the_rate_that_the_table_will_show(
 ) -> None:
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: 7.0))
     ended = record(p50_s)
-    Progress(1, live=False, quiet=False).ended(SLOT, ended)
+    Progress(1, live=True, quiet=False).ended(SLOT, ended)
     told = capsys.readouterr().err
     rate = plain(ended.median_examples_per_s)
     assert told.endswith(f": {rate} examples/s, median step {seconds(p50_s)}, equivalent\n")
@@ -137,14 +137,14 @@ def test_a_line_tells_the_rate_that_the_table_will_show(
 
 
 @pytest.mark.parametrize(
-    ("within", "told"), [(True, "within its bound"), (False, "beyond its bound"), (None, "undecidable")]
+    ("within", "told"), [(True, "within bound"), (False, "beyond bound"), (None, "undecidable")]
 )
 def test_of_a_compressed_strategy_the_bound_is_told(
     capsys: pytest.CaptureFixture[str], within: bool | None, told: str
 ) -> None:
     check = Equivalence(checked=True, within_bound=within, checked_in_repeat=0)
     ended = replace(record(0.01), strategy_class="bounded", equivalence=check)
-    Progress(1, live=False, quiet=False).ended(SLOT, ended)
+    Progress(1, live=True, quiet=False).ended(SLOT, ended)
     assert capsys.readouterr().err.endswith(f", {told}\n")
 
 
@@ -152,13 +152,13 @@ def test_why_a_check_did_not_pass_is_told_but_of_controls(capsys: pytest.Capture
     check = Equivalence(checked=True, equivalent=False, reason="bias is off by 1", checked_in_repeat=0)
     wrong = replace(record(0.01), equivalence=check)
     for ended, told in ((wrong, "bias is off by 1"), (replace(wrong, control=True), "control")):
-        Progress(1, live=False, quiet=False).ended(SLOT, ended)
+        Progress(1, live=True, quiet=False).ended(SLOT, ended)
         assert capsys.readouterr().err.endswith(f", not equivalent ({told})\n")
 
 
 def test_of_a_usable_repeat_the_ratio_so_far_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     ratio = RatioSoFar(baseline="single", value=0.5, interval=(0.4, 0.625))
-    shown = Progress(2, live=False, quiet=False)
+    shown = Progress(2, live=True, quiet=False)
     shown.ended(SLOT, record(0.01), ratio)
     shown.ended(SLOT, replace(record(0.01), status="implausible", plausibility="too fast"), ratio)
     usable, doubted = capsys.readouterr().err.splitlines()
@@ -167,8 +167,43 @@ def test_of_a_usable_repeat_the_ratio_so_far_is_told(capsys: pytest.CaptureFixtu
 
 
 def test_a_repeat_without_a_median_step_has_no_rate(capsys: pytest.CaptureFixture[str]) -> None:
-    Progress(1, live=False, quiet=False).ended(SLOT, record(None))
+    Progress(1, live=True, quiet=False).ended(SLOT, record(None))
     assert capsys.readouterr().err.endswith(": ok\n")
+
+
+def test_a_log_has_a_line_per_stage_and_per_reason_without_a_result(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: 7.0))
+    refused = replace(
+        record(None), status="skipped", error=Failure(type="unsupported", message="one worker", stage="plan")
+    )
+    log = Progress(4, live=False, quiet=False)
+    log.begin(2, 240.0)
+    for repeat in range(2):
+        log.stage("check", "wide-mlp 2x1")
+        log.ended(replace(SLOT, repeat=repeat), record(0.01))
+        log.ended(replace(SLOT, repeat=repeat), refused)
+    assert capsys.readouterr().err.splitlines() == [
+        "2 cases, 4 repeats in all, about 4 min",
+        "0:00 check: wide-mlp 2x1",
+        "[1/4] 0:00 wide-mlp ps 2x1 repeat 0: skipped: one worker",
+    ]
+
+
+def test_a_person_at_a_terminal_sees_stages_on_the_status_line_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Progress(1, live=True, quiet=False).stage("check", "wide-mlp 2x1")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(4.0, "about 10 s"), (61.0, "about 60 s"), (240.0, "about 4 min"), (9000.0, "2.5 h")],
+)
+def test_an_estimate_is_as_rough_as_it_says(seconds: float, words: str) -> None:
+    assert progress._about(seconds).endswith(words)
 
 
 def test_quiet_progress_says_notes_alone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -169,7 +169,7 @@ def test_less_important_tables_go_first(tmp_path: Path) -> None:
     whole = to_markdown(report, most=1_000_000)
     kinds = {
         "ranking": "| rank |",
-        "reasons": "- Sent per step",
+        "reasons": "2 of 3 repeats have a result",
         "bytes": "payload predicted",
         "costs": "CPU time",
     }

@@ -272,17 +272,6 @@ def test_junit_says_what_xml_cannot(tmp_path: Path) -> None:
     assert "a\\x00\\x1b[2J]]>&b" in "".join(root.itertext())
 
 
-def test_terminal_tables_are_literal_and_rectangular(full_run: Path) -> None:
-    tables = reports.report_of(full_run).tables
-    assert len(tables) == 4
-    for table in tables:
-        assert all(len(cells) == len(table.columns) for cells in table.rows)
-        assert table.verdict
-        lines = [table.title, *table.verdict, *table.notes, *(cell for row in table.rows for cell in row)]
-        assert all(line.isprintable() for line in lines)
-    assert any("left out" in note for note in tables[-1].notes)
-
-
 @pytest.mark.parametrize("medium", reports.FORMATS)
 def test_every_format_copes_with_an_empty_run(tmp_path: Path, medium: str) -> None:
     assert reports.render([write_run(tmp_path / "run", [])], medium)

@@ -20,10 +20,9 @@ from harness.records.record import Record
 from reports.compare import build
 from reports.contrasts import Contrasts
 from reports.load import load
-from reports.pages.terminal import terminal_table
-from reports.recommendation.verdict import bytes_beside, enough_repeats, tie_details, why_together
+from reports.recommendation.verdict import enough_repeats, tie_details, why_together
 from reports.rows.report import Advice, Answer, Comparison, Goal
-from reports.statistics import Mean, Ratio, adjusted, paired_ratio, sign_flip_p
+from reports.statistics import Ratio, adjusted, paired_ratio, sign_flip_p
 
 Compare = Callable[..., Comparison]
 
@@ -51,47 +50,17 @@ def towards(tmp_path: Path) -> Callable[[list[Case], str], Advice]:
     return make
 
 
-@pytest.mark.parametrize(
-    ("payload", "words"),
-    [
-        (0.88e6, ["all-reduce sends 12 % fewer bytes than ps"]),
-        (1.5e6, ["all-reduce sends 50 % more bytes than ps"]),
-        (2.5e6, ["all-reduce sends 2.50× the bytes of ps"]),
-        (1e6, []),
-        (1.001e6, []),
-    ],
-)
-def test_the_winner_is_set_against_the_next_in_rate_and_bytes(
-    compare: Compare, payload: float, words: list[str]
-) -> None:
-    advice = compare([ALONE, replace(REDUCE, payload=payload), PS]).verdict
+def test_the_winner_is_set_against_the_baseline_and_the_next(compare: Compare) -> None:
+    advice = compare([ALONE, REDUCE, PS]).verdict
     assert re.fullmatch(
         rf"WINNER: all-reduce, [\d.]+× single {BEHIND}, [\d.]+× ps {BEHIND}, the next", advice.headline
     )
-    assert (advice.label, advice.label + ": " + advice.claim) == ("WINNER", advice.headline)
-    assert [detail for detail in advice.details if "all-reduce sends" in detail] == words
+    assert f"{advice.label}: {advice.claim}" == advice.headline
 
 
 def test_one_device_as_the_next_sends_nothing_worth_a_word(compare: Compare) -> None:
     advice = compare([ALONE, REDUCE]).verdict
     assert re.fullmatch(rf"WINNER: all-reduce, [\d.]+× single {BEHIND}", advice.headline)
-
-
-def test_bytes_that_are_predicted_are_called_so_unless_they_are_a_bound(compare: Compare) -> None:
-    rows = {row.strategy: row for row in compare([ALONE, replace(REDUCE, payload=5e5), PS]).rows}
-    less, more = (replace(rows[name], tcp_bytes=None) for name in ("all-reduce", "ps"))
-    assert bytes_beside(less, more) == ("all-reduce sends 50 % fewer bytes than ps (predicted)",)
-    assert bytes_beside(less, replace(more, payload_is_bound=True)) == ()
-    assert bytes_beside(less, replace(more, payload_bytes=None)) == ()
-
-
-def test_a_difference_in_bytes_within_their_ranges_is_none(compare: Compare) -> None:
-    rows = {row.strategy: row for row in compare([ALONE, REDUCE, PS]).rows}
-    fewer = replace(rows["ps"], tcp_bytes=Mean(value=100.0, low=90.0, high=120.0, n=3))
-    more = replace(rows["all-reduce"], tcp_bytes=Mean(value=130.0, low=110.0, high=140.0, n=3))
-    assert bytes_beside(fewer, more) == ()
-    clear = replace(more, tcp_bytes=Mean(value=130.0, low=121.0, high=140.0, n=3))
-    assert bytes_beside(fewer, clear) == ("ps sends 23 % fewer bytes than all-reduce",)
 
 
 def test_a_baseline_of_several_devices_that_wins_is_set_against_the_next_too(compare: Compare) -> None:
@@ -137,7 +106,8 @@ def test_one_repeat_is_no_certain_answer(compare: Compare) -> None:
     fastest = answer(advice, "fastest")
     assert fastest.text == f"Fastest: {advice.claim}"
     assert re.fullmatch(
-        r"NOT ENOUGH REPEATS: all-reduce leads, [\d.]+× single \(no CI, n = 1\); --repeats 3 or more decides",
+        r"NOT ENOUGH REPEATS: all-reduce leads, [\d.]+× single \(no CI, n = 1\); "
+        r"at least 3 repeats are needed: --repeats 3",
         advice.headline,
     )
     assert not fastest.certain
@@ -147,7 +117,6 @@ def test_what_sends_least_and_is_fastest_is_said_once(compare: Compare) -> None:
     comparison = compare([ALONE, replace(REDUCE, payload=5e5), PS])
     assert answer(comparison.verdict, "network").text.startswith("all-reduce sends least: ")
     assert not any("sends least" in detail for detail in comparison.verdict.details)
-    assert "WINNER: all-reduce" in terminal_table(comparison).verdict[0]
 
 
 def test_what_may_not_win_answers_nothing(compare: Compare) -> None:

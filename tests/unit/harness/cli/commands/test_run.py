@@ -147,7 +147,7 @@ def test_a_failed_case_is_status_1(capsys: pytest.CaptureFixture[str], pipeline:
     pipeline.outcome = RunOutcome(run_dir=Path("r"), report=WRITTEN, n_ok=1, n_failed=2, exit_status=1)
     status, captured = call(capsys, "run", "quickstart")
     assert status == 1
-    assert "wide-mlp\nstrategy  ms\nps        4\nv\nn\n\nrepeats: 1 ok, 2 failed\n" in captured.out
+    assert "wide-mlp\n  WINNER  ps\n\nrepeats: 1 ok, 2 failed\nrun folder: " in captured.out
 
 
 def test_a_dry_run_says_what_it_would_run(capsys: pytest.CaptureFixture[str], pipeline: Pipeline) -> None:
