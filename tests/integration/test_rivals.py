@@ -146,7 +146,7 @@ def test_what_tensorflow_can_run_is_equivalent_copies_dropout_and_sparse_rows_in
         assert record["equivalence"]["equivalent"] is True, record
         assert record["transform_s"] is record["import_s"] is record["nodes_after"] is None
         merges = record["workload"] == "digits-cnn" and record["workers"] * record["replicas"] > 1
-        assert any("merges nothing while it trains" in note for note in record["notes"]) is merges
+        assert any("not synchronised during training" in note for note in record["notes"]) is merges
 
 
 @pytest.mark.ray

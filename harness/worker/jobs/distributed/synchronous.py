@@ -35,8 +35,8 @@ Array: TypeAlias = np.ndarray[Any, Any]
 Copy: TypeAlias = tuple[str, int | None]
 _MERGED = ("mean", "sum")
 _UNMERGED_STATE = (
-    "TensorFlow leaves forward state to each replica and merges nothing while it trains; the check compares "
-    "what the rule of each makes of all copies"
+    "batch-norm statistics and other forward state are not synchronised during training; the check compares "
+    "the replicas' merged state"
 )
 
 
