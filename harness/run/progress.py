@@ -171,10 +171,9 @@ class Progress:
         self._latest_end_s = time.monotonic()
         self._n_left -= 1
         is_usable = record.status == "ok"
-        # The reason why a case has no result is the same in each of its repeats.
-        if self._quiet or (
-            not self._status.live if is_usable else self._is_repeated(slot.case.id, _outcome(record))
-        ):
+        # A case without a result lacks it for the same reason in each of its repeats.
+        is_shown = self._status.live if is_usable else not self._is_repeated(slot.case.id, record.status)
+        if self._quiet or not is_shown:
             return
         place = f"[{slot.order + 1}/{self._n_slots}]"
         known = f", {ratio} so far" if ratio is not None and is_usable else ""
