@@ -48,7 +48,7 @@ def test_a_report_that_cannot_be_written_costs_a_line_and_not_the_table(
         monkeypatch.setattr(RunFolder, "write_report", refused)
         outcome = pipeline.outcome_of(folder, pipeline._write_report(folder))
     assert outcome.report is not None
-    assert outcome.report.tables
+    assert outcome.report.text
     assert outcome.exit_status == status
     assert outcome.to_document()["report"] is None
     line = (
