@@ -136,6 +136,8 @@ def split(reference: str, kind: Kind) -> Maker:
     if path.suffix != ".py":
         message = f"{kind.name} {reference!r}: {location} must be a Python file, ending in .py"
         raise WorkloadError(message, field="name")
+    if path.is_dir():
+        raise WorkloadError(f"{kind.name} file {location} is a folder; name a file in it", field="name")
     if not path.is_file():
         near = sorted(other.name for other in path.parent.glob("*.py")) if path.parent.is_dir() else []
         hint = did_you_mean(path.name, near) if near else f"; the folder {path.parent} holds no Python file"

@@ -50,8 +50,9 @@ def find(experiment: str) -> Path:
     looks_like_path = "/" in experiment or path.suffix in {".yaml", ".yml"}
     if looks_like_path or path.is_file():
         if not path.is_file():
+            what = "which is a folder" if path.is_dir() else "which is not there"
             raise UsageError(
-                f"must be a file or a shipped experiment, got {experiment!r}, which is not there; "
+                f"must be a file or a shipped experiment, got {experiment!r}, {what}; "
                 "`stratbench list experiments` shows the names",
                 field="experiment",
             )
@@ -59,8 +60,9 @@ def find(experiment: str) -> Path:
     name = experiment.strip().lower().replace("_", "-")
     names = {item.stem: item for item in shipped()}
     if name not in names:
+        got = f"the folder {experiment!r}" if path.is_dir() else repr(experiment)
         raise UsageError(
-            f"must be a file or a shipped experiment, got {experiment!r}; {suggestion(name, sorted(names))}",
+            f"must be a file or a shipped experiment, got {got}; {suggestion(name, sorted(names))}",
             field="experiment",
         )
     return names[name]

@@ -143,6 +143,7 @@ def test_check_does_not_run_the_file(folder: Path) -> None:
         ("mine.py:not a name", ["names no factory"]),
         ("mine.txt:Mine", ["must be a Python file", ".py"]),
         ("mien.py:Mine", ["mien.py does not exist", "did you mean 'mine.py'?"]),
+        ("folder.py:Mine", ["folder.py is a folder; name a file in it"]),
         ("nowhere/mine.py:Mine", ["nowhere/mine.py does not exist", "holds no Python file"]),
         ("mine.py:Mien", ["no factory 'Mien'", "did you mean 'Mine'?"]),
         ("mine.py:constant", ["must be a class or function", "int 12"]),
@@ -157,6 +158,7 @@ def test_check_does_not_run_the_file(folder: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_named(folder: Path, reference: str, parts: list[str]) -> None:
+    (folder / "folder.py").mkdir()
     text = message(reference)
     for part in parts:
         assert part in text

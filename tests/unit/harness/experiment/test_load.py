@@ -638,9 +638,15 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
         ("zzz", "known are byzantine, byzantine-short, demo, link-sweep"),
         ("no/such.yaml", "which is not there"),
         ("mine.yml", "which is not there"),
+        ("folder/", "which is a folder"),
+        ("folder", "got the folder 'folder'"),
     ],
 )
-def test_an_unknown_experiment_is_refused_with_a_way_out(name: str, expected: str) -> None:
+def test_an_unknown_experiment_is_refused_with_a_way_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, expected: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
     with pytest.raises(UsageError, match="experiment: must be a file or a shipped experiment") as caught:
         load_experiment(name)
     assert expected in str(caught.value)
