@@ -257,6 +257,10 @@ def _require_usable(record: Record) -> None:
     rate, matrix, observer = record.examples_per_s, record.tcp_matrix, record.observer
     if rate is not None and rate <= 0.0:
         raise StoreError(f"must be above 0, got {rate!r}", field="examples_per_s")
+    for name in ("mean", "p50", "p90", "p99") if record.step_s is not None else ():
+        seconds = getattr(record.step_s, name)
+        if seconds is not None and seconds <= 0.0:
+            raise StoreError(f"must be above 0, got {seconds!r}", field=f"step_s.{name}")
     if matrix is not None and any(len(line) != len(matrix) for line in matrix):
         lengths = ", ".join(map(str, sorted({len(line) for line in matrix})))
         raise StoreError(

@@ -86,8 +86,10 @@ def read_results(path: Path) -> Results:
                 lines.append(_read_line(number, content))
     n_written = Counter((line.record.case, line.record.repeat) for line in lines if line.record is not None)
     n_unreadable = len(lines) - n_written.total()
-    # A machine that lost power can leave a block of zeros, newline included by a later write.
-    if lines and lines[-1].record is None and content.strip() and not _is_object(content):
+    # A machine that lost power can leave a block of zeros, newline included by a later write. A line that is
+    # longer than any record was not being written.
+    is_record = len(content) > MOST_LINE_BYTES or _is_object(content)
+    if lines and lines[-1].record is None and content.strip() and not is_record:
         was_whole = index is not None and (index - n_written).total() >= n_unreadable
         why = ("cut short after it was written",) if was_whole else lines[-1].why
         lines[-1] = replace(lines[-1], is_torn=not was_whole, why=why)

@@ -62,6 +62,7 @@ _CONTRACT = {
 }
 
 _FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+_ABOVE_0 = st.floats(min_value=0.0, exclude_min=True, allow_infinity=False)
 _COUNTS = st.integers(min_value=0, max_value=2**60)
 _SCALARS = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | _FLOATS | st.text()
 
@@ -88,8 +89,8 @@ _RECORDS = st.builds(
     strategy_params=st.dictionaries(st.text(), _SCALARS, max_size=3),
     batch_size=_maybe(_COUNTS),
     error=_maybe(st.builds(Failure, type=st.text(), message=st.text(), stage=st.text())),
-    examples_per_s=_maybe(st.floats(min_value=0.0, exclude_min=True, allow_infinity=False)),
-    step_s=_maybe(st.builds(StepSeconds, n=_COUNTS, mean=_maybe(_FLOATS), p99=_maybe(_FLOATS))),
+    examples_per_s=_maybe(_ABOVE_0),
+    step_s=_maybe(st.builds(StepSeconds, n=_COUNTS, mean=_maybe(_ABOVE_0), p99=_maybe(_ABOVE_0))),
     tcp_matrix=_maybe(st.tuples(st.tuples(_maybe(_FLOATS), _FLOATS), st.tuples(_FLOATS, _FLOATS))),
     peak_rss_bytes=_maybe(st.tuples(_COUNTS, _maybe(_COUNTS))),
     variable_bytes=_maybe(st.tuples(_COUNTS, _COUNTS)),
@@ -198,6 +199,8 @@ def test_additions_of_a_later_version_are_passed_over() -> None:
         ({"status": "fine"}, "status: must be 'ok', 'failed', 'skipped' or 'implausible', got 'fine'"),
         ({"class": None}, "class: must be"),
         ({"step_s": {"n": "x"}}, "step_s.n: must be a valid integer"),
+        ({"step_s": {"n": 4, "mean": 0.1, "p50": 0.0}}, "step_s.p50: must be above 0, got 0.0"),
+        ({"step_s": {"n": 4, "mean": -0.1, "p50": 0.1}}, "step_s.mean: must be above 0, got -0.1"),
         ({"schema": 99}, "schema: this version reads up to 2, got 99"),
         ({"schema": True}, "schema: must be a whole number, got True"),
         ({"schema": None}, "schema: must be a whole number, got None"),

@@ -17,7 +17,7 @@ from open_folders import EXPERIMENT, made_record, opened
 from harness.errors import EXIT_USAGE, StoreError, UsageError
 from harness.records.checksums import sealed, unsealed
 from harness.records.outcome import Failure
-from harness.records.record import to_json
+from harness.records.record import MOST_LINE_BYTES, to_json
 from harness.records.run_documents import RUN_FILE, default_name
 from harness.records.run_folder import RemovedRuns, RunFolder, hold, open_run, remove_old_runs
 from harness.records.stored_run import load_run
@@ -470,6 +470,17 @@ def test_a_line_that_was_cut_is_damaged_and_not_torn(run: RunFolder) -> None:
         assert [record.case for record in again.records] == ["a", "b"]
     # What was put aside is lost no more.
     opened(run.path, resume=True).close()
+
+
+def test_a_whole_line_that_is_too_long_is_damaged_and_not_torn(run: RunFolder) -> None:
+    results = _three_records(run)
+    with results.open("ab") as stream:
+        stream.write(b"x" * (MOST_LINE_BYTES + 10) + b"\n")
+    stored = load_run(run.path)
+    assert not stored.torn
+    assert [damage.why for damage in stored.damaged if damage.where.endswith("line 4")] == [
+        "a line of results.jsonl must be at most 16,777,216 bytes, got more; the line is left out"
+    ]
 
 
 @pytest.mark.parametrize(
