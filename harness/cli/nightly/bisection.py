@@ -12,7 +12,7 @@ from harness.atomic_files import write_json
 from harness.cli import output
 from harness.cli.nightly.checkout import BAD, GOOD, SKIP, STOP, Checkout, Commit
 from harness.cli.nightly.commit_runs import CommitRuns, OutOfTimeError, placed_in, single_case
-from harness.cli.nightly.publishing import answer_in_lines
+from harness.cli.nightly.publishing import answer_in_lines, nights_of
 from harness.cli.options import HistoryOptions
 from harness.cli.output import Answer
 from harness.errors import EXIT_CASE, EXIT_OK, CaseError, StoreError, UsageError
@@ -100,13 +100,7 @@ def regression_of(store: Path, experiment: str, case: str, *, confirm: int) -> S
         UsageError: it has not regressed in its ratio or rate, or several cases have the name.
     """
     with reading(store) as history:
-        newest = history.newest(experiment)
-        if newest is None:
-            raise UsageError(
-                f"needs nights of {experiment} in {store}, got {history.holdings()}; name an experiment "
-                f"that it holds, or add nights by `stratbench nightly run {experiment} --store {store}`",
-                field="bisect",
-            )
+        newest = nights_of(history, experiment, field="bisect")[-1]
         verdict = verdict_of(history, newest, confirm=confirm)
     worse = [each for each in verdict.series if each.state in ("regressed", "known")]
     of_case = [each for each in worse if case in names_of(each.series.subject)]

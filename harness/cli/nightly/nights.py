@@ -14,7 +14,14 @@ from pathlib import Path
 
 from harness import pipeline
 from harness.cli import output
-from harness.cli.nightly.publishing import answer_in_lines, live_page, night_answer, prometheus_for, publish
+from harness.cli.nightly.publishing import (
+    answer_in_lines,
+    live_page,
+    night_answer,
+    nights_of,
+    prometheus_for,
+    publish,
+)
 from harness.cli.options import HistoryOptions
 from harness.cli.output import Answer
 from harness.errors import EXIT_CASE, EXIT_OK, Interrupted, MissingError, StoreError, UsageError
@@ -109,6 +116,8 @@ def acknowledge(given: HistoryOptions, case: str, reason: str, *, prometheus: Pa
     Args:
         case: its id, a strategy, or workload and strategy.
     """
+    if not reason.strip():
+        raise UsageError("must say why the change is accepted, got nothing", field="reason")
     store, experiment = given.store, name_in_history(given)
     path = store / DATABASE
     none = UsageError(f"must name a history with a night, got none in {path}", field="store")
@@ -161,10 +170,8 @@ def replay(given: HistoryOptions, name: str, *, prometheus: Path | None) -> Answ
     store, experiment = given.store, name_in_history(given)
     with reading(store) as history:
         night = night_named(history, name, experiment=experiment)
-        _warn_of_others(history, experiment, [night])
         verdict = verdict_of(history, night, confirm=given.confirm)
-    file = prometheus_for(prometheus, named=experiment, shown=night.experiment)
-    return night_answer(store, publish(store, verdict, prometheus=file), otherwise=EXIT_OK)
+    return night_answer(store, publish(store, verdict, prometheus=prometheus), otherwise=EXIT_OK)
 
 
 def write_page(given: HistoryOptions) -> Answer:
@@ -175,13 +182,7 @@ def write_page(given: HistoryOptions) -> Answer:
     """
     store, experiment = given.store, name_in_history(given)
     with reading(store) as history:
-        night = history.newest(experiment)
-        if night is None:
-            raise UsageError(
-                f"must be an experiment with nights in {store}, got {experiment!r}; it has "
-                f"{history.holdings()}",
-                field="trend",
-            )
+        night = nights_of(history, experiment, field="trend")[-1]
         verdict = verdict_of(history, night, confirm=given.confirm)
     report = publish(store, verdict).report
     return answer_in_lines(
@@ -207,24 +208,21 @@ def name_in_history(given: HistoryOptions) -> str:
 
 
 def night_named(history: History, name: str, *, experiment: str) -> Night:
-    """The night of a name.
+    """The night of an experiment that has a name.
 
-    Args:
-        experiment: whose nights are offered instead, where the history has some.
     Raises:
         UsageError: there is none.
     """
-    nights = history.nights()
+    nights = nights_of(history, experiment, field="replay")
     night = next((night for night in nights if night.name == name), None)
-    if night is not None:
-        return night
-    offered = [night for night in nights if night.experiment == experiment] or nights
-    raise UsageError(f"must be a night of the history, got {name!r}; {_offer(offered, name)}", field="replay")
+    if night is None:
+        raise UsageError(
+            f"must be a night of {experiment}, got {name!r}; {_offer(nights, name)}", field="replay"
+        )
+    return night
 
 
 def _offer(nights: Sequence[Night], name: str) -> str:
-    if not nights:
-        return "it has none yet"
     span = f"there are nights from {nights[0].name} to {nights[-1].name}"
     asked = _date_and_number(name)
     if asked is None:

@@ -13,7 +13,7 @@ from harness.atomic_files import write_output, write_text
 from harness.canonical import canonical_hash, slug
 from harness.cli import output
 from harness.cli.output import Answer
-from harness.errors import EXIT_CASE, EXIT_OK, EXIT_REGRESSION, StoreError
+from harness.errors import EXIT_CASE, EXIT_OK, EXIT_REGRESSION, StoreError, UsageError
 from harness.experiment.references import file_of
 from harness.host_facts import checkout_of, commits_between, own_checkout
 from harness.measure.prometheus import NightFigures, SeriesFigure, night_page
@@ -134,6 +134,23 @@ def _series_figure(verdict: SeriesVerdict) -> SeriesFigure:
         value=float(verdict.series.values[-1]) if verdict.has_figure else None,
         regression=verdict.factor if verdict.state == "regressed" else drift,
     )
+
+
+def nights_of(history: History, experiment: str, *, field: str) -> Sequence[Night]:
+    """Nights of an experiment, the oldest first.
+
+    Raises:
+        UsageError: the history has none.
+    """
+    nights = [night for night in history.nights() if night.experiment == experiment]
+    if not nights:
+        store = history.folder
+        raise UsageError(
+            f"needs nights of {experiment} in {store}, got {history.holdings()}; name an experiment that it "
+            f"holds, or add nights by `stratbench nightly run {experiment} --store {store}`",
+            field=field,
+        )
+    return nights
 
 
 TREND = "trend.html"

@@ -11,7 +11,7 @@ from typing import NoReturn
 import typer
 
 from harness.cli import output
-from harness.errors import UsageError
+from harness.errors import Interrupted, UsageError
 
 _LOOK_S = 30.0
 """Longest sleep at a time: the clock may be set meanwhile, or the machine may have been asleep."""
@@ -78,6 +78,9 @@ def every_day(
         last = begin.date()
         try:
             output.warn(f"the night ended with status {night()}")
+        except KeyboardInterrupt:
+            # The night's own process has said that it was interrupted, and how it goes on.
+            raise Interrupted("no further nights") from None
         except OSError as error:
             output.warn(f"the night could not be begun: {error}")
 

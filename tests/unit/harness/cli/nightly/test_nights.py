@@ -537,7 +537,8 @@ def test_a_regression_after_four_nights_ends_imports_and_replays_with_4(
     with reading(tmp_path / "store") as history:
         names = [night.name for night in history.nights()]
     for name, expected in zip(names[5:], [0, *[4] * 6], strict=True):
-        status, captured = call(capsys, *command("quickstart", tmp_path / "store", "replay", name), "--json")
+        replay = command("pytest-benchmark", tmp_path / "store", "replay", name)
+        status, captured = call(capsys, *replay, "--json")
         assert status == expected
         for regression in json.loads(captured.out)["regressions"]:
             assert regression["since"] == names[4]
@@ -621,6 +622,7 @@ def test_a_first_night_of_which_every_case_failed_is_told_replayed_and_has_nothi
         (["trend"], 2, "must hold a history, got none"),
         (["replay", "2026-01-01"], 2, "must hold a history, got none"),
         (["ack", "ps", "--reason", "x"], 2, "store: must name a history with a night, got none"),
+        (["ack", "ps", "--reason", " "], 2, "reason: must say why the change is accepted, got nothing"),
         (["--time-budget", "soon"], 2, "time-budget: must be a time such as 90s"),
         (["import", "nowhere"], 2, "nowhere"),
         (["--confirm", "2"], 2, "confirm"),
@@ -830,8 +832,8 @@ def test_each_experiment_of_a_store_has_a_page_and_others_than_the_named_are_tol
     assert err == [f"2026-01-05.2: {file}", f"{notice} and has a page of its own: {page}"]
     assert "pytest-benchmark, night 2026-01-05.2</title>" in page.read_text()
     assert store.page.read_text() == live
-    _, _, err = store.called("replay", LAST, experiment="pytest-benchmark")
-    assert err[0].startswith("1 night is of quickstart, not of pytest-benchmark")
+    status, _, (line,) = store.called("replay", LAST, experiment="pytest-benchmark")
+    assert (status, f"replay: must be a night of pytest-benchmark, got '{LAST}'; " in line) == (2, True)
 
 
 def test_experiments_whose_names_are_alike_as_files_have_pages_apart(store: Store) -> None:
@@ -839,7 +841,10 @@ def test_experiments_whose_names_are_alike_as_files_have_pages_apart(store: Stor
     for number, name in enumerate(("first", "a b", "a-b", "a/b")):
         store.nights(name, strategies=("single",), days=40 * number)
         last = (BEGAN + timedelta(days=40 * number + N_NIGHTS - 1)).date().isoformat()
-        reports.add(store.said("replay", last)[1]["report"])
+        # A name with a slash on the command line is a file's.
+        file = store.folder / f"{number}.yaml"
+        file.write_text(f"name: {name}\nworkloads: [digits-cnn]\nstrategies: [single]\n")
+        reports.add(store.said("replay", last, experiment=str(file))[1]["report"])
     assert len(reports) == 4
     assert {Path(report).parent for report in reports} == {store.path}
 
@@ -945,7 +950,6 @@ def test_a_file_for_prometheus_is_of_the_named_experiment_alone(store: Store) ->
     prom = store.folder / "quickstart.prom"
     prom.write_text("what quickstart said\n")
     calls = [
-        ["replay", LAST],
         ["ack", "ps", "--reason", "x"],
         ["import", str(store.benchmarks(5))],
     ]
@@ -1014,18 +1018,21 @@ def test_an_unknown_date_is_answered_with_the_newest_night_before_it(
     store.called("import", *files)
     status, _, (line,) = store.called("replay", asked, experiment="pytest-benchmark")
     assert status == 2
-    assert f"replay: must be a night of the history, got '{asked}'; {offer}" in line
+    assert f"replay: must be a night of pytest-benchmark, got '{asked}'; {offer}" in line
 
 
-def test_a_bisection_of_an_experiment_without_nights_says_what_the_store_holds(store: Store) -> None:
+@pytest.mark.parametrize("arguments", [["bisect", "ps"], ["replay", LAST], ["trend"]])
+def test_an_experiment_without_nights_is_refused_with_what_the_store_holds(
+    store: Store, arguments: list[str]
+) -> None:
     store.nights("rivals")
     store.called("import", str(store.benchmarks(5)))
-    status, _, (line,) = store.called("bisect", "ps")
+    status, _, (line,) = store.called(*arguments)
     assert status == 2
     assert line == (
-        f"stratbench: bisect: needs nights of quickstart in {store.path}, got 1 night of pytest-benchmark "
-        f"and {N_NIGHTS} nights of rivals; name an experiment that it holds, or add nights by "
-        f"`stratbench nightly run quickstart --store {store.path}`"
+        f"stratbench: {arguments[0]}: needs nights of quickstart in {store.path}, got 1 night of "
+        f"pytest-benchmark and {N_NIGHTS} nights of rivals; name an experiment that it holds, or add nights "
+        f"by `stratbench nightly run quickstart --store {store.path}`"
     )
 
 
@@ -1056,4 +1063,4 @@ def test_the_page_of_the_newest_night_is_written_again(store: Store) -> None:
     assert (store.path / "trend.html").is_file()
     status, _, (line,) = store.called("trend", experiment="rivals")
     assert status == 2
-    assert "must be an experiment with nights in" in line
+    assert "trend: needs nights of " in line

@@ -18,6 +18,7 @@ from harness.cli import main
 from harness.cli.commands import nightly
 from harness.cli.nightly import schedule
 from harness.cli.nightly.schedule import every_day, next_begin
+from harness.errors import Interrupted
 
 HOUR = time(2, 30)
 
@@ -118,6 +119,15 @@ def test_nights_go_on_whatever_becomes_of_one_until_it_is_interrupted(
     assert said[:2] == ["next night: 2026-03-02 02:30", "the night ended with status 0"]
     assert "the night could not be begun: no memory" in said
     assert [line[-1] for line in said if "ended with status" in line] == ["0", "4", "9", "1"]
+
+
+def test_an_interrupted_night_alone_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    def night() -> int:
+        raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted, match=r"^no further nights$"):
+        every_day(HOUR, night, wait_until=lambda _: None, now=lambda: utc("2026-03-01 12:00"), zone=UTC)
+    assert capsys.readouterr().err == "next night: 2026-03-02 02:30\n"
 
 
 @pytest.mark.parametrize("text", ["2:60", "24:00", "soon", "", "02:30:00"])
