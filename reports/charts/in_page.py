@@ -20,6 +20,7 @@ _DIGITS = 5
 _DATE_DIGITS = 8
 """Digits kept of a date in days since 1970, enough to draw several nights of one date side by side."""
 _FAR = 1e300
+_PLACES = ("points", "intervals")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,13 +142,23 @@ def _plain(value: object, digits: int, x_digits: int) -> object:
         digits: of a number. x_digits: of a number along the horizontal axis of lines.
     """
     if isinstance(value, float):
-        # JSON has no infinity: a limit that has none ends at the edge of the picture.
-        if math.isnan(value):
-            return None
-        return float(f"{min(max(value, -_FAR), _FAR):.{digits}g}")
+        return _rounded((value,), digits)[0]
     if isinstance(value, tuple):
+        if value and type(value[0]) is float:
+            return _rounded(value, digits)
         return [_plain(item, digits, x_digits) for item in value]
     return _plain_fields(value, digits, x_digits) if dataclasses.is_dataclass(value) else value
+
+
+def _rounded(values: tuple[float | None, ...], digits: int) -> list[float | None]:
+    if all(type(number) is float and math.isfinite(number) for number in values):
+        # Thousands of steps are rounded in one call.
+        return [float(text) for text in (f"%.{digits}g " * len(values) % values).split()]
+    # JSON has no infinity: a limit that has none ends at the edge of the picture.
+    return [
+        None if number is None or math.isnan(number) else float(f"{min(max(number, -_FAR), _FAR):.{digits}g}")
+        for number in values
+    ]
 
 
 def _plain_fields(value: object, digits: int, x_digits: int) -> dict[str, object]:
@@ -155,13 +166,14 @@ def _plain_fields(value: object, digits: int, x_digits: int) -> dict[str, object
     plain = {
         name: _plain(item, x_digits if name == "x" else digits, x_digits)
         for name in value.__dataclass_fields__  # type: ignore[attr-defined]
+        if not (isinstance(value, Line) and name in _PLACES)
         if (item := getattr(value, name)) is not None or name == "end"
     }
     if isinstance(value, Line):
-        for name, places in (("points", value.points), ("intervals", value.intervals)):
-            plain[name] = [
-                [_plain(x, x_digits, x_digits), *(_plain(y, digits, digits) for y in ys)] for x, *ys in places
-            ]
+        for name in _PLACES:
+            columns = zip(*getattr(value, name), strict=True)
+            rounded = (_rounded(column, digits if i else x_digits) for i, column in enumerate(columns))
+            plain[name] = list(map(list, zip(*rounded, strict=True)))
     return plain
 
 
