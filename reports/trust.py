@@ -10,6 +10,8 @@ from harness.records.record import Record, Status
 from reports.rows.report import Comparison, LeftOut, Trust, TrustLevel
 
 _WORDS: dict[TrustLevel, str] = {"green": "Good", "amber": "Caution", "red": "Problems"}
+SUMMED_UP = ("machine-busy", "cores-shared")
+"""Kinds of notes whose contents are in the reasons."""
 _ORDER: tuple[TrustLevel, ...] = ("red", "amber", "green")
 
 

@@ -40,6 +40,7 @@ from reports.tables.figures import (
     trace_table,
 )
 from reports.tables.placements import pass_table, server_table
+from reports.trust import SUMMED_UP
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -195,8 +196,9 @@ _MOST_WARNINGS = 2
 
 
 def top_warnings(comparison: Comparison) -> list[str]:
-    """Warnings that stand open below the headline."""
-    return [note.text for note in comparison.warnings[:_MOST_WARNINGS]]
+    """Warnings that stand open below the headline, without those that the trust light sums up."""
+    warnings = [note.text for note in comparison.warnings if note.kind not in SUMMED_UP]
+    return warnings[:_MOST_WARNINGS]
 
 
 def other_texts(comparison: Comparison) -> list[str]:

@@ -65,7 +65,7 @@ def _winner_cell(comparison: Comparison) -> Cell:
         case "together":
             return Cell(text=f"tie: {names}", note="no significant difference")
         case "no-interval":
-            return Cell(text=f"undecided: {names} leads", note="too few repeats for an interval")
+            return Cell(text=f"undecided: {names} leads", note="too few repeats")
         case "none":
             return Cell(
                 text="no winner", note=f"only {names} is comparable" if names else "nothing comparable"
