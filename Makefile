@@ -94,4 +94,4 @@ lock:  ## refresh the lock files (needs uv)
 	done
 	printf 'pyarrow\nruptures\n' | $(COMPILE) $(AGREED) --no-emit-package numpy --no-emit-package scipy - -o .ci/lock/head.txt
 	echo google-api-python-client | $(COMPILE) $(AGREED) - -o .ci/lock/launcher.txt
-	echo 'mkdocs-material>=9.5,<10' | $(COMPILE) - -o .ci/lock/docs.txt
+	echo 'mkdocs-material>=9.5,<10' | $(COMPILE) --python-version 3.11 - -o .ci/lock/docs.txt

@@ -1,4 +1,4 @@
-"""The map of the code is true: what it names exists, and every package is on it, in its own words."""
+"""Paths on the map of the code exist, and every package is on it, in its own words."""
 
 import ast
 import re
@@ -17,7 +17,7 @@ DRAWN = sorted(
     )
 )
 DECISIONS = "".join(page.read_text() for page in sorted((ROOT / "docs" / "decisions").glob("*.md")))
-TOLD = sorted(set(re.findall(r"`((?:[\w-]+/)+[\w-]+\.(?:py|yaml))`", PAGE + DECISIONS)))
+QUOTED = sorted(set(re.findall(r"`((?:[\w-]+/)+[\w-]+\.(?:py|yaml))`", PAGE + DECISIONS)))
 ROOMS = dict(re.findall(r"^\| `([\w/]+)/` \| (.*) \|$", PAGE, re.MULTILINE))
 
 
@@ -28,14 +28,14 @@ def packages() -> dict[str, str]:
 
 
 def summary(source: str) -> str:
-    told = ast.get_docstring(ast.parse(source)) or ""
-    return told.split("\n\n")[0].replace("\n", " ")
+    docstring = ast.get_docstring(ast.parse(source)) or ""
+    return docstring.split("\n\n")[0].replace("\n", " ")
 
 
-@pytest.mark.parametrize("path", sorted({*NAMED, *DRAWN, *TOLD}))
+@pytest.mark.parametrize("path", sorted({*NAMED, *DRAWN, *QUOTED}))
 def test_every_path_exists(path: str) -> None:
     assert (ROOT / path).exists()
 
 
-def test_every_package_is_a_room_and_says_itself_what_it_holds() -> None:
+def test_every_package_is_listed_with_its_docstring() -> None:
     assert packages() == ROOMS

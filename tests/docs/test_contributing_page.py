@@ -1,4 +1,4 @@
-"""The pass that the page shows runs, and the files that it names for a compressor are all that take part."""
+"""The pass on the page runs, and a compressor takes only the files that the page names."""
 
 import importlib.util
 import re
@@ -16,7 +16,7 @@ def section(title: str) -> str:
 
 def test_a_compressor_takes_two_product_files() -> None:
     """Whatever names QSGD's codec must be edited for another one like it."""
-    found = subprocess.run(
+    naming_files = subprocess.run(
         [
             "git",
             "grep",
@@ -33,7 +33,7 @@ def test_a_compressor_takes_two_product_files() -> None:
         text=True,
         check=True,
     ).stdout.split()
-    assert sorted(found) == sorted(set(re.findall(r"`(strategies/\S+\.py)`", section("A compressor"))))
+    assert sorted(naming_files) == sorted(set(re.findall(r"`(strategies/\S+\.py)`", section("A compressor"))))
 
 
 @pytest.mark.tensorflow
@@ -64,7 +64,7 @@ def test_the_pass_runs(tmp_path, monkeypatch) -> None:
     plan = make_plan("all-reduce", {}, summarise(step, "tiny", {}), topology)
     clip = module.ClipContributions(plan=TaskPlan(plan=plan, task=0))
     passes = list(passes_of(plan, 0))
-    before = next(k for k, each in enumerate(passes) if each.name == "dense-all-reduce")
+    before = next(k for k, item in enumerate(passes) if item.name == "dense-all-reduce")
     nodes = run_passes([*passes[:before], clip, *passes[before:]], step, topology_of(plan)).step.graph.nodes
     assert any("/clipped/" in node.name for node in nodes)
     assert clip.apply(step, topology) is step

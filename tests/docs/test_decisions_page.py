@@ -1,4 +1,4 @@
-"""The index of decisions lists every page once, and says so of each that is superseded."""
+"""The index of decisions lists every page once, and marks superseded ones."""
 
 import re
 from pathlib import Path

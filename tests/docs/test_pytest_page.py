@@ -27,7 +27,7 @@ def test_its_arguments_are_those_of_the_fixture() -> None:
 
 
 def test_what_it_says_of_a_result_is_there() -> None:
-    told = PAGE.partition("The result has")[2].partition(" of the case.")[0]
+    attributes = PAGE.partition("The result has")[2].partition(" of the case.")[0]
     fields = {field.name for field in dataclasses.fields(BenchmarkedCase)}
     properties = {name for name, value in vars(BenchmarkedCase).items() if isinstance(value, property)}
-    assert set(re.findall(r"`(\w+)`", told)) == (fields - {"case"}) | properties
+    assert set(re.findall(r"`(\w+)`", attributes)) == (fields - {"case"}) | properties

@@ -37,7 +37,7 @@ def test_every_command_writes_what_it_says(command: str, folder: Path) -> None:
 
 def test_formats_are_those_there_are() -> None:
     table = PAGE.partition("| `--format` |")[2].partition("\n\n")[0]
-    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == [each.value for each in Format]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == [item.value for item in Format]
 
 
 def test_columns_of_the_csv_are_those_there_are_in_their_order() -> None:

@@ -1,4 +1,4 @@
-"""The written page of strategies names every strategy, knob and compressor, with the registry's values."""
+"""The page on strategies names every strategy, parameter and compressor, with the values of the registry."""
 
 import re
 from pathlib import Path

@@ -18,13 +18,13 @@ def test_the_strategy_is_equivalent(tmp_path: Path) -> None:
     (example,) = blocks(GUIDE, "python")
     assert len(example.splitlines()) <= 32
     (tmp_path / "my_strategy.py").write_text(example)
-    told = run(shown("stratbench verify word-lm --strategy my_strategy.py"), tmp_path)
-    assert told.startswith("EQUIVALENT: tables-apart:min_rows=100 (exact) on word-lm, 3 workers")
+    answer = run(shown("stratbench verify word-lm --strategy my_strategy.py"), tmp_path)
+    assert answer.startswith("EQUIVALENT: tables-apart:min_rows=100 (exact) on word-lm, 3 workers")
 
 
 @pytest.mark.tensorflow
 def test_a_plan_that_was_printed_runs(tmp_path: Path) -> None:
     run(shown("stratbench plan word-lm --strategy ps"), tmp_path)
     assert '"strategy": "ps"' in (tmp_path / "edited.json").read_text()
-    told = run(shown("stratbench verify word-lm --plan"), tmp_path)
-    assert told.startswith("EQUIVALENT: plan-edited (exact) on word-lm")
+    answer = run(shown("stratbench verify word-lm --plan"), tmp_path)
+    assert answer.startswith("EQUIVALENT: plan-edited (exact) on word-lm")
