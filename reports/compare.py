@@ -202,7 +202,6 @@ def _compared(
             rows,
             contrasts,
             goal=_goal(run),
-            is_emulated=shape.device == "tpu-emulated",
             has_faults=bool(faults),
         ),
         notes=tuple(note.text for note in notes),

@@ -1,9 +1,9 @@
-"""The equivalence mark of a case: what the check said, and what that means for a reader."""
+"""Equivalence mark of a case: its words, its symbol, and an explanation."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
+from dataclasses import replace
 
 from harness.records.outcome import Equivalence
 from harness.records.record import Record
@@ -51,122 +51,82 @@ _N_NAMED = 3
 
 
 def mark_words(row: Row) -> str:
-    """The mark of a row in words, and whether its input or its GPUs' host hides how fast it is."""
+    """Mark of a row in words, and whether its input or its GPUs' host hides how fast it is."""
     bounds = ((INPUT_BOUND, row.input_bound), (HOST_BOUND, row.host_bound))
     return ", ".join([WORDS[row.mark.kind], *(name for name, is_bound in bounds if is_bound)])
 
 
 def mark_of(records: Sequence[Record]) -> Mark:
-    """The mark of one case; one failed check among its repeats outweighs any number of passed ones.
+    """Mark of one case; one failed check among its repeats outweighs any number of passed ones.
 
     Args:
         records: all repeats of the case, at least one.
     """
-    checks = [r.equivalence for r in records if r.equivalence is not None and r.equivalence.checked]
     first = records[0]
+    checks = [r.equivalence for r in records if r.equivalence is not None and r.equivalence.checked]
+    failed = next((check for check in checks if check.equivalent is False), None)
+    shown = failed or next(iter(checks), None)
     if first.is_twin:
-        return _mark("twin", "The baseline once more; never a candidate.", next(iter(checks), None))
+        return _mark("twin", "A/A copy of the baseline, not ranked", shown)
     if first.strategy_class == "control":
-        return _of_control(checks, distributed=first.workers * first.replicas > 1)
-    if any(check.equivalent is False for check in checks):
-        return _of_exact(checks)
+        return _of_control(first, checks, failed)
+    if failed is not None:
+        return _mark("not-equivalent", _because(f"{_error(failed)}: differs from one device", failed), failed)
     if first.strategy_class == "statistical":
-        shown = next(iter(checks), None)
-        return _mark(
-            "statistical", "Of class statistical: held to reaching a loss, not to equal variables.", shown
-        )
+        return _mark("statistical", "statistical class: compared by loss, not by variables", shown)
     if not checks:
         return _unchecked(records)
     return _of_bounded(checks) if first.strategy_class == "bounded" else _of_exact(checks)
 
 
-def _of_control(checks: Sequence[Equivalence], *, distributed: bool) -> Mark:
-    failed = [check for check in checks if check.equivalent is False]
-    passed = [check for check in checks if check.equivalent is True]
-    blind = bool(passed) and not failed and distributed
-    shown = next(iter((*failed, *checks)), None)
-    return dataclasses.replace(
-        _mark("control", _control(failed=bool(failed), blind=blind), shown), blind=blind
-    )
+def _of_control(first: Record, checks: Sequence[Equivalence], failed: Equivalence | None) -> Mark:
+    passed = next((check for check in checks if check.equivalent is True), None)
+    is_blind = failed is None and passed is not None and first.workers * first.replicas > 1
+    if failed is not None:
+        text = "no communication, and the check finds it: the check can fail"
+    else:
+        text = "no communication, yet the check passed: it is blind here" if is_blind else "no communication"
+    return replace(_mark("control", text, failed or next(iter(checks), None)), blind=is_blind)
 
 
 def _of_exact(checks: Sequence[Equivalence]) -> Mark:
-    failed = next((check for check in checks if check.equivalent is False), None)
-    if failed is not None:
-        wrong = f"{_numbers(failed)} It does not compute what one device computes"
-        return _mark("not-equivalent", f"{wrong}{_because(failed)}.", failed)
     undecided = next((check for check in checks if check.equivalent is None), None)
     if undecided is not None:
-        return _mark(
-            "undecidable",
-            f"Compared with one device, but rounding leaves too little to judge{_because(undecided)}.",
-            undecided,
-        )
-    return _mark("equivalent", _numbers(checks[0]), checks[0])
+        return _mark("undecidable", _because("rounding leaves too little to judge", undecided), undecided)
+    return _mark("equivalent", _error(checks[0]), checks[0])
 
 
 def _of_bounded(checks: Sequence[Equivalence]) -> Mark:
     beyond = next((check for check in checks if check.within_bound is False), None)
     if beyond is not None:
-        return _mark("beyond-bound", f"It loses more than its compressors state{_because(beyond)}.", beyond)
+        return _mark("beyond-bound", _because("loses more than its compressor's bound", beyond), beyond)
     hidden = next((check for check in checks if check.within_bound is None), None)
     if hidden is not None:
-        return _mark(
-            "undecidable",
-            f"Held to what its compressors may lose, but that cannot be judged{_because(hidden)}.",
-            hidden,
-        )
-    return _mark(
-        "within-bound",
-        "What it lost of gradients is within what its compressors state, and all else as on one device."
-        + _hidden(checks[0]),
-        checks[0],
-    )
+        return _mark("undecidable", _because("loss against the bound cannot be judged", hidden), hidden)
+    return _mark("within-bound", f"loss within its compressor's bound{_hidden(checks[0])}", checks[0])
 
 
 def _unchecked(records: Sequence[Record]) -> Mark:
-    first = records[0]
-    if first.workers * first.replicas == 1:
-        return _mark(
-            "reference", "One device runs the captured step unchanged, so there is nothing to diverge.", None
-        )
+    if records[0].workers * records[0].replicas == 1:
+        return _mark("reference", "one device runs the captured step unchanged", None)
     tried = next((r.equivalence for r in records if r.equivalence and r.equivalence.reason), None)
-    because = "" if tried is None else _because(tried)
-    return _mark("not-checked", f"No stored check says whether it computes the right thing{because}.", None)
+    return _mark("not-checked", _because("no stored check", tried), None)
 
 
-def _control(*, failed: bool, blind: bool) -> str:
-    if failed:
-        return "Sends nothing and must not agree with the reference; it does not, so the check can fail."
-    if blind:
-        return (
-            "A control must not agree with the reference, yet the check passed: it is blind on this workload."
-        )
-    return "Sends nothing; never a candidate."
-
-
-def _numbers(check: Equivalence) -> str:
-    measured = (
-        f"Update error of the variable or slot nearest to its limit: {error(check.max_update_error)}, "
-        f"its tolerance: {error(check.tolerance)}."
-    )
-    return _where(check) + measured + _hidden(check)
-
-
-def _where(check: Equivalence) -> str:
-    if check.dtype == "model":
-        return ""
-    return "Judged in float64, all workers in one process: in the model's own types rounding hides too much. "
+def _error(check: Equivalence) -> str:
+    types = "" if check.dtype == "model" else " (checked in float64 in one process)"
+    errors = f"{error(check.max_update_error)}, tolerance {error(check.tolerance)}"
+    return f"update error nearest to its limit {errors}{types}{_hidden(check)}"
 
 
 def _hidden(check: Equivalence) -> str:
     n = len(check.undecidable)
     names = ", ".join(check.undecidable[:_N_NAMED])
-    return f" Rounding hides {n} more: {names}{', …' if n > _N_NAMED else ''}." if n else ""
+    return f"; rounding hides {n} more: {names}{', …' if n > _N_NAMED else ''}" if n else ""
 
 
-def _because(check: Equivalence) -> str:
-    return f": {check.reason}" if check.reason else ""
+def _because(text: str, check: Equivalence | None) -> str:
+    return f"{text}: {check.reason}" if check and check.reason else text
 
 
 def _mark(kind: MarkKind, explanation: str, check: Equivalence | None) -> Mark:

@@ -15,7 +15,6 @@ from harness.experiment.model import Experiment
 from harness.experiment.schedule import Slot, baseline_of
 from harness.measure.live import Left, Moment
 from harness.records.comparison import CONFIDENCE, SEQUENTIAL_CONFIDENCE, paired_ratios
-from harness.records.costs import LONG_PREPARATION_S
 from harness.records.record import Record
 from harness.records.safe_text import plain, shortened
 
@@ -137,7 +136,7 @@ class Progress:
         if self._quiet or self._status.live or self._is_repeated(name, what):
             return
         left_s = self.left().seconds
-        left = "" if left_s is None else f", {_about(left_s)} left"
+        left = f", {_about(left_s)} left" if left_s and self._n_left else ""
         self.note(f"{self._clock()} {name}: {what}{left}")
 
     def _is_repeated(self, *line: str) -> bool:
@@ -148,16 +147,9 @@ class Progress:
     def doing(self, what: str) -> AbstractContextManager[None]:
         return self._status.doing(what)
 
-    @contextmanager
-    def preparing(self, workload: str, limit_s: float) -> Iterator[None]:
-        limit = f"limit {_span(limit_s)}"
+    def preparing(self, workload: str, limit_s: float) -> AbstractContextManager[None]:
         self.stage("capture", workload)
-        started_s = time.monotonic()
-        with self.doing(f"capturing {workload} and making its references ({limit})"):
-            yield
-        taken_s = time.monotonic() - started_s
-        if taken_s > LONG_PREPARATION_S and not self._quiet:
-            self.note(f"{self._clock()} {workload}: captured, references made in {_span(taken_s)} ({limit})")
+        return self.doing(f"capturing {workload} and making its references (limit {_span(limit_s)})")
 
     def changing(self) -> AbstractContextManager[Callable[[str], None]]:
         return self._status.changing()
@@ -225,12 +217,6 @@ def _outcome(record: Record) -> str:
         return record.status
     # The same figures as in the tables that follow.
     text = f"{_digits(rate)} examples/s, median step {_digits(record.step_s.p50 * 1e3)} ms"
-    if record.input_s is not None and record.input_s.bound:
-        text += f", input-bound ({record.input_s.share:.0%} of its steps)"
-    if record.preparation is not None and record.preparation.total_s > LONG_PREPARATION_S:
-        text += f", first timed step after {_span(record.preparation.total_s)}"
-    if record.traced_step is not None and record.traced_step.host_bound:
-        text += f", host-bound (kernels ran {record.traced_step.compute_share:.0%} of a traced step)"
     if record.equivalence is not None and record.equivalence.checked_in_repeat == record.repeat:
         text += f", {_word(record)}"
         if record.control:

@@ -72,7 +72,7 @@ def _figures(comparison: Comparison, row: Row) -> list[str]:
     assert row.rate is not None
     lines = [f"{plain(row.rate.value)} examples/s, {mark_words(row)}"]
     if row.mark.kind == "control":
-        lines.append(f"A control, no candidate. {row.mark.explanation}")
+        lines.append(f"control, not ranked: {row.mark.explanation}")
     if row.p50_s is not None:
         lines.append(f"median step {seconds(row.p50_s.value)}")
     if row.ratio is not None:

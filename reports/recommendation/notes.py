@@ -127,6 +127,8 @@ def row_notes(rows: Sequence[Row]) -> Iterator[Note]:
         if not (row.payload_is_bound and below):
             yield from _apart(row.strategy, ("TCP", row.tcp_bytes), ("predicted payload", row.payload_bytes))
         yield from _apart(row.strategy, ("interface", row.interface_bytes), ("TCP", row.tcp_bytes))
+    if waiting := [row.strategy for row in rows if row.host_bound]:
+        yield note("host-bound", *waiting)
     if bounded := [row.strategy for row in rows if row.payload_is_bound]:
         yield note("payload-bound", *bounded)
     lost = {row.strategy: share for row in rows if (share := _rate_lost(row)) > _MOST_RATE_LOST}

@@ -33,13 +33,11 @@ NOT_SIGNIFICANT: Final = "No significant difference between {first} and {second}
 NOT_SIGNIFICANT_CORRECTED: Final = (
     "No significant difference between {first} and {second}: p = {p}, {corrected} corrected for {n} pairs"
 )
-EMULATED: Final = "Rates are those of emulated TPU cores; on TPUs the order may differ"
 NOT_RANKED: Final = "{how}, not ranked: {names}"
 FASTER: Final = "Faster"
 FASTER_WITHOUT_INTERVAL: Final = "Faster (no CI)"
 NOT_DIFFERENT: Final = "As fast"
 MEASURED: Final = "Measured"
-WITHOUT_RESULT: Final = "No result: {names}"
 NO_ANSWER: Final = {
     "fastest": "compare.goal is fastest, but fewer than two strategies were measured and checked correct",
     "cheapest": "compare.goal is cheapest, but fewer than two ranked strategies have a price; set "
@@ -97,8 +95,6 @@ _WARNINGS: Final = {
         " | check power and cooling",
         "cores-hot": "CPU throttled by heat while {names} ran | check cooling, then rerun",
         "retransmits": "{text} | check the network",
-        "drift": f"step time drifted by up to {{share}} % {_OFTEN} ({{names}})"
-        " | compare ratios, not examples/s",
     },
     "correctness": {
         "not-equivalent": "NOT EQUIVALENT: {names}"
@@ -127,12 +123,14 @@ _WARNINGS: Final = {
         " | do not choose a strategy for TPUs by them",
         "input-bound": "input-bound: share of step time waiting for input: {shares} | use --input staged or "
         "a faster dataset",
+        "host-bound": "host-bound: GPUs of {names} wait for their host | raise the batch size",
         "rows-summed": "sparse rows with equal ids are summed before the update in {summed}, not in {kept} | "
         "with Adam-like optimizers or clipping these take different steps",
     },
 }
 """Subject → kind → phrase and remedy of a warning, the gravest first."""
 _REMARKS: Final = {
+    "drift": f"step time drifted by up to {{share}} % {_OFTEN} ({{names}}) | compare ratios, not examples/s",
     "repeats-missing": "{names}: {n} of {of} repeats have a result",
     "slow-steps": "slow steps: average rate below the median rate by {shares}",
     "ratios-robust": "load affects examples/s; ratios, measured in turns, hardly",

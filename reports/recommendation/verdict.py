@@ -40,7 +40,6 @@ def verdict(
     contrasts: Contrasts,
     *,
     goal: Goal = "fastest",
-    is_emulated: bool = False,
     has_faults: bool = False,
 ) -> Advice:
     """Choose the strategy that serves a goal best among those that compute the right thing.
@@ -48,7 +47,6 @@ def verdict(
     Args:
         rows: of one workload and shape, in falling order of standing.
         goal: what the headline answers; the fastest where nothing is known of it.
-        is_emulated: their devices stood for others, whose rates are unknown.
         has_faults: some of their workers do not do what they should.
     """
     if has_faults:
@@ -71,9 +69,7 @@ def verdict(
             or (answer.goal == "network" and not set(answer.strategies) & set(advice.leaders))
         )
         advice = replace(advice, answers=answers, details=(*advice.details, *further))
-    if goal != "fastest":
-        advice = _towards(advice, goal)
-    return replace(advice, details=(phrases.EMULATED, *advice.details)) if is_emulated else advice
+    return advice if goal == "fastest" else _towards(advice, goal)
 
 
 def _towards(advice: Advice, goal: Goal) -> Advice:
@@ -107,9 +103,7 @@ def _advice(
 def _under_faults(rows: Sequence[Row]) -> Advice:
     metrics = dict.fromkeys(name for row in rows for name in row.metrics)
     claim = phrases.UNDER_FAULTS.format(metrics=_and(list(metrics)))
-    return _advice(
-        "none", claim if metrics else phrases.UNDER_FAULTS_UNMEASURED, details=_without_result(rows)
-    )
+    return _advice("none", claim if metrics else phrases.UNDER_FAULTS_UNMEASURED)
 
 
 def _fastest(rows: Sequence[Row], contrasts: Contrasts) -> Advice:
@@ -316,7 +310,7 @@ def _why_tied_in_bytes(fewest: SentBytes, level: Sequence[tuple[SentBytes, Row]]
 
 
 def _outside(rows: Sequence[Row], leader: Row | None, contrasts: Contrasts) -> tuple[str, ...]:
-    """Lines on rows that may not win: those ahead of the leader by their figures, then those without any.
+    """Lines on rows that may not win although their figures are ahead of the leader's.
 
     Args:
         leader: None where no row may win, so that all others are named.
@@ -328,15 +322,7 @@ def _outside(rows: Sequence[Row], leader: Row | None, contrasts: Contrasts) -> t
         how = phrases.MEASURED if leader is None else _beside_leader(row, leader, contrasts)
         if how is not None:
             named.setdefault(how, []).append(f"{row.strategy} ({WORDS[row.mark.kind]})")
-    return (
-        *(phrases.NOT_RANKED.format(how=how, names=", ".join(names)) for how, names in named.items()),
-        *_without_result(rows),
-    )
-
-
-def _without_result(rows: Sequence[Row]) -> tuple[str, ...]:
-    lacking = [f"{row.strategy} ({row.status})" for row in rows if row.status != "ok"]
-    return (phrases.WITHOUT_RESULT.format(names=", ".join(lacking)),) if lacking else ()
+    return tuple(phrases.NOT_RANKED.format(how=how, names=", ".join(names)) for how, names in named.items())
 
 
 def _beside_leader(row: Row, leader: Row, contrasts: Contrasts) -> str | None:

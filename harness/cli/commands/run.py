@@ -234,8 +234,9 @@ def _show(outcome: RunOutcome) -> None:
         (outcome.n_implausible, "implausible"),
     )
     output.say(f"repeats: {', '.join(f'{count} {word}' for count, word in counts if count) or 'none'}")
-    for path in outcome.checkpoints:
-        output.say(f"checkpoint: {path}")
+    if outcome.checkpoints:
+        n_more = len(outcome.checkpoints) - 1
+        output.say(f"checkpoint: {outcome.checkpoints[0]}{f', and {n_more} more' if n_more else ''}")
     output.say(f"run folder: {outcome.run_dir}")
     if outcome.report is not None and outcome.report.path is not None:
         output.say(f"report: {outcome.report.path}")

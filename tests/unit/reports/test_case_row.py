@@ -9,9 +9,9 @@ from open_folders import made_record
 from harness.records.costs import TracedTimes
 from harness.records.outcome import StepSeconds
 from harness.records.record import Record, from_json, to_document, to_json
-from harness.run import progress
 from reports.case_row import case_row, time_split_of
 from reports.marks import mark_words
+from reports.recommendation.notes import row_notes
 from reports.shapes import ComparedShape
 
 SHAPE = ComparedShape(
@@ -48,9 +48,11 @@ def test_a_case_that_waits_for_its_host_is_marked() -> None:
     assert mark_words(case_row("single", records, records, SHAPE, None)) == "not checked"
 
 
-def test_the_terminal_names_it_when_a_repeat_ends() -> None:
-    assert "host-bound (kernels ran 7% of a traced step)" in progress._outcome(timed(ON_GPU))
-    assert "host-bound" not in progress._outcome(timed(replace(ON_GPU, host_bound=False)))
+def test_it_is_warned_of() -> None:
+    for traced, kinds in ((ON_GPU, ["host-bound"]), (replace(ON_GPU, host_bound=False), [])):
+        records = [timed(traced)]
+        rows = [case_row("single", records, records, SHAPE, None)]
+        assert [note.kind for note in row_notes(rows)] == kinds
 
 
 def test_the_host_and_copies_are_parts_of_a_split() -> None:

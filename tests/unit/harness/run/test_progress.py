@@ -19,7 +19,6 @@ from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.experiment.schedule import Slot
 from harness.measure.live import Moment
 from harness.measure.timeouts import USUAL
-from harness.records.costs import Preparation
 from harness.records.outcome import Equivalence, Failure, Rounds, StepSeconds
 from harness.records.record import Record
 from harness.requests import PlanRequest, Target, TransformRequest, VerifyRequest
@@ -54,30 +53,6 @@ def test_what_a_plan_warns_of_is_said_once_before_anything_runs(
     monkeypatch.setattr(CaseChecks, "bounded", lambda *_, **__: None)
     preparing_runner().prepare(cast("Any", slots), deadline_s=math.inf)
     assert capsys.readouterr().err == f"warning: w warned: {WARNING}\n"
-
-
-@pytest.mark.parametrize(
-    ("taken_s", "said"), [(29.0, ""), (97.0, "w: captured, references made in 1:37 (limit 30:00)")]
-)
-def test_a_long_preparation_leaves_a_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, taken_s: float, said: str
-) -> None:
-    now_s = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now_s[0])
-    with Progress(1, live=True, quiet=False).preparing("w", 1800.0):
-        now_s[0] = taken_s
-    assert capsys.readouterr().err.partition(" ")[2].strip() == said
-
-
-def test_the_first_timed_step_of_a_slow_case_is_said() -> None:
-    slow = Preparation(
-        capture_s=40.0, reference_s=85.0, limit_s=1800.0, start_s=9.0, check_s=28.0, warmup_s=4.0
-    )
-    timed = replace(made_record(), batch_size=8, step_s=StepSeconds(n=1, p50=0.1))
-    record = replace(timed, preparation=slow)
-    assert "first timed step after 2:46" in progress._outcome(record)
-    quick = replace(record, preparation=replace(slow, capture_s=0.0, reference_s=0.0, check_s=None))
-    assert "first timed step" not in progress._outcome(quick)
 
 
 def preparing_runner() -> SlotRunner:

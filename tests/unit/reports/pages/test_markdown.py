@@ -74,8 +74,7 @@ def test_no_text_refers_to_anything(text: str) -> None:
 
 def test_a_report_of_hostile_names_refers_to_nothing(tmp_path: Path) -> None:
     cases = [Case(workload=name, strategy=name, notes=(name,)) for name in REFERRING]
-    text, _, closing = reports.render([write_run(tmp_path / "run", cases)], "md").rpartition("\n\n")
-    assert closing.startswith("Left out to fit")
+    text = reports.render([write_run(tmp_path / "run", cases)], "md")
     for token in READER.parse(text):
         assert token.type != "html_block" or re.fullmatch(
             r"</?details>\n?(<summary>[\w ,:?'-]+</summary>\n)?", token.content
@@ -150,7 +149,7 @@ def many_cases(n_workloads: int) -> list[Case]:
     ]
 
 
-@pytest.mark.parametrize("n_workloads", [8, 20])
+@pytest.mark.parametrize("n_workloads", [12, 20])
 def test_a_large_report_fits_into_a_comment_and_says_what_is_missing(
     tmp_path: Path, n_workloads: int
 ) -> None:

@@ -16,7 +16,6 @@ from harness.records.comparison import comparison_key
 from harness.records.costs import InputWait, ObserverEffect, Preparation
 from harness.records.outcome import StepSeconds
 from harness.records.record import Record, from_json, to_document, to_json
-from harness.run import progress
 from reports.case_row import case_row
 from reports.compare import build
 from reports.load import load
@@ -175,11 +174,6 @@ def test_a_record_keeps_its_wait_and_one_from_before_is_staged() -> None:
     old = from_json(json.dumps(document))
     assert old.method is not None
     assert (old.method.input, old.input_s) == ("staged", None)
-
-
-def test_the_terminal_names_it_when_a_repeat_ends() -> None:
-    assert "input-bound (25% of its steps)" in progress._outcome(timed(0.25))
-    assert "input-bound" not in progress._outcome(timed(0.02))
 
 
 def observed(*ratios: float) -> Record:
