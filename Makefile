@@ -66,7 +66,7 @@ check: setup  ## ruff, mypy strict, import-linter, docs examples
 	$(BIN)/python -m pytest --quiet tests/docs
 
 docs: build/docs-venv/.installed  ## the documentation as a site in build/site, with links and anchors checked
-	NO_MKDOCS_2_WARNING=1 build/docs-venv/bin/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 build/docs-venv/bin/mkdocs build --strict
 
 build/docs-venv/.installed: .ci/lock/docs.txt
 	$(PYTHON) -m venv build/docs-venv
