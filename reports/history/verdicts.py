@@ -160,13 +160,18 @@ def verdict_of(history: History, night: Night, *, confirm: int = CONFIRM) -> Nig
     known = history.known()
     all_series = history.series(until=night, n_days=ANALYSED_DAYS)
     expected = _expected_nights(all_series, night, nights)
-    verdicts = tuple(
-        verdict
+    by_newest = tuple(
+        _as_of_its_newest(series, night, nights, known, confirm)
         for series in all_series
-        if (verdict := _judged(series, night, expected[series.subject], nights, known, confirm)) is not None
+        if night.day - int(series.days[-1]) <= RECENT_DAYS
     )
+    tonight = (_tonight(verdict, night, expected[verdict.series.subject]) for verdict in by_newest)
+    verdicts = tuple(verdict for verdict in tonight if verdict is not None)
     return NightVerdict(
-        night=night, series=verdicts, lost=tuple(history.lost(night)), causes=tuple(_causes(verdicts))
+        night=night,
+        series=verdicts,
+        lost=tuple(history.lost(night)),
+        causes=tuple(_causes(verdicts, by_newest)),
     )
 
 
@@ -190,25 +195,17 @@ def _source(benchmark: Subject) -> tuple[str, str]:
     return benchmark.test_file, benchmark.shape
 
 
-def _judged(
-    series: Series,
-    night: Night,
-    expected: int,
-    nights: Mapping[int, Night],
-    known: Mapping[str, tuple[int, str]],
-    confirm: int,
-) -> SeriesVerdict | None:
-    """One series; None where it has ended long ago.
+def _tonight(verdict: SeriesVerdict, night: Night, expected: int) -> SeriesVerdict | None:
+    """A series in a night that may lack a figure of it; None where it has ended long ago.
 
     Args:
+        verdict: by its newest figure.
         expected: id of the night that must have a figure of it.
     """
-    n_days_ago = night.day - int(series.days[-1])
-    if n_days_ago > RECENT_DAYS:
-        return None
-    verdict = _as_of_its_newest(series, night, nights, known, confirm)
+    series = verdict.series
     has_figure = int(series.nights[-1]) == expected
-    if has_figure or verdict.state == "regressed":
+    n_days_ago = night.day - int(series.days[-1])
+    if verdict.state == "regressed" or (has_figure and n_days_ago <= _MISSED_DAYS):
         return replace(verdict, has_figure=has_figure)
     if n_days_ago > _MISSED_DAYS:
         return None
@@ -319,22 +316,28 @@ def _known_errors(errors: FloatArray) -> FloatArray | None:
     return np.where(there, errors, np.median(errors[there]))
 
 
-def _causes(verdicts: Sequence[SeriesVerdict]) -> Iterable[Cause]:
-    """Regressions by what they have in common, those of a time together."""
+def _causes(verdicts: Sequence[SeriesVerdict], by_newest: Sequence[SeriesVerdict]) -> Iterable[Cause]:
+    """Regressions by what they have in common, those of a time together.
+
+    Args:
+        by_newest: all series by their newest figures, those without one tonight too.
+    """
     left = [verdict for verdict in verdicts if verdict.state == "regressed"]
     while left:
         together = [each for each in left if each.changed_with(left[0])]
         left = [each for each in left if each not in together]
-        yield Cause(what=_common(together, verdicts), members=tuple(together))
+        yield Cause(what=_common(together, verdicts, by_newest), members=tuple(together))
 
 
-def _common(together: Sequence[SeriesVerdict], verdicts: Sequence[SeriesVerdict]) -> str:
+def _common(
+    together: Sequence[SeriesVerdict], verdicts: Sequence[SeriesVerdict], by_newest: Sequence[SeriesVerdict]
+) -> str:
     """Name what series that got worse at one time have in common."""
     judged = [verdict for verdict in verdicts if verdict.state not in ("missed", "new")]
     rates = {each.series.subject.case for each in judged if each.series.subject.metric == RATE.name}
     slower = {each.series.subject.case for each in together if each.series.subject.metric == RATE.name}
     has_ratios = any(
-        each.series.subject.metric == RATIO.name and each.changed_with(together[0]) for each in judged
+        each.series.subject.metric == RATIO.name and each.changed_with(together[0]) for each in by_newest
     )
     if len(slower) > 1 and len(slower) >= _MOST * len(rates) and not has_ratios:
         return "the machine, or what all cases share: most rates have changed, and no ratio"

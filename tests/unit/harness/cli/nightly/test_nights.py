@@ -169,6 +169,7 @@ def test_a_night_without_a_figure_leaves_a_regression_standing(
     status, said = night("--prometheus", str(prometheus), **lost)
     assert status == 4
     assert said["regressions"] == before["regressions"]
+    assert said["causes"] == before["causes"]
     metrics = prometheus.read_text()
     assert 'stratbench_nightly_regressed{experiment="quickstart"} 1.0' in metrics
     assert "stratbench_nightly_regression_ratio{" in metrics
