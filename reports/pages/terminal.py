@@ -23,6 +23,9 @@ _LONGEST_NAME = 30
 _MOST_TABLES = 12
 """Of more comparisons a terminal shows headlines alone."""
 _MOST_WARNINGS = 2
+_MOST_SIZES, _MOST_LINES = 5, 12
+"""Of more numbers of workers and strategies a scaling table shows the first, and the largest number."""
+_HELD = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
 _USUAL = ("1 replica", "1 replica each", "local provider")
 """Parts of a shape that a reader takes for granted."""
 _SHOWN = tuple(figure for figure in figures_of(Row).values() if figure.terminal)
@@ -78,8 +81,9 @@ def _title(workload: str, shape: str, *more: str) -> str:
 
 def _item(text: str, *, is_whole: bool = False) -> list[str]:
     """A line, or several of which the later ones are set in; of what is very long the beginning."""
-    return textwrap.wrap(
-        spelt_out(text),
+    # "n = 3" stays on one line.
+    lines = textwrap.wrap(
+        spelt_out(text).replace(" = ", _HELD),
         _COLUMNS,
         initial_indent="  ",
         subsequent_indent="    ",
@@ -88,6 +92,7 @@ def _item(text: str, *, is_whole: bool = False) -> list[str]:
         max_lines=None if is_whole else 3,
         placeholder=" …",
     )
+    return [line.replace(_HELD, " = ") for line in lines]
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, name: int) -> Iterator[str]:
@@ -168,17 +173,23 @@ def _faults(matrix: FaultMatrix) -> Iterator[str]:
 def _scaling(scaling: Scaling) -> Iterator[str]:
     points = [point for line in scaling.lines for point in line.points]
     sizes = sorted({(point.n_devices, point.workers, point.replicas) for point in points})
+    if len(sizes) > _MOST_SIZES:
+        sizes = [*sizes[: _MOST_SIZES - 1], sizes[-1]]
     batch = f"{scaling.batch_size} per replica" if scaling.kind == "weak" else f"{scaling.batch_size} in all"
     yield _title(f"{scaling.workload}: scaling", scaling.shape, f"batch {batch}")
-    yield "  ex/s and efficiency by number of workers"
+    references = {line.reference for line in scaling.lines}
+    against = references.pop() if len(references) == 1 else "the smallest size"
+    yield f"  ex/s, and efficiency against {against}, by number of workers"
     rows = []
-    for line in scaling.lines:
+    for line in scaling.lines[:_MOST_LINES]:
         at = {(point.n_devices, point.workers, point.replicas): point for point in line.points}
         shown = [
             f"{_rounded(at[size].rate)} {_percent(at[size].efficiency):>6}" if size in at else ""
             for size in sizes
         ]
         rows.append((line.strategy, *shown))
+    if n_more := len(scaling.lines[_MOST_LINES:]):
+        rows.append((f"… {n_more} more", *("" for _ in sizes)))
     names = (f"{workers}{'' if replicas == 1 else f' × {replicas}'}" for _, workers, replicas in sizes)
     yield from _table(("strategy", *names), rows, name=0)
 

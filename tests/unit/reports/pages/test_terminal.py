@@ -69,10 +69,17 @@ def test_a_sweep_ends_with_its_scaling(tmp_path: Path) -> None:
         text_of(tmp_path, cases).partition("w: scaling")[2].partition("\n\n")[0].splitlines()
     )
     assert title == "   CPU · batch 64 in all"
-    assert about == "  ex/s and efficiency by number of workers"
+    assert about == "  ex/s, and efficiency against single, by number of workers"
     assert columns.split() == ["strategy", "1", "2", "4"]
     assert single.split()[0] == "single"
     assert len(reduce.split()) == 7
+
+
+def test_of_many_sizes_and_strategies_a_scaling_table_shows_some(tmp_path: Path) -> None:
+    cases = [replace(REDUCE, strategy=f"s{i}", workers=n) for i in range(14) for n in range(2, 9)]
+    table = text_of(tmp_path, [ALONE, *cases]).partition("w: scaling")[2].splitlines()
+    assert table[2].split() == ["strategy", "1", "2", "3", "4", "8"]
+    assert ["…", "3", "more"] in [line.split() for line in table]
 
 
 def test_links_of_several_rates_end_with_a_table_and_where_the_best_changes(tmp_path: Path) -> None:
