@@ -11,7 +11,7 @@ from pathlib import Path
 Scalar = None | bool | int | float | str
 
 _DURATION = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?")
-_UNITS_MBIT = {"": 1.0, "kbit": 0.001, "mbit": 1.0, "gbit": 1000.0}
+_UNITS_MBIT = {"kbit": 0.001, "mbit": 1.0, "gbit": 1000.0}
 _SAFE_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
 _WORDS: dict[str, Scalar] = {"true": True, "false": False, "null": None}
 
@@ -36,7 +36,7 @@ def parse_share(text: str) -> float | None:
 
 
 def parse_rate_mbit(text: str) -> float | None:
-    """Read `100mbit`, `1gbit` or a plain number of Mbit/s; None where it is none of these."""
+    """Read `100mbit` or `1gbit`; None for anything else, also a number without a unit."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*([a-z]*)", text.strip().lower())
     unit = None if match is None else _UNITS_MBIT.get(match[2])
     return None if match is None or unit is None else float(match[1]) * unit

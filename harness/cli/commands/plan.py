@@ -104,18 +104,18 @@ def _show(answer: Planned) -> None:
     output.say()
     at_most = "at most " if payload_is_bound(planned) else ""
     payload = output.n_bytes(planned.payload_bytes_per_step)
-    output.say(f"payload, all workers together: {at_most}{payload} per step")
+    output.say(f"predicted bytes sent by all workers: {at_most}{payload} per step")
     if planned.statistics:
         n_bytes = sum(layer.bytes for layer in planned.statistics)
         output.say(
-            f"among it statistics of {len(planned.statistics)} layers: {output.n_bytes(n_bytes)} in each "
-            "replica"
+            f"included: batch statistics of {len(planned.statistics)} layers, "
+            f"{output.n_bytes(n_bytes)} per replica"
         )
     served = (f"{task}: {output.n_bytes(held)}" for task, held in enumerate(planned.server_bytes))
-    output.say(f"held by servers: {', '.join(served) or 'nothing'}")
-    output.say(f"held by a replica, at most: {output.n_bytes(planned.worker_bytes)}")
+    output.say(f"memory of servers, by task: {', '.join(served) or 'none'}")
+    output.say(f"memory of the largest replica: {output.n_bytes(planned.worker_bytes)}")
     if planned.shares_devices:
-        output.say("replicas share GPUs: times and bytes between them are not those of GPUs of their own")
+        output.say("replicas share GPUs: times and bytes differ from those on separate GPUs")
     if answer.slice_cost is not None:
         _show_slice(answer.slice_cost)
     for note in planned.notes:
@@ -142,12 +142,14 @@ def _show_slice(cost: SliceCost) -> None:
         if each_s is not None
     ]
     sentence = (
-        f"over these at best {seconds(cost.total_s)} per step, without latency: {', '.join(costs)}"
+        f"lower limit per step, without latency: {seconds(cost.total_s)}: {', '.join(costs)}"
         if costs
-        else "over these the plan has no collectives"
+        else "the plan has no collectives"
     )
     left_out = collectives.left_out
-    beside = f"; not counted, on servers or with gradients of rows: {len(left_out)}" if left_out else ""
+    beside = (
+        f"; variables on servers or with sparse gradients not included: {len(left_out)}" if left_out else ""
+    )
     output.say(sentence + beside)
 
 

@@ -102,10 +102,10 @@ def _show(transformation: Transformation, graphdef: Path | None, stages: Path | 
     )
     output.say()
     output.say(
-        f"{transformation.nodes_before} nodes became {transformation.nodes_after} in "
-        f"{output.number(transformation.seconds)} s"
+        f"nodes: {transformation.nodes_before} before, {transformation.nodes_after} after "
+        f"({output.number(transformation.seconds)} s)"
     )
     if graphdef is not None:
         output.say(f"GraphDef: {graphdef}")
     if stages is not None:
-        output.say(f"stages: {stages}; to see them: tensorboard --logdir {shlex.quote(str(stages))}")
+        output.say(f"stages: {stages}; view them with `tensorboard --logdir {shlex.quote(str(stages))}`")

@@ -141,7 +141,9 @@ def _experiment(context: typer.Context, workload: str, strategy: str, chosen: Tu
 def _rate_mbit(text: str) -> float:
     rate = parse_rate_mbit(text)
     if rate is None:
-        raise UsageError(f"must be a rate such as 100mbit or 1gbit, got {text[:80]!r}", field="link")
+        raise UsageError(
+            f"needs a rate with a unit, such as 100mbit or 1gbit, got {text[:80]!r}", field="link"
+        )
     return rate
 
 
@@ -149,7 +151,7 @@ def _show(tuned: Tuned) -> None:
     from harness.tuning import figures
 
     output.table(
-        ["candidate", "rate ÷ default", "outcome"],
+        ["candidate", "examples/s ÷ default", "outcome"],
         [
             [
                 str(each.strategy),

@@ -117,7 +117,7 @@ def verify(
     )
 
 
-_EMULATED = "processors stood for TPU cores: this is about what the program computes, and about no TPU"
+_EMULATED = "TPU cores were emulated on processors: this checks the program, not a TPU"
 
 
 def _show(verified: Verified, asked: Target) -> None:
@@ -128,8 +128,7 @@ def _show(verified: Verified, asked: Target) -> None:
     if verification.undecidable and verification.passes and verification.strategy_class != "statistical":
         # One that did not pass names them with its reason.
         output.say(
-            f"UNDECIDED: nothing can be told of {named(verification.undecidable)}, which rounding moves "
-            "as far as the update or which did not move"
+            f"UNDECIDED: {named(verification.undecidable)}: the update is zero or no larger than rounding"
         )
     if verification.separability is not None:
         word = {True: "SEPARABLE", False: "NOT SEPARABLE", None: "SEPARABILITY UNKNOWN"}
@@ -147,7 +146,7 @@ def _show(verified: Verified, asked: Target) -> None:
     if verification.divergence is not None:
         output.say()
         output.say(
-            f"first pass that diverges: {verification.divergence.pass_name}, first variable that diverges: "
+            f"first divergence: after pass {verification.divergence.pass_name}, in variable "
             f"{verification.divergence.variable}"
         )
 
@@ -159,9 +158,9 @@ def _show_variables(verification: Verification) -> None:
     shown = sorted((v for v in everything if v.name not in silent), key=_badness, reverse=True)[:_N_WORST]
     if not shown:
         return
-    figures, title = ["update error", "tolerance", "noise floor"], "nearest to their limits"
+    figures, title = ["update error", "tolerance", "noise floor"], "closest to their tolerance"
     if not verification.is_held_to_the_reference:
-        figures, title = figures[:1], "farthest from the exact reference"
+        figures, title = figures[:1], "largest differences from the exact reference"
         shown = sorted(everything, key=_finite_error, reverse=True)[:_N_WORST]
     output.say()
     output.table(
@@ -214,7 +213,7 @@ def _verdict(verified: Verified, asked: Target) -> str:
     what = f"{strategy} ({plan.strategy_class}) on {workload}, {shape}"
     if not verification.is_held_to_the_reference:
         largest = max(map(_finite_error, verification.verdict.variables), default=0.0)
-        figures = f"update errors of up to {output.number(largest)} against the exact reference"
+        figures = f"largest update error {output.number(largest)} against the exact reference"
     else:
         nearest = verification.verdict.nearest
         error, tolerance, floor = (
@@ -224,7 +223,7 @@ def _verdict(verified: Verified, asked: Target) -> str:
         )
         figures = (
             f"update error {output.number(error)}, tolerance {output.number(tolerance)}, noise floor "
-            f"{output.number(floor)} where nearest to the limit"
+            f"{output.number(floor)} in the variable closest to its tolerance"
         )
     line = f"{_word(verification)}: {what}, {verified.steps} steps in {verified.dtype}: {figures}"
     return line if verification.reason is None else f"{line}; {verification.reason}"

@@ -58,9 +58,7 @@ def bisect(
     cases = {each.id: each for each in expand(spec)}
     subject = regression.series.subject
     if subject.case not in cases:
-        raise UsageError(
-            f"must be a case of the experiment, got {subject.case}, which it has not", field="bisect"
-        )
+        raise UsageError(f"must be a case of the experiment, got {subject.case}", field="bisect")
     code = code_of(regression, cases[subject.case])
     checkout = Checkout(root=code.root, environ=environ)
     commits = code.commits(checkout)
@@ -106,7 +104,7 @@ def regression_of(store: Path, experiment: str, case: str, *, confirm: int) -> S
     of_case = [each for each in worse if case in names_of(each.series.subject)]
     if not of_case:
         names = sorted({name for each in worse for name in names_of(each.series.subject)})
-        hint = suggestion(case, names) if names else "nothing has"
+        hint = suggestion(case, names) if names else "no case has regressed"
         raise UsageError(
             f"must be a case that has regressed by {newest.name}, got {case!r}; {hint}", field="bisect"
         )
@@ -117,8 +115,8 @@ def regression_of(store: Path, experiment: str, case: str, *, confirm: int) -> S
     metric = next((name for name in _METRICS if name in by_metric), None)
     if metric is None:
         raise UsageError(
-            f"must be slower, for runs to be compared, got what regressed in {', '.join(by_metric)}; "
-            "`stratbench run` at one commit shows it",
+            f"must have become slower, got a regression in {', '.join(by_metric)}; "
+            "`stratbench run` at one commit shows that",
             field="bisect",
         )
     return by_metric[metric]
@@ -147,12 +145,12 @@ class BisectedCode:
         """
         if not self.earlier or not self.later:
             raise UsageError(
-                f"needs nights whose commit of {self.name} is known, got one without", field="bisect"
+                f"needs nights with a known commit of {self.name}, got one without", field="bisect"
             )
         if self.earlier == self.later:
             raise UsageError(
-                f"needs nights of different commits, got {self.earlier[:10]} of {self.name} for both: it is "
-                "not the code, or what was not committed",
+                f"needs nights of different commits, got {self.earlier[:10]} of {self.name} for both: the "
+                "cause is not committed code",
                 field="bisect",
             )
         return checkout.commits_in_a_row(self.earlier, self.later)
@@ -244,8 +242,8 @@ class Search:
             got = _factor_text(factor) if factor and factor.interval else why
             raise CaseError(
                 "ends-alike",
-                f"{self.name} must be slower at the later of {ends} here and now, got {got}; it is not the "
-                "code, or `--set measure.repeats=N` with more repeats tells them apart",
+                f"{self.name} must be slower at the later of {ends} on this machine, got {got}; the cause is "
+                "not the code, or more repeats are needed: `--set measure.repeats=N`",
                 stage="run",
             )
         self.halfway = math.log(factor.value) / 2
@@ -267,19 +265,19 @@ class Search:
                 if math.log(factor.interval.high) < self.halfway:
                     self.first_bad = index
                     return BAD
-                why = f"{_factor_text(factor)} against the first may be either"
+                why = f"{_factor_text(factor)} compared with the first commit decides nothing"
         output.warn(f"skipped {self.commits[index]}: {why}")
         self.skipped.append(Skipped(commit=self.commits[index], why=why))
         return SKIP
 
     def answer(self, repository: str, *, case: str, metric: str) -> Answer:
-        """The first bad commit, or those that it is one of."""
+        """The first bad commit, or the commits that contain it."""
         suspects = self.commits[self.last_good + 1 : self.first_bad + 1]
         factor, _ = self._between(self.last_good, self.first_bad)
         interval = factor.interval if factor else None
         first = suspects[0] if len(suspects) == 1 else None
         found = f"{self.name} {_factor_text(factor)} against {self.commits[self.last_good]}"
-        why = "time was up" if self.is_cut_short else "those between tell nothing"
+        why = "time was up" if self.is_cut_short else "the commits between give no result"
         verdict = (
             f"first bad commit of {repository}: {first}: {found}"
             if first
@@ -313,13 +311,13 @@ class Search:
         if why:
             raise CaseError(
                 "end-does-not-run",
-                f"{self.commits[index]} must run, as an end of the search, got: {why}; make it run here, as "
-                "`stratbench run` at that commit shows",
+                f"{self.commits[index]} must run, because the search ends there, got: {why}; make "
+                "`stratbench run` work at that commit",
                 stage="run",
             )
 
     def _measured(self, index: int) -> str:
-        """Run a commit; the reason why that gives nothing to compare, if it does not."""
+        """Run a commit; return the reason if the run gives nothing to compare."""
         commit = self.commits[index]
         output.warn(f"running {commit}")
         try:
@@ -330,7 +328,7 @@ class Search:
         codes = [provenance.workload if self.of_workload else provenance for provenance in provenances]
         others = {code.git_sha for code in codes if code is not None} - {None, commit.sha}
         if others:
-            return f"the code that ran was that of {', '.join(map(str, others))}"
+            return f"other code ran: commit {', '.join(map(str, others))}"
         self.runs[index] = run
         return ""
 
@@ -344,7 +342,7 @@ class Search:
             return None, "the case is in neither run"
         # A rate in place of a ratio would show how fast the machine was that minute.
         if change.factor is not None and isinstance(change.judged_by, ByRate) and not self.by_rates:
-            return None, "the case has no rounds beside the baseline, and so no ratio to it"
+            return None, "the case has no rounds with the baseline, so no ratio to it"
         return change.factor, change.why
 
 

@@ -64,14 +64,13 @@ class Checkout:
         for sha in (earlier, later):
             if not self._is_so("cat-file", "-e", _REVISIONS, sha):
                 raise UsageError(
-                    f"needs commit {sha[:10]}, which the checkout {self.root} has not; `git fetch` "
-                    "may bring it",
+                    f"needs commit {sha[:10]}, which is missing in the checkout {self.root}; run `git fetch`",
                     field="bisect",
                 )
         if not self._is_so("merge-base", "--is-ancestor", _REVISIONS, earlier, later):
             raise UsageError(
-                f"needs a commit that comes of the earlier night's, got {later[:10]}, which does not come of "
-                f"{earlier[:10]}; `stratbench compare` compares runs of both",
+                f"needs a descendant of the earlier night's commit, got {later[:10]}, which does not descend "
+                f"from {earlier[:10]}; compare runs of both with `stratbench compare`",
                 field="bisect",
             )
         span = f"{earlier}..{later}"
@@ -203,8 +202,8 @@ class Checkout:
     def _timed_out(self, command: list[str]) -> NoReturn:
         raise CaseError(
             "git-timed-out",
-            f"`git {_shown(command)}` in {self.root} must end within {_GIT_TIMEOUT_S:g} s, and has "
-            "not; look whether its disk answers, and try again",
+            f"`git {_shown(command)}` in {self.root} did not end within {_GIT_TIMEOUT_S:g} s; check the "
+            "disk and try again",
             stage="provision",
             field="bisect",
         ) from None
@@ -214,7 +213,7 @@ _ONLY_SKIPPED = 2
 
 
 def _line_in_time(git: subprocess.Popen[str], output: IO[str]) -> str:
-    """The next line of output, empty at its end; git is killed where it keeps silent too long."""
+    """The next line of output, empty at its end; git is killed after a long silence."""
     timer = Timer(_GIT_TIMEOUT_S, _kill_group, (git,))
     timer.start()
     try:
@@ -235,7 +234,7 @@ def _shown(command: list[str]) -> str:
 def _failure(done: subprocess.CompletedProcess[str]) -> UsageError:
     says = next((line for line in done.stderr.splitlines() if line.startswith(_COMPLAINTS)), done.stderr)
     return UsageError(
-        f"`git {_shown(done.args)}` must work in {done.args[2]}, git says: "
-        f"{first_line(says.strip()) or 'nothing'}; mend that, and try again",
+        f"`git {_shown(done.args)}` failed in {done.args[2]}: "
+        f"{first_line(says.strip()) or 'no message'}; fix that and try again",
         field="bisect",
     )

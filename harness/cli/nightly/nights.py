@@ -98,7 +98,7 @@ def import_runs(given: HistoryOptions, paths: Sequence[Path], *, prometheus: Pat
             before = history.checksums()
             night = history.add(each)
             is_same = before.get(night.id) == history.checksums()[night.id]
-            what = "already in the history: " if is_same else "has replaced what it was: "
+            what = "already in the history: " if is_same else "replaced the stored night: "
             output.warn(f"{night.name}: {what if night.id in before else ''}{path}")
             imports.append(night)
         _warn_of_others(history, experiment, imports)
@@ -146,9 +146,7 @@ def acknowledge(given: HistoryOptions, case: str, reason: str, *, prometheus: Pa
             all_changed = sorted(
                 {names_of(each.series.subject)[-1] for series in changed.values() for each in series}
             )
-            hint = (
-                f"changed are {', '.join(all_changed)}" if all_changed else "nothing else has changed either"
-            )
+            hint = f"changed are {', '.join(all_changed)}" if all_changed else "no other case has changed"
             raise UsageError(
                 f"must be a case that has changed, got {case!r}: nothing to acknowledge; {hint}", field="ack"
             )
@@ -158,7 +156,7 @@ def acknowledge(given: HistoryOptions, case: str, reason: str, *, prometheus: Pa
     answered = _Answered(store=store, verdicts=verdicts, named=experiment, prometheus=prometheus)
     answer = answered.answer(
         min(verdicts),
-        heading=[f"known from now on: what has changed of {case} up to {until.name}: {reason}"],
+        heading=[f"acknowledged: changes of {case} up to {until.name}: {reason}"],
         fields={"case": case, "until": until.name, "reason": reason},
     )
     # The acknowledgement succeeded, whatever else has got worse.
@@ -302,11 +300,8 @@ def _has_changed(verdict: SeriesVerdict) -> bool:
 def _warn_of_others(history: History, experiment: str, nights: Sequence[Night]) -> None:
     others = Counter(night.experiment for night in nights if night.experiment != experiment)
     for name, count in others.items():
-        are = "night is" if count == 1 else "nights are"
-        output.warn(
-            f"{count} {are} of {name}, not of {experiment}; each experiment is judged by itself and has a "
-            f"page of its own: {live_page(history, name)}"
-        )
+        belong = "night belongs" if count == 1 else "nights belong"
+        output.warn(f"{count} {belong} to {name}, not to {experiment}; see {live_page(history, name)}")
 
 
 def _stamp(path: Path) -> None:
@@ -315,17 +310,17 @@ def _stamp(path: Path) -> None:
             os.utime(stamp.fileno())
     except (OSError, StoreError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        output.warn(f"{path} must be a file that can be written, got {why}; Compose looks at its age")
+        output.warn(f"{path} cannot be written ({why}); Compose checks its age")
 
 
 def _way_out(store: Path, folder: Path, experiment: str, arguments: Sequence[str]) -> str:
     if not (folder / RUN_FILE).is_file():
-        return "no night was added; begin it again"
+        return "no night was added; run the command again"
     # The folder has the experiment with all that was set on the command line.
     run = ("run", str(folder / EXPERIMENT), "--out", str(folder), "--resume", *arguments)
     add = ("nightly", "import", experiment, str(folder), "--store", str(store))
     commands = ", then ".join(f"`{shlex.join(('stratbench', *words))}`" for words in (run, add))
-    return f"the night is not in the history: {commands}"
+    return f"the night is not in the history yet; add it with {commands}"
 
 
 def _require_space(store: Path) -> None:
@@ -333,6 +328,6 @@ def _require_space(store: Path) -> None:
     if free_bytes < _LEAST_FREE_BYTES:
         free = f"{free_bytes >> 20} MiB free in {store}"
         raise MissingError(
-            f"a night needs {_LEAST_FREE_BYTES >> 20} MiB of disk, got {free}; make room, or lower --keep",
+            f"a night needs {_LEAST_FREE_BYTES >> 20} MiB of disk, got {free}; free space or lower --keep",
             field="store",
         )

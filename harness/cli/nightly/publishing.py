@@ -57,7 +57,7 @@ def _of_workload(before: Night, since: Night, workload: str) -> Iterator[str]:
         yield from _between(file_of(reference), earlier[1], repository)
     if repository.git_dirty:
         at = f" at {repository.git_sha[:_SHORT]}" if repository.git_sha else ""
-        yield f"{repository.name}{at}: changes that were not committed"
+        yield f"{repository.name}{at}: uncommitted changes"
 
 
 def _between(file: Path, earlier: Repository, later: Repository) -> Iterator[str]:
@@ -68,7 +68,7 @@ def _between(file: Path, earlier: Repository, later: Repository) -> Iterator[str
     yield from (f"{later.name} {commit}" for commit in commits)
     if not commits:
         span = f"{earlier.git_sha[:_SHORT]} to {later.git_sha[:_SHORT]}"
-        yield f"{later.name} {span}: not in a checkout that is found from here"
+        yield f"{later.name} {span}: commits not in a checkout on this machine"
 
 
 def _own(before: Night, since: Night) -> Iterator[str]:
@@ -94,10 +94,7 @@ def prometheus_for(path: Path | None, *, named: str, shown: str) -> Path | None:
     """
     if path is None or named == shown:
         return path
-    output.warn(
-        f"{path} must have a night of {named}, got one of {shown}; it stays as it was: name {shown} and a "
-        "file of its own"
-    )
+    output.warn(f"{path} is for nights of {named}, got one of {shown}; use another file for {shown}")
     return None
 
 
@@ -114,8 +111,8 @@ def write_page(path: Path, verdict: NightVerdict) -> None:
         write_output(path, night_page(night))
     except OSError as error:
         output.warn(
-            f"{path} must be a file that can be written, got {error.strerror}; the night is in the history, "
-            f"and `nightly replay EXPERIMENT {verdict.night.name}` with another --prometheus writes it"
+            f"{path} cannot be written ({error.strerror}); the night is in the history: write it with "
+            f"`nightly replay EXPERIMENT {verdict.night.name}` and another --prometheus"
         )
 
 
@@ -194,8 +191,8 @@ def write_trend(store: Path, verdict: NightVerdict, commits: Commits) -> Path | 
     except (OSError, sqlite3.Error, HistoryError, StoreError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         output.warn(
-            f"{path} must be a file that can be written, got {why}; the night is in the history, and "
-            f"`nightly replay EXPERIMENT {night.name}` writes its page"
+            f"{path} cannot be written ({why}); the night is in the history: write its page with "
+            f"`nightly replay EXPERIMENT {night.name}`"
         )
         return None
     if path != live and newest is not None:

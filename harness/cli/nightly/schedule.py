@@ -82,7 +82,7 @@ def every_day(
             # The night's own process has said that it was interrupted, and how it goes on.
             raise Interrupted("no further nights") from None
         except OSError as error:
-            output.warn(f"the night could not be begun: {error}")
+            output.warn(f"the night could not start: {error}")
 
 
 def sleep_until(begin: datetime) -> None:

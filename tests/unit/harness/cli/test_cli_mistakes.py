@@ -74,7 +74,10 @@ from strategies.errors import StrategyError
         (["tune", "mlp", "-s", "ps"], "stratbench: workload: workload 'mlp' is not known"),
         (["tune", "wide-mlp", "-s", "ps", "--seconds", "0"], "stratbench: Invalid value for '--seconds'"),
         (["tune", "wide-mlp", "-s", "ps", "--out", "x.txt"], "stratbench: out: must be a path that ends in"),
-        (["tune", "wide-mlp", "-s", "ps", "--link", "fast"], "stratbench: link: must be a rate such as"),
+        (
+            ["tune", "wide-mlp", "-s", "ps", "--link", "fast"],
+            "stratbench: link: needs a rate with a unit, such as",
+        ),
         (
             ["tune", "wide-mlp", "-s", "ps", "--link", "100mbit"],
             "stratbench: cluster.link.rate_mbit: must be null with the provider local",

@@ -75,7 +75,7 @@ def test_verify_names_what_a_passed_check_says_nothing_of(
     pipeline.verified = verified(noisy=NAMES[:4])
     status, captured = call(capsys, "verify", "wide-mlp", "--strategy", "ps")
     assert status == 0
-    assert "UNDECIDED: nothing can be told of v0, v1, v2 and 1 more, which" in captured.out
+    assert "UNDECIDED: v0, v1, v2 and 1 more: the update is zero or" in captured.out
     pipeline.verified = verified(noisy=NAMES)
     assert "UNDECIDED:" not in call(capsys, "verify", "wide-mlp", "--strategy", "ps")[1].out
 
@@ -130,9 +130,9 @@ def test_plan_shows_places_and_bytes(capsys: pytest.CaptureFixture[str]) -> None
     assert status == 0
     assert "dense/kernel  64x1200  307 kB  axis 0: 32, 32; destinations 0, 1  ps" in captured.out
     assert "614 kB per step" in captured.out
-    assert "among it statistics of 2 layers: 768 B in each replica" in captured.out
-    assert "held by servers: 0: 307 kB, 1: 0 B" in captured.out
-    assert "held by a replica, at most: 614 kB" in captured.out
+    assert "included: batch statistics of 2 layers, 768 B per replica" in captured.out
+    assert "memory of servers, by task: 0: 307 kB, 1: 0 B" in captured.out
+    assert "memory of the largest replica: 614 kB" in captured.out
     assert "warning: nothing is partitioned\nvariable " in captured.out
     assert "note: one variable stays whole" in captured.out
 
@@ -147,7 +147,7 @@ def test_plan_says_what_its_collectives_cost_on_a_slice(
     assert status == 0
     assert (
         "on v4:2x2x2: 8 chips as a mesh, with 3 of 6 links in use, each of 50 GB/s one way\n"
-        "over these at best 35.0 ms per step, without latency: all-reduce 35.0 ms (3 GB)\n"
+        "lower limit per step, without latency: 35.0 ms: all-reduce 35.0 ms (3 GB)\n"
     ) in captured.out
     told = document(call(capsys, *_EIGHT, "v4:2x2x2", "--json")[1])["slice"]
     assert told == {
@@ -181,14 +181,17 @@ def test_plan_names_the_kinds_of_collectives_and_counts_what_goes_by_none(
     assert status == 0
     assert "on v5litepod:2x4: 8 chips as a mesh, with 2 of 4 links in use" in captured.out
     assert (
-        "over these at best 105 ms per step, without latency: reduce-scatter 70.0 ms (8 GB), all-gather "
-        "35.0 ms (4 GB); not counted, on servers or with gradients of rows: 2\n"
+        "lower limit per step, without latency: 105 ms: reduce-scatter 70.0 ms (8 GB), all-gather "
+        "35.0 ms (4 GB); variables on servers or with sparse gradients not included: 2\n"
     ) in captured.out
     pipeline.collectives = CollectiveBytes(
         all_reduce_bytes=0, reduce_scatter_bytes=0, all_gather_bytes=0, left_out=("table",)
     )
     captured = call(capsys, *_EIGHT, "v5e:2x4")[1]
-    assert "over these the plan has no collectives; not counted, on servers or" in captured.out
+    assert (
+        "the plan has no collectives; variables on servers or with sparse gradients not included: 1"
+        in captured.out
+    )
 
 
 @pytest.mark.parametrize(
@@ -230,7 +233,7 @@ def test_transform_shows_passes_or_text(capsys: pytest.CaptureFixture[str], pipe
     assert status == 0
     assert pipeline.asked[0].rank == 1
     assert "replicate" in captured.out
-    assert "10 nodes became 24 in 0.01 s" in captured.out
+    assert "nodes: 10 before, 24 after (0.01 s)" in captured.out
     status, captured = call(capsys, "transform", "wide-mlp", "-s", "ps", "--text")
     assert captured.out.endswith("node a\nnode b\n")
 

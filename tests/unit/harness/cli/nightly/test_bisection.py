@@ -241,7 +241,10 @@ def test_our_own_commits_are_bisected_where_the_users_are_the_same(
     users.nights(later=0, own_later="b" * 40)
     status, said, _ = bisect_users(users, capsys)
     assert status == 2
-    assert f"needs commit aaaaaaaaaa, which the checkout {own_checkout()} has not" in said["error"]["message"]
+    assert (
+        f"needs commit aaaaaaaaaa, which is missing in the checkout {own_checkout()}"
+        in said["error"]["message"]
+    )
 
 
 def test_the_same_commits_of_both_are_told_with_their_repository(
@@ -259,7 +262,7 @@ def test_nights_without_the_users_commit_are_refused_by_name(
     users.nights(known=False)
     status, said, _ = bisect_users(users, capsys)
     assert status == 2
-    assert "needs nights whose commit of models is known" in said["error"]["message"]
+    assert "needs nights with a known commit of models" in said["error"]["message"]
 
 
 def test_commits_of_both_repositories_are_named_in_the_night(
@@ -300,9 +303,10 @@ def test_the_commit_that_brought_it_is_named_with_its_ratio(
     assert bisection.asked[:2] == [0, N_COMMITS - 1]
     assert len(bisection.asked) == said["runs"] <= 6
     # No more is run than the case and its baseline.
-    assert {
-        (*experiment["workloads"], *experiment["strategies"]) for experiment in bisection.experiments
-    } == {("digits-cnn", "single", "ps")}
+    for experiment in bisection.experiments:
+        (workload,) = experiment["workloads"]
+        assert workload["name"] == "digits-cnn"
+        assert experiment["strategies"] == ["single", "ps"]
     with writing(bisection.store) as history:
         assert len(history.nights()) == 15
 
@@ -325,7 +329,7 @@ def test_ends_that_are_alike_here_and_now_end_the_search(bisection: Bisection) -
     bisection.slower = 1.0
     status, said = bisection.said()
     assert (status, said["error"]["type"]) == (1, "ends-alike")
-    assert "here and now" in said["error"]["message"]
+    assert "on this machine" in said["error"]["message"]
     assert bisection.asked == [0, N_COMMITS - 1]
 
 
@@ -350,7 +354,7 @@ def test_a_ratio_is_not_judged_by_the_rate_where_the_baseline_fails(bisection: B
     assert said["suspects"] == bisection.commits[FIRST_BAD : FIRST_BAD + 2]
     (skipped,) = said["skipped"]
     assert skipped["commit"] == bisection.commits[FIRST_BAD]
-    assert "no rounds beside the baseline" in skipped["why"]
+    assert "no rounds with the baseline" in skipped["why"]
 
 
 @pytest.mark.parametrize("end", [0, N_COMMITS - 1])
@@ -359,7 +363,7 @@ def test_an_end_without_a_ratio_is_told_as_that(bisection: Bisection, end: int) 
     bisection.without_baseline = {end}
     status, said = bisection.said()
     assert (status, said["error"]["type"]) == (1, "end-does-not-run")
-    assert "no rounds beside the baseline" in said["error"]["message"]
+    assert "no rounds with the baseline" in said["error"]["message"]
 
 
 def test_a_rate_is_judged_without_a_baseline(bisection: Bisection) -> None:
@@ -404,7 +408,7 @@ def test_code_of_another_commit_is_not_taken_for_it(
     monkeypatch.setattr(CommitRuns, "run", run)
     status, said = bisection.said()
     assert (status, said["error"]["type"]) == (1, "end-does-not-run")
-    assert "the code that ran was that of 0123456789abcdef" in said["error"]["message"]
+    assert "other code ran: commit 0123456789abcdef" in said["error"]["message"]
 
 
 def test_what_cannot_be_searched_for_is_refused(bisection: Bisection) -> None:
@@ -424,7 +428,7 @@ def test_what_cannot_be_searched_for_is_refused(bisection: Bisection) -> None:
 @pytest.mark.parametrize(
     ("metrics", "later", "expected"),
     [
-        (("payload_bytes",), N_COMMITS - 1, "must be slower, for runs to be compared"),
+        (("payload_bytes",), N_COMMITS - 1, "must have become slower"),
         (("ratio",), 0, "needs nights of different commits"),
     ],
 )

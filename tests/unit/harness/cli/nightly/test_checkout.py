@@ -51,7 +51,7 @@ def test_commits_come_oldest_first_and_of_a_merge_the_side_merged_into(repositor
     row = checkout(repository).commits_in_a_row(first, last)
     assert [commit.subject for commit in row] == ["first", "second", "merge", "last: with a colon"]
     assert [row[0].sha, row[1].sha, row[-1].sha] == [first, second, last]
-    with pytest.raises(UsageError, match="does not come of"):
+    with pytest.raises(UsageError, match="does not descend"):
         checkout(repository).commits_in_a_row(aside, second)
     with pytest.raises(UsageError, match="needs commit 0123456789, which"):
         checkout(repository).commits_in_a_row(first, "0123456789" * 4)
@@ -61,7 +61,7 @@ def test_what_a_history_calls_a_commit_is_no_option_of_git(repository: Repositor
     first = repository.commit("first")
     option = f"--output={tmp_path}/"
     for earlier, later in ((option, first), (first, option)):
-        with pytest.raises(UsageError, match="git says: fatal: Not a valid object name --output="):
+        with pytest.raises(UsageError, match="failed in .*: fatal: Not a valid object name --output="):
             checkout(repository).commits_in_a_row(earlier, later)
     assert list(tmp_path.iterdir()) == [repository.root]
 
@@ -170,7 +170,7 @@ def test_worktrees_of_others_whose_folder_is_away_stay(repository: Repository, t
 def test_what_git_says_is_passed_on(repository: Repository) -> None:
     sha = repository.commit("first")
     (repository.root / ".git" / "config").write_text("[core\n")
-    with pytest.raises(UsageError, match="git says: fatal: bad config line 1"):
+    with pytest.raises(UsageError, match="failed in .*: fatal: bad config line 1"):
         checkout(repository).commits_in_a_row(sha, sha)
 
 
@@ -188,7 +188,7 @@ def test_a_git_that_hangs_is_an_error_in_one_line_and_leaves_nothing(
     monkeypatch.setenv("PATH", str(fake.parent), prepend=os.pathsep)
     with ExitStack() as stack:
         if hangs_at == "add":
-            stack.enter_context(pytest.raises(CaseError, match=r"worktree add .* must end within 2 s"))
+            stack.enter_context(pytest.raises(CaseError, match=r"worktree add .* did not end within 2 s"))
         stack.enter_context(checkout(repository).worktree(commit, tmp_path))
     assert not list(tmp_path.glob("worktree-*"))
     assert repository.worktrees == 1

@@ -260,8 +260,8 @@ def test_a_page_that_cannot_be_written_costs_a_line_and_not_the_night(
     assert captured.out.startswith(f"{said['night']}: ")
     assert "report: " not in captured.out
     assert captured.err.count("\n") == 1
-    assert f"{page} must be a file that can be written, got Is a directory" in captured.err
-    assert f"`nightly replay EXPERIMENT {said['night']}` writes its page" in captured.err
+    assert f"{page} cannot be written (Is a directory)" in captured.err
+    assert f"write its page with `nightly replay EXPERIMENT {said['night']}`" in captured.err
 
 
 def test_a_night_is_written_for_prometheus_as_it_was_judged(
@@ -343,7 +343,7 @@ def test_a_file_for_prometheus_that_fails_after_a_night_leaves_its_verdict_and_s
     assert status == 4
     assert captured.out.startswith(f"{said['night']}: ")
     assert captured.err.count("\n") == 1
-    assert f"{path} must be a file that can be written, got No space left on device" in captured.err
+    assert f"{path} cannot be written (No space left on device)" in captured.err
 
 
 def test_runs_that_are_there_become_nights_and_only_once(
@@ -403,7 +403,7 @@ def test_a_night_that_is_interrupted_says_how_it_becomes_one(
     status, captured = call(capsys, "nightly", "run", "quickstart", "--store", str(tmp_path), *given)
     assert status == 130
     if not has_begun:
-        assert captured.err == "stratbench: interrupted; no night was added; begin it again\n"
+        assert captured.err == "stratbench: interrupted; no night was added; run the command again\n"
         return
     (folder,) = (tmp_path / "runs").iterdir()
     resume, add = re.findall("`stratbench ([^`]+)`", captured.err)
@@ -427,7 +427,7 @@ def test_a_disk_that_is_full_during_a_night_says_how_it_becomes_one(
         capsys, "nightly", "run", "quickstart", "--store", str(tmp_path), "--no-isolation"
     )
     assert status == 3
-    assert "No space left on device; make room; no night was added; begin it again" in captured.err
+    assert "No space left on device; make room; no night was added; run the command again" in captured.err
     assert captured.err.count("\n") == 1
 
 
@@ -780,7 +780,7 @@ def test_what_is_acknowledged_ends_its_alert_on_the_page_and_for_prometheus(stor
     assert "Regressed since" in store.page.read_text()
     status, out, err = store.called("ack", "ps", "--reason", "a slower lock", "--prometheus", str(prom))
     assert (status, err) == (0, [])
-    assert out[0] == f"known from now on: what has changed of ps up to {LAST}: a slower lock"
+    assert out[0] == f"acknowledged: changes of ps up to {LAST}: a slower lock"
     assert out[1] == f"{LAST}: 1 ok, 1 known"
     assert out[-1] == f"report: {store.page}"
     assert regressed(prom) == 0
@@ -829,8 +829,8 @@ def test_each_experiment_of_a_store_has_a_page_and_others_than_the_named_are_tol
     page = store.path / "trend-pytest-benchmark.html"
     assert status == 0
     assert out[-1] == f"report: {page}"
-    notice = "1 night is of pytest-benchmark, not of quickstart; each experiment is judged by itself"
-    assert err == [f"2026-01-05.2: {file}", f"{notice} and has a page of its own: {page}"]
+    notice = f"1 night belongs to pytest-benchmark, not to quickstart; see {page}"
+    assert err == [f"2026-01-05.2: {file}", notice]
     assert "pytest-benchmark, night 2026-01-05.2</title>" in page.read_text()
     assert store.page.read_text() == live
     status, _, (line,) = store.called("replay", LAST, experiment="pytest-benchmark")
@@ -873,7 +873,7 @@ def test_what_is_acknowledged_after_an_older_night_was_added_concerns_the_newest
     store.nights("quickstart")
     older(store, 3.5, 100.0)
     _, out, _ = store.called("ack", "ps", "--reason", "a slower lock")
-    assert out[0] == f"known from now on: what has changed of ps up to {LAST}: a slower lock"
+    assert out[0] == f"acknowledged: changes of ps up to {LAST}: a slower lock"
     assert out[1] == f"{LAST}: 1 ok, 1 known"
 
 
@@ -956,7 +956,7 @@ def test_a_file_for_prometheus_is_of_the_named_experiment_alone(store: Store) ->
     ]
     for arguments in calls:
         _, _, err = store.called(*arguments, "--prometheus", str(prom))
-        assert sum(f"{prom} must have a night of quickstart, got one of" in line for line in err) == 1
+        assert sum(f"{prom} is for nights of quickstart, got one of" in line for line in err) == 1
         assert prom.read_text() == "what quickstart said\n"
         store.called(*arguments, "--prometheus", str(prom.with_name("own.prom")), experiment="rivals")
     assert 'experiment="rivals"' in prom.with_name("own.prom").read_text()

@@ -117,7 +117,7 @@ def test_nights_go_on_whatever_becomes_of_one_until_it_is_interrupted(
     assert [f"{begin:%m-%d %H:%M}" for begin in begins] == [f"03-0{day} 02:30" for day in range(2, 7)]
     said = capsys.readouterr().err.splitlines()
     assert said[:2] == ["next night: 2026-03-02 02:30", "the night ended with status 0"]
-    assert "the night could not be begun: no memory" in said
+    assert "the night could not start: no memory" in said
     assert [line[-1] for line in said if "ended with status" in line] == ["0", "4", "9", "1"]
 
 
