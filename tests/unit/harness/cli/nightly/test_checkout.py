@@ -61,7 +61,7 @@ def test_what_a_history_calls_a_commit_is_no_option_of_git(repository: Repositor
     first = repository.commit("first")
     option = f"--output={tmp_path}/"
     for earlier, later in ((option, first), (first, option)):
-        with pytest.raises(UsageError, match="failed in .*: fatal: Not a valid object name --output="):
+        with pytest.raises(UsageError, match=r"failed in .*: fatal: Not a valid object name --output="):
             checkout(repository).commits_in_a_row(earlier, later)
     assert list(tmp_path.iterdir()) == [repository.root]
 
@@ -170,7 +170,7 @@ def test_worktrees_of_others_whose_folder_is_away_stay(repository: Repository, t
 def test_what_git_says_is_passed_on(repository: Repository) -> None:
     sha = repository.commit("first")
     (repository.root / ".git" / "config").write_text("[core\n")
-    with pytest.raises(UsageError, match="failed in .*: fatal: bad config line 1"):
+    with pytest.raises(UsageError, match=r"failed in .*: fatal: bad config line 1"):
         checkout(repository).commits_in_a_row(sha, sha)
 
 
