@@ -281,10 +281,10 @@ def _sparse_row_notes(cases: Mapping[str, list[Record]]) -> list[Note]:
     for name, records in cases.items():
         for treatment in {record.method.sparse_duplicates for record in records if record.method}:
             by_treatment.setdefault(treatment, []).append(name)
-    kept, summed = by_treatment.get("kept"), by_treatment.get("merged")
-    if not kept or not summed:
+    separate, summed = by_treatment.get("kept"), by_treatment.get("merged")
+    if not separate or not summed:
         return []
-    return [note("rows-summed", *kept, summed=", ".join(summed), kept=", ".join(kept))]
+    return [note("rows-summed", *separate, summed=", ".join(summed), separate=", ".join(separate))]
 
 
 def input_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[Note]:

@@ -89,7 +89,7 @@ def report(
         _push(run_dirs, push_gateway)
     if path is None:
         return Answer(
-            document={"format": format.value, "text": text},
+            document={"format": "text" if notes else format.value, "text": text},
             show=partial(output.say_text, text),
             exit_status=status,
         )
