@@ -7,15 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.records.safe_text import spelt_out
-from reports.pages.sections import (
-    NOTES_TITLE,
-    SECTIONS,
-    Drop,
-    curves_sections,
-    head_of,
-    other_texts,
-    top_warnings,
-)
+from reports.pages.sections import Drop, head_of, sections_of, top_warnings
 from reports.quantities import Cell, Table
 from reports.rows.report import Comparison, FaultMatrix, Report
 from reports.tables.curves import fault_table, front_line
@@ -72,8 +64,6 @@ _ORIGINS = Drop(40, "provenance")
 _DIFFERENCES = Drop(60, "differences between runs or records")
 _LEFT_OUT = Drop(90, "files that could not be used")
 _PROBLEMS = Drop(130, "failures")
-_CURVES = Drop(140, "scaling and links")
-_REASONS = Drop(150, "notes")
 _SUMMARY = Drop(155, "the summary")
 _RANKING = Drop(160, "rankings", singly=True)
 _VERDICT = Drop(170, "verdicts", singly=True)
@@ -150,17 +140,13 @@ def _comparison_blocks(report: Report, comparison: Comparison) -> Iterator[_Bloc
     headline = f"**{markdown_text(comparison.verdict.headline)}**"
     yield _block(_VERDICT, heading, "", headline, *(["", *warnings] if warnings else []))
     yield _block(_RANKING, *markdown_table(speed_table(comparison)))
-    texts = other_texts(comparison)
-    if texts:
-        yield _folded(_REASONS, NOTES_TITLE, *(f"- {markdown_text(text)}" for text in texts))
-    for curves in curves_sections(report, comparison):
-        sentences = [f"- {markdown_text(text)}" for text in curves.texts]
-        yield _block(_CURVES, f"### {curves.title}", "", *sentences, "", *markdown_table(curves.table))
-    for section in SECTIONS:
+    for section in sections_of(report, comparison):
+        texts = [f"- {markdown_text(text)}" for text in section.texts(comparison)]
         tables = (table for draw in section.tables if (table := draw(comparison)) is not None)
         table = next(tables, None) if section.drop else None
-        if table is not None:
-            yield _folded(section.drop, section.title, *_captioned(table))
+        lines = [*texts, *([""] if texts and table else []), *(_captioned(table) if table else ())]
+        if section.drop and lines:
+            yield _folded(section.drop, section.title, *lines)
 
 
 def _captioned(table: Table) -> tuple[str, ...]:

@@ -15,17 +15,7 @@ from reports.charts.in_page import PageChart, PageCharts, packed
 from reports.contrasts import SIGNIFICANCE
 from reports.pages.data import document
 from reports.pages.markup import template
-from reports.pages.sections import (
-    NOTES_TITLE,
-    PLAN,
-    RANKING,
-    SECTIONS,
-    Section,
-    curves_sections,
-    head_of,
-    other_texts,
-    top_warnings,
-)
+from reports.pages.sections import PLAN, Section, head_of, sections_of, top_warnings
 from reports.quantities import Table, byte_count
 from reports.recommendation.candidates import can_win
 from reports.rows.report import Comparison, Report
@@ -177,19 +167,10 @@ def _section(report: Report, number: int, charts: PageCharts) -> dict[str, objec
 
 
 def _parts(report: Report, comparison: Comparison, name: str, charts: PageCharts) -> Iterator[Part]:
-    yield _part(RANKING, comparison, name, charts)
-    yield Part(key="notes", title=NOTES_TITLE, texts=other_texts(comparison))
-    for curves in curves_sections(report, comparison):
-        chart = charts.add(f"{name}-{curves.key}", curves.chart)
-        yield Part(
-            key=curves.key,
-            title=curves.title,
-            texts=curves.texts,
-            charts=[chart] if chart else [],
-            tables=[curves.table],
-        )
-    parts = (_part(section, comparison, name, charts) for section in SECTIONS)
-    yield from (part for part in parts if part.charts or part.tables or part.key == PLAN.key)
+    for section in sections_of(report, comparison):
+        part = _part(section, comparison, name, charts)
+        if part.texts or part.charts or part.tables or part.key == PLAN.key:
+            yield part
 
 
 def _part(section: Section, comparison: Comparison, name: str, charts: PageCharts) -> Part:
@@ -197,6 +178,7 @@ def _part(section: Section, comparison: Comparison, name: str, charts: PageChart
     return Part(
         key=section.key,
         title=section.title,
+        texts=section.texts(comparison),
         charts=[picture for picture in pictures if picture is not None],
         note=section.note(comparison) if section.note else "",
         tables=[table for draw in section.tables if (table := draw(comparison)) is not None],

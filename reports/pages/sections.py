@@ -19,13 +19,11 @@ from reports.charts.comparison import (
 )
 from reports.charts.specification import Chart
 from reports.quantities import Table
-from reports.rows.report import Comparison, Origin, Report
+from reports.rows.report import Comparison, LinkSensitivity, Origin, Report, Scaling
 from reports.tables.curves import (
-    balance_table,
     link_table,
     loss_table,
     memory_table,
-    round_table,
     scaling_table,
     trade_off_table,
 )
@@ -60,10 +58,11 @@ class Drop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Charts and tables of a comparison under one title.
+    """Texts, charts and tables of a comparison under one title.
 
     Attributes:
         key: ends the section's id in the page.
+        texts: list above the charts.
         charts: by the name that each has in the page.
         tables: Markdown has the first one.
         note: text in the legend of the first chart.
@@ -72,6 +71,7 @@ class Section:
 
     key: str
     title: str
+    texts: Callable[[Comparison], Sequence[str]] = lambda _: ()
     charts: Mapping[str, Callable[[Comparison], Chart | None]] = field(default_factory=dict)
     tables: Sequence[Callable[[Comparison], Table | None]] = ()
     note: Callable[[Comparison], str] | None = None
@@ -97,7 +97,7 @@ SECTIONS = (
         key="step-times",
         title="Step times",
         charts={"steps": step_times, "rounds": rounds_over_time},
-        tables=(step_table, round_table),
+        tables=(step_table,),
         note=step_note,
         drop=Drop(100, "step times"),
     ),
@@ -105,7 +105,7 @@ SECTIONS = (
         key="traffic",
         title="Traffic",
         charts={"bytes": bytes_sent},
-        tables=(byte_table, balance_table),
+        tables=(byte_table,),
         drop=Drop(110, "traffic"),
     ),
     Section(
@@ -132,7 +132,6 @@ SECTIONS = (
     Section(key="rules", title="Aggregation rules", tables=(rule_table,), drop=Drop(80, "aggregation rules")),
     PLAN,
 )
-"""All that readers open when they need it; scaling and links come before these."""
 
 
 def head_of(origin: Origin) -> Mapping[str, str]:
@@ -155,43 +154,6 @@ def head_of(origin: Origin) -> Mapping[str, str]:
     return {name: text for name, text in head.items() if text}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CurvesSection:
-    """Scaling or links of a workload, with sentences above the chart."""
-
-    key: str
-    title: str
-    texts: tuple[str, ...]
-    chart: Chart | None
-    table: Table
-
-
-def curves_sections(report: Report, comparison: Comparison) -> Iterator[CurvesSection]:
-    """Scaling and links of a comparison's workload, in the section of its first shape alone."""
-    place = (comparison.run, comparison.workload)
-    if next(one for one in report.comparisons if (one.run, one.workload) == place) is not comparison:
-        return
-    for number, curves in enumerate(report.scaling):
-        if (curves.run, curves.workload) == place:
-            yield CurvesSection(
-                key=f"scaling-{number}",
-                title="Scaling",
-                texts=(curves.shape,),
-                chart=scaling(curves),
-                table=scaling_table(curves),
-            )
-    for number, links in enumerate(report.link_sensitivity):
-        if (links.run, links.workload) == place:
-            yield CurvesSection(
-                key=f"links-{number}",
-                title="Links",
-                texts=(links.shape, *links.sentences),
-                chart=link_sensitivity(links),
-                table=link_table(links),
-            )
-
-
-NOTES_TITLE = "Reasons and notes"
 _MOST_WARNINGS = 2
 
 
@@ -208,3 +170,39 @@ def other_texts(comparison: Comparison) -> list[str]:
     above = {verdict.headline, *top_warnings(comparison)}
     texts = dict.fromkeys((*answers, *verdict.details, *comparison.notes))
     return [text for text in texts if text not in above]
+
+
+_NOTES = Section(key="notes", title="Reasons and notes", texts=other_texts, drop=Drop(150, "notes"))
+
+
+def sections_of(report: Report, comparison: Comparison) -> Iterator[Section]:
+    """Sections of a comparison in their order; scaling and links are beside a workload's first shape."""
+    yield from (RANKING, _NOTES)
+    place = (comparison.run, comparison.workload)
+    if next(one for one in report.comparisons if (one.run, one.workload) == place) is comparison:
+        of_report: tuple[Scaling | LinkSensitivity, ...] = (*report.scaling, *report.link_sensitivity)
+        for number, curves in enumerate(of_report):
+            if (curves.run, curves.workload) == place:
+                yield _curves_section(curves, number)
+    yield from SECTIONS
+
+
+def _curves_section(curves: Scaling | LinkSensitivity, number: int) -> Section:
+    drop = Drop(140, "scaling and links")
+    if isinstance(curves, Scaling):
+        return Section(
+            key=f"scaling-{number}",
+            title="Scaling",
+            texts=lambda _: (curves.shape,),
+            charts={f"scaling-{number}-rates": lambda _: scaling(curves)},
+            tables=(lambda _: scaling_table(curves),),
+            drop=drop,
+        )
+    return Section(
+        key=f"links-{number}",
+        title="Links",
+        texts=lambda _: (curves.shape, *curves.sentences),
+        charts={f"links-{number}-rates": lambda _: link_sensitivity(curves)},
+        tables=(lambda _: link_table(curves),),
+        drop=drop,
+    )

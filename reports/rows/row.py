@@ -67,10 +67,6 @@ def _overhead_cell(_: Row, overhead: float | None) -> Cell:
     return Cell(text=MISSING if overhead is None else digits(overhead, significant=4), value=overhead)
 
 
-def _memory_cell(_: Row, n_bytes: int | None) -> Cell:
-    return number_cell(n_bytes, "bytes", "largest of all repeats")
-
-
 def _gpu_memory_cell(row: Row, peak_bytes: int | None) -> Cell:
     if peak_bytes is None:
         return number_cell(row.gpu_own_bytes, "bytes", "held when windows ended" if row.gpu_own_bytes else "")
@@ -345,7 +341,6 @@ class Row:
     peak_rss_bytes: int | None = largest(
         repeat.peak_rss_bytes,
         "peak_rss_bytes",
-        Column("costs", "largest worker's memory", 10, cell=_memory_cell),
         gauge=Gauge(
             name="peak_resident_bytes", help="Largest resident memory of any worker in the newest repeat."
         ),

@@ -31,8 +31,6 @@ from reports.rows.report import (
     LinkPoint,
     LinkSensitivity,
     LossCurve,
-    RoundLine,
-    RoundsOverTime,
     Scaling,
     ScalingLine,
     TradeOffPoint,
@@ -186,40 +184,6 @@ def loss_table(comparison: Comparison) -> Table | None:
     )
 
 
-def round_table(comparison: Comparison) -> Table | None:
-    """Slowest round of each strategy and of all together; None without rounds."""
-    rounds = comparison.curves.rounds
-    if rounds is None:
-        return None
-    joined = f"; means of {rounds.rounds_per_point} rounds" if rounds.rounds_per_point > 1 else ""
-    lines: list[tuple[Cell, ...]] = [
-        (
-            Cell(text=line.strategy),
-            Cell(text=str(line.n), value=line.n),
-            Cell(text=seconds(line.median_s), value=line.median_s),
-            *_slowest_cells(line, rounds),
-        )
-        for line in rounds.lines
-    ]
-    worst = rounds.slowest
-    if worst is not None:
-        lines.append(
-            (
-                Cell(text="all", note=f"median of {worst.n_strategies}"),
-                Cell(text=MISSING),
-                Cell(text=MISSING),
-                Cell(text=times(worst.relative)),
-                Cell(text=f"repeat {worst.repeat}, round {worst.number}"),
-            )
-        )
-    return table_of(
-        f"Slowest round of each strategy relative to its own median, and of all together{joined}",
-        ("strategy", "windows", "median step", "slowest", "when"),
-        lines,
-        words=("when",),
-    )
-
-
 def _place_near(share: float, n: int) -> int | None:
     """The place of n that is nearest to a share of them; None where none is near."""
     place = round(share * (n - 1))
@@ -236,13 +200,6 @@ def _loss_cell(curve: LossCurve, place: int | None) -> Cell:
     low, high = (limit[place] if limit else None for limit in (curve.low, curve.high))
     spread = "" if low is None or high is None else f", {digits(low)}\N{EN DASH}{digits(high)}"
     return Cell(text=digits(loss), note=f"{when}{spread}", value=loss)
-
-
-def _slowest_cells(line: RoundLine, rounds: RoundsOverTime) -> tuple[Cell, Cell]:
-    highest = max(each for each in line.relative if each is not None)
-    place = line.relative.index(highest)
-    when = f"repeat {rounds.repeats[place]}, round {rounds.numbers[place]}"
-    return Cell(text=times(highest), value=highest), Cell(text=when)
 
 
 def memory_table(comparison: Comparison) -> Table | None:
@@ -266,28 +223,6 @@ def memory_table(comparison: Comparison) -> Table | None:
     )
 
 
-def balance_table(comparison: Comparison) -> Table | None:
-    """The busiest task beside the mean of all; None where nothing was sent between two tasks."""
-    if not comparison.curves.balance:
-        return None
-    return table_of(
-        "Busiest task and its load ÷ the mean of all tasks; TCP bytes per step, mean over repeats; dedicated "
-        "servers come last",
-        ("strategy", "tasks", "sends most", "receives most", "holds most variables", "n"),
-        [
-            (
-                Cell(text=each.strategy),
-                Cell(text=str(len(each.sent_bytes)), value=len(each.sent_bytes)),
-                _share_cell(each.sent_bytes, each.sent_imbalance),
-                _share_cell(each.received_bytes, each.received_imbalance),
-                _share_cell(each.variable_bytes or (), each.variable_imbalance),
-                Cell(text=str(each.n)),
-            )
-            for each in comparison.curves.balance
-        ],
-    )
-
-
 def _peak_cell(memory: WorkerMemory, worker: int) -> Cell:
     low, high = (limit[worker] if limit else None for limit in (memory.low, memory.high))
     spread = "" if low is None else f", {byte_count(low)}\N{EN DASH}{byte_count(high)}"
@@ -299,13 +234,6 @@ def _limits(values: Sequence[int | None] | None) -> tuple[Cell, Cell]:
     known = [value for value in values or () if value is not None]
     largest, smallest = max(known, default=None), min(known, default=None)
     return Cell(text=byte_count(largest), value=largest), Cell(text=byte_count(smallest), value=smallest)
-
-
-def _share_cell(values: Sequence[int | None], imbalance: float | None) -> Cell:
-    if imbalance is None:
-        return Cell(text=MISSING)
-    task = _largest(values)
-    return Cell(text=f"{byte_count(values[task])}, task {task}", note=times(imbalance), value=values[task])
 
 
 def _largest(values: Sequence[int | None]) -> int:

@@ -8,7 +8,7 @@ from reports.charts.in_page import KINDS
 from reports.marks import WORDS
 from reports.quantities import MISSING, Cell, Table, byte_count, interval_of, limits, table_of, times
 from reports.recommendation.candidates import layer_of, sent_by
-from reports.rows.report import Comparison, FaultMatrix, Report
+from reports.rows.report import Comparison, Report
 from reports.rows.row import Row
 
 _NAMES = ("workload", "run", "shape", "winner", "speedup", "sent/step", "correct")
@@ -101,27 +101,18 @@ def _correct_cell(leaders: Sequence[Row]) -> Cell:
 
 
 def _fault_rows(report: Report) -> Iterator[tuple[Cell, ...]]:
+    missing = Cell(text=MISSING)
     for number, matrix in enumerate(report.fault_matrices):
+        front = [line for line in matrix.lines if line.on_front]
+        best = next(iter(front), None)
         yield (
             Cell(text=matrix.title, link=faults_id(number)),
             Cell(text=report.run_in_words(matrix.run)),
             Cell(text=matrix.shape),
-            *_front_cells(matrix),
-            Cell(text=MISSING),
+            Cell(text=", ".join(line.strategy for line in front) or "no winner"),
+            Cell(text=times(best.relative_rate), note=f"{best.strategy} over {matrix.baseline}")
+            if best
+            else missing,
+            Cell(text=byte_count(best.payload_bytes), note="predicted") if best else missing,
+            missing,
         )
-
-
-def _front_cells(matrix: FaultMatrix) -> tuple[Cell, Cell, Cell]:
-    front = [line for line in matrix.lines if line.on_front]
-    if not front:
-        return Cell(text="no winner"), Cell(text=MISSING), Cell(text=MISSING)
-    best = front[0]
-    return (
-        Cell(text=", ".join(line.strategy for line in front)),
-        Cell(
-            text=times(best.relative_rate),
-            note=f"{best.strategy} over {matrix.baseline}",
-            value=best.relative_rate,
-        ),
-        Cell(text=byte_count(best.payload_bytes), note="predicted", value=best.payload_bytes),
-    )

@@ -121,7 +121,7 @@ def test_one_size_is_no_curve(report_of: Build) -> None:
 
 def test_it_is_in_markdown_and_json(report_of: Build) -> None:
     report = report_of([ALONE, reduce(2, 0.0125), reduce(4, 0.0080)])
-    assert "### Scaling" in to_markdown(report)
+    assert "<summary>Scaling</summary>" in to_markdown(report)
     assert '"reference": "single"' in to_json(report)
 
 

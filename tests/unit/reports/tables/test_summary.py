@@ -1,0 +1,35 @@
+"""The summary of a report: a row for each workload and shape."""
+
+from pathlib import Path
+
+from synthetic_run import full_cases, write_run
+
+from reports.compare import build
+from reports.load import load
+from reports.pages.markdown import markdown_table
+from reports.tables.summary import comparison_id, summary_table
+
+
+def test_each_comparison_has_winner_speedup_traffic_and_mark(tmp_path: Path) -> None:
+    report = build([load(write_run(tmp_path / "run", full_cases()))])
+    table = summary_table(report)
+    assert table is not None
+    rows = {cells[0].text: cells for cells in table.rows}
+    assert [cells[0].link for cells in table.rows] == [comparison_id(i) for i in range(len(table.rows))]
+    _, shape, winner, speedup, sent, correct = rows["wide-mlp"]
+    assert (winner.text, correct.text) == ("all-reduce", "✓")
+    assert shape.text.startswith("2 workers")
+    assert speedup.text.startswith("1.7")
+    assert speedup.note.endswith(", over single")
+    assert sent.text == "33.8 MB"
+    assert rows["word-lm"][2].text.startswith("tie: ")
+    assert (rows["digits-cnn"][2].text, rows["digits-cnn"][3].note) == ("single", "the baseline")
+    assert "| wide-mlp | 2 workers" in "\n".join(markdown_table(table))
+
+
+def test_several_runs_have_a_column_of_their_own_and_none_has_no_table(tmp_path: Path) -> None:
+    runs = [load(write_run(tmp_path / name, full_cases(), seed=i)) for i, name in enumerate("ab")]
+    table = summary_table(build(runs))
+    assert table is not None
+    assert [column.name for column in table.columns][:2] == ["workload", "run"]
+    assert summary_table(build([])) is None
