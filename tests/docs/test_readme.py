@@ -37,6 +37,13 @@ def test_its_strategies_exist() -> None:
     assert names <= {strategy.name for strategy in STRATEGIES}
 
 
+def test_its_usual_names_are_those_of_the_registry() -> None:
+    rows = README.partition("| usual name | here |")[2].partition("\n\n")[0].splitlines()
+    named = {s.name: s.usual_name for s in STRATEGIES if any(f"`{s.name}`" in row for row in rows)}
+    for strategy in ("all-reduce", "sharded-update", "fully-sharded", "ps"):
+        assert any(f"| {named[strategy]} |" in row and f"`{strategy}`" in row for row in rows), strategy
+
+
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("page", [README, OWN_MODEL], ids=["readme", "own-model"])
 def test_the_example_workloads_are_equivalent(page: str, tmp_path: Path) -> None:
