@@ -124,8 +124,8 @@ _WARNINGS: Final = {
         "input-bound": "input-bound: share of step time waiting for input: {shares} | use --input staged or "
         "a faster dataset",
         "host-bound": "host-bound: GPUs of {names} wait for their host | raise the batch size",
-        "rows-summed": "sparse rows with equal ids are summed before the update in {summed}, not in {separate}"
-        " | with Adam-like optimizers or clipping these take different steps",
+        "rows-summed": "sparse rows with equal ids are summed before the update in {summed}, not in "
+        "{separate} | with Adam-like optimizers or clipping these take different steps",
     },
 }
 """Subject → kind → phrase and remedy of a warning, the gravest first."""
