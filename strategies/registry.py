@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -133,7 +134,7 @@ _DESCRIBED = (
     ),
     Strategy(
         name="sharded-update",
-        usual_name="ZeRO-1/2",
+        usual_name="ZeRO-1, ZeRO-2",
         summary="Each gradient goes to one owner, which updates it; optimizer state is sharded.",
         layout=sharded.sharded_update,
         params=sharded.PARAMS,
@@ -301,7 +302,10 @@ def resolve(name: str, params: Params | None = None) -> Settled:
     """
     kebab = name.replace("_", "-")
     if kebab not in _BY_NAME:
-        raise StrategyError(f"strategy {name!r}: unknown name; {suggestion(kebab, _BY_NAME)}")
+        word = kebab.lower()
+        usual = [s.name for s in STRATEGIES if word in re.findall(r"[a-z0-9-]+", s.usual_name.lower())]
+        hint = f"here it is {' or '.join(usual)}" if usual else suggestion(kebab, _BY_NAME)
+        raise StrategyError(f"strategy {name!r}: unknown name; {hint}")
     return settled(_BY_NAME[kebab], params)
 
 

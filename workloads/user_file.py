@@ -254,7 +254,7 @@ def check_workload(returned: object, *, where: str) -> Workload:
         kind = "None" if returned is None else f"a value of type {type(returned).__name__}"
         received = f"the class {returned.__name__}" if inspect.isclass(returned) else kind
         message = (
-            f"{where} must return a workload object, got {received}; end the factory with return <workload>"
+            f"{where} must return a workload or (model, dataset), got {received}; end it with `return ...`"
         )
         raise WorkloadError(message, field="name")
     for attribute, (holds, rule) in rules.items():

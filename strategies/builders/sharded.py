@@ -86,7 +86,9 @@ def notes(step: StepSummary, nodes: Sequence[PlanNode], *_: object) -> list[str]
             f"{first_few(whole_names)}"
         )
     if tables:
-        sentences.append(f"gathered whole in each step, whatever rows it looks up: {first_few(tables)}")
+        sentences.append(
+            f"whole table sent in every step, not only the rows that it reads: {first_few(tables)}"
+        )
     return sentences
 
 

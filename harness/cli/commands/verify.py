@@ -231,7 +231,7 @@ def _verdict(verified: Verified, asked: Target) -> str:
 
 def _word(verification: Verification) -> str:
     if verification.strategy_class == "statistical":
-        return "NOT COMPARED"
+        return "NOT JUDGED, trains differently by design"
     if verification.bound is not None:
         return {True: "WITHIN ITS BOUND", False: "BEYOND ITS BOUND", None: "UNDECIDABLE"}[
             verification.bound.within

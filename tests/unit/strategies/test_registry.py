@@ -302,3 +302,11 @@ def test_what_strategies_declare_they_take(each):
     for params in found:
         assert settled(each, params)[0].strategy_class == each.strategy_class
     assert not found or each.runner == "graph", "its plan could not be run again"
+
+
+@pytest.mark.parametrize(
+    ("usual", "here"), [("FSDP", "fully-sharded"), ("zero_2", "sharded-update"), ("Horovod", "all-reduce")]
+)
+def test_a_usual_name_is_answered_with_the_name_here(usual: str, here: str) -> None:
+    with pytest.raises(StrategyError, match=rf"here it is {here}$"):
+        resolve(usual)
