@@ -64,7 +64,8 @@ def _legible_value(value: object) -> object:
         changes = {
             name: changed
             for name in field_names(type(value))
-            if (changed := _legible_value(item := getattr(value, name))) is not item
+            if type(item := getattr(value, name)) not in _NUMBERS
+            and (changed := _legible_value(item)) is not item
         }
         return dataclasses.replace(value, **changes) if changes else value
     if isinstance(value, Mapping):

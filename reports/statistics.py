@@ -339,7 +339,7 @@ def paired_ratio(pairs: PairedRatios, *, confidence: float = CONFIDENCE) -> Rati
         value=exp(mean.value),
         n=n,
         n_baseline=n,
-        interval=interval_of(mean, confidence=confidence),
+        interval=Interval(low=exp(mean.value - half), high=exp(mean.value + half)),
         why_no_interval=None,
         p_value=sign_flip_p(pairs.logs) if by_signs else p,
         why_no_p=None,

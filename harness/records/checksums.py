@@ -60,17 +60,26 @@ def _checksum(document: JsonValue) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+_ONE_SPELLING = (str, int, type(None))
+
+
 def _in_one_spelling(value: JsonValue) -> JsonValue:
     """The value with whole numbers as such: tools that know one kind of number only write 1.0 as 1."""
-    if isinstance(value, float):
-        return int(value) if value.is_integer() and abs(value) < _MOST_EXACT else value
+    # Most of a record is plain, and a call for each of its values would take longer than the checksum.
     if isinstance(value, dict):
-        return {name: _in_one_spelling(item) for name, item in value.items()}
+        return {
+            name: item if isinstance(item, _ONE_SPELLING) else _in_one_spelling(item)
+            for name, item in value.items()
+        }
     if isinstance(value, list):
         return [
-            item if isinstance(item, float) and not item.is_integer() else _in_one_spelling(item)
+            item
+            if isinstance(item, _ONE_SPELLING) or (isinstance(item, float) and not item.is_integer())
+            else _in_one_spelling(item)
             for item in value
         ]
+    if isinstance(value, float) and value.is_integer() and abs(value) < _MOST_EXACT:
+        return int(value)
     return value
 
 

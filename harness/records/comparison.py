@@ -142,9 +142,10 @@ def repeated_mean(values: Sequence[float], strata: Sequence[Hashable] | None = N
             stratum has one repeat alone, which tells nothing of a spread.
     """
     groups: dict[Hashable, list[float]] = {}
-    for stratum, value in zip([None] * len(values) if strata is None else strata, values, strict=True):
-        groups.setdefault(stratum, []).append(value)
-    if min(map(len, groups.values())) < _MIN_OF_STRATUM:
+    if strata is not None:
+        for stratum, value in zip(strata, values, strict=True):
+            groups.setdefault(stratum, []).append(value)
+    if min(map(len, groups.values()), default=0) < _MIN_OF_STRATUM:
         groups = {None: list(values)}
     means = {stratum: math.fsum(group) / len(group) for stratum, group in groups.items()}
     value = math.fsum(means.values()) / len(means)
