@@ -96,7 +96,7 @@ def is_unfinished(path: Path) -> bool:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what was being written below a folder when its writer was killed; nobody may write there now."""
+    """Remove partial files below a folder whose writer was killed; nothing may write there now."""
     for path in filter(is_unfinished, folder.rglob(".*.tmp")):
         path.unlink(missing_ok=True)
 

@@ -17,7 +17,7 @@ _SLUG_LENGTH = 48
 
 
 def writable(text: str) -> str:
-    """Text that any file takes: what stands for bytes of a path that are no UTF-8 is written as `\\udcNN`."""
+    """Text that can be written as UTF-8: undecodable bytes of a path become `\\udcNN`."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -223,7 +223,7 @@ NO_CLUSTER = Connection()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterShape:
-    """The workers that a case runs on, or that a provider brings up for several cases.
+    """Workers of a case, or of several cases that share them.
 
     Attributes:
         workers: worker processes.

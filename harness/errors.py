@@ -54,7 +54,7 @@ class Interrupted(BaseException):
 
 
 class UsageError(HarnessError):
-    """A command line, a file or a user's own code that cannot be used as it stands."""
+    """A command line, a file or a user's own code that cannot be used."""
 
 
 class StoreError(HarnessError):
@@ -98,7 +98,7 @@ def first_line(text: str, otherwise: str = "no message") -> str:
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, and one after the other what it came of; not what `raise … from None` cut off."""
+    """An error and its causes, one after the other, except those that `raise … from None` hides."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

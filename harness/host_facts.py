@@ -95,7 +95,7 @@ def environment(
     Args:
         environ: the process environment; only allow-listed variables are kept.
         command: line that makes the run again, without secrets; None where no command line did.
-        source: root of the checkout; None for the one this package lies in, if any.
+        source: root of the checkout; None for the one that contains this package, if any.
     """
     facts, code = machine(), provenance(source=source)
     return {
@@ -200,7 +200,7 @@ def repository_of(file: Path) -> Repository | None:
     root = checkout_of(file)
     if root is None:
         return None
-    # Folders of runs and stores, which nobody commits, are no change of the code.
+    # Folders of runs and stores, which are never committed, do not count as changes of the code.
     known = _git_output(root, "status", "--porcelain", "--untracked-files=no")
     own = _git_output(root, "status", "--porcelain", "--ignored", "--", str(file.resolve()))
     return Repository(
@@ -227,7 +227,7 @@ def commits_between(root: Path, earlier: str, later: str) -> tuple[str, ...]:
 
 
 def _git(root: Path) -> tuple[str | None, bool | None]:
-    # An installed package may lie inside somebody else's repository; only its own root counts.
+    # An installed package may be inside another repository; only its own root counts.
     if not (root / ".git").exists():
         return None, None
     sha = _git_output(root, "rev-parse", "--verify", "HEAD")

@@ -1,4 +1,4 @@
-"""Stages of each command, put together: none knows of those after it or calls back to those before."""
+"""Stages of each command, in order: no stage knows later ones or calls back into earlier ones."""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -349,7 +349,7 @@ def _carry_out(
     folder: RunFolder,
     then: FurtherRepeats | None,
 ) -> Written | None:
-    """Run what is left of these repeats, and those that follow; write the report, however it ends.
+    """Run the remaining repeats and any further ones; write the report, however the run ends.
 
     Raises:
         Interrupted: with what to do next.

@@ -14,13 +14,13 @@ def module_command(module: str, *arguments: str) -> list[str]:
     """A command that runs one of our modules with this process's Python.
 
     With `-m` alone Python looks into the current folder first, where a user's folder `harness`, `workloads`
-    or `reports` stands for our package. `-P` leaves it out, as a console script does, and keeps `PYTHONPATH`.
+    or `reports` means our package. `-P` leaves it out, as a console script does, and keeps `PYTHONPATH`.
     """
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 _ENDING_S = 120.0
-"""Time that a command has to clean up after it is told to end."""
+"""Time that a command has to clean up after it is asked to end."""
 
 
 def run_stratbench(
@@ -51,7 +51,7 @@ def run_stratbench(
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            # Ctrl-C comes to this process alone, which ends that one.
+            # Only this process receives Ctrl-C; it ends the other one.
             start_new_session=True,
         )
         stack.callback(_end, process)

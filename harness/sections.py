@@ -55,7 +55,7 @@ class Section(BaseModel):
     always_written: ClassVar[frozenset[str]] = frozenset()
 
     def is_written(self, name: str) -> bool:
-        """True if a field stands in the resolved file."""
+        """True if a field is in the resolved file."""
         field = type(self).model_fields[name]
         return name in self.always_written or field.is_required() or getattr(self, name) != field.default
 
@@ -178,10 +178,10 @@ ListOf: TypeAlias = Annotated[tuple[T, ...], BeforeValidator(_as_tuple)]
 OneOrMore: TypeAlias = Annotated[
     tuple[T, ...], BeforeValidator(_one_or_more), Field(min_length=1), AfterValidator(_each_once)
 ]
-"""A list without repetitions; one value stands for a list of itself."""
+"""A list without repetitions; one value means a list of itself."""
 Sweep: TypeAlias = Annotated[OneOrMore[T], WrapSerializer(_one_or_list)]
 """Values that are combined with those of other sweeps."""
-# What is counted is also listed: a slip of the keyboard must not take all memory.
+# Items are also listed one by one: a mistyped count must not use all memory.
 Count: TypeAlias = Annotated[int, Field(ge=1, le=10**6)]
 Index: TypeAlias = Annotated[int, Field(ge=0)]
 Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]

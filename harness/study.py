@@ -149,7 +149,7 @@ def is_baseline(strategy: StrategyRef) -> bool:
 
 
 def refuse_what_workers_lack(request: VerifyRequest) -> None:
-    """Refuse what is looked at only where all workers of a rewritten graph share a process.
+    """Refuse options that need all workers of a rewritten graph in one process.
 
     Raises:
         UsageError: float64, a smaller last batch, the first pass that diverges, or bounds are asked for.

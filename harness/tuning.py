@@ -98,7 +98,7 @@ def next_rung(
 
 
 def is_faster(logs: Sequence[float]) -> bool:
-    """True if the 95 % interval of the confirming repeats lies above the default.
+    """True if the 95 % interval of the confirming repeats is above the default.
 
     Args:
         logs: logarithms of ratios, one for each repeat.
@@ -205,7 +205,7 @@ class Tuned:
         if self.case.strategy != self.default:
             return f"{self.case.strategy} is faster than {self.default}: {figures(self.tried[0])}"
         if not self.tried:
-            return f"{self.default} stays: all values of its knobs come to the same plan here"
+            return f"{self.default} stays: all values of its knobs give the same plan here"
         if best is None:
             return f"{self.default} stays: no candidate could be measured"
         n_left = sum(candidate.outcome is Outcome.NOT_TRIED for candidate in self.tried)
@@ -402,7 +402,7 @@ class Tuner:
         return paired_ratios(_usable(case, late), _usable(self.default, late)).logs
 
     def _distinguish(self, plan_of: PlanOf) -> None:
-        """Plan every case; keep one of those that come to the same."""
+        """Plan every case; keep one of each group with the same plan."""
         keys: set[str] = set()
         for case in self.cases:
             try:

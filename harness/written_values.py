@@ -52,7 +52,7 @@ def home_expanded(path: str) -> str:
     try:
         return str(Path(path).expanduser()) if path.startswith("~") else path
     except RuntimeError:
-        return path  # nobody has that name
+        return path  # no user has that name
 
 
 def parse_scalar(text: str) -> Scalar:
@@ -86,5 +86,5 @@ def scalar_text(value: Scalar) -> str:
 
 
 def normalised(path: Path) -> Path:
-    """The path from the root on, without `..`: after a link, that leads back to where the link lies."""
+    """The path from the root on, without `..`: after a link, `..` means the folder of the link."""
     return Path(os.path.abspath(path))  # noqa: PTH100 - Path.absolute leaves `..` as it is

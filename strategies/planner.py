@@ -203,7 +203,7 @@ def assembled(
     in_parts = any(node.in_parts for node in nodes)
     if in_parts and Execution.of(values).loops_on_device:
         raise StrategyError(
-            f"strategy {strategy.name!r}: variables lie in parts while a loop of the host runs, got "
+            f"strategy {strategy.name!r}: variables are partitioned during a host loop, got "
             "device_loop=true; set in_parts to false, or device_loop"
         )
     statistics = joint_statistics(strategy, step, topology)

@@ -275,7 +275,7 @@ KNOBS = {
     p.name: p
     for p in sorted((p for s in STRATEGIES for p in s.params), key=lambda p: len(p.choices) or math.inf)
 }
-"""Knobs that passes read of any plan, so that a name means the same whoever declares it; a strategy may allow
+"""Knobs that passes read from any plan, so that a name has one meaning; a strategy may allow
 fewer values."""
 _BY_NAME = {strategy.name: strategy for strategy in STRATEGIES}
 

@@ -23,12 +23,12 @@ _VALUES_WAY_OUT: Final = (
 )
 _NODE: Final = re.compile(r"\[\[(?:\{\{function_node ([^}]*)\}\})?\{+node ([^}]+)\}+")
 _FRAME: Final = re.compile(r'\s*File "([^"]+)", line (\d+), in ')
-# What stands before the reason: a heading, another task's name, the stack of a node's definition.
+# Text before the reason: a heading, another task's name, the stack of a node's definition.
 _HEADING: Final = re.compile(
     r"Graph execution error:|From /job:\S+:|Detected at node .*|Node: .*|\d+ root error\(s\) found\.|"
     r"Stack trace for op definition:.*|<stack traces unavailable>"
 )
-# What stands in one line with it: numbers of roots, and the names of TensorFlow's own functions and datasets.
+# Text on the same line: numbers of roots, and the names of TensorFlow's own functions and datasets.
 _BEFORE: Final = re.compile(
     r"(?:\s*\(\d+\)\s+[A-Z_]+:\s+|\{\{.*?\}\}\s*|"
     r"Error in user-defined function passed to \S+ transformation with iterator: \S+: )+"
@@ -99,7 +99,7 @@ def line_of_error(error: BaseException) -> str:
 def _frames(error: BaseException) -> Iterator[Frame]:
     if isinstance(error, SyntaxError) and error.filename:
         yield error.filename, error.lineno or 1
-    # Autograph runs a translation of the user's functions, and keeps here which lines it stands for.
+    # Autograph runs a translation of the user's functions, and stores the original lines here.
     translated = getattr(getattr(error, "ag_error_metadata", None), "translated_stack", ())
     yield from ((frame.filename, frame.lineno) for frame in translated)
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
@@ -118,4 +118,4 @@ def _short_path(file: str) -> str:
     try:
         return str(Path(file).relative_to(Path.cwd()))
     except (ValueError, FileNotFoundError):
-        return file  # it lies elsewhere, or the current folder was removed
+        return file  # it is elsewhere, or the current folder was removed

@@ -93,7 +93,7 @@ def expand(spec: Experiment) -> tuple[Case, ...]:
     for workload, shape, computation, scenario, strategy in itertools.product(
         spec.workloads, spec.cluster.shapes(), spec.measure.computations, spec.scenarios, spec.strategies
     ):
-        # Nobody hears of the faults of a worker that sends nothing.
+        # Faults of a worker that sends nothing have no effect.
         own = unfaulted if strategy.name == CONTROL else scenario
         case = _case(workload, strategy, shape, spec.measure.batch, computation, own)
         cases[case.id] = case
@@ -179,7 +179,7 @@ def _require_few_repeats(spec: Experiment, n_cases: int) -> None:
     n_repeats = n_cases * spec.measure.repeats
     if n_repeats > MAX_REPEATS:
         raise UsageError(
-            f"must come to at most {MAX_REPEATS:,} in all, got {spec.measure.repeats:,} measure.repeats x "
+            f"must be at most {MAX_REPEATS:,} in all, got {spec.measure.repeats:,} measure.repeats x "
             f"{n_cases:,} cases = {n_repeats:,}; lower the repeats, or split the cases into several "
             "experiments",
             field="measure.repeats",
@@ -221,7 +221,7 @@ def _case(
         batch_rule=batch_rule,
         batch_size=batch_size if isinstance(batch_size, int) else None,
         computation=computation if shape.hardware == "gpu" else dataclasses.replace(computation, tf32=None),
-        # Nobody hears of the faults of a worker that is alone.
+        # Faults of a single worker have no effect.
         scenario=NO_FAULTS if alone else scenario,
     )
     return dataclasses.replace(case, id=_case_id(case))

@@ -1,4 +1,4 @@
-"""The strategy that a reference stands for: the registry's, a builder in a user's file, or an edited plan."""
+"""The strategy that a reference names: the registry's, a builder in a user's file, or an edited plan."""
 
 from __future__ import annotations
 
@@ -115,11 +115,11 @@ def _hash(path: Path) -> str | None:
 
 @lru_cache(maxsize=64)
 def _built(path: Path, name: str, reference: str) -> Strategy:
-    """A run keeps to the file that it began with, whatever becomes of it meanwhile."""
+    """A run uses the file as it was at its start, even if it is edited later."""
     from strategies.users_plans import strategy_of
     from workloads.user_file import Kind, split
 
-    del name  # Path and name tell files apart that have the same reference in different folders.
+    del name  # Path and name distinguish files with the same reference in different folders.
     maker = split(reference, Kind(name="strategy", maker="Builder"))
     _hash(path)
     builder = maker.make(None)
@@ -130,7 +130,7 @@ def _built(path: Path, name: str, reference: str) -> Strategy:
 
 @lru_cache(maxsize=64)
 def _read(path: Path, reference: str) -> EditedPlan:
-    """An edited plan, named after its file, so that records tell it from the strategy that made it."""
+    """An edited plan, named after its file, so that records distinguish it from the original strategy."""
     from strategies.users_plans import read_plan
 
     try:
@@ -154,7 +154,7 @@ def _guarded(layout: Layout) -> Layout:
 
 @contextmanager
 def _blaming() -> Iterator[None]:
-    """Turn whatever a user's file raises, but for Ctrl-C, into one line that says where."""
+    """Turn any error in a user's file, except Ctrl-C, into one line with its place."""
     from strategies.errors import StrategyError
     from workloads.user_file import describe_failure
 

@@ -89,7 +89,7 @@ class Link(Section):
 class Cluster(Connection):
     """`cluster`: where cases run and their shape; a list is a sweep.
 
-    The keys of a connection stand in the same section.
+    The keys of a connection are in the same section.
 
     Attributes:
         price_per_hour: of one worker, by device, in any currency.

@@ -116,7 +116,7 @@ def parse(text: str) -> YamlValue:
         node = loader.get_single_node()
         if node is None:
             return None
-        # Before anything is made of it: a kilobyte of anchors can stand for more values than memory holds.
+        # Before construction: a kilobyte of anchors can expand to more values than fit in memory.
         _count(node, {}, set())
         return loader.construct_document(node)
     except RecursionError:
@@ -174,7 +174,7 @@ def _count(node: yaml.Node, known: dict[yaml.Node, int], above: set[yaml.Node]) 
         known[node] = 1 + sum(_count(part, known, above) for part in below)
         above.remove(node)
     if known[node] > _MOST_VALUES:
-        raise _error(f"must stand for at most {_MOST_VALUES} values, anchors repeated", node)
+        raise _error(f"must expand to at most {_MOST_VALUES} values, anchors repeated", node)
     return known[node]
 
 
@@ -325,7 +325,7 @@ def _get(holder: YamlValue, piece: str, path: str) -> YamlValue:
 
 
 def _usage_error(errors: list[ErrorDetails], document: object) -> UsageError:
-    # A misspelt key often leaves a required one missing: the misspelling is what the person must hear of.
+    # A misspelt key often leaves a required one missing: report the misspelling.
     first = min(errors, key=lambda item: item["type"] != "extra_forbidden")
     location = first["loc"]
     if first["type"] == "extra_forbidden":

@@ -391,7 +391,7 @@ class Experiment(Section):
         )
 
     def price_per_hour(self, device: Device) -> float | None:
-        """Price of one worker with a device; None where nobody gave it."""
+        """Price of one worker with a device; None if it is not set."""
         return (self.cluster.price_per_hour or {}).get(device)
 
     def of_one(self, shape: ClusterShape, computation: Computation, scenario: Scenario) -> Experiment:
@@ -479,7 +479,7 @@ def _require_workloads(experiment: Experiment) -> None:
                 f"must be a whole number of examples, at least 1, got {batch_size!r}",
                 field=f"workloads[{index}].batch_size",
             )
-        # Nodes of a cluster see a user's files elsewhere, where only what is relative leads to them.
+        # Nodes of a cluster see a user's files in another folder, where only relative paths work.
         if experiment.cluster.address is not None and ref.is_path and ref.reference.startswith("/"):
             raise UsageError(
                 f"must be relative to the current folder for the cluster provider, got {ref.reference!r}; "

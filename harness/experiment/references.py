@@ -21,7 +21,7 @@ _KERAS = "keras"
 class StrategyRef:
     """A strategy's kebab-case name and the parameters given for it (snake_case keys).
 
-    In place of a name stands `path.py:Builder` for a user's own, or the path of a plan, ending in .json.
+    A name may also be `path.py:Builder`, a user's own, or the path of a plan, ending in .json.
     """
 
     name: str
@@ -139,7 +139,7 @@ def split_list(text: str, *, field: str) -> tuple[str, ...]:
     `ps:staleness=2,sync=true,all-reduce` is `ps:staleness=2,sync=true` and `all-reduce`.
 
     Raises:
-        UsageError: when a piece is empty, or a parameter stands before any name.
+        UsageError: when a piece is empty, or a parameter comes before any name.
     """
     references: list[str] = []
     for piece in (part.strip() for part in text.split(",")):

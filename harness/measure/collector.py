@@ -77,7 +77,7 @@ class Meter:
         batch_size: examples of the global batch.
         period: steps after which what a step does begins anew; windows are whole periods.
         averaging_period: steps from one averaging of variables to the next, which takes long.
-        isolated: nobody else is on the workers' network; interfaces that others use are not read.
+        isolated: no other program is on the workers' network; interfaces that others use are not read.
         settles: whether updates go on beside the steps, which must end before others have the cores.
 
     Attributes:
@@ -213,7 +213,7 @@ class Meter:
         rows = tuple(steps for steps in timed if steps.weights)
         known = [steps.resident_bytes for steps in timed if steps.resident_bytes is not None]
         self.resident_bytes = max(known, default=None)
-        # Where one worker tells of all steps, the others were not looked at meanwhile.
+        # If one worker reports all steps, the others were not observed.
         use = core_use([steps.cores for steps in timed]) if len(rows) == len(timed) else None
         self._windows.append(Window(number=number, n_lead=n_lead, rows=rows, use=use))
         self._n_done += n_steps
@@ -274,7 +274,7 @@ def observer_effect(
 ) -> ObserverEffect:
     """Have the processes of a case make windows of both kinds, each first in every other pair.
 
-    What has been measured stands whatever happens to them.
+    Their failure does not invalidate the measurement.
 
     Args:
         steps: that have been made.

@@ -25,8 +25,8 @@ def measured_links(
     Args:
         limits: of the links of these workers.
     Returns:
-        What each worker sent to the next and received from the one before; None where no link is limited or
-        a worker is alone.
+        Rates that each worker sent to the next and received from the previous one; None if no
+        link is limited or a worker is alone.
     Raises:
         CaseError: `link-off-rate`, when a rate is more than 10 % off.
     """

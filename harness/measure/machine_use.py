@@ -15,7 +15,7 @@ Number = TypeVar("Number", int, float)
 GpuPair: TypeAlias = tuple[GpuReading, GpuReading]
 """Readings of one GPU before a window and after it."""
 
-# The driver's samples are 1/6 to 1 s long; what lies further apart has others between that nobody read.
+# The driver's samples are 1/6 to 1 s long; samples further apart have unread ones between them.
 _LONGEST_SAMPLE_S = 1.25
 _LEAST_WITHIN = 0.5
 _NO_SAMPLE = (
@@ -24,7 +24,7 @@ _NO_SAMPLE = (
 )
 _UNSEEN = "a counter went back, or came or went, within a window"
 _UNLISTED = "a program that NVIDIA's driver does not list here holds memory"
-# Field of a record → field of the readings that it comes of.
+# Field of a record → field of the readings that it is computed from.
 _USE = {
     "joules_per_step": "joules",
     "busy": "busy",
@@ -44,7 +44,7 @@ _OTHERWISE = {"busy": _NO_SAMPLE, "foreign": _UNLISTED}
 
 
 def largest_of_shared(pairs: Sequence[GpuPair]) -> GpuPair:
-    """The pair of one GPU that stands for all workers on it: that of the worker which takes most memory."""
+    """The pair of one GPU that represents all workers on it: that of the worker with the most memory."""
     before, after = max(pairs, key=lambda pair: pair[1].peak_bytes or pair[1].own_bytes or 0)
     if len(pairs) > 1:
         # What the driver lists in one worker's container lacks the memory of the others.
@@ -135,7 +135,7 @@ def _growth(pairs: Sequence[GpuPair], counter: str) -> float | None:
 def _busy(pairs: Sequence[GpuPair]) -> float | None:
     """Mean of the driver's samples, each by how long it lay in windows.
 
-    The last sample of a window is often taken after it ends; the next reading has it, whoever's turn it is.
+    The last sample of a window is often taken after it ends; the next reading has it.
     """
     weights, total = 0.0, 0.0
     for _, group in itertools.groupby(sorted(pairs, key=_uuid), key=_uuid):
@@ -183,7 +183,7 @@ def _throttled(pair: GpuPair) -> float | None:
 
     The power limit is no disturbance: a GPU that is used to the full runs at it. Heat is counted. The
     hardware's own reasons are not, nor are those of drivers without counters: one that holds at the end of a
-    window stands for all of it.
+    window counts for all of it.
     """
     counted, reasons = _held_down(pair), pair[1].reasons
     if counted is None and reasons is None:

@@ -114,7 +114,7 @@ class Timeouts:
         last = len(known_s)
         periods = [known_s[stop - period : stop] for stop in range(last, period - 1, -period)]
         if not periods:
-            # The steps that take longest may be among those to come.
+            # Later steps may take longest.
             known = _FACTOR * n_whole * max(known_s, default=0.0)
             unknown = FIRST_STEP_S + self.model_s + _UNKNOWN_STEP_S * (n_steps - 1)
             return late_s + self.factor * (unknown + known)

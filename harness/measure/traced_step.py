@@ -147,7 +147,7 @@ def traced(
 ) -> Traced:
     """Make a few steps more, the last of them traced; the processes may be of no more use after it.
 
-    What has been measured stands whatever happens to them, unless it ran elsewhere than on its GPUs.
+    Their failure does not invalidate the measurement, unless it did not run on its GPUs.
 
     Args:
         title: of the trace.

@@ -168,7 +168,7 @@ def shared_out(devices: HostDevices, shape: ClusterShape) -> tuple[tuple[str, ..
         silent = [gpu.name for gpu in devices.gpus if gpu.memory_mib is None]
         if silent:
             raise ProvisionError(
-                f"parts of a GPU's memory go to replicas, got no size of it from nvidia-smi for {silent[0]}",
+                f"nvidia-smi reports no memory size of {silent[0]}, which replicas would share",
                 way_out="lower cluster.workers or cluster.replicas_per_worker to the GPUs there are",
                 field="cluster.share_gpus",
             )
@@ -185,7 +185,7 @@ def gpus_per_worker(shape: ClusterShape) -> int:
 def replicas_on_gpus(shape: ClusterShape) -> tuple[int, ...]:
     """Replicas on each GPU of this host where some share one; empty where each has its own.
 
-    A host without GPUs, on which plans are made for others, stands for one with a single GPU.
+    A host without GPUs, on which plans are made for others, counts as one with a single GPU.
     """
     n_gpus = max(1, len(_gpus_here())) if shape.share_gpus else shape.n_replicas
     if shape.n_replicas <= n_gpus:

@@ -70,7 +70,7 @@ class ChildProcess:
         except messages.ChannelClosedError:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=_EXIT_S)
-            self.kill()  # one that lives without its channel can answer nobody
+            self.kill()  # a process without its channel cannot answer
             raise failure_of(Died(what="process", exit_code=self._process.wait()), awaited()) from None
         except TimeoutError:
             raise failure_of(Silent(waited_s=timeout_s), awaited()) from None
@@ -79,7 +79,7 @@ class ChildProcess:
         return cast("Result", answer)
 
     def _wait_for_answer(self, deadline_s: float) -> None:
-        """Wait until it begins to answer; its death is told by itself, for a grandchild may hold the channel.
+        """Wait for its first answer; watch for its death separately, since a grandchild may hold the channel.
 
         Raises:
             ChannelClosedError: it has ended. TimeoutError: it does neither.
@@ -88,7 +88,7 @@ class ChildProcess:
             raise messages.ChannelClosedError
         try:
             pidfd = os.pidfd_open(self._process.pid)
-        except ProcessLookupError:  # reaped meanwhile, by whoever killed it
+        except ProcessLookupError:  # already reaped by the process that killed it
             raise messages.ChannelClosedError from None
         try:
             ready = _readable([self._jobs.fileno(), pidfd], max(0.0, deadline_s - time.monotonic()))
@@ -193,7 +193,7 @@ class ChildProcessSet:
             try:
                 done, _ = wait(calls, return_when=FIRST_EXCEPTION)
             except BaseException:
-                # Interrupted: the pool would wait for answers before anybody hears of it.
+                # Interrupted: the pool would wait for answers before it raises.
                 self._kill()
                 raise
             failed = next((call for call in done if call.exception() is not None), None)

@@ -19,7 +19,7 @@ REFUSED_STEP = "refused-step"
 SEEN_TWICE = "The same RunGraph (Worker) request was received twice"
 HEAD_GONE = "cluster: its head must answer, and has ended; go on with --resume once it is up"
 HOST_LOG = "output.log"
-"""Name of what is kept of a worker's host, in a folder of its own."""
+"""Name of the folder with a worker's host's logs."""
 _LOG_TAIL_BYTES = 16384
 
 
@@ -138,8 +138,8 @@ def _loss(cause: Died | Silent | CutOff, awaited: Awaited) -> tuple[str, str]:
     match cause:
         case Died(is_out_of_memory=True):
             return OUT_OF_MEMORY, (
-                f"its {cause.what} must stay within cluster.memory_per_worker, and was killed for more "
-                f"{so_far}; raise it, or make batch or model smaller"
+                f"its {cause.what} was killed for exceeding cluster.memory_per_worker {so_far}; raise "
+                "cluster.memory_per_worker, or lower batch_size"
             )
         case Died():
             ending = _ending(cause.exit_code)
@@ -152,13 +152,13 @@ def _loss(cause: Died | Silent | CutOff, awaited: Awaited) -> tuple[str, str]:
                 f"{longer}{_where_to_look(awaited)}"
             )
         case CutOff():
-            rule = (
-                "it must be reached from this host over its control network"
+            loss = (
+                "this host lost it on the control network"
                 if cause.peer is None
-                else f"worker {cause.peer} must be reached over their data network"
+                else f"it lost worker {cause.peer} on the data network"
             )
             return "link-down", (
-                f"{rule}, got no answer for {cause.waited_s:.1f} s, {so_far}; {_where_to_look(awaited)}"
+                f"{loss}: no answer for {cause.waited_s:.1f} s, {so_far}; {_where_to_look(awaited)}"
             )
 
 
@@ -166,8 +166,8 @@ def _refusal(failed: JobError, what: str) -> tuple[str, str]:
     """Kind and sentence of a job that raised."""
     if SEEN_TWICE in failed.message:
         return REFUSED_STEP, (
-            f"TensorFlow must take every step for a new one, and by chance took one in {what} for one "
-            "before; repeat the case with --resume"
+            f"TensorFlow mistook a step in {what} for an earlier one, by a collision of random ids; repeat "
+            "the case with --resume"
         )
     if failed.gpu is not None:
         size = "" if failed.refused_bytes is None else f"{failed.refused_bytes / 1e9:.3g} GB of "

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 _OBJECT_STORE_BYTES = 256 * 2**20
 _OUT_OF_TIME = "timed out"
-_TURN_S = 120.0  # then this run starts beside the others: anybody may hold the lock for ever
+_TURN_S = 120.0  # then this run starts beside the others: another process may hold the lock for ever
 _CHECK_S = 0.1
 _SERVER_NAMES = ("raylet", "gcs_server")
 # Ray's word for staying on 127.0.0.1: else it asks the network, or the host's name, for an address, which
@@ -53,7 +53,7 @@ class OwnRay:
 
     Attributes:
         servers: process id → start time.
-        notes: what a record should say of its start.
+        notes: notes for the record on its start.
     """
 
     servers: Mapping[int, int | None]
@@ -112,7 +112,7 @@ def own_ray(folder: Path, *, n_actors: int, log_path: Path) -> Iterator[OwnRay]:
                 start("s")
         except Exception as error:
             raise ProvisionError(
-                f"local: Ray must start on this machine, got {type(error).__name__}: "
+                f"local: Ray did not start on this machine: {type(error).__name__}: "
                 f"{first_line(str(error))}; check free memory, /dev/shm, the temporary directory and what "
                 "else keeps this machine busy"
             ) from error
@@ -155,7 +155,7 @@ def _end_attendants(folder: Path) -> None:
 
 
 def _hear_terminations(handler: _Handler) -> None:
-    # Only the main thread may set handlers, and None stands for one that Python has not set.
+    # Only the main thread may set handlers, and None means a handler that Python has not set.
     if threading.current_thread() is threading.main_thread() and handler is not None:
         signal.signal(signal.SIGTERM, handler)
 
@@ -166,7 +166,7 @@ def _children(names: tuple[str, ...]) -> dict[int, int | None]:
         try:
             program = (entry / "cmdline").read_bytes().split(b"\0")[0].decode(errors="replace")
         except (OSError, IndexError):
-            continue  # not a process, or one that ended meanwhile
+            continue  # not a process, or one that has ended
         if Path(program).name in names and parent(int(entry.name)) == os.getpid():
             children[int(entry.name)] = start_time(int(entry.name))
     return children
@@ -196,9 +196,7 @@ class _ThisMachine(Hosts):
     def renew(self, n_workers: int) -> Sequence[int]:
         del n_workers
         if not self.is_up():
-            raise ProvisionError(
-                "workers: Ray must run, and a server of it has ended; run again with --resume"
-            )
+            raise ProvisionError("workers: a Ray server has ended; run again with --resume")
         return ()
 
 

@@ -1,6 +1,6 @@
 """A network namespace of a command's own, so that nothing outside can reach what the command starts.
 
-TensorFlow's servers listen on every address of their namespace and ask nobody who they are. In a namespace
+TensorFlow's servers listen on every address of their namespace and authenticate nobody. In a namespace
 that has nothing but a loopback of its own, every address is the command's alone.
 """
 

@@ -75,7 +75,7 @@ class Forks(Protocol):
             workers: numbers in the cluster, rising; the processes count theirs from 0.
             log_paths: one for each process, for its output.
         Raises:
-            WorkerFailure: a worker that cannot be brought up.
+            WorkerFailure: a worker that cannot be started.
         """
 
 
@@ -86,7 +86,7 @@ class Site:
     Attributes:
         notes: on these workers, for records and reports.
         pinned: True if each worker has cores of its own.
-        exposed: False if nobody else is on the workers' network, to reach servers or to use interfaces.
+        exposed: False if no other program can reach the workers' servers or use their interfaces.
         provision_s: seconds from the start to the last worker's first readiness; None before that.
         image_digest: id of the image of the workers' containers.
         machine: host of the first worker, and `clock_hz` the highest clock of a core there; None where it is
@@ -125,7 +125,7 @@ class Cluster(Forks, Protocol):
         """Wait until the first `n_workers` can fork; dead workers are replaced.
 
         Raises:
-            WorkerFailure: a worker that cannot be brought up.
+            WorkerFailure: a worker that cannot be started.
         """
 
 

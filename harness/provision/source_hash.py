@@ -1,4 +1,4 @@
-"""Identity of this code: its version, and a hash that tells an image of other code."""
+"""Identity of this code: its version, and a hash that identifies images of other code."""
 
 import hashlib
 from functools import cache

@@ -106,7 +106,7 @@ _BEGIN_BYTES = 16 * 2**20  # for logs of Ray's servers, and a small model
 _GO_ON_BYTES = 2**18
 _KEEPERS_S = keeper.ENDED_WITHIN_S
 _CHECK_S = 0.02
-# A folder's name and Ray's sockets in it take up to 90 characters; Unix allows 107 in all.
+# A folder's name and Ray's sockets in it are up to 90 characters; Unix allows 107 in all.
 _LONGEST_BASE = 16
 _SESSION = 3  # of the fields of `_stat`
 
@@ -137,7 +137,7 @@ def owned(folder: Path) -> Iterator[Path]:
     """Make and own a private folder; then end what still runs in its name and remove it.
 
     Args:
-        folder: nobody's yet; its name begins with `PREFIX`, by which `reap` finds it.
+        folder: without an owner yet; its name begins with `PREFIX`, by which `reap` finds it.
     """
     if folder.exists():
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
@@ -177,8 +177,7 @@ def require_room(folder: Path, n_bytes: int = _GO_ON_BYTES) -> None:
 
 def _unusable(folder: Path, got: str | None) -> MissingError:
     return MissingError(
-        f"the temporary directory {folder.parent} must take files, got {got}; make room, or set "
-        "TMPDIR to another"
+        f"cannot write to the temporary directory {folder.parent}: {got}; make room, or set TMPDIR to another"
     )
 
 
@@ -239,7 +238,7 @@ def processes_of(folder: Path) -> tuple[int, ...]:
             ):
                 pids.add(int(entry.name))
         except OSError:
-            continue  # ended meanwhile, or somebody else's
+            continue  # ended, or another user's
     # Code of a workload can have started those without any variables.
     below = descendants(pids) - {os.getpid()} - ({owner.pid} if owner is not None else set())
     return tuple(sorted(pids | below)) if pids else ()
@@ -270,7 +269,7 @@ def _writes_below(descriptor: Path, below: str) -> bool:
             below
         )
     except OSError:
-        return False  # closed meanwhile
+        return False  # closed since
 
 
 def _environment(process: Path) -> bytes:
@@ -343,7 +342,7 @@ def _is_dead(folder: Path) -> bool:
 
 
 def _is_abandoned(folder: Path) -> bool:
-    """True if a driver was killed before it could own the folder; anything in it is somebody else's."""
+    """True if a driver was killed before it could own the folder; anything in it belongs to another run."""
     try:
         age_s = time.time() - folder.stat().st_mtime
         return age_s > _OWNERLESS_AGE_S and not any(folder.iterdir())

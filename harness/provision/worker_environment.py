@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 WORKER_IMPORTS = ("tensorflow", "keras", "harness.worker.counters.read")
 """Imports of a worker's zygote before it forks."""
 
-# How libtpu is told that a process has a part of a host's chips: by their shape. Source: Ray's
+# libtpu learns from their shape that a process has a part of a host's chips. Source: Ray's
 # TPUAcceleratorManager, after https://github.com/google/jax/issues/14977.
 _BOUNDS = {1: "1,1,1", 2: "1,2,1"}
 

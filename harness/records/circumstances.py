@@ -8,7 +8,7 @@ AS_WRITTEN: Final = "float32"
 """Precision of steps that are left as their author wrote them, whatever types these compute in."""
 
 Placement: TypeAlias = Literal["device", "host", "mixed"]
-"""Memory that the staged batches of replicas on GPUs lie in: the GPUs', the host's, or some parts in each."""
+"""Memory of the staged batches of replicas on GPUs: the GPUs', the host's, or some parts in each."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,7 +90,7 @@ class GpuFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
-    """Facts about the host that do not change between runs, unless somebody changes its settings.
+    """Facts about the host that do not change between runs, unless its settings are changed.
 
     `governor` sets the clock of its cores, `powersave` for example, where all have the same; `turbo`: whether
     they may run above their rated clock; `hyper_threads`: whether two of them share one core. `gpus`: each

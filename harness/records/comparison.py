@@ -139,7 +139,7 @@ def repeated_mean(values: Sequence[float], strata: Sequence[Hashable] | None = N
     Args:
         values: one for each repeat, such as logarithms of ratios.
         strata: what each repeat shares with some others by design, such as its cores; left aside where a
-            stratum has one repeat alone, which tells nothing of a spread.
+            stratum has one repeat alone, which has no spread.
     """
     groups: dict[Hashable, list[float]] = {}
     if strata is not None:
@@ -196,7 +196,7 @@ class PairedRatios:
 
     Attributes:
         cores: the workers on whose cores the repeat of each case began, in the order of `logs`; None where
-            both always began on the same, since the ratio then tells nothing of cores.
+            both always began on the same, and the ratio says nothing about cores.
     """
 
     logs: tuple[float, ...]
@@ -248,7 +248,7 @@ def trimmed_mean(values: Sequence[float]) -> float:
 def _cores(record: Record, other: Record) -> tuple[int, int]:
     """The workers on whose cores the two began in the rounds that `log_ratios` takes.
 
-    Of cases that meet in a baseline, what is told is where each of these began.
+    Cases that share a baseline are described by the workers on which each began.
     """
     own, others = record.rounds, other.rounds
     if own is not None and others is not None and own.block == others.block:
@@ -264,7 +264,7 @@ def _cores(record: Record, other: Record) -> tuple[int, int]:
 
 
 def _baseline_first(rounds: Rounds) -> int:
-    # Records that do not tell are of baselines that were on the same worker.
+    # Records without the field have baselines that were on the same worker.
     return rounds.first_worker if rounds.baseline_first_worker is None else rounds.baseline_first_worker
 
 

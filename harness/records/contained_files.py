@@ -1,8 +1,8 @@
 """Files of a folder, opened without leaving it: no link is followed, and only regular files are used.
 
-A run folder or a store may come from anyone. A link in it could bring any file of the reader's into a report,
+A run folder or a store may come from anyone. A link in it could put any file of the reader into a report,
 or have any file overwritten; a FIFO would keep the reader waiting, and a device has no end. Folders that
-somebody swaps for links while this process opens a file are not guarded against.
+another process swaps for links while this process opens a file are not guarded against.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _KINDS = {
 
 
 def contained(folder: Path, *names: str, kind: int = stat.S_IFREG) -> Path:
-    """Path of a regular file that lies in a folder, with no link on the way to it.
+    """Path of a regular file in a folder, with no link on the way to it.
 
     Args:
-        folder: which may itself be reached by links, as whoever named it meant.
+        folder: which may itself be reached by links.
         names: of the folders on the way, and of the file.
         kind: of what the last name names, by `stat`.
     Raises:
@@ -43,7 +43,7 @@ def contained(folder: Path, *names: str, kind: int = stat.S_IFREG) -> Path:
     for depth, name in enumerate(names, start=1):
         if not is_name(name):
             raise StoreError(
-                f"{'/'.join(names)!a:.200} must lie in the run folder, got a path by way of {name!a:.80}; "
+                f"{'/'.join(names)!a:.200} must be in the run folder, got a path by way of {name!a:.80}; "
                 f"it is not followed: {_WAY_OUT}"
             )
         path = f"{path}/{name}"
@@ -137,10 +137,10 @@ def open_to_write(path: Path, *, is_appended: bool = False, is_replaced: bool = 
 
 
 def require_regular(path: Path) -> None:
-    """Refuse what is there in place of a file of ours, before a library opens it by its name.
+    """Refuse anything but our own regular file, before a library opens it by its name.
 
     Raises:
-        StoreError: it is a link, has another name, or is no regular file. OSError: nobody can look.
+        StoreError: it is a link, has another name, or is no regular file. OSError: it cannot be examined.
     """
     with suppress(FileNotFoundError):
         _require_own(path, path.lstat())

@@ -15,7 +15,7 @@ class TracedTimes:
 
     Every moment counts once: as `compute_s` while any operation computes, else as `transfer_s` while
     anything is on its way, else as `host_s` while the host of GPUs is busy, else as `wait_s` while the worker
-    waits for others; what is left of `step_s` is none of these. The host comes before waiting because it
+    waits for others; the rest of `step_s` is none of these. The host comes before waiting because it
     hides no wait: an operation that waits, for others or for a GPU, does not keep it busy.
 
     On GPUs, operations compute while their kernels run. `transfer_s` then includes copies from, to and
@@ -24,7 +24,7 @@ class TracedTimes:
     `host_bound`: the host limits the step, not the GPUs.
 
     `receiving_s` is all the time in which anything came from others, also beside computing.
-    `received_bytes` are those that TensorFlow tells of, not those of the workers' own ring. `n_transfers`
+    `received_bytes` are those that TensorFlow reports, not those of the workers' own ring. `n_transfers`
     came from other workers, in a collective or through the workers' ring, one for each tensor or chunk.
     """
 
@@ -84,7 +84,7 @@ class Energy:
 class GpuUse:
     """Use of all workers' GPUs in the windows, by any program; None for figures that are not counted.
 
-    `busy`: share of the time in which any kernel ran, by the driver's samples that lie at least half within
+    `busy`: share of the time in which any kernel ran, by the driver's samples at least half within
     windows. Of a GPU's memory, `own_bytes` are the most that a worker's process held at the end of a
     window, and `peak_bytes` the most that TensorFlow's allocator gave out at any moment of the windows; the
     check and the warm-up are not in it. Other bytes were sent. `why_none` where nothing is known of them,
@@ -162,7 +162,7 @@ class InputWait:
 class MeasuredLink:
     """Limit of one worker's link, and what TCP carried over it before the case, in Mbit/s.
 
-    `sent_mbit` went to the next worker, `received_mbit` came from the one before; each is as slow as the
+    `sent_mbit` went to the next worker, `received_mbit` came from the previous one; each is limited by the
     slower of the two links on its way.
     """
 

@@ -40,7 +40,7 @@ class Equivalence:
     that never came, leaves nothing to compare.
     `dtype` is `model` where the workers' own steps were compared, and `float64` where rounding hid what these
     compute and the plan's steps were made again in float64, all workers in one process.
-    `within_bound` says of a compressed strategy, which is not held to being equivalent, whether it lost no
+    `within_bound`: a compressed strategy, which need not be equivalent, lost no
     more than its compressors state.
     `separable` says whether shards mean what the step means on the whole batch, and `separability` why.
     `captured` says whether the captured step computes what the workload's own step does as plain TensorFlow,
@@ -87,7 +87,7 @@ class Rounds:
     `block` is equal for the records whose windows of one number belong to one round. `n_steps` are counted in
     each window, after `n_lead` that are not; `n_made` are all steps after the warm-up. `step_s` holds the
     median step of each window, `baseline_step_s` those of the baseline's case, `baseline`, in the same
-    rounds, as far as it took part; its own record may tell of other ones. `first_worker` is the one of the
+    rounds, as far as it took part; its own record may have other ones. `first_worker` is the one of the
     site's workers that the case's first ran on, `baseline_first_worker` the same of the baseline's.
     """
 
@@ -126,7 +126,7 @@ class Aggregated:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evaluation:
-    """Metrics of the model after so many steps, as its workload tells them; None is no number."""
+    """Metrics of the model after so many steps, as its workload reports them; None is no number."""
 
     step: int
     metrics: Mapping[str, float | None] = field(default_factory=dict)
@@ -141,7 +141,7 @@ class ReplicaResharding:
         reshards: times that an iteration asked for the format of its program.
         shards, unshards: times that variables were really taken apart, and put together.
         sent_bytes: for putting them together.
-        whole_bytes, kept_bytes: of the variables that lie in parts: whole, and as they lie within a loop.
+        whole_bytes, kept_bytes: of the partitioned variables: whole, and as parts within a loop.
     """
 
     n_loops: int
@@ -158,7 +158,7 @@ class Resharding:
     """Resharding of a case, for one run of its host loop on average.
 
     `reshards`, `shards` and `unshards` are those of a replica, `sent_bytes` those of all together.
-    `whole_bytes` and `kept_bytes`, of the replica with the most, are what variables that lie in parts take
+    `whole_bytes` and `kept_bytes`, of the replica with the most, are the size of partitioned variables
     whole and within a loop.
     """
 

@@ -46,7 +46,7 @@ SCHEMA = 2
 WENT_TO_PIECES = (NON_FINITE_LOSS, NON_FINITE_GRADIENTS)
 """Types of the failure of a training that has gone to pieces."""
 KILLED_BY_FAULT = "killed-by-fault"
-"""Type of the failure of a case of which a fault has killed a worker, as was asked for."""
+"""Failure type when an injected fault killed a worker."""
 Status = Literal["ok", "failed", "skipped", "implausible"]
 StrategyClass = Literal["exact", "bounded", "statistical", "control"]
 Scalar = None | bool | int | float | str
@@ -66,14 +66,14 @@ class Record:
     `is_twin`: the baseline, timed once more under a name of its own, which is never a candidate.
     `exposed`: strangers on the network could reach the servers of the run.
     `variable_bytes` are those of variables and slots in the memory of each worker, a server's with it.
-    `resharding`: of variables around host loops; None where none lies in parts meanwhile.
+    `resharding`: of variables around host loops; None where none is partitioned there.
     `aggregation`: of gradients by a rule; None where they are added up. `evaluation`: of the model after the
-    last step; None where nobody asked.
+    last step; None if not requested.
     `cpu_s_per_step`: processor time of each worker's process with all its threads, updates that end after
     their window left out.
     `gpus`: what those of all workers did; None where the case uses none.
     `input_s`: what steps wait for batches of a pipeline; None where batches are staged.
-    `observer`: what measuring takes, by further windows; None where nobody asked.
+    `observer`: overhead of measuring, from further windows; None if not requested.
     `price_per_hour`: of all its workers together, in whatever currency the experiment's prices are.
     `warnings`: why the case is not what its strategy is chosen for, and what to choose instead.
     `preparation`: what passed before the first timed step.

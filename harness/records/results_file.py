@@ -214,7 +214,7 @@ def repair(path: Path, results: Results) -> None:
 def put_aside_outdated(path: Path, outdated: Collection[Slot]) -> None:
     """Move all lines of some repeats, superseded ones with them, to `results.jsonl.outdated`.
 
-    The file is replaced: whoever has it open for appending must open it again.
+    The file is replaced: open it again before appending.
 
     Args:
         path: of a file that has been repaired.

@@ -27,7 +27,7 @@ INDEX = "results.index"
 REPORT = "report.html"
 
 CASES = "cases"
-"""Holds `<case>/<repeat>/`, in which lie the others below."""
+"""Holds `<case>/<repeat>/`, which contains the files below."""
 LOGS = "logs"
 PLAN = "plan.json"
 STEPS = "steps.parquet"
@@ -148,7 +148,7 @@ def read_environment(path: Path, head: Mapping[str, JsonValue]) -> dict[str, Jso
     """Read the facts of the machine that a run was made on; none where an older run did not keep them.
 
     Args:
-        head: of the folder, which tells whether its documents have checksums; empty where it is lost.
+        head: of the folder, which says if its documents have checksums; empty if it is lost.
     Raises:
         StoreError: they cannot be read, or are not those that were written.
     """

@@ -1,4 +1,4 @@
-"""The run folder of a run that goes on: created or taken up again, and appended to."""
+"""Run folder of a running run: created or reopened, and appended to."""
 
 from __future__ import annotations
 
@@ -256,13 +256,13 @@ def open_run(
     resume: bool = False,
     runs: Path = Path("runs"),
 ) -> RunFolder:
-    """Create a run folder, or take up an earlier one.
+    """Create a run folder, or reopen an earlier one.
 
     Args:
         out: the folder itself; None for `runs/<experiment>-<utc>-<id>`.
         experiment: the resolved experiment, with its `name`; a run with results must have the same.
         environment: facts for `environment.json`.
-        resume: take up the run that lies in `out`; a folder without results starts a new one.
+        resume: continue the run in `out`; a folder without results starts a new one.
         runs: parent of folders that are named here.
     Returns:
         The folder, locked; close it.
@@ -402,7 +402,7 @@ def _remove(folder: Path, *, dry_run: bool) -> bool:
     try:
         lock = hold(folder)
     except (UsageError, StoreError):
-        return False  # its run goes on, it is somebody else's, or its lock is a link
+        return False  # its run goes on, it belongs to another user, or its lock is a link
     try:
         if dry_run:
             return True

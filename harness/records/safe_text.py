@@ -145,14 +145,14 @@ def log_tail(folder: Path, *names: str, n_lines: int) -> tuple[str, ...]:
     """Read the last lines of a log, blank ones left out.
 
     Args:
-        folder: that it lies in, by way of `names`.
+        folder: that contains it, under `names`.
     Raises:
         StoreError: it is no file of that folder. OSError: it cannot be read.
     """
     with opened_inside(folder, *names) as file:
         start = max(0, os.fstat(file).st_size - _MOST_BYTES)
         data = os.pread(file, _MOST_BYTES, start)
-    # Of the first line only a part may be here, from which nobody can tell a secret.
+    # The first line may be incomplete, so that a secret in it would not be recognised.
     data = data.partition(b"\n")[2] if start and b"\n" in data else data
     lines = redacted(data.decode(errors="replace")).splitlines()
     return tuple(_safe_line(line) for line in [line for line in lines if line.strip()][-n_lines:])

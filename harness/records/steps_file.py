@@ -29,7 +29,7 @@ class Steps:
         start_s: monotonic seconds, comparable within a worker only.
         end_s: monotonic seconds.
         loss: the worker's mean loss; NaN where it was not read.
-        warmup: whether the step is not counted: it lies before all windows, or leads into one.
+        warmup: whether the step is not counted: it is before all windows, or leads into one.
         window: number of the window that the step was made in, from 0; -1 before the first.
         input_s: of the step, seconds until it had its batch of a pipeline; None where batches were staged.
     """

@@ -73,7 +73,7 @@ class StoredRun:
         """Content of a file in the folder of one record's repeat, or None where there is none.
 
         Raises:
-            StoreError: it is not what was written, does not lie in the run folder, is longer than that, or
+            StoreError: it is not what was written, is not in the run folder, is longer than that, or
                 cannot be read.
         """
         place = (CASES, record.case, str(record.repeat), name)

@@ -50,9 +50,9 @@ class Block:
         baseline: id of the case that others are compared with; opened first or second, and once more if it
             fails.
         beside: the baseline where none of the cases is it: timed for ratios, and not recorded.
-        doing: hears what goes on now.
-        tell: hears what a person should know.
-        see: hears of each window of a case that has a record: the case, its median step, the round.
+        doing: called with the current activity.
+        tell: called with messages for a person.
+        see: called for each window of a case that has a record: the case, its median step, the round.
     """
 
     cluster: Cluster

@@ -39,16 +39,16 @@ def require_saved(folder: Path) -> None:
     if not (folder / "checkpoint").is_file():
         raise CaseError(
             "checkpoint-lost",
-            f"{folder} must hold what worker {WRITER} saved, got nothing from it; see whether its node is "
-            "still there, then repeat the case with --resume",
+            f"{folder} has no checkpoint from worker {WRITER}; check that its node is up, then repeat the "
+            "case with --resume",
             stage="checkpoint",
         )
 
 
 def save(processes: ProcessSet, step: StepSummary, folder: Path, n_steps: int, timeouts: Timeouts) -> None:
-    """Write what real workers have come to into a folder; no step may be in flight.
+    """Write the state of real workers into a folder; no step may be in flight.
 
-    Every worker brings what only it has; the first brings what all have alike, and writes.
+    Every worker sends the values that only it has; the first adds the common ones, and writes.
 
     Args:
         n_steps: made until now, those before a restored checkpoint included.

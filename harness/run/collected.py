@@ -25,7 +25,7 @@ def variable_bytes(processes: ProcessSet, timeouts: Timeouts = USUAL) -> tuple[i
     for known in processes.call(
         training.held_bytes, [()] * n_workers, timeout_s=timeouts.setup_s, stage="collect"
     ):
-        sizes |= known  # several workers know of what one serves
+        sizes |= known  # several workers know the variables of one server
     return tuple(sum(n for (task, _), n in sizes.items() if task == worker) for worker in range(n_workers))
 
 
@@ -57,7 +57,7 @@ def update_notes(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> tuple
 
 
 def resharding(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> Resharding | None:
-    """Return the cost of resharding around host loops; None where nothing lies in parts."""
+    """Return the cost of resharding around host loops; None if nothing is partitioned."""
     if not any(node.in_parts for node in plan.nodes):
         return None
     args = [()] * len(processes.pids)
@@ -146,16 +146,15 @@ def compiled_notes(processes: ProcessSet, period: int, timeouts: Timeouts) -> tu
     if drawn:
         raise CaseError(
             UNSUPPORTED,
-            "random numbers must be drawn outside of what XLA compiles, where they are the captured "
-            f"step's, got {', '.join(drawn)} in a cluster; set measure.xla=false for this workload",
+            "XLA compiled random operations, which then draw other numbers than the captured step: "
+            f"{', '.join(drawn)}; set measure.xla=false for this workload",
             stage="collect",
         )
     n_compiled = sum(note.n_compiled for note in notes)
     if not n_compiled:
         raise CaseError(
             UNSUPPORTED,
-            "XLA must compile a part of the step for measure.xla, got none of its operations in a "
-            "cluster; set measure.xla=false for this workload",
+            "XLA compiled no operation of the step; set measure.xla=false for this workload",
             stage="collect",
         )
     n_clusters, n_left = sum(note.n_clusters for note in notes), sum(note.n_left for note in notes)

@@ -18,7 +18,7 @@ PlanOf: TypeAlias = Callable[[Case], Plan]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteSoFar:
-    """A site, and the run as it stands.
+    """A site, and the run so far.
 
     Attributes:
         cases: of the site.

@@ -1,4 +1,4 @@
-"""Failures in the words of a run: a batch too large, a fault that was asked for, a folder that is full."""
+"""Failures with their causes in the run: a batch too large, an injected fault, a full disk."""
 
 import contextlib
 import signal
@@ -34,7 +34,7 @@ def of_batch(error: CaseError, workload: str, batch_size: int) -> CaseError:
         return error
     named = WorkerFailure(
         error.kind,
-        f"must be as many examples as memory holds, got {batch_size}: {error.message}",
+        f"must fit in memory, got {batch_size}: {error.message}",
         stage=error.stage,
         worker=error.worker,
         cause=error.cause,
@@ -62,8 +62,8 @@ def _killed(error: WorkerFailure, faults: Sequence[Fault]) -> CaseError | None:
         return None
     return CaseError(
         KILLED_BY_FAULT,
-        f"worker {fault.worker}: its fault killed it at step {fault.from_step}, and no strategy goes on "
-        "without one of its workers; compare kind drop, which loses gradients",
+        f"worker {fault.worker}: the injected fault killed it at step {fault.from_step}, and no strategy "
+        "continues without a worker; use kind drop to lose gradients only",
         stage=error.stage,
     )
 
@@ -90,7 +90,7 @@ def storing(run_dir: Path, way_out: str = "go on with --resume") -> Iterator[Non
         if isinstance(error, IsADirectoryError | FileExistsError):
             first = "remove that"
         raise StoreError(
-            f"{error.filename2 or run_dir} must take more files, got {error.strerror or error}; {first} "
+            f"{error.filename2 or run_dir} cannot be written: {error.strerror or error}; {first} "
             f"and {way_out}",
             field="out",
         ) from error

@@ -42,18 +42,18 @@ class CaseRun:
     Attributes:
         opened: what each worker's program cost.
         notes: what updates took and dropped, where not all wait for all; why the case was run again.
-        variable_bytes: in each worker's memory, slots included, as the workers' own tables tell.
+        variable_bytes: in each worker's memory, slots included, from the workers' own tables.
         codec_s: see `harness.worker.jobs.after_repeats`, of the slowest worker; None without
             a compressor.
         saved_step: number of steps before the checkpoint that was written; None if none was.
-        observer: what measuring takes, by windows after all of that; None where nobody asked.
-        traced: a step after all of that; None where none was asked for.
+        observer: overhead of measuring, from windows after all of that; None if not requested.
+        traced: a step after all of that; None if not requested.
         links: what the workers' links carried before all of it; None where none is limited.
-        rounds: what its windows came to beside those of others.
-        resharding: of variables around host loops; None where nothing lies in parts.
+        rounds: results of its windows and of the others' in the same rounds.
+        resharding: of variables around host loops; None if nothing is partitioned.
         aggregation: of gradients by a rule; None where they are added up.
-        values: of variables after the last step, by name; None where nobody asked how good the model is.
-        evaluation: what that came to.
+        values: of variables after the last step, by name; None if the model is not evaluated.
+        evaluation: result of the evaluation.
         start_s, check_s, warmup_s: see `Preparation`.
     """
 
@@ -132,7 +132,7 @@ class OpenCase:
         self._warmup_s = time.monotonic() - warming_s
 
     def window(self) -> float:
-        # A short warm-up tells little of steps to come; the first window does.
+        # A short warm-up predicts later steps badly; the first window does it better.
         if self._n_windows == 0 or (self._n_windows == 1 and self._measure.warmup_steps != "auto"):
             self._n_steps = self._window_steps()
         self._n_windows += 1
@@ -140,8 +140,8 @@ class OpenCase:
         if step_s <= 0:
             raise CaseError(
                 "clock-changed",
-                f"steps must take time, got a median of {step_s:g} s: the machine's clock was set back while "
-                "they ran; go on with --resume",
+                f"the machine's clock was set back during the steps: their median is {step_s:g} s; continue "
+                "with --resume",
                 stage="run",
             )
         return step_s

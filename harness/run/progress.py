@@ -174,7 +174,7 @@ class Progress:
     def left(self) -> Left:
         if not self._n_ended:
             return Left(n_repeats=self._n_left, seconds=None)
-        # Those of a block end together: what has passed since is of those to come.
+        # Repeats of a block end together: time since then counts for the next block.
         each_s = (self._latest_end_s - self._started_s) / self._n_ended
         since_s = time.monotonic() - self._latest_end_s
         return Left(n_repeats=self._n_left, seconds=max(0.0, each_s * self._n_left - since_s))

@@ -47,7 +47,7 @@ def serving_processes(
     Args:
         log_paths: one for each process; their number is the number of workers.
         n_devices: logical CPU devices of each server.
-        attempts: how often to try, with other ports, when somebody takes a port in the moment between its
+        attempts: how often to try, with other ports, when another process takes a port between its
             reservation and its use.
         server: the job that starts one, called with task, addresses and devices.
         n_ports: on each worker. Addresses are those of the first port of all workers, then of the next.

@@ -133,7 +133,7 @@ def _repository(file: Path) -> Repository | None:
 
 
 def files_of(case: Case) -> dict[str, str | None]:
-    """The user's own files that a case comes of → their hashes as they are now."""
+    """The user's own files that a case uses → their current hashes."""
     refs = [(case.workload.is_path, case.workload.reference), (case.strategy.is_file, case.strategy.name)]
     return {name: source_hash(name) for is_file, name in refs if is_file}
 

@@ -94,7 +94,7 @@ class SlotRunner:
     def _prepare(self, case: Case, warned: set[str]) -> None:
         capture, plan = planned_to_run(self.captures, case)
         for warning in plan.warnings:
-            # The report says of which other cases as well.
+            # The report names the other cases as well.
             if warning not in warned:
                 self.progress.note(f"warning: {case.title}: {warning}")
             warned.add(warning)
@@ -220,7 +220,7 @@ class SlotRunner:
                 )
                 return replace(repeat, reference=None, checkpoint=None)
         except CaseError:
-            return None  # its own slot tells why
+            return None  # its own slot records why
 
     def _decided(
         self, slot: Slot, repeat: PreparedCase, ran: CaseRun, bounded: Equivalence | None
@@ -292,7 +292,7 @@ class SlotRunner:
 
 
 def _refuse_one_mistake(errors: Sequence[CaseError]) -> None:
-    """Refuse a run all of whose cases meet the same mistake of the user's, but for those to be skipped.
+    """Refuse a run in which all cases, except skipped ones, fail by the same mistake of the user.
 
     Raises:
         UsageError: they do.
@@ -319,7 +319,7 @@ def require_input(case: Case, measure: Measure) -> None:
 
 
 def require_evaluation(capture: Capture, case: Case, measure: Measure) -> None:
-    """Refuse a workload that cannot tell how good a model is, where an experiment asks for it.
+    """Refuse a workload without an evaluation, if the experiment asks for one.
 
     Raises:
         CaseError: the user's mistake.

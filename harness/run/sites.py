@@ -46,12 +46,12 @@ def run_slots(
     exporter: "Exporter | None",
     then: FurtherRepeats | None = None,
 ) -> None:
-    """Run repeats and record each as it ends; what is not begun for want of time is recorded as skipped.
+    """Run repeats and record each as it ends; repeats for which no time is left are recorded as skipped.
 
     Args:
         slots: that are left; those of one site in a row, and in it those of one block.
         cases: all of the run.
-        exporter: shows each that has ended, and the windows meanwhile; None for no metrics.
+        exporter: publishes ended repeats and current windows; None for no metrics.
         then: decides which repeats follow them; None for none.
     Raises:
         HarnessError: the run cannot go on.
@@ -264,7 +264,7 @@ def users_folders(cases: Sequence[Case], spec: Experiment) -> tuple[Path, ...]:
     """Folders that workers read, each once: of users' workloads and strategies, of the checkpoint to restore.
 
     Of a file that is reached by a link there are two folders: workers open it where it is named, and its
-    neighbours may be where it lies.
+    neighbours may be in its folder.
     """
     named = [file_of(case.workload.reference) for case in cases if case.workload.is_path]
     named += [file_of(case.strategy.name) for case in cases if case.strategy.is_file]

@@ -137,7 +137,7 @@ class CaseChecks:
 
     Args:
         known: the verdict on a case that was checked already.
-        keep: hears of a check that failed beside workers that did not.
+        keep: called with a failed check whose workers did not fail.
     """
 
     captures: Captures
@@ -239,7 +239,7 @@ class CaseChecks:
 
 
 def _is_finite_fault(equivalence: Equivalence) -> bool:
-    """Return True if workers' steps differ from the reference by finite numbers, as if they drew others."""
+    """Return True if workers' steps differ from the reference as if they drew other random numbers."""
     error = equivalence.max_update_error
     return equivalence.equivalent is False and error is not None and isfinite(error)
 

@@ -121,7 +121,7 @@ class Reference:
         limits: variable → what rounding explains of its error; of no variable before it is measured.
         unmoved: trainables that met a gradient and stayed where they were.
         gradient_norms: gradient → its norm in the first step, and what rounding explains of another one.
-        separability: None where nobody asked whether its shards mean what the step means on the whole batch.
+        separability: None if shards were not compared with the whole batch.
     """
 
     variables: tuple[Checked, ...]
@@ -227,7 +227,7 @@ class Reference:
             if not np.isfinite(loss):
                 raise CaseError(
                     NON_FINITE_LOSS,
-                    f"step {step} (the first is 0): the loss must be finite, got {loss}; lower the learning "
+                    f"step {step} (the first is 0): the loss is not finite: {loss}; lower the learning "
                     "rate or check the data",
                     stage="verify",
                     field=workload,
@@ -311,7 +311,7 @@ def _scales(
     """Variable → what its error is relative to: how far it moved, at least a thousandth of what follows.
 
     Of trainables and slots, the farthest of their group that stays in the numbers. Forward state is no group,
-    for averages stand beside counts, which have another unit: its own largest number.
+    for averages are next to counts, which have another unit: its own largest number.
     """
     kinds = {v.name: v.kind for v in variables}
     largest: dict[str, float] = {}

@@ -1,7 +1,7 @@
 """Separability: shards of a batch compared with the whole of it.
 
-Shards stand for the whole batch if what they contribute, combined as the loss is (their mean by examples, or
-their sum), is what the step computes on all examples at once. Else the examples of a batch are coupled
+Shards represent the whole batch if their contributions, combined as the loss is (their mean by examples, or
+their sum), equal the result of the step on all examples at once. Else the examples of a batch are coupled
 (contrastive losses, statistics of the batch, weighted means), and strategies train on something else.
 """
 
@@ -75,7 +75,7 @@ class Differences:
 
     Attributes:
         gradients: trainable → largest difference. state: forward state → the same. tallies: of that which the
-            step itself never reads; they tell how it went and change nothing.
+            step itself never reads; they report progress and change nothing.
     """
 
     loss: float
@@ -227,15 +227,15 @@ def judge(
     reduction: Reduction,
     n_shards: int,
 ) -> Separability:
-    """Compare what shards make of a batch with what the step makes of the whole.
+    """Compare the combined results of a batch's shards with the step on the whole batch.
 
     Args:
         declared: differences from the whole batch where shards are combined by `reduction`.
         otherwise: differences where shards are combined in the other way.
         ways_out: what a person can do → the differences that are left then.
-        reduction: how the loss is said to come of the examples' losses.
+        reduction: declared rule by which the loss combines the examples' losses.
     Raises:
-        UsageError: it comes of them in the other way.
+        UsageError: the loss follows the other rule.
     """
     agrees = noise.explains(declared)
     if agrees is not False:

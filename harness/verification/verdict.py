@@ -8,7 +8,7 @@ from typing import Literal
 DECIDABLE_TOLERANCE = 0.1
 DECIDABLE_SHARE = 0.95
 BEYOND_ROUNDING = 1e3
-"""Multiples of a tolerance that no rounding comes to, however much it hides."""
+"""Multiples of a tolerance beyond any rounding error."""
 FLOAT64_EPS = 2.0**-52
 _N_NAMED = 3
 

@@ -134,8 +134,8 @@ class Verification:
         losses, reference_losses: global, of each step.
         results: what the last step returned beside its loss.
         bound: of a strategy that promises to stay within one, else None.
-        divergence: None where nothing diverges or nobody asked.
-        capture: on the captured step itself, which reference and strategy share; None where nobody asked.
+        divergence: None if nothing diverges or it was not requested.
+        capture: on the captured step itself, which reference and strategy share; None if not requested.
     """
 
     strategy_class: StrategyClass

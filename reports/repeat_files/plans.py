@@ -180,7 +180,7 @@ _REASONS = {
     "cross-replica-sum": "All cores run one computation, which sums between them.",
     "owner": "One replica updates it for all.",
     "owners": "One replica updates each part for all.",
-    "hierarchical-all-reduce": "One replica of each worker speaks for all of its worker.",
+    "hierarchical-all-reduce": "Reduces to one leader per worker, sums between leaders, then broadcasts.",
     "rows": "Its gradient comes as rows, which all gather, instead of a sum of all of it.",
     "sum": "Every replica updates its own copy with the sum, which travels in buckets.",
 }

@@ -26,7 +26,7 @@ def n_threads(n_workers: int) -> int:
     """Threads between operations that a process needs, however few cores it has.
 
     With fewer than one for each worker and one more, closures that wait for a parameter server keep it from
-    answering, and all stand still; TensorFlow's guide sets so many for each server. The servers of a process
+    answering, and all hang; TensorFlow's guide sets so many for each server. The servers of a process
     share its threads, which the first of them makes.
     """
     return max(2 * (n_workers + 1), len(os.sched_getaffinity(0)))

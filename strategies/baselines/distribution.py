@@ -11,10 +11,10 @@ from strategies.tf_bridge import tpu
 
 
 class OneReplicaSeen:
-    """A TensorFlow strategy that tells whoever asks, in its scope or in a replica, of one replica.
+    """A TensorFlow strategy that reports one replica, in its scope and in each replica.
 
     For a step is written for one device, and the baseline weighs it. Keras's loss objects,
-    `tf.nn.compute_average_loss` and the like ask, divide by what they hear, and would weigh it once more. The
+    `tf.nn.compute_average_loss` and the like divide by the replica count, which would weigh it twice. The
     strategy itself counts its replicas by another way.
     """
 
@@ -47,7 +47,7 @@ class Distribution:
     Attributes:
         weight_dtype: of shares of a batch; TPUs have no float64.
         notes: on the devices, a sentence each.
-        close: gives devices back that others could not use meanwhile.
+        close: releases devices.
     """
 
     strategy: tf.distribute.Strategy
@@ -117,7 +117,7 @@ def _multi_worker_mirrored(plan: Plan, task: int, addresses: Sequence[str]) -> t
         bytes_per_pack=plan.strategy_params["bytes_per_pack"],
         implementation=_COMMUNICATION[communication.upper()],
     )
-    # Alone it must have no cluster: TensorFlow would start a server with nobody to talk to.
+    # Alone it must have no cluster: TensorFlow would start a server without peers.
     cluster = tf.train.ClusterSpec({"worker": list(addresses)} if len(addresses) > 1 else {})
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         cluster,

@@ -161,7 +161,7 @@ class ReplicaBoundary:
         return tf.nest.pack_sequence_as(weighed, gradients)
 
     def _crosses(self, slug: str, replica: _Replica) -> bool:
-        # TensorFlow's names are told apart without regard to case.
+        # TensorFlow's names are case-insensitive.
         number = replica.n_taken[slug.lower()]
         replica.n_taken[slug.lower()] += 1
         return f"{slug}/values{f'_{number}' if number else ''}" in self._values
@@ -206,7 +206,7 @@ class DistributedStep:
     global mean; those of a loss that is a sum are left as they are.
 
     Attributes:
-        parts_on_gpus: whether parts of a placed batch lie on GPUs; known once the step is traced.
+        parts_on_gpus: True if parts of a placed batch are on GPUs; known once the step is traced.
     Args:
         body: the step, of a workload made in the distribution's scope.
         boundary: where a step's gradients are weighed and summed.
@@ -214,7 +214,7 @@ class DistributedStep:
         replicas: this worker's.
         batch_size: of all replicas together.
         weight_dtype: of their shares of it.
-        on_host: batches for GPUs lie on the host until a step takes them.
+        on_host: batches for GPUs stay on the host until a step uses them.
     """
 
     def __init__(

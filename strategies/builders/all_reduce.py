@@ -89,7 +89,7 @@ def refuse_transport(topology: Topology, params: Params) -> str | None:
 
 
 def notes_on_sharing(nodes: Iterable[PlanNode], topology: Topology, params: Params) -> list[str]:
-    """The note that TensorFlow's ring sums between GPUs where nobody has asked for it."""
+    """The note that TensorFlow's ring sums between GPUs if no knob asks for it."""
     transports = {n.transport for n in nodes if n.synchronizer in ("all-reduce", "hierarchical-all-reduce")}
     knob_values = {params.get(knob, "auto") for knob in _KNOBS_OF_SUMS}
     if not topology.shares_devices or transports <= {"tcp"} or knob_values != {"auto"}:

@@ -107,7 +107,7 @@ def _cuts(step: StepSummary, n: int, min_bytes: int) -> Cuts:
 
 
 def _axis(shape: Sequence[int], axes: Sequence[int], n: int) -> int:
-    """The first axis with parts as good as equal, which lie in few stretches of memory; else the longest."""
+    """The first axis with nearly equal parts in few contiguous stretches of memory; else the longest."""
     good = [axis for axis in axes if shape[axis] % n == 0 or shape[axis] >= LONG_PART_SLICES * n]
     return min(good) if good else max(axes, key=lambda axis: (shape[axis], -axis))
 
@@ -133,7 +133,7 @@ def _owners(
 
 
 def _by_rank(owners: Mapping[str, tuple[int, ...]], cuts: Cuts) -> tuple[dict[str, tuple[int, ...]], Cuts]:
-    """Parts in the order of their owners, so that a gather can bring them as they follow one another."""
+    """Parts in the order of their owners, so that a gather returns them in order."""
     ordered = {name: tuple(sorted(ranks)) for name, ranks in owners.items()}
     sizes = {
         name: tuple(size for _, size in sorted(zip(ranks, cuts[name][1], strict=True)))

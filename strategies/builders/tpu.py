@@ -1,4 +1,4 @@
-"""One computation on all cores: what replicas sum, and what lies in parts while a host loop runs."""
+"""One computation on all cores: sums of replicas, and variables that are partitioned during a host loop."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ MATMUL = Param(
 )
 """Type in which TPUs multiply matrices of float32; TensorFlow's default is bfloat16, which is not exact."""
 _MOST_STEPS = 10_000
-"""Most steps of a loop, whose batches lie in memory together; windows and checks are whole loops."""
+"""Most steps of a loop, whose batches are in memory together; windows and checks are whole loops."""
 PARAMS = (
     Param(
         name="reshard",
@@ -85,7 +85,7 @@ def refuse(topology: Topology, params: Params) -> str | None:
         return f"matmul={params[MATMUL.name]} is for TPU devices, got device {topology.device}; leave it out"
     if topology.device == "tpu" and params["reshard"]:
         return (
-            "variables lie in parts by this plan where cores are emulated, got device tpu, where "
+            "this plan partitions variables on emulated cores, got device tpu, where "
             "TensorFlow's own rewrites of loops decide that; leave reshard out, and compare "
             "device_loop=true, which keeps them whole"
         )

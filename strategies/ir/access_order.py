@@ -28,7 +28,7 @@ from strategies.ir.traversal import topological_order
 Events: TypeAlias = int
 """A set of accesses and marks: each is a bit."""
 Path: TypeAlias = tuple[str, ...]
-"""A node of the graph, and then a function and a node of it for each body that leads to a node."""
+"""A node of the graph, and then a function and a node of it for each body on the way to a node."""
 Branches: TypeAlias = Mapping[Path, int]
 """Calls, and predicates of branches of TensorFlow 1 (Switch, Merge), each with the number of a branch."""
 

@@ -182,7 +182,7 @@ def require_seeds_of_variables(graph: Graph) -> None:
     """
     if reseed(graph, 1) is not graph:
         raise UnsupportedError(
-            "train step: random numbers must come of seeds that each replica can have for itself, got "
+            "train step: random numbers must use seeds that each replica can have for itself, got "
             "operations with seeds of their own; use keras.random with a SeedGenerator"
         )
 

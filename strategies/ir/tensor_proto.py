@@ -157,7 +157,7 @@ def tensor_values(tensor: Any) -> Array | None:  # noqa: ANN401 - a TensorProto
 
 
 def tensor_proto(dtype: str, value: ArrayLike) -> bytes:
-    """TensorProto of a scalar or an array; numbers lie in it as TensorFlow writes them."""
+    """TensorProto of a scalar or an array; with numbers in TensorFlow's byte layout."""
     element = TYPES_BY_NAME[dtype]
     array = np.array(value, element.numpy)
     tensor = TensorProto(dtype=element.number)

@@ -307,7 +307,7 @@ def median_of_servers(*values: tf.Tensor, n_lying: int) -> tf.Tensor:
     """Median of each element; of an even number of whole numbers the lower one of the middle two.
 
     Args:
-        values: of the servers, of one shape and type; the last ones lie, and send the opposite.
+        values: of the servers, of one shape and type; the last ones are faulty, and send the opposite.
         n_lying: how many do.
     """
     n_honest = len(values) - n_lying

@@ -160,7 +160,7 @@ def gather_rows(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """All members' rows and ids, one after the other, however many each one has.
 
-    Members first tell each other how many rows they have; then all send as many as the longest has, and what
+    Members first exchange their numbers of rows; then all send as many as the longest has, and what
     was padded is dropped.
 
     Args:

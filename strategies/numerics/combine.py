@@ -24,7 +24,7 @@ def _weighted(value: tf.Tensor, weight: float) -> tf.Tensor:
 
 
 def running_sums(*values: tf.Tensor, weights: tuple[float, ...]) -> list[tf.Tensor]:
-    """The weighted sum of the first value, of the first two, … of all: each needs only the one before it.
+    """The weighted sum of the first value, of the first two, … of all: each needs only its predecessor.
 
     Args:
         values: tensors of one shape and type. weights: as for `weighted_sum`.
@@ -149,7 +149,7 @@ def newest(first: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
 
 
 def progress(step: tf.Tensor, own: tf.Tensor, n_updates: tf.Tensor) -> tf.Tensor:
-    """The step that a worker has come to, and whether its contribution to `own` was too late; [2]."""
+    """The step that a worker has reached, and whether its contribution to `own` was too late; [2]."""
     return tf.stack([step, tf.cast(own < n_updates, step.dtype)])
 
 

@@ -25,7 +25,7 @@ from strategies.numerics.compressors import (
 
 
 def projected(*tensors: tf.Tensor) -> list[tf.Tensor]:
-    """Each gradient with what is owed to it, as a matrix, and the products of these with their factors.
+    """Each gradient plus its residual, as a matrix, and the products of these with their factors.
 
     Args:
         tensors: n gradients; then the residual and the factor of the first, of the second, …

@@ -22,7 +22,7 @@ class StateSpec:
 
     Attributes:
         initial: zeros; `normal`, the same draws on every replica; `seed`, a random state of its own.
-        owed: a part of the gradient that is still to be sent; sums over replicas must not get lost.
+        residual: a part of the gradient that is still to be sent; sums over replicas must not get lost.
         common: all who have it must have the same, also after a checkpoint.
     """
 
@@ -75,7 +75,7 @@ class WordsCodec(Codec, Protocol):
 
 
 def difference(codec: Codec, gradient: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
-    """A gradient less what is decoded of its payload."""
+    """A gradient minus its decoded payload."""
     return gradient - codec.decode(payload, tuple(gradient.shape.as_list()), gradient.dtype)
 
 
@@ -123,7 +123,7 @@ RESIDUAL = "residual"
 class Feedback:
     """A codec with a memory of what it has not sent yet.
 
-    What was sent plus what is kept equals the sum of gradients, up to the rounding of one addition per step.
+    Sent values plus the residual equal the sum of gradients, up to the rounding of one addition per step.
 
     Source:
         Karimireddy et al. 2019, arXiv:1901.09847, algorithm 2.
@@ -135,7 +135,7 @@ class Feedback:
         return (StateSpec(name=RESIDUAL, dims=dims, dtype=dtype, owed=True), *self.codec.states(dims, dtype))
 
     def encode(self, gradient: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, States]:
-        """Encode the gradient and what is owed; what is lost is owed to the next one."""
+        """Encode the gradient plus the residual; the loss becomes the next residual."""
         residual, *inner = state
         corrected = gradient + residual
         payload, inner_state = self.codec.encode(corrected, *inner)
@@ -154,7 +154,7 @@ class Feedback:
 def owed(lost: tf.Tensor) -> tf.Tensor:
     """Residual: the part of a gradient that was not sent.
 
-    Where that is not finite nothing is owed: the receiver has seen it, and a memory of it would spoil every
+    Where that is not finite the residual is zero: the receiver has seen it, and keeping it would spoil every
     later step, which an optimizer that skips steps of gradients that are not finite could not repair.
     """
     return tf.where(tf.math.is_finite(lost), lost, tf.zeros_like(lost))
@@ -277,7 +277,7 @@ class TopK:
         return tf.reshape(rest, gradient.shape)
 
     def loss_bound(self, gradient: Array) -> float:
-        """Bound of the source: what is kept is at least its share of the whole."""
+        """Bound of the source: the largest elements hold at least their share of the norm."""
         kept_share = n_kept(gradient.size, self.ratio) / gradient.size
         return math.sqrt(1.0 - kept_share) * float(np.linalg.norm(gradient))
 
@@ -311,9 +311,9 @@ FACTOR = "factor"
 class Power:
     """The projection of a gradient, as a matrix of rows × last axis, on `rank` directions of its columns.
 
-    The directions come of one power iteration per step from those of the step before. decoded = P·Pᵀ·G with
+    Each step improves the directions of the previous one by one power iteration. decoded = P·Pᵀ·G with
     orthonormal P, so that ‖decoded − G‖ ≤ ‖G‖, and decoded = G where the rank of G is at most `rank` and the
-    factor met all of it. Meant to be used with error feedback.
+    factor spans it. Meant to be used with error feedback.
 
     Source:
         Vogels et al. 2019, arXiv:1905.13727, algorithm 1.

@@ -25,7 +25,7 @@ class Layout:
         dtype: of vectors, TensorFlow's number of it.
         dense: shape and type of each dense gradient, in the order of the vector.
         sparse: shape of each variable with rows, their type and that of their ids.
-        gathered: what comes of workers is one tensor: vectors a matrix, rows one after the other.
+        gathered: contributions of workers are one tensor: vectors a matrix, rows one after the other.
     """
 
     dtype: int
@@ -65,7 +65,7 @@ def combined_gradients(
     seed: int,
     faults: tuple[Fault, ...] = (),
 ) -> list[tf.Tensor]:
-    """Gradients that a rule makes of those of all workers.
+    """Combine the gradients of all workers by a rule.
 
     Args:
         tensors: a vector of each worker; of each sparse gradient the rows of each worker, then the marked ids

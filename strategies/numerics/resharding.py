@@ -17,7 +17,7 @@ from strategies.plan.payload import MOST_IN_ALL_TO_ALL
 Group = tuple[int, int]
 """Members of a collective, and the key of their group."""
 ON_HOST, ON_CORE = "/job:host", "/job:core"
-"""Devices of nodes that belong on a host, and where variables are; whoever splices them knows both."""
+"""Devices of nodes that belong on a host, and where variables are; known where they are spliced."""
 _DEFAULT = ""
 COUNTS = ("reshards", "shards", "unshards", "sent_bytes")
 """Counts of a replica: how often it was asked for a program's format, how often that took variables apart
@@ -44,7 +44,7 @@ def part_of(value: tf.Tensor, place: tf.Tensor, *, n_parts: int) -> tf.Tensor:
     size, length = math.prod(value.shape), part_length(value.shape, n_parts)
     if size % n_parts:
         return tf.gather(flat, tf.minimum(place * length + tf.range(length), size - 1))
-    # A slice lies in the memory of what it is taken from, all of which would be kept with it.
+    # A slice shares the memory of its source, all of which would stay allocated.
     return tf.raw_ops.DeepCopy(x=tf.slice(flat, [place * length], [length]))
 
 
@@ -111,7 +111,7 @@ def summed_part(
         )
 
     exchanged = carried(_parts_of(value, order), to_all, adds=False)
-    # In the order of replicas, whose sum is the same whoever makes it.
+    # In the order of replicas, so that all compute the same sum.
     return tf.add_n([exchanged[order.index(other)] for other in range(n_parts)])
 
 
@@ -124,11 +124,11 @@ def resharded(
 ) -> tf.Operation:
     """Bring variables into the format that a key asks for, unless they are in it.
 
-    Variables lie whole in the default format, and else in parts. What a replica has in the other form is
-    given up, so that it takes no memory.
+    Variables are whole in the default format, and else in parts. Values in the other form are
+    deleted, so that they use no memory.
 
     Args:
-        tensors: handles of the variables where they lie whole, and of the parts; the key, strings [3]; the
+        tensors: handles of the whole variables, and of the parts; the key, strings [3]; the
             handle of the variable with the present format, which has no value while that is the default; that
             of what is counted, int64, see `COUNTS` and `GAUGES`; and the replica's rank, int32.
         variables: shape and type of each.

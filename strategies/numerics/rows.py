@@ -91,7 +91,7 @@ class Rows:
         return tf.ensure_shape(parts.concat(), vectors[0].shape)
 
     def sum(self, fn: Callable[..., tf.Tensor], first: tf.Tensor, *more: tf.Tensor) -> tf.Tensor:
-        """Sum over chunks what a function makes of each; arguments as for `map`.
+        """Sum a function of each chunk; arguments as for `map`.
 
         Args:
             fn: returns a tensor of the type and shape of `first`, which is the sum before the first chunk.

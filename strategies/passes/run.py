@@ -75,7 +75,7 @@ def run_passes(
 
 @contextmanager
 def _collections_paused() -> Iterator[None]:
-    """A pass makes a graph of new objects and no cycles, so that collecting meanwhile frees nothing.
+    """A pass creates a graph of new objects without cycles, so that garbage collection would free nothing.
 
     Python would start a full collection again and again as the graph grows, each over all that TensorFlow's
     modules hold: up to half of a pass's time, and more per node the larger the graph.

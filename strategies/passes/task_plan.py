@@ -89,7 +89,7 @@ class TaskPlan:
 
     @cached_property
     def in_parts(self) -> frozenset[str]:
-        """Variables that may lie in parts while a host loop runs."""
+        """Variables that may be partitioned during a host loop."""
         return frozenset(n.variable for n in self.nodes if n.in_parts)
 
     @cached_property
@@ -158,7 +158,7 @@ class TaskPlan:
     def weighed_on_own_transport(self) -> frozenset[str]:
         """Variables whose weight the workers' own transport may apply to the complete sum.
 
-        What a compressor still owes counts in the sum with the weight that its gradient has.
+        A compressor's residual has the weight of its gradient in the sum.
         """
         owing = (
             name for name, compression in self.rounded_on_wire.items() if BY_NAME[compression.name].feedback

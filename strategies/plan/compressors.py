@@ -171,7 +171,7 @@ def choose(
 
 
 def check(compression: Compression) -> None:
-    """Check a compressor that stands in a plan with its options.
+    """Check a plan's compressor and its options.
 
     Raises:
         StrategyError: it is unknown, lacks an option, has another one's, or one out of range.

@@ -251,7 +251,7 @@ def refusal(faults: Sequence[Fault], synchronizers: Collection[str], *, has_rule
     if seeing is not None and not has_rule:
         return (
             f"fault {seeing.kind} looks at what others send, which robust-ps and robust-all-reduce alone "
-            "bring together, got a sum of it; choose another kind for this strategy"
+            "gather, got a sum of it; choose another kind for this strategy"
         )
     sending = next((fault for fault in faults if fault.place == "gradient"), None)
     if sending is not None and "average" in synchronizers:

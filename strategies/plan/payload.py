@@ -206,7 +206,7 @@ def core_flows(
     """Exchanges of a variable between the replicas of a TPU computation.
 
     If every replica needs only its part of a sum, each sends (N−1)/N of the buffer, and as much to gather a
-    variable that lies in parts, for reads and after loops; if it lies whole, the sum takes both. Emulated,
+    partitioned variable, for reads and after loops; if it is whole, the sum does both. Emulated,
     parts have one length, and beyond eleven replicas the whole sum goes around. Sums and gathers go around a
     ring, parts straight to their owners.
     """
@@ -434,7 +434,7 @@ def row_bytes(node: PlanNode, dtype: str | None = None) -> int:
 def most_rows_bytes(
     node: PlanNode, variable: VariableSummary, examples: int, dtype: str | None = None
 ) -> float:
-    """Upper bound of the bytes of rows and ids that these examples make of a sparse gradient.
+    """Upper bound of the bytes of rows and ids of a sparse gradient of these examples.
 
     Args:
         dtype: in which rows travel; None for their own.

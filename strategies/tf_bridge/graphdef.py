@@ -130,7 +130,7 @@ def serialize_graph(graph: Graph) -> bytes:
 class _SerializedAttrs(dict[int, bytes]):
     """NodeDef bytes of each attribute mapping, by its identity: copies of a node share theirs.
 
-    The graph being written keeps every mapping alive, so that no identity is reused meanwhile.
+    The graph being written keeps every mapping alive, so that no `id()` is reused.
     """
 
     def of(self, attrs: Mapping[str, Attr]) -> bytes:

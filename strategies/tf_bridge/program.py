@@ -29,7 +29,7 @@ def build_program(
         step: after all passes for this task.
         nodes_before: nodes of the captured graph, for the record.
         alone: the program runs without the other tasks and holds all variables itself.
-        served: some task holds variables for all, so that other tasks may come to this one's.
+        served: some task holds variables for all, so that other tasks may connect to this one.
         n_waiting: see `strategies.planner`.
     """
     replicas = topology.local_replicas(task)

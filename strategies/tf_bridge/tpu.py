@@ -62,7 +62,7 @@ class TpuRuntime:
     """TensorFlow's calls that only a host with TPUs answers.
 
     Attributes:
-        initialize: brings devices up, which loses what they held.
+        initialize: initialises devices, which clears their memory.
     """
 
     resolve: Callable[[], Resolver]
@@ -107,7 +107,7 @@ def bring_up(runtime: TpuRuntime, n_replicas: int, *, label: str, matmul: str) -
     except (tf.errors.OpError, RuntimeError) as error:
         reason = str(error).partition("\n")[0][:200]
         raise StrategyError(
-            f"strategy {label!r}: needs a TensorFlow that brings up the TPUs of this host, got {reason}; "
+            f"strategy {label!r}: needs a TensorFlow that can initialise this host's TPUs, got {reason}; "
             "use the image of `make image TARGET=tpu` on a TPU VM"
         ) from error
     with ExitStack() as stack:

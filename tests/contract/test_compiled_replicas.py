@@ -58,7 +58,7 @@ REFUSED = {
     **dict.fromkeys(
         ("first-loop", "first-loops-nested", "first-loop-in-step", "first-loops-in-step"), _FRAME
     ),
-    **dict.fromkeys(("noisy", "noisy-labels", "sampled-rows"), "random numbers must come of seeds"),
+    **dict.fromkeys(("noisy", "noisy-labels", "sampled-rows"), "random numbers must use seeds"),
     "looked-up-in-a-loop": "XLA must be able to compile it, got .*ResourceGatherNd",
 }
 """Model → why replicas do not compile it."""

@@ -172,7 +172,7 @@ def test_a_session_that_has_not_made_a_device_of_its_gpu_is_refused(cases):
         Topology(replicas_per_task=(1,), batch_size=6, device="gpu"),
     )
     folder = str(cases.folder / "digits-mlp+momentum")
-    with pytest.raises(CaseError, match="worker 0: TensorFlow must make a device of each of 1 GPUs, got 0"):
+    with pytest.raises(CaseError, match="worker 0: TensorFlow made devices of 0 of 1 GPUs"):
         training.open_program(JobState(), folder, plan, 0)
 
 

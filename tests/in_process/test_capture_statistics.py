@@ -167,7 +167,7 @@ def after_draws(norm):
     [
         (lambda n: lambda x: n(x, training=True, mask=x[:, 0] > 0.0), {}, "has a mask, so that examples do"),
         (differentiated_within, {}, "is differentiated within the loss"),
-        (after_draws, {}, "is in a step with random operations that nobody can repeat"),
+        (after_draws, {}, "is in a step with random operations that cannot be repeated"),
     ],
 )
 def test_a_layer_whose_statistics_stay_its_shards_is_named(called, options, reason):

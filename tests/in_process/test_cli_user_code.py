@@ -214,7 +214,7 @@ def test_a_batch_that_memory_cannot_hold_is_refused_before_it_is_made(
     asked = case(write(tmp_path, "Mine = Good"))
     monkeypatch.setattr(batches.os_process, "available_memory_bytes", lambda: 16 * 8 * 2)
     lay_batches(JobState(), asked, 0, str(tmp_path / "fits"), 2, 1)
-    told = r"Mine.batch_size: must be as many examples as memory holds, got 8"
+    told = r"Mine.batch_size: must fit in memory, got 8"
     with pytest.raises(CaseError, match=told) as caught:
         lay_batches(JobState(), asked, 0, str(tmp_path / "batches"), 2, 2)
     assert caught.value.kind == "out-of-memory"

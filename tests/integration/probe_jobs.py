@@ -68,7 +68,7 @@ def fail(state: JobState) -> None:
 
 
 def fail_as_case(state: JobState) -> None:
-    raise CaseError("non-finite-loss", "step 3: the loss must be finite, got nan; lower it", stage="collect")
+    raise CaseError("non-finite-loss", "step 3: the loss is not finite: nan; lower it", stage="collect")
 
 
 def return_unpicklable(state: JobState) -> object:

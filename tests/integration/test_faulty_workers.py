@@ -89,7 +89,7 @@ def test_a_worker_that_dies_ends_its_case_once_and_nothing_is_left(tmp_path: Pat
     assert "run again" not in err
     (record,) = records(tmp_path / "run")
     assert (record["status"], record["error"]["type"]) == ("failed", "killed-by-fault")
-    assert "worker 2: its fault killed it at step 3" in record["error"]["message"]
+    assert "worker 2: the injected fault killed it at step 3" in record["error"]["message"]
 
 
 def test_a_workload_that_cannot_be_evaluated_is_told_before_it_is_measured(tmp_path: Path) -> None:

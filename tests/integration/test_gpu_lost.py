@@ -41,7 +41,7 @@ def ended(folder: Path, command: list[str], **environment: str) -> "subprocess.C
             {"SEEN": "1"},
             {
                 "single": "no operation ran on task:0/device:GPU:0",
-                "tf-one-device": "TensorFlow must make a device of each of 1 GPUs, got 0",
+                "tf-one-device": "TensorFlow made devices of 0 of 1 GPUs",
             },
         ),
     ],

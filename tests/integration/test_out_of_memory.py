@@ -86,7 +86,7 @@ def test_a_step_that_memory_cannot_hold_names_batch_and_way_out(
     record = ended.of(IN_STEPS, strategy)
     assert (record["status"], record["error"]["type"]) == ("failed", "out-of-memory")
     told = record["error"]["message"]
-    assert told.startswith("mine.py:Outer.batch_size: must be as many examples as memory holds, got 8192: ")
+    assert told.startswith("mine.py:Outer.batch_size: must fit in memory, got 8192: ")
     assert f"{job} was refused memory (OOM when allocating tensor with shape[" in told
     assert told.endswith("; lower batch_size, or give workers more memory")
     assert "\n" not in told
@@ -97,7 +97,7 @@ def test_a_step_that_memory_cannot_hold_names_batch_and_way_out(
 def test_batches_that_memory_cannot_hold_are_not_laid(ended: Ended, strategy: str) -> None:
     error = ended.of(IN_STAGING, strategy)["error"]
     assert error["type"] == "out-of-memory"
-    told = f"mine.py:Outer.batch_size: must be as many examples as memory holds, got {IN_STAGING}, whose"
+    told = f"mine.py:Outer.batch_size: must fit in memory, got {IN_STAGING}, whose"
     assert error["message"].startswith(told)
 
 

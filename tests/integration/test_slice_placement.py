@@ -134,7 +134,7 @@ def test_each_worker_is_on_its_own_host_of_one_whole_slice(
         # Nodes tell the head after a while what they have given away.
         eventually(lambda: ray.available_resources().get("TPU") == N_CHIPS, 60.0, "two hosts are taken")
         with (
-            pytest.raises(ProvisionError, match="every v4 slice 2x2x2 in use"),
+            pytest.raises(ProvisionError, match="v4 slices 2x2x2 were in use"),
             placed_on_slice(shape, head, within_s=1.0),
         ):
             pass

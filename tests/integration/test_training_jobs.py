@@ -211,7 +211,7 @@ def test_a_loss_that_is_not_finite_names_worker_and_step(
     with training(cluster, captured, captured.plan("none"), tmp_path) as processes:
         processes.call_one(1, probe_jobs.lose_in_step, (3,), timeout_s=120)
         with pytest.raises(
-            CaseError, match=r"worker 1, step 3 \(the first is 0\): the loss must be finite, got nan"
+            CaseError, match=r"worker 1, step 3 \(the first is 0\): the loss is not finite: nan"
         ):
             measured_by(processes, captured.batch_size, n_steps=5, warmup=1)
 
@@ -222,6 +222,6 @@ def test_a_taken_port_is_told_as_such(cluster: Cluster, tmp_path: Path) -> None:
         taken.bind(("0.0.0.0", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(CaseError, match=f"worker 0: a free port is needed, got {address}") as caught:
+        with pytest.raises(CaseError, match=f"worker 0: another program took its port {address}") as caught:
             processes.call_one(0, rendezvous.start_server, (0, [address], 1), timeout_s=120)
     assert caught.value.kind == "port-in-use"

@@ -24,7 +24,7 @@ Listing: TypeAlias = Mapping[str, Stamp]
 
 
 def listing(folder: Path) -> dict[str, Stamp]:
-    """All files below a folder, without links, sockets and files that vanish meanwhile."""
+    """All files below a folder, without links, sockets and files that vanish during the walk."""
     stamps: dict[str, Stamp] = {}
     for place, _, names in os.walk(folder):
         for name in names:

@@ -42,7 +42,7 @@ class TravellingFiles:
         folder: of the run, on every node.
         agents: of the nodes of the first workers, each node's once, by the number of one of its workers.
         writes: folders of the driver that workers write to.
-        secrets: files that stay with the driver, in whatever folder they lie.
+        secrets: files that stay with the driver, whatever their folder.
         call: makes calls of Ray's; it raises ConnectionError where Ray has ended.
     """
 
@@ -117,7 +117,7 @@ class TravellingFiles:
     def take(self, n_workers: int) -> None:
         """Keep what nodes of the first workers have made, and fetch what the driver is to have."""
         for agent in self._agents(n_workers).values():
-            # A node that is gone has taken its files with it, which its case's failure tells.
+            # A lost node took its files with it; the failure of its case reports that.
             with contextlib.suppress(RayError, ConnectionError):
                 self._call(partial(self._take, agent))
 

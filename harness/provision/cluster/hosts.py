@@ -37,7 +37,7 @@ class NodeFacts:
     Attributes:
         address: by which Ray knows it. addresses: all of IPv4.
         source: hash of the project's code there. version: of it.
-        cores: those that its processes may use. boot: of its machine, by which nodes on one are told.
+        cores: those that its processes may use. boot: boot id of its machine; nodes on one machine share it.
         clock_hz: the most that a core runs at.
     """
 
@@ -313,7 +313,7 @@ class ClusterHosts(Hosts):
             return ray.get(reference, timeout=_ANSWER_S)
         except (RayError, ConnectionError) as error:
             raise ProvisionError(
-                f"cluster: every node of a worker must have {what}, got {_first_line(error)}; see the "
+                f"cluster: a worker's node did not provide {what}: {_first_line(error)}; see the "
                 "logs of the cluster's nodes"
             ) from error
 

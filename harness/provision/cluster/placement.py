@@ -45,7 +45,7 @@ def whole_slices(nodes: Sequence[Node], shape: ClusterShape) -> list[list[dict[s
     for node in alive:
         labels = node["Labels"]
         has_room = all(node["Resources"].get(name, 0) >= amount for name, amount in needed.items())
-        # Slices of different topologies may be of one kind; not every host tells its topology.
+        # Slices of different topologies may be of one kind; not every host reports its topology.
         is_wanted = (
             labels.get(_KIND) == facts.kind and labels.get(_TOPOLOGY, wanted.topology) == wanted.topology
         )
@@ -93,8 +93,8 @@ def placed_on_slice(shape: ClusterShape, head: Head, *, within_s: float) -> Iter
             with suppress(RayError, ConnectionError):
                 head.call(reserved.shutdown)
     raise ProvisionError(
-        f"must be free within {within_s:g} s, got every {wanted.accelerator} slice {wanted.topology} in use "
-        f"({len(whole)} in all); wait for others' work to end, or end it",
+        f"all {len(whole)} {wanted.accelerator} slices {wanted.topology} were in use for {within_s:g} s; "
+        "wait for others' work to end, or end it",
         field="cluster.slice",
     )
 

@@ -167,7 +167,7 @@ def _site(hosts: "ClusterHosts", n_workers: int) -> Site:
     return Site(
         notes=tuple(notes),
         pinned=is_pinned,
-        exposed=True,  # whoever else uses the cluster is on its network
+        exposed=True,  # other users of the cluster are on its network
         machine=nodes[0].machine,
         clock_hz=max(node.clock_hz for node in nodes),
     )

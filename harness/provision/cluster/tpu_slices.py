@@ -134,7 +134,7 @@ def actor_options(shape: ClusterShape) -> dict[str, object]:
 
 
 def require_room(nodes: Sequence[Mapping[str, Any]], shape: ClusterShape) -> None:
-    """Look whether a cluster has what a run's workers take, were nobody else there.
+    """Check that a cluster has the resources of a run's workers, other users aside.
 
     Args:
         nodes: as `ray.nodes` describes them.

@@ -29,7 +29,7 @@ def share(folder: Path) -> None:
 
 
 def share_secret(path: Path) -> None:
-    """Let containers read a file that nobody else may."""
+    """Let containers read a file that no other user may read."""
     os.chown(path, -1, shared_group())
     path.chmod(0o440)
 

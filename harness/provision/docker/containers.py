@@ -50,7 +50,7 @@ class ContainerNode:
 
 @contextmanager
 def networks(client: docker.DockerClient, place: RunPlace) -> Iterator[Networks]:
-    """Make a run's networks; they are gone when the context ends, for which nobody may be in them.
+    """Make a run's networks; they are gone when the context ends, when they must be empty.
 
     Raises:
         ProvisionError: the engine cannot.
@@ -192,8 +192,8 @@ def _address(container: Container, network: Network) -> str:
 
 def _no_address(container: Container, network: Network) -> ProvisionError:
     error = ProvisionError(
-        f"docker: the container {container.name} must have an address in {network.name} within "
-        f"{_ADDRESS_S:g} s, got status {container.status}; --debug shows the end of its log"
+        f"docker: the container {container.name} has no address in {network.name} after "
+        f"{_ADDRESS_S:g} s (status {container.status}); --debug shows the end of its log"
     )
     lines = last_lines(container)
     if lines:
@@ -277,8 +277,7 @@ def _limit(
             raise refused(error, f"starting the container {name}") from error
     except GONE as error:
         raise ProvisionError(
-            f"docker: the container {name} must have limited its link within {_SHAPE_S:g} s, got no answer; "
-            "repeat with --resume"
+            f"docker: the container {name} did not limit its link within {_SHAPE_S:g} s; repeat with --resume"
         ) from error
     finally:
         remove(helper)
@@ -296,12 +295,12 @@ def _failure(status: int, worker: int, helper: Container) -> ProvisionError:
     reason = " ".join(last_lines(helper, 1))[:300] or f"exit status {status}"
     if status == tc_helper.NO_IFB:
         return ProvisionError(
-            f"this host's kernel must have the device ifb to limit links both ways, got: {reason}; load it "
+            f"links cannot be limited both ways without the kernel's device ifb: {reason}; load it "
             "(modprobe ifb), or leave links unlimited",
             field="cluster.link.rate_mbit",
         )
     return ProvisionError(
-        f"docker: the link of worker {worker} must take its limit, got: {reason}; see that the kernel has "
+        f"docker: cannot limit the link of worker {worker}: {reason}; check that the kernel has "
         "tbf, cls_u32 and act_mirred, or leave links unlimited",
         field="cluster.link.rate_mbit",
     )

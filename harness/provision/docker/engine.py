@@ -73,7 +73,7 @@ def worker_image(client: docker.DockerClient, name: str | None, device: Hardware
         image = client.images.get(name)
     except ImageNotFound:
         raise ProvisionError(
-            f"docker: the image {name} (stratbench {version()}) must be there, got none",
+            f"docker: the image {name} (stratbench {version()}) does not exist",
             way_out=f"run `make image{target}`",
             field="cluster.image",
         ) from None
@@ -100,7 +100,7 @@ def require_room(facts: Mapping[str, Any], shape: ClusterShape) -> None:
     """Look whether this host has the cores and the memory that workers are to have to themselves.
 
     Args:
-        facts: as the engine's `info` tells them.
+        facts: from the engine's `info`.
     Raises:
         ProvisionError: it has too little of one.
     """
@@ -126,7 +126,7 @@ def refused(error: APIError, what: str) -> ProvisionError:
     """Say in one line what the engine refused to do."""
     explanation = " ".join(str(error.explanation or error).split())
     way_out = "; remove it or end its run" if error.status_code == 409 else ""
-    return ProvisionError(f"docker: {what} must work, got: {explanation[:300]}{way_out}")
+    return ProvisionError(f"docker: {what} failed: {explanation[:300]}{way_out}")
 
 
 def _settings() -> dict[str, Any]:
@@ -134,8 +134,8 @@ def _settings() -> dict[str, Any]:
         return dict(kwargs_from_env())
     except (DockerException, OSError) as error:
         raise ProvisionError(
-            f"docker: the certificates in DOCKER_CERT_PATH must be there, got: {first_line(str(error))}",
-            way_out="mend it, or unset DOCKER_TLS_VERIFY and DOCKER_CERT_PATH",
+            f"docker: cannot read the certificates in DOCKER_CERT_PATH: {first_line(str(error))}",
+            way_out="correct it, or unset DOCKER_TLS_VERIFY and DOCKER_CERT_PATH",
         ) from error
 
 
@@ -146,20 +146,20 @@ def _unreachable(address: str) -> ProvisionError:
     except PermissionError:
         return _forbidden(path, "be let into its folder")
     except OSError:
-        what = "nothing there"
+        what = "no such file"
     else:
         if not os.access(path, os.R_OK | os.W_OK):
             return _forbidden(path, f"join its group ({facts.st_gid})")
-        what = "no answer" if stat.S_ISSOCK(facts.st_mode) else "something that is no socket"
+        what = "no answer" if stat.S_ISSOCK(facts.st_mode) else "not a socket"
     return ProvisionError(
-        f"docker: an engine must answer at {address}, got {what}",
+        f"docker: no engine answers at {address} ({what})",
         way_out="start one, or use --provider local",
     )
 
 
 def _forbidden(path: Path, way_out: str) -> ProvisionError:
     return ProvisionError(
-        f"docker: this user must be allowed to use {path}, got permission denied",
+        f"docker: permission denied for {path}",
         way_out=f"{way_out}, or run as root",
     )
 
@@ -187,7 +187,7 @@ def toolkit_of(facts: Mapping[str, Any]) -> Toolkit:
     """Find NVIDIA's container toolkit in an engine.
 
     Args:
-        facts: as its `info` tells them.
+        facts: from its `info`.
     """
     devices = facts.get("DiscoveredDevices") or ()
     return Toolkit(
@@ -213,8 +213,8 @@ def lack_of_toolkit(toolkit: Toolkit, gpus: Sequence[str]) -> ProvisionError | N
             field="cluster.device",
         )
     return ProvisionError(
-        "docker: the engine must have NVIDIA's container toolkit to hand out GPUs, got neither its runtime "
-        "nor devices of nvidia.com",
+        "docker: the engine has no NVIDIA container toolkit for GPUs: neither its runtime nor devices of "
+        "nvidia.com",
         way_out="install it, run `nvidia-ctk runtime configure --runtime=docker` and start the engine anew, "
         "or use --provider local",
         field="cluster.device",

@@ -1,6 +1,6 @@
 """Guards the containers of a run: `python -m harness.provision.docker.guard RUN`.
 
-When its driver closes standard input, in order or by its end, what is left of the run is removed.
+When its driver closes standard input, in order or because it died, the remains of the run are removed.
 """
 
 import signal

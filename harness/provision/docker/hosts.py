@@ -194,8 +194,8 @@ class ContainerHosts(Hosts):
                 return
             if time.monotonic() > limit_s:
                 raise ProvisionError(
-                    f"docker: the engine must answer, got nothing for {_ENGINE_BACK_S:g} s; start it and go "
-                    "on with --resume"
+                    f"docker: the engine has not answered for {_ENGINE_BACK_S:g} s; start it and "
+                    "continue with --resume"
                 )
             time.sleep(_POLL_S)
 

@@ -28,7 +28,7 @@ def labels_of(run_id: str, role: str) -> dict[str, str]:
 
 @contextmanager
 def guarded(run_id: str) -> Iterator[None]:
-    """Have a process of its own remove what is left of a run, however this one ends."""
+    """Start a separate process that removes the remains of a run, however this one ends."""
     # What carries the run's folder in its environment is ended with the folder, and this must go on.
     environment = {name: value for name, value in os.environ.items() if name != RUN_FOLDER_VARIABLE}
     guard = subprocess.Popen(

@@ -157,6 +157,6 @@ def _refuse_system_folders(folders: Sequence[Path]) -> None:
     for folder in folders:
         if is_of_image(folder):
             raise ProvisionError(
-                "docker: workers are given a user's file with its folder, which must be one of its own, got "
+                "docker: a user's file is mounted with its folder, which must hold nothing of the image, got "
                 f"{folder}, where their image has files; move the file into a folder below"
             )

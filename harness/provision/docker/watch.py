@@ -39,7 +39,7 @@ class ContainerEvents:
         if container_id in self._deaths:
             return self._deaths[container_id]
         if self._is_over:
-            # Containers do not outlive their engine, and if one did, nobody could watch over it.
+            # Containers do not outlive their engine, and if one did, it could not be monitored.
             return Died(what="container's engine", exit_code=None)
         from_s = self._paused_from_s.get(container_id)
         paused_s = 0.0 if from_s is None else time.monotonic() - from_s
@@ -87,7 +87,7 @@ _CLOSED_PORT = 1  # a kernel that is reached refuses it, whatever runs there
 class ControlLinks:
     """Looks at each container from time to time, in a thread of its own.
 
-    Ray tells after half a minute and longer, and of an actor without a network only that it ended.
+    Ray reports this after half a minute or longer, and for an actor without a network only its end.
     """
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from harness.worker.process.messages import CutOff, Died, JobError, Silent
 ANSWER_MARGIN_S = 5.0
 """Between an actor's own deadline and the driver's."""
 CHECK_S = 1.0
-"""Between two looks at Ray itself, whose end no reference tells."""
+"""Interval of checks that Ray itself is alive, because references do not show its end."""
 _CONCURRENT_CALLS = 8
 _KILLED_S = 5.0
 
@@ -67,7 +67,7 @@ def ready(references: list[ray.ObjectRef], n: int, timeout_s: float, hosts: Host
 
 
 def fetch(reference: ray.ObjectRef, hosts: Hosts) -> object:
-    """An answer that is there, or what became of the actor that owed it."""
+    """A ready answer, or the failure of the actor that should have given it."""
     try:
         return while_up(lambda: ray.get(reference), hosts.is_up)
     except (RayActorError, ConnectionError):
@@ -85,7 +85,7 @@ def failures_of_hosts(
 
 
 def kill_processes(actors: Mapping[int, ActorHandle], pids: Mapping[int, int], hosts: Hosts) -> None:
-    """Kill processes by worker, wherever somebody is left to do it."""
+    """Kill processes by worker, on every worker whose actor is alive."""
     # A host that has failed answers no more and takes its processes with it when it is replaced.
     reached = [(worker, pid) for worker, pid in pids.items() if hosts.failure(worker) is None]
     if hosts.is_up() and reached:

@@ -43,9 +43,7 @@ def connect(
     while not is_reachable(probed, _TRY_S):
         waited_s = time.monotonic() - started_s
         if not is_up() or waited_s > wait_s:
-            raise ProvisionError(
-                f"Ray's head must answer at {address}, got no answer within {waited_s:.1f} s; {way_out}"
-            )
+            raise ProvisionError(f"Ray's head at {address} did not answer within {waited_s:.1f} s; {way_out}")
         time.sleep(_POLL_S)
     try:
         with warnings.catch_warnings():
@@ -53,7 +51,7 @@ def connect(
             ray.init(f"ray://{address}", log_to_driver=False)
     except Exception as error:
         raise ProvisionError(
-            f"Ray's head at {address} must let this driver in, got {type(error).__name__}: "
+            f"Ray's head at {address} rejected this driver: {type(error).__name__}: "
             f"{first_line(str(error))}; {way_out}"
         ) from error
 
@@ -99,7 +97,7 @@ class Head:
         self._has_ended = False
 
     def is_up(self) -> bool:
-        """True if it lets anybody connect; a busy one is given a while. Once down, it stays so."""
+        """True if it accepts connections; a busy one gets some time. Once down, it stays down."""
         limit_s = time.monotonic() + _BUSY_S
         while not self._has_ended and not is_reachable(self._address, _TRY_S):
             self._has_ended = not ray.is_initialized() or time.monotonic() > limit_s

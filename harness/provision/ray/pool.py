@@ -112,7 +112,7 @@ class RayCluster:
         )
         ports = {worker: worker_facts.probe_port for worker, worker_facts in enumerate(facts)}
         self._probe_ports.update({worker: port for worker, port in ports.items() if port is not None})
-        # It may be long ago that a worker got ready that nobody has asked before.
+        # A worker may have been ready long before this first call.
         answered_s = time.monotonic()
         for worker, worker_facts in enumerate(facts):
             self._ready_s.setdefault(worker, answered_s - worker_facts.ready_for_s)

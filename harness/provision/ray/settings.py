@@ -24,7 +24,7 @@ NODE_VARIABLES = {
     "RAY_memory_monitor_refresh_ms": "0",  # it would kill workers for memory that other programs use
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL": "minor",
-    "RAY_worker_niceness": "0",  # what is measured yields to nobody; Ray's own 15 would
+    "RAY_worker_niceness": "0",  # measured processes keep the normal priority; Ray's own niceness is 15
     "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "2",  # seconds that a client blocks in when its head has died
     # Ray's server for clients forks a process for each while gRPC is busy in it. With gRPC's handlers for
     # that, three of eight such processes died before they ran; without, none of eight did.

@@ -1,7 +1,7 @@
 """Bounds that compressors state, and whether a compressed strategy keeps them, in one process.
 
-The strategy makes its steps first; what its boundaries passed on and what its compressors owe after each step
-is kept. The reference then makes the same steps: its shards' gradients are what the compressors met, and it
+The strategy makes its steps first; its boundaries' values and its compressors' residuals after each step
+are stored. The reference then makes the same steps: its shards' gradients are the compressors' inputs, and it
 updates with what the strategy's boundaries passed on. So what a step lost is held to the bound of that step,
 and everything else to the tolerance of rounding.
 """
@@ -45,7 +45,7 @@ class CompressedSteps:
     Attributes:
         passed: of each step, what boundaries passed on to the updates, the parts of each gradient that is
             compressed.
-        owed: what compressors owe, by name and rank, before the first step and after each.
+        owed: residuals of compressors, by name and rank, before the first step and after each.
         losses: global, of each step.
         values: the state after the last step.
     """
@@ -228,7 +228,7 @@ def _losses(
 
     Args:
         passed: what was made of all members' encodings.
-        meant: by rank, what was to be sent. kept: what is still owed of it, of codecs with error feedback.
+        meant: by rank, the value to send. after_step: its residual, of codecs with error feedback.
         scale: of the whole gradient, by which rounding is measured.
     """
     inner = codec.codec if isinstance(codec, Feedback) else codec
@@ -264,7 +264,7 @@ def _norm(value: Array) -> float:
 
 
 def _members(node: PlanNode, topology: Topology) -> Mapping[int, int]:
-    """Replica → rank of the member that encodes what it brings: itself, or the first of its worker."""
+    """Replica → rank of the member that encodes its contribution: itself, or the first of its worker."""
     if node.synchronizer in ("ps", "hierarchical-all-reduce"):
         return {r.rank: topology.local_replicas(r.task)[0].rank for r in topology.replicas()}
     return {r.rank: r.rank for r in topology.replicas()}

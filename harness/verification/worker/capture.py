@@ -39,8 +39,8 @@ class CapturedWorkload:
         batch_size: the workload's default global batch.
         replica_batch: examples that every shard must have, None if any number will do.
         draws: its step makes random numbers. draws_from_ops: by a state that no variable holds.
-        evaluates: it can tell how good a trained model is.
-        verdict: on the capture itself, beside the workload's own step; None where nobody asked.
+        evaluates: it can evaluate a trained model.
+        verdict: on the capture itself, beside the workload's own step; None if not requested.
     """
 
     summary: "StepSummary"
@@ -208,7 +208,7 @@ def restore(state: JobState, capture_folder: str, checkpoint: str) -> int | None
 def _even_share(case: Case, workload: "Workload", n_shards: int) -> int | None:
     """Examples in every shard; None if not all have the same, or the batch does not suffice.
 
-    The latter is a mistake in one shape of cases, which their plan will tell; others can use the capture.
+    The latter is a mistake in one shape of cases, which planning will report; others can use the capture.
     """
     try:
         share, uneven = divmod(global_batch(case, workload.batch_size), n_shards)

@@ -158,7 +158,7 @@ def check(
         step: the captured step, rewritten in float64 or not; `initial` and `batches` in the same types.
         batches: may be of other sizes than the plan's, where the step takes any number of examples.
         refer: gives the reference of the same step, topology and batches; called in a thread of its own.
-        compiled: the plan's programs, by task, where somebody has them already.
+        compiled: the plan's programs, by task, if they exist already.
     Raises:
         UsageError: `refer` did, whatever became of the strategy's steps.
     """

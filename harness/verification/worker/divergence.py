@@ -1,8 +1,8 @@
 """Divergence from the reference: the first pass after which it shows, and the first such variable.
 
-Looked at is what crosses the boundaries in the first step. Before synchronisation, what all replicas bring,
-weighted and added up, must be what the reference combines; after it, every boundary must pass that on. Where
-replicas share statistics, these come first, and what each would bring by itself says nothing.
+Values that cross the boundaries in the first step are compared. Before synchronisation, all contributions,
+weighted and added up, must equal the reference's combined value; after it, boundaries must pass it on. Where
+replicas share statistics, these come first, and single contributions say nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -135,7 +135,7 @@ def _first_wrong(
     step: TrainGraph, expected: Crossing, seen: Sequence[Crossing], verdict: Verdict
 ) -> str | None:
     tolerances = {v.name: v.limits.tolerance for v in verdict.variables if v.decidable}
-    # As updates are: what is small beside all others of its kind may be nothing but rounding.
+    # As for updates: a value that is small compared with all others of its kind may be rounding alone.
     scales: dict[str, float] = {}
     for b in step.boundaries:
         scales[b.role] = max(scales.get(b.role, 0.0), GROUP_SHARE * _largest(expected[b.values]))

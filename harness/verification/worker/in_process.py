@@ -156,7 +156,7 @@ class InProcessCluster:
         """Step with these programs on batches of their size from now on; they share all variables.
 
         Args:
-            programs: of the same step and plan but for the number of examples.
+            programs: of the same step and plan; the number of examples may differ.
         """
         self._of_size[examples_of(programs)] = self._opened(programs)
 

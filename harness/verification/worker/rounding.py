@@ -152,7 +152,7 @@ def merged_rows(values: Array, ids: Array | None) -> Crossed:
 
 
 class RoundedReads:
-    """Trainables and examples as forward and backward read them: off by as much as rounding makes of them.
+    """Trainables and examples as forward and backward read them: changed by as much as rounding changes them.
 
     Without this a gradient that is nothing but rounding, as a bias' before BatchNormalization, would agree
     between references that compute it in the same order, and with no other correct computation.

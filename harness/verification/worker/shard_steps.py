@@ -77,7 +77,7 @@ class JointStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTurns:
-    """The turn of each tensor and target, from 1: one after the boundaries that lie before it.
+    """The turn of each tensor and target, from 1: one after the boundaries before it.
 
     Attributes:
         sources: boundary → what crosses it in a shard: tensors of values and row ids, None where it is dense.
@@ -190,7 +190,7 @@ class ShardSteps:
         with_gradient: variables that met a gradient other than zero since the beginning, of those that the
             step updates: another's gradient may only be clipped together with theirs.
         gradient_norms: of the first step, as the update took them.
-        starts_over: it can begin again, as if no step had been made.
+        starts_over: it can be reset to its initial state.
     Args:
         beside: tensors to fetch with all that crosses.
     """
@@ -387,7 +387,7 @@ class ShardSteps:
         return dict(zip(fetches, values, strict=True))
 
     def _update(self, combined: Mapping[str, Crossed], batch: Sequence[Array]) -> None:
-        # Updates wait for reads of forward, which may need a batch; what comes of it goes nowhere.
+        # Updates wait for reads of forward, which may need a batch; its result is not used.
         first = self._shards_of(batch)[0]
         feed = (
             self._turns.fed(combined)

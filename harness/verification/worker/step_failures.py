@@ -114,7 +114,7 @@ class _Wording:
 
 
 def forward_node(graph: Graph, name: str) -> str:
-    """The node of the forward pass that a node of the backward pass, or of a loop's body, comes of.
+    """The node of the forward pass from which a node of the backward pass, or of a loop's body, was derived.
 
     Args:
         name: of a node of the graph, or of one that TensorFlow has made of it.

@@ -87,7 +87,7 @@ class Passes:
         """
         rule = reduction or self.reduction
         if rule != self.reduction and self.step.n_levels > 1:
-            # What shards make of a later gradient depends on how those before were combined.
+            # A shard's later gradients depend on the combination of its earlier ones.
             other = _with_reduction(self.step, rule)
             with ShardSteps(other, self.initial, topology) as steps:
                 return replace(self, steps=steps, step=other).totals(topology, fed, rule, rounding, eps)

@@ -96,7 +96,7 @@ class CoreReading:
         control_group: id of this process's group on its kernel.
         throttled_s: time withheld from that group; None if unknown.
         n_hot: thermal slowdowns; None if unknown.
-        energy: of all sockets of the host, whoever uses them.
+        energy: of all sockets of the host, other users included.
         gpus: of this process; None if it uses none.
     """
 

@@ -39,7 +39,7 @@ _NOT_LISTED = "NVIDIA's driver does not list this process, so that programs cann
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuReading:
-    """Counters of one GPU, whoever uses it; None for unknown values.
+    """Counters of one GPU, other users included; None for unknown values.
 
     Attributes:
         at_s: seconds since 1970.
@@ -109,7 +109,7 @@ def read_gpus(since_s: float | None = None) -> GpuReadings | None:
     try:
         devices = _devices(visible)
     except (pynvml.NVMLError, AttributeError, ValueError) as error:
-        return GpuReadings(missing=f"NVIDIA's driver tells nothing of {visible}: {error}")
+        return GpuReadings(missing=f"NVIDIA's driver does not report {visible}: {error}")
     readers = [_Reader(*device) for device in devices]
     if since_s is None:
         # What takes long comes before what belongs to the edge of the window that follows.

@@ -55,7 +55,7 @@ class TcpTraffic:
     Attributes:
         matrix: [i][j] → bytes per step from worker i to worker j; 0 on the diagonal.
         retransmitted_bytes_per_step: sum over all connections between workers.
-        n_closed: connections that ended meanwhile, whose bytes are unknown.
+        n_closed: connections that ended in between, whose bytes are unknown.
     """
 
     matrix: tuple[tuple[float, ...], ...]
@@ -91,7 +91,7 @@ def merge(
     """Bytes that workers sent each other between two readings.
 
     A connection belongs to workers i and j if i has it with the addresses (a, b) and j with (b, a). One that
-    appeared meanwhile counts from zero.
+    appeared in between counts from zero.
 
     Args:
         before, after: one reading for each worker.
@@ -187,7 +187,7 @@ def _own_inodes() -> set[int]:
         try:
             target = os.readlink(f"/proc/self/fd/{name}")  # noqa: PTH115
         except OSError:
-            continue  # the descriptor of the listing, or one that another thread closed meanwhile
+            continue  # the descriptor of the listing, or one that another thread has closed
         if target.startswith("socket:["):
             inodes.add(int(target[len("socket:[") : -1]))
     return inodes

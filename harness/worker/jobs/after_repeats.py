@@ -98,7 +98,7 @@ def _median_s(operation: "tf.Operation") -> float:
 
     v1 = tf.compat.v1
     config = v1.ConfigProto(allow_soft_placement=True)
-    # The optimizer would drop operations whose values nobody fetches.
+    # The optimizer would drop operations whose values are not fetched.
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     with v1.Session(config=config) as session:
         session.run(v1.global_variables_initializer())

@@ -144,7 +144,7 @@ def _require_memory(n_bytes: int, case: Case, batch_size: int) -> None:
     if available_bytes is not None and n_bytes > available_bytes:
         raise CaseError(
             OUT_OF_MEMORY,
-            f"must be as many examples as memory holds, got {batch_size}, whose batches take "
+            f"must fit in memory, got {batch_size}, whose batches take "
             f"{n_bytes / 1e9:.3g} GB of {available_bytes / 1e9:.3g} GB; lower batch_size, "
             "or give workers more memory",
             stage="capture",

@@ -90,7 +90,7 @@ def require_devices(task: int, names: Iterable[str], n_own: int) -> None:
     if n_made < n_own:
         raise CaseError(
             NO_DEVICE,
-            f"worker {task}: TensorFlow must make a device of each of {n_own} GPUs, got {n_made}; see "
+            f"worker {task}: TensorFlow made devices of {n_made} of {n_own} GPUs; see "
             "its log and `stratbench doctor`",
             stage="provision",
             field="cluster.device",
@@ -109,8 +109,8 @@ def _making_devices(task: int) -> Iterator[None]:
             raise
         raise CaseError(
             NO_DEVICE,
-            f"worker {task}: TensorFlow cannot use a GPU that it sees: {first_line(error.message)}; see that "
-            "NVIDIA's driver works and is new enough (`stratbench doctor` shows more)",
+            f"worker {task}: TensorFlow cannot use a GPU that it sees: {first_line(error.message)}; check "
+            "that NVIDIA's driver works and is new enough (`stratbench doctor` shows more)",
             stage="provision",
             field="cluster.device",
         ) from error

@@ -59,7 +59,7 @@ def transfer(state: JobState, receiver: Place | None, window: tuple[int, float] 
     listener = state.get(_Awaiting).listener
     with _carrying(listener.getsockname()[0]):
         incoming, _ = listener.accept()
-        # Whoever sends stops when nobody receives any more.
+        # The sender stops when the receiver is gone.
         with incoming:
             incoming.settimeout(_WAIT_S)
             return _mbit(incoming, *window)
@@ -72,7 +72,7 @@ def _carrying(address: str) -> Iterator[None]:
     except OSError as error:
         raise CaseError(
             "unreachable",
-            f"the link to {address} must carry bytes while its rate is measured, got: {error}",
+            f"the link to {address} broke while its rate was measured: {error}; repeat with --resume",
             stage="provision",
         ) from error
 
@@ -89,7 +89,7 @@ def _mbit(incoming: socket.socket, lead_bytes: int, window_s: float) -> float:
     while _received_bytes(incoming) < lead_bytes or time.monotonic() < lead_end_s:
         _drain(incoming)
     first_bytes, first_s = _received_bytes(incoming), time.monotonic()
-    # A machine that stands still for that long says nothing about the link.
+    # A stall of the machine for that long says nothing about the link.
     while time.monotonic() < first_s + window_s or _received_bytes(incoming) == first_bytes:
         _drain(incoming)
     n_bytes, last_s = _received_bytes(incoming) - first_bytes, time.monotonic()

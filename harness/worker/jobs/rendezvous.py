@@ -61,7 +61,7 @@ def start_server(
         n_waiting: threads that steps hold while they wait for Python. They come on top of one per core: what
             peers ask of this process runs on the same threads, and would wait too.
     Raises:
-        CaseError: `port-in-use`, when somebody took the port in the moment between.
+        CaseError: `port-in-use`, when another process took the port in between.
     """
     from harness.worker.session.tensorflow_settings import n_threads_beside
     from harness.worker.session.tensorflow_settings import start_server as start
@@ -73,7 +73,7 @@ def start_server(
 
 
 def listen(state: JobState, host: str) -> str:
-    """Wait for the worker before in the ring, at an own address, from now on; return `host:port`."""
+    """Wait for the previous worker in the ring, at an own address, from now on; return `host:port`."""
     listener = listen_on(host)
     state.put(_Listening(listener=listener))
     return address_of(listener)
@@ -111,7 +111,7 @@ def on_reserved_port(
     Args:
         addresses: of this port on every task. port: which of those that were reserved.
     Raises:
-        CaseError: `port-in-use`, when somebody took the port in the moment between.
+        CaseError: `port-in-use`, when another process took the port in between.
     """
     # TensorFlow refuses to share a port, so the reservation must end just before the server binds it.
     state.get(_Reserved).holders[port].close()
@@ -121,7 +121,7 @@ def on_reserved_port(
         if any(words in str(error).lower() for words in _PORT_WORDS):
             raise CaseError(
                 "port-in-use",
-                f"worker {task}: a free port is needed, got {addresses[task]}, which another program took; "
+                f"worker {task}: another program took its port {addresses[task]}; "
                 "repeat the case with --resume",
                 stage="run",
             ) from error

@@ -131,8 +131,8 @@ class TimedSteps:
     """Steps of one worker.
 
     Attributes:
-        weights: what each column of `times.losses` counts in the global loss; none where another worker tells
-            of this one's steps.
+        weights: what each column of `times.losses` counts in the global loss; none if another worker reports
+            this one's steps.
         cores: this process's cores before the steps and after them; None where the kernel shows nothing.
         resident_bytes: memory of this process after them.
     """
@@ -184,8 +184,8 @@ def open_program(
     Args:
         capture: folder of the capture.
         xla: whether this process's sessions compile; see `harness.worker.jobs.xla`.
-        batches: folder of the global batches that steps will take, so that those of replicas on GPUs lie
-            there; None feeds each step.
+        batches: folder of the global batches that steps will take, to stage those of replicas on GPUs there;
+            None feeds each step.
     Raises:
         CaseError: `unsupported`, when the strategy is not for this step; `no-device`, when TensorFlow has
             made no devices of this worker's GPUs.
@@ -207,7 +207,7 @@ def open_program(
     started_s = time.monotonic()
     initial = InitialValues(folder)
     transport = state.get(InRing).ring if program.step.transfers else None
-    # Without a server TensorFlow does not tell what is in the functions that XLA compiles.
+    # Without a server TensorFlow does not report the content of the functions that XLA compiles.
     target = OWN_DEVICES if program.self_contained and not xla else state.get(Served).target
     staged_on, too_large = _gpu_of_batches(plan, program, batches)
     session = WorkerSession(program, target, initial, transport, staged_on=staged_on)
@@ -239,7 +239,7 @@ def open_program(
 def _gpu_of_batches(
     plan: "Plan", program: "Program", batches: str | None
 ) -> tuple[str | None, tuple[str, ...]]:
-    """The first GPU that staged batches lie on; None, with a note on why, where they are fed."""
+    """The first GPU with staged batches; None, with a note on the reason, if they are fed."""
     from harness.worker.session.device_batches import too_large
     from strategies.planner import topology_of
 
@@ -252,7 +252,7 @@ def _gpu_of_batches(
 
 
 def _placement(session: "WorkerSession", target: str, plan: "Plan") -> Placement:
-    """Memory that a session's staged batches lie in; the session must have its worker's GPUs."""
+    """Memory of a session's staged batches; the session must have its worker's GPUs."""
     from harness.worker.session.device_batches import on_gpus, placement
     from harness.worker.session.tensorflow_settings import listed_devices
 
@@ -296,7 +296,7 @@ def run_steps(state: JobState, n_steps: int, first: int) -> TimedSteps:
         index, column = (int(place[0]) for place in np.nonzero(~finite))
         raise CaseError(
             NON_FINITE_LOSS,
-            f"worker {training.task}, step {first + index} (the first is 0): the loss must be finite, got "
+            f"worker {training.task}, step {first + index} (the first is 0): the loss is not finite: "
             f"{times.losses[index, column]}; lower the learning rate or check the data",
             stage="run",
         )
@@ -306,7 +306,7 @@ def run_steps(state: JobState, n_steps: int, first: int) -> TimedSteps:
 
 @contextmanager
 def _told_of_rules() -> Iterator[None]:
-    """Turn what TensorFlow says of a rule that has too few gradients into one line."""
+    """Turn TensorFlow's error for a rule with too few gradients into one line."""
     try:
         yield
     except Exception as error:

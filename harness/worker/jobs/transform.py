@@ -1,4 +1,4 @@
-"""Applies a plan's passes for one worker and tells what they cost."""
+"""Apply a plan's passes for one worker and report their cost."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ class Transformation:
     Attributes:
         nodes_before: of the captured step. nodes_after: of this worker's program.
         passes: in order, of the run with the median time.
-        text: of the graph; None where nobody asked for it.
+        text: of the graph; None if not requested.
     """
 
     nodes_before: int

@@ -47,7 +47,7 @@ class WorkerFacts:
 
 @dataclass(slots=True)
 class _Fork:
-    """A requested fork; abandoned once nobody waits for it."""
+    """A requested fork; abandoned once no caller waits for it."""
 
     jobs: socket.socket
     log_path: str
@@ -241,7 +241,7 @@ class Worker:
             self._processes[pid] = fork.process
         fork.done.set()
         if fork.is_abandoned:
-            # Nobody else knows its id. The news of its end comes to this thread, which must not wait for it.
+            # No other code knows its id. This thread is notified of its end, and must not wait for it.
             self._abandoned.add(pid)
             fork.process.kill(0.0)
 

@@ -58,7 +58,7 @@ class ForkedProcess:
                 self._have_stacks_written()
             return Silent(waited_s=waited_s, is_stopped=is_stopped)
         except (messages.ChannelClosedError, OSError, ValueError):
-            # The last is what `select` says of a socket that `close` has closed meanwhile.
+            # `select` raises the last for a socket that `close` has closed in between.
             self.exited.wait(EXIT_NEWS_S)
             return Died(
                 what="process",
@@ -77,10 +77,10 @@ class ForkedProcess:
         os.close(self._pidfd)
 
     def note_exit(self, exit_code: int) -> None:
-        """Record its end, and wake whoever waits for an answer."""
+        """Record its end, and wake callers that wait for an answer."""
         self._exit_code = exit_code
         # A grandchild may hold the other end open; the answer to wait for will not come all the same. Whoever
-        # kills closes the socket as soon as the process has ended, which would wake nobody.
+        # kills closes the socket as soon as the process has ended, which would not wake the waiting thread.
         with contextlib.suppress(OSError):
             self._jobs.shutdown(socket.SHUT_RDWR)
         self.exited.set()

@@ -61,7 +61,7 @@ def _run(state: JobState, message: bytearray) -> object:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        # As above; None stands for one that is not there.
+        # As above; None means that there is none.
         with suppress(ValueError, OSError, AttributeError):
             stream.flush()
 
@@ -80,8 +80,8 @@ def start_in_child(
     status = 1
     try:
         keeper.go_on_kept(parent_pid, announce=announce)
-        os.setpgid(0, 0)  # a workload that signals its whole group reaches nobody else
-        # A terminal sends Ctrl-C to everybody; only the driver should hear it.
+        os.setpgid(0, 0)  # a workload that signals its whole group reaches no other process
+        # A terminal sends Ctrl-C to all processes; only the driver should handle it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         log = open_to_write(Path(log_path), is_appended=True)
         os.dup2(log, 1)
@@ -104,7 +104,7 @@ def start_in_child(
 def main(argv: Sequence[str]) -> None:
     """Serve jobs on an inherited socket until its other end is closed."""
     keeper.go_on_kept(int(argv[1]))
-    # A terminal sends Ctrl-C to everybody; only the driver should hear it.
+    # A terminal sends Ctrl-C to all processes; only the driver should handle it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Graphs are millions of objects that live as long as the process; going through them again and again
     # takes a sixth of a capture. Forked processes keep Python's own limits.

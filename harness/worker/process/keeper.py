@@ -93,7 +93,7 @@ def _keep(child_pid: int, parent_pid: int, memory: "_MemoryWatch") -> int:
     with suppress(ProcessLookupError):
         poll.register(os.pidfd_open(parent_pid), select.POLLIN)
     if os.getppid() != parent_pid:
-        os.kill(child_pid, signal.SIGKILL)  # nobody else can have its id, for it is not reaped yet
+        os.kill(child_pid, signal.SIGKILL)  # its id cannot be reused before it is reaped
     while True:
         ready = {descriptor for descriptor, _ in poll.poll()}
         memory.note(child_pid)
@@ -124,7 +124,7 @@ def _reap_orphans(child_pid: int) -> None:
 
 
 def _end_orphans() -> None:
-    """Kill all children, including those that come to this process meanwhile, until there are none."""
+    """Kill all children, including those reparented to this process in between, until there are none."""
     started_s = time.monotonic()
     while (waited_s := time.monotonic() - started_s) < _ORPHANS_S:
         try:
@@ -225,7 +225,7 @@ def _is_at(path: Path, inode: _Inode) -> bool:
 
 
 def _is_made_below(child_pid: int, name: str, inode: _Inode) -> bool:
-    # The child first: whoever closes what it has made may do so at once.
+    # The child first: it may close its own memory at any time.
     return _has_as_memory(child_pid, name, inode) or any(
         _has_as_memory(pid, name, inode) for pid in os_process.descendants({os.getpid()}) - {child_pid}
     )

@@ -80,7 +80,7 @@ def _disk_full(error: OSError) -> CaseError:
     what = error.filename or "a file that it writes"
     return CaseError(
         "disk-full",
-        f"a worker must have room for {what}, got {error.strerror}; make room, or give workers less to write",
+        f"no room for {what}: {error.strerror}; make room on the worker's disk",
         stage="run",
     )
 

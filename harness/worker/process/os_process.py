@@ -26,7 +26,7 @@ def die_with_parent(parent_pid: int) -> None:
     """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
-        # The parent ended before the request was in place; nobody would send the signal any more.
+        # The parent ended before the request was in place; the signal would never be sent.
         os._exit(1)
 
 
@@ -68,7 +68,7 @@ def _parents() -> dict[int, int]:
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            # It can end meanwhile.
+            # It can end in between.
             with suppress(OSError):
                 parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
     return parents
@@ -82,7 +82,7 @@ def is_of_this_run(pid: int) -> bool:
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
-        return False  # somebody else's, or ended
+        return False  # another user's, or ended
     return os.fsencode(f"{RUN_FOLDER_VARIABLE}={folder}") in variables
 
 

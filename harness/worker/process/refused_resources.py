@@ -12,7 +12,7 @@ from harness.errors import causes
 _OF_TENSORFLOW = "ResourceExhaustedError"
 # TensorFlow says the same of messages that are too long, and of files that are too many.
 _MEMORY = re.compile(r"\bOOM\b|out of memory|allocat|MemoryError", re.IGNORECASE)
-# TensorFlow's other errors for want of a GPU's memory: of the driver, of CUDA's libraries, of a copy there.
+# TensorFlow's other errors for lack of a GPU's memory: of the driver, of CUDA's libraries, of a copy there.
 _OF_CUDA = re.compile(
     "CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|CU(?:BLAS|DNN|SOLVER|SPARSE|FFT)_STATUS_ALLOC_FAILED"
     "|Dst tensor is not initialized"

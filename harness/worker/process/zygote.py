@@ -88,7 +88,7 @@ class _Zygote:
         with announced:
             announcement, pidfds, _, _ = socket.recv_fds(announced, _MESSAGE_LIMIT, 1)
         keeper_pidfd = os.pidfd_open(keeper_pid)
-        # Nothing comes of a keeper that has ended, which then stands for its process.
+        # A keeper that has ended announces nothing; use its own pid.
         pid = int(announcement or keeper_pid)
         self._forked[keeper_pidfd] = _Forked(keeper_pid=keeper_pid, pid=pid)
         self._poll.register(keeper_pidfd, select.POLLIN)

@@ -78,7 +78,7 @@ def write_checkpoint(folder: Path, values: Mapping[str, Array], model: Collectio
         _remove(folder, lambda name: name.startswith(prefix))
         raise CaseError(
             "checkpoint-unwritable",
-            f"checkpoint {folder}: must be a folder that takes files, got {_in_a_line(error)}; make room or "
+            f"checkpoint {folder}: cannot be written: {_in_a_line(error)}; make room or "
             "name another run folder with --out",
             stage="checkpoint",
         ) from error
@@ -121,7 +121,7 @@ def _check_names(path: Path, stored: Collection[str], model: Collection[str]) ->
         )
     missing = next((name for name in sorted(model) if name not in stored), None)
     if missing is not None:
-        raise _another_model(path, f"variable {missing!r} of the workload must be there, got none")
+        raise _another_model(path, f"variable {missing!r} of the workload is missing")
     foreign = next(
         (n for n in sorted(stored) if not n.startswith(OURS) and variable_and_rank(n)[0] not in model), None
     )

@@ -86,7 +86,7 @@ def read_staged(
 
 
 def placement(on_gpus: Collection[bool]) -> Placement:
-    """Memory that holds the batches, from whether each part lies on a GPU."""
+    """Memory that holds the batches, by the place of each part."""
     return "host" if True not in on_gpus else "mixed" if False in on_gpus else "device"
 
 
@@ -116,14 +116,14 @@ def too_large(folder: Path, share: float) -> str | None:
         return None
     return (
         f"staged batches take {n_bytes / 1e9:.3g} GB, more than {MAX_SHARE:.0%} of the {least / 1e9:.3g} GB "
-        "of a GPU: they lie on the host, and a step copies its own; lower batch_size to have them on the GPU"
+        "of a GPU: they stay on the host, and steps copy their parts; lower batch_size to fit them on the GPU"
     )
 
 
 def _sources(
     graph_def: tf.compat.v1.GraphDef, batch: Sequence[BatchInput]
 ) -> Iterator[tuple[str, tuple[tf.DType, tf.TensorShape]]]:
-    """Tensors with type and shape that hold what is fed, or a shard's rows of it."""
+    """Tensors with type and shape for the fed values, or a shard's rows of them."""
     nodes = {node.name: node for node in graph_def.node}
     for b in batch:
         shape = tf.TensorShape(nodes[b.node].attr["shape"].shape)

@@ -16,7 +16,7 @@ v1 = tf.compat.v1
 Prepared: TypeAlias = Callable[..., Sequence[Array]]
 """Takes what is fed, in order, and returns what is fetched."""
 Traced: TypeAlias = Callable[..., tuple[Sequence[Array], tf.compat.v1.RunMetadata]]
-"""The same, and what TensorFlow tells of the run."""
+"""Run the same, and return TensorFlow's metadata of the run."""
 
 
 class NamedSession:

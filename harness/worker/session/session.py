@@ -106,7 +106,7 @@ class WorkerSession:
         self._exchange = (
             None if transport is None else Exchange(transport, program.step.transfers, program.task)
         )
-        # What counts from the start of a session is nobody's to read or save.
+        # Counters that start with a session are neither read nor saved.
         self._passing = [v for v in program.variables if not v.lasts]
         self._parts: dict[Copy, list[Variable]] = {}
         for v in program.variables:

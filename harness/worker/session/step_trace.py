@@ -115,7 +115,7 @@ def doubts(traces: Sequence[WorkerTrace]) -> str | None:
     notes = []
     n_clocks = len({trace.clock for trace in traces})
     if n_clocks > 1:
-        notes.append(f"waits are told from transfers by the clocks of {n_clocks} machines, which may differ")
+        notes.append(f"waits and transfers are split by the clocks of {n_clocks} machines, which may differ")
     n_left_out = sum(trace.n_left_out for trace in traces)
     if n_left_out:
         notes.append(f"the {n_left_out} shortest of its events count as neither computing nor moving")

@@ -55,8 +55,7 @@ class UpdateLoop:
         self.check()
         if not settled:
             raise TimeoutError(
-                f"updates must take {n_contributions} contributions within {_SETTLE_S:g} s, "
-                f"got {self._n_taken()}"
+                f"updates took {self._n_taken()} of {n_contributions} contributions within {_SETTLE_S:g} s"
             )
 
     def note(self) -> str:
@@ -91,7 +90,7 @@ class UpdateLoop:
 
 
 class Pace:
-    """Counts a worker's steps by updates: it skips steps whose updates others made meanwhile.
+    """Counts a worker's steps by updates: it skips steps whose updates other workers have already made.
 
     A late worker continues with the newest update. Skipped steps pass at once, with the losses of its last
     step, so that all workers end a number of steps at the same update.

@@ -75,5 +75,5 @@ def _resource(handle: tf.compat.v1.NodeDef) -> str:
 
 def _place(handle: tf.compat.v1.NodeDef, task: int) -> tuple[int, str]:
     named = tf.DeviceSpec.from_string(handle.device).task
-    # One name may stand for a variable on each of several devices.
+    # One name may mean a variable on each of several devices.
     return task if named is None else named, f"{handle.device} {_resource(handle)}"

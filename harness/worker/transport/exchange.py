@@ -41,7 +41,7 @@ class Exchange:
     """Transfers between all workers, made by a thread one after the other in one order that never changes.
 
     Attributes:
-        seen: takes what is seen of each transfer; None where nobody looks.
+        seen: called with the statistics of each transfer; None for none.
     Args:
         transport: belongs to the exchange from now on.
         transfers: in their order on every worker.
@@ -75,7 +75,7 @@ class Exchange:
         return calls
 
     def close(self) -> None:
-        """End the transfers; who waits for one is told so."""
+        """End the transfers and wake their waiters."""
         self._transport.close()
         for queue_in in self._queues_in.values():
             queue_in.put(None)
@@ -176,7 +176,7 @@ def _giver(queue_in: "queue.SimpleQueue[Sequence[Vector] | None]") -> Callable[.
 
 
 class _Pool:
-    """Memory for what comes, used again when nobody else has it.
+    """Memory for received vectors, reused when nothing else references it.
 
     New memory costs page faults. TensorFlow takes a vector as it is, and a step may keep it as the value of a
     variable.

@@ -21,7 +21,7 @@ class RingError(Exception):
 
 
 def listen(host: str) -> socket.socket:
-    """Listen on a free port, for the worker before."""
+    """Listen on a free port, for the previous worker."""
     return socket.create_server((host, 0), backlog=1)
 
 
@@ -41,20 +41,22 @@ def connected(address: str, greeting: bytes) -> socket.socket:
             )
             connection.sendall(greeting)
         except OSError as error:
-            raise RingError(f"ring: the worker at {address} must listen, got {error}") from error
+            raise RingError(
+                f"ring: cannot connect to the next worker at {address}: {error}; see its log"
+            ) from error
         unless_greeted.pop_all()
         return connection
 
 
 def accepted(listener: socket.socket, greeting: bytes, address: str) -> socket.socket:
-    """The connection of the worker before; whoever greets otherwise is sent away."""
+    """Connection of the previous worker; others are rejected."""
     listener.settimeout(CONNECT_S)
     while True:
         try:
             connection, _ = listener.accept()
         except TimeoutError as error:
             raise RingError(
-                f"ring: the worker before must come to {address}, got none in {CONNECT_S:g} s"
+                f"ring: the previous worker did not connect to {address} within {CONNECT_S:g} s; see its log"
             ) from error
         with contextlib.suppress(OSError):
             connection.settimeout(GREETING_S)
@@ -106,7 +108,9 @@ class Flow:
             except BlockingIOError:
                 return
             except OSError as error:
-                raise RingError(f"ring: the next worker must stay, got {error}") from error
+                raise RingError(
+                    f"ring: the connection to the next worker broke: {error}; see its log"
+                ) from error
             self.ready_bytes -= n_bytes
             self._n_unsent -= n_bytes
             self._rest[0] = segment[n_bytes:]
@@ -115,7 +119,7 @@ class Flow:
 
 
 def as_bytes(vector: Vector) -> memoryview:
-    """The bytes of a vector where they lie."""
+    """The bytes of a vector, without a copy."""
     return vector.view(np.uint8).data
 
 
@@ -132,7 +136,7 @@ class _Arrival:
     Attributes:
         into: takes it, in the type that it has on its way.
         addend: what is added to it, this worker's own values, if any.
-        factor: what the sum is multiplied by, once nobody adds to it any more.
+        factor: factor of the finished sum.
     """
 
     into: Vector
@@ -141,7 +145,7 @@ class _Arrival:
 
 
 class Ring:
-    """This worker's place in a ring: it sends to the next worker and receives from the one before.
+    """This worker's place in a ring: it sends to the next worker and receives from the previous one.
 
     A sum takes 2(W−1) rounds of a segment each: W−1 that add up, W−1 that hand the sums on; where each worker
     needs its own share of it alone, or has something for all, one half of them. What a worker receives it
@@ -153,10 +157,10 @@ class Ring:
     Args:
         rank: this worker's place.
         addresses: `host:port` where each worker listens, by rank.
-        listener: where this worker listens; closed once the worker before has come.
+        listener: where this worker listens; closed once the previous worker has connected.
         secret: that only these workers know: who greets without it is no neighbour.
     Raises:
-        RingError: a neighbour did not come, or is of another ring.
+        RingError: a neighbour did not connect, or belongs to another ring.
     """
 
     def __init__(self, rank: int, addresses: Sequence[str], listener: socket.socket, secret: bytes) -> None:
@@ -175,18 +179,18 @@ class Ring:
     def sum(
         self, values: Vector, total: Vector, wire: np.dtype[Any] | None = None, factor: float = 1.0
     ) -> float:
-        """Sum vectors of one length and type over all workers, each of which must come to this sum in turn.
+        """Sum vectors of one length and type over all workers, which must call this in the same order.
 
         Args:
             values: this worker's.
-            total: takes the sum, the same to the last bit on every worker, but for which NaN it is.
+            total: takes the sum, bitwise the same on every worker, except the payloads of NaNs.
             wire: type that values have on their way, their own unless given. Sums are made in the values'
                 type and rounded each time that they are sent.
             factor: what the sum is multiplied by, before it is rounded.
         Returns:
-            when the first bytes came from the worker before, `time.time()`.
+            when the first bytes came from the previous worker, `time.time()`.
         Raises:
-            RingError: a neighbour has gone.
+            RingError: a neighbour is gone.
         """
         if self._size == 2 and wire is None and values.nbytes <= SWAPPED_BYTES:
             return self._pass_on(values, [_Arrival(into=total, addend=values, factor=factor)])
@@ -215,7 +219,7 @@ class Ring:
         Returns:
             as `sum`.
         Raises:
-            RingError: a neighbour has gone.
+            RingError: a neighbour is gone.
         """
         first, *passing, own = self._turns()
         added = [
@@ -233,7 +237,7 @@ class Ring:
         Returns:
             as `sum`.
         Raises:
-            RingError: a neighbour has gone.
+            RingError: a neighbour is gone.
         """
         *_, own = turns = self._turns()
         arriving = [_Arrival(into=places[k]) for k in turns if k != own]
@@ -253,7 +257,7 @@ class Ring:
         Returns:
             the wholes, and when the first bytes came, `time.time()`.
         Raises:
-            RingError: a neighbour has gone.
+            RingError: a neighbour is gone.
         """
         *passing, last, own = self._turns()
         lengths = np.empty((self._size, len(vectors)), np.int64)
@@ -296,7 +300,7 @@ class Ring:
         return self._spares[number][:n_bytes].view(dtype)
 
     def _pass_on(self, first: Vector, arriving: Sequence[_Arrival], copy: Vector | None = None) -> float:
-        """Send a vector, then each that came in but for the last.
+        """Send a vector, then each received one except the last.
 
         Args:
             copy: takes the first vector too, while it is on its way.
@@ -352,7 +356,7 @@ class Ring:
             flow.allow(n_bytes)
 
     def _arrived(self, into: memoryview, flow: Flow) -> int:
-        """Bytes received, at least one; meanwhile goes out what can."""
+        """Receive at least one byte, and send what can be sent in the meantime."""
         while True:
             flow.send()
             try:
@@ -361,9 +365,11 @@ class Ring:
                 self._wait(flow, receiving=True)
                 continue
             except OSError as error:
-                raise RingError(f"ring: the worker before must stay, got {error}") from error
+                raise RingError(
+                    f"ring: the connection from the previous worker broke: {error}; see its log"
+                ) from error
             if n_bytes == 0:
-                raise RingError("ring: the worker before must stay, got the end of its connection")
+                raise RingError("ring: the previous worker closed its connection; see its log")
             flow.came_s = flow.came_s or time.time()
             return n_bytes
 

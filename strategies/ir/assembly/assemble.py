@@ -84,9 +84,9 @@ def statistics_of(
 def _obstacles(graph: Graph, traced: Sequence[Statistic], forward: Sequence[str]) -> dict[str, str]:
     if reseed(graph, 1) is not graph:
         # The reference takes a shard's forward pass in parts, from its beginning each time.
-        reason = "is in a step with random operations that nobody can repeat; draw with keras.random instead"
+        reason = "is in a step with random operations that cannot be repeated; draw with keras.random instead"
         return {t.layer: reason for t in traced}
-    # A gradient that leads to the loss is not that of a mean over the batch, and would be weighed otherwise.
+    # A gradient that the loss depends on is not that of a mean over the batch, and would get a wrong weight.
     heads = {*forward, *(t.node for t in traced if not t.backward)}
 
     def leads_on(*marks: Statistic) -> bool:
@@ -206,7 +206,7 @@ def _result_notes(results: Sorted, returned_loss: str) -> tuple[str, ...]:
         )
     if results.own:
         notes.append(
-            "timed steps fetch the loss alone; `verify` tells what the step returns beside it: "
+            "timed steps fetch the loss alone; `verify` reports the step's other results: "
             f"{', '.join(result.name for result in results.own)}"
         )
     if results.late:

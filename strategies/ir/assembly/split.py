@@ -103,7 +103,7 @@ def outermost_gradients(graph: Graph, marks: Sequence[TracedGradient]) -> tuple[
     while waiting:
         name, call = waiting.pop()
         calls = leads_to.setdefault(name, set())
-        # Two calls are enough to tell that there is another one, and keep the walk linear.
+        # Two calls are enough to detect another one, and keep the walk linear.
         if call not in calls and len(calls) < 2:
             calls.add(call)
             waiting += [(producer(ref), call) for ref in graph.by_name[name].data_inputs]

@@ -247,7 +247,7 @@ def _rule(
     of_batch = not from_batch.isdisjoint(amounts)
     if integer:
         return "sum" if of_batch else "first-replica"
-    # What is read in order to be moved leads to little else, while an amount comes of the whole forward pass.
+    # A read for a move feeds little else, while an amount depends on the whole forward pass.
     if not descendants(graph, read_here, control=False).isdisjoint(amounts):
         return "mean"
     return "sum" if of_batch or not is_read else "first-replica"

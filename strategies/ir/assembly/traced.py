@@ -14,7 +14,7 @@ class TracedVariable:
 
     Attributes:
         placeholder: represents its handle in the trace; None if the step never uses it.
-        constant: holds a value too large for a constant; nobody writes it.
+        constant: holds a value too large for a constant; it is never written.
         slot_of, group: its trainable and kind of slot, if the optimizer knows.
     """
 

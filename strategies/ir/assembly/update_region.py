@@ -129,7 +129,7 @@ def wait_for_gradients(
             if (reads and not wanted) or (level > 1 and not descendants(graph, [write]).isdisjoint(wanted)):
                 raise CaptureError(
                     f"variable {name!r}: between a forward pass that reads it and its next assignment there "
-                    f"must be a gradient that comes of the former alone, got none before {write!r}; take a "
+                    f"must be a gradient that depends on the former alone, got none before {write!r}; take a "
                     "gradient for each of them, or compute with the value in place of the variable",
                     node=write,
                 )

@@ -114,7 +114,7 @@ def owner_of(facts: Sequence[Fact]) -> str:
 
 
 def broadcast(shapes: Sequence[tuple[int, ...] | None]) -> tuple[int, ...] | None:
-    """Broadcast shapes, None if one is unknown; -1 stands for one length."""
+    """Broadcast shapes, None if one is unknown; -1 means any single length."""
     known = [shape for shape in shapes if shape is not None]
     if len(known) < len(shapes) or not known:
         return None

@@ -189,7 +189,7 @@ def _branch(x: Operands, graph: Graph) -> RuleOutcome:
     ):
         raise x.refused("it uses other variables, and must run once")
     for k, fact in enumerate(arguments):
-        # The shape of the dense form that a sparse gradient stands for travels beside it.
+        # The dense shape of a sparse gradient travels with it.
         if fact.kind is FactKind.WHOLE and fact.values == shape and fact.shape == (len(shape),) and axis == 0:
             dtype = types[k]
             assert isinstance(dtype, DType)
@@ -223,7 +223,7 @@ def _in_function(function: Function, arguments: Sequence[Fact], caller: Operands
         inputs = [fact_of(ref) for ref in node.data_inputs]
         outcome, outputs = _carried(node, inputs, caller.tables, graph)
         if outcome is not None and (outcome.swaps or outcome.combine):
-            raise caller.refused(f"{node.op} {node.name!r} in its branch needs what is outside of a part")
+            raise caller.refused(f"{node.op} {node.name!r} in its branch needs values outside of a part")
         for k, fact in enumerate(outputs):
             facts[f"{node.name}:{k}"] = fact
     return [fact_of(function.results[out.name]) for out in function.outputs]
@@ -326,7 +326,7 @@ def _readers(step: TrainGraph) -> dict[str, list[str]]:
     while waiting:
         name, reader = waiting.pop()
         names = readers.setdefault(name, [])
-        # Two are enough to tell that there is another one, and keep the walk linear.
+        # Two are enough to detect another one, and keep the walk linear.
         if reader in names or len(names) == 2:
             continue
         names.append(reader)

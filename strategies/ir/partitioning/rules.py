@@ -1,6 +1,6 @@
 """Rules that apply an operation to the parts of a variable, its gradient and its rows.
 
-A part holds the rows whose ids lie in its range, with ids counted from its start. An op on rows follows a
+A part holds the rows whose ids are in its range, with ids counted from its start. An op on rows follows a
 part if it needs no row of another: elementwise, by id (gather, scatter, merge), or dense in the part's
 length. Counts of rows serve as shapes and in comparisons of two lists.
 """

@@ -42,7 +42,7 @@ def collectives(
         hints: variable → implementation; what `IN_ORDER` would send one after the other stays in one piece.
     """
     named: dict[str, Collective] = {}
-    # Another level's come of an update, which waits for these.
+    # Gradients of another level depend on an update, which waits for these.
     for level in sorted({b.level for b in dense}):
         named |= _of_level(level, [b for b in dense if b.level == level], buckets, size_of or _n_bytes, hints)
     return named

@@ -23,7 +23,7 @@ from strategies.topology import Topology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatheredJoins:
-    """Nodes of a step that join the members of one bucket, all in the order in which a gather brings them.
+    """Nodes of a step that join the members of one bucket, all in the order of the gather.
 
     Attributes:
         joins: names of those that join. reads: names of those that read members for them alone.
@@ -42,7 +42,7 @@ def gathered_joins(
 ) -> dict[str, GatheredJoins]:
     """Bucket → what joins its members, where forward takes them only to join them along their first axis.
 
-    Each task may come to its own, for the same bytes travel.
+    Tasks may differ, because the same bytes travel.
 
     Args:
         copies: all of the members that this task has.

@@ -1,4 +1,4 @@
-"""One replica of each worker speaks for all: what the others bring goes to it, and what it gets to them."""
+"""Reduce to one leader per worker before the collective, then broadcast its result."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -41,7 +41,7 @@ class LeaderReduce:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeaderBroadcast:
-    """Let what comes to the leader's boundaries flow into those of the task's other replicas as well."""
+    """Feed the leader's boundary values into those of the task's other replicas as well."""
 
     name: ClassVar[str] = "leader-broadcast"
     plan: TaskPlan

@@ -17,7 +17,7 @@ class SeparateCollectives:
     """Run collectives beside the step, in a run that involves this task alone.
 
     Runs with collectives have one number on all tasks, by which members find each other. When such a run
-    ends, TensorFlow drops what goes by its number on every task that it involved: a step that also reads from
+    ends, TensorFlow drops all state under its number on every task involved: a step that also reads from
     a server there would take that server's own step down with it. So each collective gets its input, and the
     step its result, through queues on the task.
     """
@@ -50,7 +50,7 @@ class SeparateCollectives:
 
 
 def _apart(node: Node, varying: list[int], host: str) -> list[Node]:
-    """A collective between two queues; what the step takes goes by the collective's name."""
+    """A collective between two queues; the step's input has the collective's name."""
     dtype = node.attrs["T"]
     assert isinstance(dtype, DType)
     refs = list(node.data_inputs)

@@ -2,7 +2,7 @@
 
 An exchange gives vectors to the ring, takes what comes, and may give again. In each round all exchanges give
 before the step waits for any of them: a wait holds one of the threads that backward runs on, and all workers
-could come to wait.
+could end up waiting.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ class Turn:
 
     Attributes:
         nodes: nodes that give to the transfer and do not wait.
-        take: what waits for the tensors that come; None if none come to this worker.
+        take: nodes that wait for the received tensors; None if this worker receives none.
     """
 
     transfer: Transfer

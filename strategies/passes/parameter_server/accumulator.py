@@ -16,7 +16,7 @@ LAST_STEP = (1 << 63) - 1
 _MOST_ROWS = 1 << 32
 """Rows that a variable of unknown length may have."""
 _MOST_HELD = 1 << 10
-"""Contributions that an accumulator tells apart before it is emptied, where pushes wait for no update."""
+"""Contributions that an accumulator distinguishes before it is emptied, where pushes wait for no update."""
 INT32, INT64, DOUBLE = DType("int32"), DType("int64"), DType("double")
 
 

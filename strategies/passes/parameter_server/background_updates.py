@@ -96,7 +96,7 @@ class BackgroundUpdates:
             begin: has the number of updates before this one.
             after: nodes that the update ends with.
         Returns:
-            nodes that are needed, and nodes that tell.
+            nodes that are needed, and nodes that signal the end.
         """
         count, (n_updates,) = trace(one_more, (TensorSpec(dtype=INT64),)).splice(
             "turn/count/", [begin.name], device=begin.device

@@ -28,7 +28,7 @@ _PUSHED = ("half", "float", "double")
 class PackPushes:
     """Send a server all small dense gradients of a type, and new forward state, in one message.
 
-    Those of one level, that is: what comes of an update waits for the gradients before it.
+    Only values of one level: those that depend on an update wait for the gradients before it.
     """
 
     name: ClassVar[str] = "pack-pushes"
@@ -77,7 +77,7 @@ class PackPulls:
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         task_of = {replica.device: replica.task for replica in topology.replicas()}
         task_of |= {topology.host_device(task): task for task in range(topology.n_tasks)}
-        # What is read once before the first step, or beside steps, does not come with each of them.
+        # Values read once before the first step, or outside of steps, are not sent in each step.
         losses = (producer(loss.tensor) for loss in graph.losses)
         in_step = ancestors(graph.graph, (*graph.targets(), *losses))
         messages: defaultdict[tuple[str, str, DType], dict[str, Shape]] = defaultdict(dict)
@@ -124,7 +124,7 @@ def _is_small(shape: Shape, dtype: DType) -> bool:
 
 
 def _of_several(messages: Mapping[_Key, _Members]) -> Iterator[tuple[_Key, _Members]]:
-    """Messages of more than one value: one alone goes by itself."""
+    """Messages of more than one value: a single value is sent as it is."""
     return ((key, members) for key, members in messages.items() if len(members) > 1)
 
 
@@ -138,7 +138,7 @@ def _in_one_message(
     unpacked, arrived = trace(apart, (whole,), shapes=there).splice(
         f"{name}/apart/", [vector], device=devices[1]
     )
-    # A message is no part of what is computed: XLA leaves it outside of what it compiles.
+    # Messages are not computation: keep them out of XLA's compiled clusters.
     outside = (node.changed(attrs={**node.attrs, "_XlaCompile": False}) for node in (*sent, *unpacked))
     return tuple(outside), arrived
 

@@ -17,7 +17,7 @@ _SEVERAL: Final = -1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placement:
-    """Put each shared variable, its slots and its update on its server, and the rest on this task's host.
+    """Place each shared variable, its slots and its update on its server, and the rest on this task's host.
 
     An update node belongs to the server whose gradient or variable it reads. What combines several servers'
     values (a global norm) runs on the first server; reading such a combination does not move a node from its

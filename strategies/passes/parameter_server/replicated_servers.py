@@ -1,4 +1,4 @@
-"""Several servers with the same variables, some of which may lie: workers take the median of all."""
+"""Several servers with the same variables, some of which may be faulty: workers take the median of all."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,8 +24,8 @@ from strategies.topology import Replica, Topology
 class ReplicatedServers:
     """Let the first workers serve: each has all variables, gets all gradients, and updates by itself.
 
-    A step begins with the coordinate-wise median of what the servers tell of each variable that updates
-    change. Its gradients go to all servers, and it ends when all of them have made their updates; nobody
+    A step begins with the coordinate-wise median of the servers' values of each variable that updates
+    change. Its gradients go to all servers, and it ends when all of them have made their updates; no worker
     reads before. Workers that do not serve make no updates and keep no slots; what no step changes each has.
 
     Source:
@@ -53,7 +53,7 @@ class ReplicatedServers:
         for v in updated:
             if v.handle not in reads:
                 raise UnsupportedError(
-                    f"variable {v.name!r}: servers={len(servers)} tells workers of variables when a step "
+                    f"variable {v.name!r}: servers={len(servers)} sends variables to workers when a step "
                     "begins, got a read after its update; leave servers out"
                 )
         pulls = [v for v in updated if reads[v.handle]]
@@ -149,7 +149,7 @@ class _Pulled:
 
 
 def _handle_on(handle: Node, name: str, own: Replica, server: Replica) -> Node:
-    """The handle of a server's copy of a variable, which is called as this worker's but for the replica."""
+    """The handle of a server's copy of a variable, with this worker's name and another replica."""
     shared_name = handle.attrs.get("shared_name") or handle.name.encode()
     assert isinstance(shared_name, bytes)
     captured = shared_name.removeprefix(replica_prefix(own.rank).encode())

@@ -123,7 +123,7 @@ class _EndOfStep:
     Attributes:
         targets: what a step runs of it.
         setup: what runs once, before the first step.
-        progress: tensor of the step come to and whether this one's contribution was late.
+        progress: tensor of the reached step and of 1 if this contribution was late.
     """
 
     nodes: tuple[Node, ...]

@@ -25,7 +25,7 @@ class ParameterServerSync:
 
     Task 0 runs the takes and the update regions of all servers in its own session, so that the order between
     the captured updates (a shared step counter, a global norm) holds across servers; the work itself stays on
-    them. Another task's step ends with a token that task 0 hands out after the update: nobody reads before
+    them. Another task's step ends with a token that task 0 sends after the update: no task reads before
     it.
     """
 
@@ -80,7 +80,7 @@ class ParameterServerSync:
             device = topology.host_device(self.plan.destinations[boundary.variable])
             accumulator = Accumulator.of(boundary, device, required=topology.n_tasks)
             reads = reads_before([boundary])
-            # What a task brings may be nothing but zeros, yet its push says that it has read the variable.
+            # A task may push only zeros, yet its push signals that it has read the variable.
             nodes = accumulator.push(
                 boundary.contributions[0],
                 reads,
@@ -106,7 +106,7 @@ class ParameterServerSync:
                 graph, combined, added, step_targets=(*pushes, *(nodes[-1].name for nodes in tokens))
             )
         wait = await_token(_tokens(self.plan.task), topology.host_device(UPDATER), pushes)
-        # What is left of it belongs to this task's replicas; checks of what was updated are the updater's.
+        # The remaining nodes belong to this task's replicas; the updater checks the updated values.
         own_state = tuple(t for t in graph.state_targets if t not in late)
         return replace(
             contribute(graph, combined, [*added, *wait]),

@@ -88,17 +88,17 @@ class PartNames:
         return after(names)
 
     def constant(self, node: str, k: int, index: int) -> str:
-        """The name of the constant that stands for a node's k-th data input in its copy for a part."""
+        """The name of the constant that replaces a node's k-th data input in its copy for a part."""
         return f"{self.copy(node, index)}/input_{k}"
 
     def copy_with_constants(self, node: str, index: int) -> tuple[str, ...]:
-        """Names of all that a part has for a node: constants that stand for its inputs, then its copy."""
+        """Names of a part's nodes for a node: constants that replace its inputs, then its copy."""
         swaps = self._outcomes[node].swaps if node in self._outcomes else {}
         known = sorted(k for k, swap in swaps.items() if swap.use is not PartUse.SLICE)
         return (*(self.constant(node, k, index) for k in known), self.copy(node, index))
 
     def rewritten(self, nodes: Iterable[str]) -> tuple[str, ...]:
-        """Names of what stands for these nodes in the new graph: all copies of those that are copied."""
+        """Names of the replacements of these nodes in the new graph: all copies of copied ones."""
         names: list[str] = []
         for node in nodes:
             if self._is_copied(node):
@@ -164,7 +164,7 @@ class PartSnippets:
     def in_place(
         self, node: Node, snippet: Snippet, prefix: str, inputs: Sequence[str], dtype: DType
     ) -> list[Node]:
-        """A snippet's nodes, of which the one that gives its only output goes by a node's name."""
+        """A snippet's nodes; the one with its only output gets a node's name."""
         nodes, (ref,) = self.splice(snippet, prefix, inputs)
         if nodes and nodes[-1].name == ref:
             return [*nodes[:-1], nodes[-1].changed(name=node.name)]

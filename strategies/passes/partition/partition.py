@@ -65,7 +65,7 @@ def _described(step: TrainGraph, names: PartNames, shared: Iterable[str]) -> Tra
     """
     order = {node.name: i for i, node in enumerate(step.graph.nodes)}
     cut_regions = [region for region in step.regions if region.variable in names.cuts]
-    # What all parts need is nobody's own any more.
+    # Values that all parts need belong to no single part any more.
     needed = [n for region in cut_regions for n in region.nodes if names.owner(n) is None]
     shared_update = dict.fromkeys([*names.rewritten(step.shared_update), *shared, *needed])
     return replace(

@@ -182,7 +182,7 @@ class PartUpdates:
     """Copies the nodes of an update.
 
     Attributes:
-        shared: nodes made so far that stand between copies of several parts: the updates of all need them.
+        shared: nodes so far that connect copies of several parts: all their updates need them.
     """
 
     def __init__(self, names: PartNames, outcomes: Mapping[str, RuleOutcome], snippets: PartSnippets) -> None:

@@ -71,7 +71,7 @@ def _queue(handed: Sequence[Handed], task: int, topology: Topology) -> TensorQue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marked:
-    """Identities for what is handed, and which references of the captured step they take the place of."""
+    """Identities of the broadcast values, and the references of the captured step that they replace."""
 
     nodes: tuple[Node, ...]
     handed: tuple[Handed, ...]
@@ -81,7 +81,7 @@ class Marked:
 def marked(graph: TrainGraph, own: Collection[str]) -> Marked:
     """Identities for nodes that exist once, and that nodes of every replica read or wait for.
 
-    A wait for a shared variable's gradient is none of these: it stands for the replica's having made its own.
+    A wait for a shared variable's gradient is none of these: it means that the replica has made its own.
     """
     by_name = graph.graph.by_name
     apart = {b.node for b in graph.batch} | {v.handle for v in graph.variables}

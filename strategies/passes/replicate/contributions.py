@@ -19,10 +19,10 @@ from strategies.topology import Replica, Topology
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Accumulate:
-    """Let each micro-batch of a replica begin when the one before has been added to the replica's sums.
+    """Let each micro-batch of a replica begin when the previous one has been added to the replica's sums.
 
     So the activations of one micro-batch live at a time, and of dense gradients one besides the sum.
-    Afterwards a replica brings one contribution to a boundary, weighted already, as without micro-batches.
+    Afterwards a replica has one contribution to a boundary, weighted already, as without micro-batches.
     """
 
     name: ClassVar[str] = "accumulate"
@@ -95,7 +95,7 @@ def _prefix_of(name: str) -> str:
 
 
 def _in_turn(step: TrainGraph, begins: Mapping[str, str]) -> Iterator[Node]:
-    """The nodes, of which those that begin a micro-batch wait until the one before it is done.
+    """All nodes; those that begin a micro-batch wait until the previous one is done.
 
     Those begin it that take nothing from others of it, variables apart: sessions reach these at any time.
 

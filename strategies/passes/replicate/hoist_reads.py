@@ -163,7 +163,7 @@ def _carried(
     left_alone: AbstractSet[str],
     calls: Collection[str] | None,
 ) -> dict[str | tuple[str, int], str]:
-    """Reference that stands for a value from now on → the variable's handle: inputs and outputs of calls.
+    """Reference that is now a value → the variable's handle: inputs and outputs of calls.
 
     A call that hands a variable on, for its gradient's use, takes the value only if all further users can.
     """

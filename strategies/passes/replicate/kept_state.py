@@ -81,7 +81,7 @@ class KeptState:
         return cls(variable=variable, nodes=nodes, value=nodes[-1].name)
 
     def keep(self, value: str) -> Node:
-        """The node that keeps a value for the next step, once this one has read the one before."""
+        """The node that keeps a value for the next step, once this one has read its value."""
         handle = self.nodes[0]
         name = f"{handle.name.removesuffix('handle')}keep"
         return assign_variable(

@@ -108,7 +108,7 @@ class StepCopies:
     """A captured step, and what its references become for each shard.
 
     Attributes:
-        firsts: the first shard of each replica, which stands for it.
+        firsts: the first shard of each replica, which represents it.
         renames: rank of a shard → its references.
         inner: the same in copies, which take something else in place of what exists once.
         joint: what a replica has once and its shards feed, or that waits for what they give.

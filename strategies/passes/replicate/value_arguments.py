@@ -13,7 +13,7 @@ from strategies.ir.traversal import COLOCATION_ATTR
 from strategies.ir.variable import Variable
 
 _READERS = frozenset({"ReadVariableOp", "VariableShape", "ResourceGather"})
-# A call may look up elements by itself; among the nodes of a loop none stands for the whole of it.
+# A call may look up elements by itself; among the nodes of a loop none represents the whole loop.
 _READERS_OUTSIDE_CALLS = _READERS | {"ResourceGatherNd"}
 # A loop of the first kind takes what stays the same in all rounds through Enter, a branch through Switch.
 _FORWARDERS = {"Identity": frozenset({0}), "Enter": frozenset({0}), "Switch": frozenset({0, 1})}
@@ -42,7 +42,7 @@ class ValueArguments:
         self.functions = dict(self.graph.functions)
 
     def passed_on(self, node: Node, position: int) -> frozenset[int] | None:
-        """Outputs of a node that hand on a variable which it takes; None unless a call only reads it."""
+        """Outputs of a node that pass an input variable through; None unless a call only reads it."""
         if node.op in _FORWARDERS:
             return _FORWARDERS[node.op]
         outputs: set[frozenset[int]] = set()
@@ -53,7 +53,7 @@ class ValueArguments:
                 return None
             outputs.add(handed)
         if node.op in LOOPS:
-            # The condition hands on nothing; the body must hand on the variable where it took it.
+            # The condition passes nothing through; the body must pass the variable at the same position.
             return frozenset({position}) if outputs == {frozenset(), frozenset({position})} else None
         return outputs.pop() if len(outputs) == 1 else None
 
@@ -64,7 +64,7 @@ class ValueArguments:
         return frozenset(i for i, out in enumerate(function.outputs) if function.results[out.name] in refs)
 
     def _flow(self, function: Function, position: int) -> frozenset[str] | None:
-        """References that stand for an argument in a body; None when it is not only read."""
+        """References to an argument in a body; None if it is not only read."""
         key = (function.name, position)
         if key not in self._flows:
             self._flows[key] = None  # a function that reaches itself proves nothing
@@ -87,7 +87,7 @@ class ValueArguments:
         *,
         by: str = "",
     ) -> frozenset[str] | None:
-        """All references that stand for the same variable, through identities, loops, branches and calls.
+        """All references to the same variable, through identities, loops, branches and calls.
 
         Args:
             output: the reference to an output of a node.
@@ -123,7 +123,7 @@ class ValueArguments:
         _replace_items(attrs, "T" if node.op in LOOPS else "Tin", value_types)
         if node.op not in LOOPS:
             _replace_items(attrs, "Tout", {i: dtype for i, (dtype, _) in outputs.items()})
-        # What is handed on has the shape of the value now.
+        # Passed-through values now have the shape of the value.
         _replace_items(attrs, "output_shapes", {i: shape for i, (_, shape) in outputs.items()})
         return replace(node, attrs=attrs)
 

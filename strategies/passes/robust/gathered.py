@@ -49,7 +49,7 @@ class AggregateGathered:
 
 
 def with_aggregated(graph: TrainGraph, parts: list[Aggregated], added: list[Node]) -> TrainGraph:
-    """The step with what comes of all workers' gradients in its boundaries, and what is kept of it."""
+    """Step with the combined gradients of all workers at its boundaries, and the state of the rule."""
     combined: dict[str, Contribution] = {}
     for part in parts:
         combined |= part.combined

@@ -246,7 +246,7 @@ class ServerGathering:
         return [queue.handle, queue.put("push", sent.tensors, after)]
 
     def take(self, topology: Topology, rank: int, owners: tuple[int, ...]) -> tuple[list[Node], Aggregated]:
-        """Nodes that wait for all workers and take what they have sent, and what a rule makes of it.
+        """Nodes that wait for all workers and take their vectors, and those of the rule's result.
 
         Whoever takes makes them, beside its own push.
 

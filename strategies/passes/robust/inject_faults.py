@@ -113,7 +113,7 @@ class _Injected:
             keeps = tuple(kept_state.keep(value) for kept_state, value in zip(state, now, strict=True))
             nodes = (*(node for kept_state in state for node in kept_state.nodes), *added, *keeps)
             before = (old,)
-        # What is sent has the worker's share of the batch as its weight, or gets it later.
+        # Sent values are weighted by the worker's share of the batch, now or later.
         snippet = trace(
             faulty,
             (spec, _STEP, *(spec for _ in before)),

@@ -1,7 +1,7 @@
 """Gradients of rows made dense, for programs whose shapes are known: every row has one, most of them zeros.
 
-An update that takes rows then gets all of them, in their order. It comes to the same where a row without a
-gradient is updated as by zeros, as optimizers of Keras 3 do; TensorFlow's kernels for rows leave it alone.
+An update that takes rows then gets all of them, in their order. The result is the same if a row without a
+gradient is updated as with zeros, as optimizers of Keras 3 do; TensorFlow's kernels for rows leave it alone.
 """
 
 from collections.abc import Container, Iterator, Mapping

@@ -61,7 +61,7 @@ class EmulatedComputation:
             raise GraphError(f"computation {node.name!r}: {error}") from None
         positions = _resharded(scope, computation)
         if any(_size(variables[position]) < 0 for position in positions if position in variables):
-            raise GraphError("shapes of variables that lie in parts must be known, got one that is not")
+            raise GraphError("shapes of partitioned variables must be known, got one that is not")
         label = "/".join(filter(None, (scope.name, node.name)))
         return cls(
             label=label,

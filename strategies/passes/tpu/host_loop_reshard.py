@@ -1,9 +1,9 @@
-"""Resharding around host loops: variables lie in parts while a loop runs, and whole before and after it.
+"""Resharding around host loops: variables are partitioned during a loop, and whole before and after it.
 
 In a host loop every iteration executes one program on all cores. A variable that in the loop these executes
 alone see need not be whole on every core between iterations: each core keeps a part of it, and its update is
-made once in place of once on each. Before each iteration a node brings variables into the program's format,
-which is nothing to do after the first; after the last iteration one brings them back, and whatever leaves the
+made once in place of once on each. Before each iteration a node converts variables to the program's format,
+a no-op after the first; after the last iteration one converts them back, and every output of the
 loop waits for that.
 
 Source:
@@ -85,7 +85,7 @@ class ReplicaFormat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReshardedComputation:
-    """A computation, and positions of its arguments that lie in parts."""
+    """A computation, and positions of its partitioned arguments."""
 
     computation: Computation
     positions: tuple[int, ...]

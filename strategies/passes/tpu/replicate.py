@@ -286,7 +286,7 @@ def _summed(graph: TrainGraph, layers: Container[str]) -> Iterator[_Summed]:
     for b in graph.boundaries:
         yield _Summed(node=b.values, rule=b.rule, dtype=b.dtype, shape=b.shape)
     for s in graph.statistics:
-        # With equal shards the mean stands for every weight that `SyncStatistics` gives, backward too.
+        # With equal shards the mean equals every weight that `SyncStatistics` gives, backward too.
         if s.layer in layers:
             yield _Summed(node=s.node, rule="mean", dtype=s.dtype, shape=s.shape)
 

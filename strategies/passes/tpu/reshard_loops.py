@@ -41,7 +41,7 @@ class LoopHandles:
     def reshardable(
         self, computation: Computation, sources: Mapping[int, Sequence[str | None]]
     ) -> tuple[int, ...]:
-        """Positions of arguments that can lie in parts while the loop runs.
+        """Positions of arguments that can be partitioned during the loop.
 
         Args:
             sources: position → source of the handle of each execute.

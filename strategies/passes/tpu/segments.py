@@ -91,7 +91,7 @@ class _Cut:
     """Topologically ordered nodes and their segments.
 
     Attributes:
-        places: node → its segment; a sum's is the one before it.
+        places: node → its segment; a sum has the segment of its input.
         anywhere: nodes that depend on constants alone.
     """
 

@@ -1,4 +1,4 @@
-"""Programs whose variables lie in parts: a replica updates its own part and gathers reads.
+"""Programs with partitioned variables: a replica updates its own part and gathers reads.
 
 Assigned values are needed in parts. That need is carried back through elementwise operations to values that
 are in parts already, and to sums over replicas, which become reduce-scatters. Other uses take a whole copy
@@ -25,7 +25,7 @@ _SCALAR = Shape(())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartedVariable:
-    """A variable that lies in parts while a loop runs.
+    """A variable that is partitioned during a loop.
 
     Attributes:
         argument: takes the handle of the whole.
@@ -184,7 +184,7 @@ def _is_known(shape: Shape) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardedProgram:
-    """A program whose variables lie in parts.
+    """A program with partitioned variables.
 
     Attributes:
         keys: node or argument → instance key of the collective that makes its value whole or sums it in

@@ -200,7 +200,7 @@ def _momentum(*, nesterov: bool) -> Kernel:
     )
 
 
-# What Keras writes for Adam but for the second average, which stays as it was captured: the kernel takes what
+# Keras's Adam except its second average, which stays as it was captured: the kernel takes what
 # it holds by then (of AMSGrad the largest so far) and, with a β of one, adds nothing to it. Its own average
 # would be of 1 - (1 - 0.999), which in float32 is off by 1e-5. Keras corrects both averages in the rate, so
 # that the kernel's own corrections, by powers, are of zero.

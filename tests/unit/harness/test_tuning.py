@@ -147,7 +147,7 @@ def test_a_plan_that_all_knobs_come_to_is_told() -> None:
     repeats = made(spec=experiment("all-reduce:chunk_size=7"))
     tuned = repeats.to_the_end(seconds=100)
     assert tuned.tried == []
-    assert tuned.verdict.endswith("stays: all values of its knobs come to the same plan here")
+    assert tuned.verdict.endswith("stays: all values of its knobs give the same plan here")
     require_measured(repeats.tuner, repeats.records)
 
 

@@ -145,7 +145,7 @@ def test_a_case_id_cannot_point_out_of_the_folder(folder: Path, case: str) -> No
     run = edit(folder, lambda lines: [written(lines[0], {"case": case}), *lines[1:]])
     found = read_steps(run, run.records[0])
     assert isinstance(found, LeftOut)
-    assert "must lie in the run folder" in found.why
+    assert "must be in the run folder" in found.why
 
 
 @pytest.fixture

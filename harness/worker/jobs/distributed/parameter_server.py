@@ -143,7 +143,7 @@ class CoordinatorSession(StepSession):
 
 
 def rounds(ended_s: Array, *, began_s: float, n_workers: int) -> tuple[Array, Array]:
-    """Start and end of each step, which is over after one more closure per worker, whoever made them.
+    """Start and end of each step, which is over after one more closure per worker, on any workers.
 
     Args:
         ended_s: of all closures, in order, on the clock of `time.time`. began_s: on the same clock.
@@ -185,7 +185,7 @@ def _settings(plan: Plan) -> tuple[str, ...]:
     note = (
         f"parameter servers on {n_servers} of {topology.n_tasks} workers, in their processes, and the "
         f"coordinator in that of worker 0; {n_threads(topology.n_tasks)} threads between operations in each, "
-        "or it may stand still; no variable_partitioner: Keras 3 trains no variable in parts"
+        "or it may hang; no variable_partitioner: Keras 3 trains no variable in parts"
     )
     return (note,)
 

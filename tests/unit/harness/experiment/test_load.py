@@ -609,7 +609,7 @@ def test_numbers_with_exponents_are_numbers(text: str, value: float | str) -> No
         ("\nname: 2020-99-99\n", "mine.yaml:2: must be YAML: month must be in 1..12"),
         ("\nname: !!int ten\n", "mine.yaml:2: must be YAML: invalid literal for int() with base 10: 'ten'"),
         ("\nname: &a [*a]\n", "mine.yaml:2: must be YAML: an anchor must not be inside of itself"),
-        (_laughs(), "mine.yaml:1: must be YAML: must stand for at most 100000 values, anchors repeated"),
+        (_laughs(), "mine.yaml:1: must be YAML: must expand to at most 100000 values, anchors repeated"),
         ("[" * 5000, "must be a readable text file: must not be nested hundreds of times"),
         ("{a: " * 5000, "must be a readable text file: must not be nested hundreds of times"),
         ("#" * 2**21, "must be an experiment of at most 1048576 bytes, got 2097152; name another file"),

@@ -388,7 +388,10 @@ class TestSharing:
 
     def test_a_gpu_of_unknown_memory_is_not_shared(self) -> None:
         sharing = replace(shape(5, 1), share_gpus=True)
-        with pytest.raises(ProvisionError, match="got no size of it from nvidia-smi for NVIDIA T; lower"):
+        with pytest.raises(
+            ProvisionError,
+            match="nvidia-smi reports no memory size of NVIDIA T, which replicas would share; lower",
+        ):
             shared_out(FOUR, sharing)
 
     @pytest.mark.parametrize(("size", "memory_mib"), [("81559", 81559), ("[N/A]", None)])

@@ -53,7 +53,7 @@ def test_refused_memory_is_one_line_with_batch_and_way_out(error: Exception, tol
     with pytest.raises(CaseError) as caught, naming_batch("mine.py:Large", 4096):
         raise failed
     text = str(caught.value)
-    start = "mine.py:Large.batch_size: must be as many examples as memory holds, got 4096: worker 1: "
+    start = "mine.py:Large.batch_size: must fit in memory, got 4096: worker 1: "
     assert text.startswith(f"{start}stage_batches was refused memory (")
     assert told in text
     assert text.endswith("); lower batch_size, or give workers more memory")

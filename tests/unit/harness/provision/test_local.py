@@ -97,7 +97,7 @@ def test_any_other_start_that_fails_is_an_error(
 ) -> None:
     starts += errors
     with (
-        pytest.raises(ProvisionError, match="local: Ray must start on this machine, got "),
+        pytest.raises(ProvisionError, match="local: Ray did not start on this machine: "),
         own_ray(tmp_path, n_actors=1, log_path=tmp_path / "ray.log"),
     ):
         pass

@@ -241,7 +241,7 @@ def test_a_temporary_directory_that_is_full_is_named(tmp_path: Path, monkeypatch
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_text", full)
-    told = f"the temporary directory {tmp_path} must take files, got No space left on device; make room, or"
+    told = f"cannot write to the temporary directory {tmp_path}: No space left on device; make room, or"
     with pytest.raises(MissingError, match=told), run_folder(tmp_path):
         pass
     assert not list(tmp_path.glob("stratbench-*"))
@@ -251,7 +251,7 @@ def test_a_temporary_directory_with_too_little_room_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=2**20))
-    told = f"the temporary directory {tmp_path} must take files, got 1.0 MiB free of 16 needed; make room, or"
+    told = f"cannot write to the temporary directory {tmp_path}: 1.0 MiB free of 16 needed; make room, or"
     with pytest.raises(MissingError, match=told), run_folder(tmp_path):
         pass
     assert not list(tmp_path.glob("stratbench-*"))
@@ -265,7 +265,7 @@ def fail_in(base: Path, before: Callable[[Path], object]) -> None:
 
 
 def test_a_failure_after_the_folder_is_gone_names_its_directory(tmp_path: Path) -> None:
-    with pytest.raises(MissingError, match=f"{tmp_path} must take files, got .* removed"):
+    with pytest.raises(MissingError, match=f"{tmp_path}: .* removed"):
         fail_in(tmp_path, shutil.rmtree)
 
 
@@ -275,7 +275,7 @@ def test_a_failure_after_the_folder_is_full_names_its_directory(
     def fill(_folder: Path) -> None:
         monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=0))
 
-    with pytest.raises(MissingError, match=f"{tmp_path} must take files, got 0.0 MiB free"):
+    with pytest.raises(MissingError, match=f"{tmp_path}: 0.0 MiB free"):
         fail_in(tmp_path, fill)
 
 

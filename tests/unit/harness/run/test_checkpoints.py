@@ -33,7 +33,7 @@ def test_a_checkpoint_is_a_folder_or_a_prefix(tmp_path: Path, there: str) -> Non
 
 
 def test_a_checkpoint_that_did_not_come_back_from_a_worker_fails_its_case(tmp_path: Path) -> None:
-    with pytest.raises(CaseError, match=r"must hold what worker 0 saved, got nothing") as caught:
+    with pytest.raises(CaseError, match=r"has no checkpoint from worker 0") as caught:
         require_saved(tmp_path / "lost")
     assert (caught.value.kind, caught.value.stage) == ("checkpoint-lost", "checkpoint")
     (tmp_path / "checkpoint").touch()

@@ -18,7 +18,7 @@ from reports.tables.curves import fault_table, front_line
 from reports.tables.figures import rule_table
 
 BAD = "<i>flip|</i>"
-DIVERGED = Failure(type="non-finite-loss", message="the loss must be finite, got inf", stage="run")
+DIVERGED = Failure(type="non-finite-loss", message="the loss is not finite: inf", stage="run")
 
 MatrixOf = Callable[[list[Case]], FaultMatrix]
 

@@ -420,7 +420,7 @@ def test_a_disk_that_is_full_during_a_night_says_how_it_becomes_one(
 ) -> None:
     def run(_spec: object, _options: RunOptions) -> RunOutcome:
         full = OSError(errno.ENOSPC, "No space left on device")
-        raise StoreError(f"x must take more files, got {full.strerror}; make room", field="out") from full
+        raise StoreError(f"x cannot be written: {full.strerror}; make room", field="out") from full
 
     monkeypatch.setattr(pipeline, "run", run)
     status, captured = call(

@@ -118,9 +118,9 @@ def test_a_container_in_place_of_another_has_no_limit_yet() -> None:
     [
         (
             tc_helper.NO_IFB,
-            "this host's kernel must have the device ifb to limit links both ways, got: no such",
+            "links cannot be limited both ways without the kernel's device ifb: no such",
         ),
-        (tc_helper.REFUSED, "the link of worker 0 must take its limit, got: no such thing"),
+        (tc_helper.REFUSED, "cannot limit the link of worker 0: no such thing"),
     ],
 )
 def test_what_this_host_lacks_costs_one_line_and_status_3(status: int, expected: str) -> None:

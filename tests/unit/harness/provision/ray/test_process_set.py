@@ -65,7 +65,7 @@ PEER_FAILED = JobError(type="UnavailableError", message="Socket closed", traceba
         (PEER_FAILED, {1}, "unresponsive", "worker 1: its process is stopped", set()),
         (PEER_FAILED, set(), "worker-error", "worker 0: wait raised UnavailableError", set()),
         (CutOff(peer=1, waited_s=4.0), {1}, "unresponsive", "worker 1: its process is stopped", set()),
-        (CutOff(peer=1, waited_s=4.0), set(), "link-down", "worker 0: worker 1 must be reached", {0, 1}),
+        (CutOff(peer=1, waited_s=4.0), set(), "link-down", "worker 0: it lost worker 1", {0, 1}),
         (Died(what="process", exit_code=-9), {1}, "worker-died", "worker 0: its process was killed", set()),
     ],
 )

@@ -271,7 +271,7 @@ def test_the_loaded_cuda_runtime_says_its_own_version(monkeypatch: pytest.Monkey
 @pytest.mark.usefixtures("driver")
 def test_why_nothing_is_known_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "no-7")
-    assert read_gpus() == GpuReadings(missing="NVIDIA's driver tells nothing of no-7: Not Found")
+    assert read_gpus() == GpuReadings(missing="NVIDIA's driver does not report no-7: Not Found")
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert read_gpus() == GpuReadings(missing="the package nvidia-ml-py is not installed")
 

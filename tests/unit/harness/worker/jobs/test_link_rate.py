@@ -33,7 +33,7 @@ def test_a_sender_that_does_not_come_or_leaves_is_said(monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(link_rate, "_WAIT_S", 0.05)
         link_rate.await_sender(receiver, HOST)
-        with pytest.raises(CaseError, match="must carry bytes") as caught:
+        with pytest.raises(CaseError, match="broke while its rate was measured") as caught:
             link_rate.transfer(receiver, None, (0, 0.1))
     assert caught.value.kind == "unreachable"
     link_rate.await_no_more(receiver)
