@@ -28,24 +28,24 @@ class Asked:
     centre: Vector | None = None
 
 
-def combined(contributions: Sequence[Vector], asked: Asked) -> Vector:
+def combined(contributions: Sequence[Vector], aggregation: Asked) -> Vector:
     """Combine finite contributions by a rule; others are left out."""
     finite = sorted(tuple(c) for c in contributions if np.isfinite(c).all())
-    f = max(asked.f - (len(contributions) - len(finite)), 0)
+    f = max(aggregation.f - (len(contributions) - len(finite)), 0)
     rows = np.array(finite)
-    if asked.mixed:
+    if aggregation.mixed:
         rows = np.array([rows[_nearest(rows, i, len(rows) - f)].mean(axis=0) for i in range(len(rows))])
-    return _RULES[asked.rule](rows, f, asked)
+    return _RULES[aggregation.rule](rows, f, aggregation)
 
 
-def _krum(rows: Vector, f: int, asked: Asked) -> Vector:
+def _krum(rows: Vector, f: int, aggregation: Asked) -> Vector:
     scores = [_score(rows, range(len(rows)), i, len(rows) - f - 2) for i in range(len(rows))]
-    best = sorted(range(len(rows)), key=lambda i: (scores[i], i))[: asked.m]
+    best = sorted(range(len(rows)), key=lambda i: (scores[i], i))[: aggregation.m]
     return _mean(rows[best])
 
 
-def _bulyan(rows: Vector, f: int, asked: Asked) -> Vector:
-    rounds = len(rows) - 2 * f - (2 if asked.variant == "aggregathor" else 0)
+def _bulyan(rows: Vector, f: int, aggregation: Asked) -> Vector:
+    rounds = len(rows) - 2 * f - (2 if aggregation.variant == "aggregathor" else 0)
     left: list[int] = list(range(len(rows)))
     chosen: list[int] = []
     for _ in range(rounds):
@@ -91,18 +91,18 @@ def _diameter(rows: Vector, subset: Sequence[int]) -> float:
     return max((_square(rows[i], rows[j]) for i, j in combinations(subset, 2)), default=0.0)
 
 
-def _weiszfeld(rows: Vector, _: int, asked: Asked) -> Vector:
+def _weiszfeld(rows: Vector, _: int, aggregation: Asked) -> Vector:
     centre = np.median(rows, axis=0)
-    for _ in range(asked.iterations):
-        weights = 1 / np.maximum(np.linalg.norm(rows - centre, axis=1), asked.nu)
+    for _ in range(aggregation.iterations):
+        weights = 1 / np.maximum(np.linalg.norm(rows - centre, axis=1), aggregation.nu)
         centre = (weights[:, None] * rows).sum(axis=0) / weights.sum()
     return centre
 
 
-def _clipped(rows: Vector, _: int, asked: Asked) -> Vector:
-    centre = np.zeros(rows.shape[1]) if asked.centre is None else asked.centre
-    for _ in range(asked.iterations):
-        shares = asked.tau / np.maximum(np.linalg.norm(rows - centre, axis=1), asked.tau)
+def _clipped(rows: Vector, _: int, aggregation: Asked) -> Vector:
+    centre = np.zeros(rows.shape[1]) if aggregation.centre is None else aggregation.centre
+    for _ in range(aggregation.iterations):
+        shares = aggregation.tau / np.maximum(np.linalg.norm(rows - centre, axis=1), aggregation.tau)
         centre = centre + (shares[:, None] * (rows - centre)).mean(axis=0)
     return centre
 

@@ -37,7 +37,7 @@ def listened(context: BrowserContext, page: Path) -> tuple[list[str], Page]:
     opened = context.new_page()
     opened.on("console", lambda message: heard.append(f"console: {message.text}"))
     opened.on("pageerror", lambda error: heard.append(f"error: {error}"))
-    opened.on("request", lambda asked: heard.append(asked.url) if asked.url != page.as_uri() else None)
+    opened.on("request", lambda request: heard.append(request.url) if request.url != page.as_uri() else None)
     opened.goto(page.as_uri())
     return heard, opened
 
@@ -53,7 +53,8 @@ def violations(page: Page) -> list[tuple[str, str]]:
     page.evaluate(_AXE.read_text(encoding="utf-8"))
     results = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
     return [
-        (cast("str", each["id"]), cast("str", each["nodes"][0]["html"])) for each in results["violations"]
+        (cast("str", violation["id"]), cast("str", violation["nodes"][0]["html"]))
+        for violation in results["violations"]
     ]
 
 

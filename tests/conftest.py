@@ -135,9 +135,9 @@ def all_cases(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture(scope="session")
 def browser() -> Path:
     """The headless browser's program; for tests marked `browser`."""
-    found = _find_browser()
-    assert found is not None, "a test that uses this fixture must be marked browser"
-    return found
+    result = _find_browser()
+    assert result is not None, "a test that uses this fixture must be marked browser"
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -167,8 +167,8 @@ def _absence(need: str) -> str | None:
 
 
 def _find_browser() -> Path | None:
-    found = next((path for path in map(shutil.which, _BROWSERS) if path), None)
-    return Path(found) if found else None
+    match = next((path for path in map(shutil.which, _BROWSERS) if path), None)
+    return Path(match) if match else None
 
 
 def _browser_absence() -> str | None:

@@ -47,10 +47,10 @@ def _left_with_the_engine(run: str) -> list[str]:
 def _children() -> int:
     """Processes that this one has started and that are there still, dead ones included."""
     own = str(os.getpid())
-    found = 0
+    result = 0
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            found += stat.read_text().rpartition(")")[2].split()[1] == own
+            result += stat.read_text().rpartition(")")[2].split()[1] == own
         except OSError:
             continue
-    return found
+    return result

@@ -13,8 +13,8 @@ def momentum(w: tf.Tensor, m: tf.Tensor, x: tf.Tensor, *, n: int, shape: tuple[i
     weight, slot = _read(w, shape, dtype), _read(m, shape, dtype)
     gradient = _mean(weight - _read(x, shape, dtype), n)
     moved = slot * 0.9 + gradient
-    kept = ops.AssignVariableOp(resource=m, value=moved)
-    with tf.control_dependencies([kept]):
+    assignment = ops.AssignVariableOp(resource=m, value=moved)
+    with tf.control_dependencies([assignment]):
         return _loss(weight), [ops.AssignSubVariableOp(resource=w, value=0.1 * moved)]
 
 
@@ -86,8 +86,8 @@ def read_after(
     """Momentum whose loss is of the weight after its update, and whose slot is read twice."""
     weight = _read(w, shape, dtype)
     moved = _read(m, shape, dtype) * 0.9 + _mean(weight - _read(x, shape, dtype), n)
-    kept = ops.AssignVariableOp(resource=m, value=moved)
-    with tf.control_dependencies([kept]):
+    assignment = ops.AssignVariableOp(resource=m, value=moved)
+    with tf.control_dependencies([assignment]):
         again = _read(m, shape, dtype)
     updated = ops.AssignSubVariableOp(resource=w, value=0.1 * again)
     with tf.control_dependencies([updated]):
@@ -103,8 +103,8 @@ def rows(w: tf.Tensor, m: tf.Tensor, x: tf.Tensor, *, n: int, shape: tuple[int, 
     with tf.control_dependencies([row]):
         rest = ops.AssignSubVariableOp(resource=w, value=0.05 * (gradient + slot))
     with tf.control_dependencies([slot]):
-        kept = ops.AssignVariableOp(resource=m, value=gradient)
-    return _loss(weight), [rest, kept]
+        assignment = ops.AssignVariableOp(resource=m, value=gradient)
+    return _loss(weight), [rest, assignment]
 
 
 def by_shapes(

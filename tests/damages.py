@@ -687,13 +687,13 @@ def judged(damage: Damage, before: Outcome, after: Outcome) -> str:
     Raises:
         AssertionError: neither.
     """
-    said = after.lines - before.lines
-    wrong = [line for line in said if "Traceback" in line or "unexpected " in line]
+    output = after.lines - before.lines
+    wrong = [line for line in output if "Traceback" in line or "unexpected " in line]
     assert not wrong, wrong
     if after == before:
         return "unchanged"
-    naming = [line for line in said if any(word in line for word in damage.words)]
-    assert naming, (after.status, before.status, sorted(said)[:5], after.files != before.files)
+    naming = [line for line in output if any(word in line for word in damage.words)]
+    assert naming, (after.status, before.status, sorted(output)[:5], after.files != before.files)
     if after.status not in (0, 4):
         # One line, or notes beside what could be done.
         assert after.err.strip()

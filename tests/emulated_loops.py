@@ -107,10 +107,10 @@ def run(
         labels: of computations whose resharding is counted.
         probe: what is done to the lowered graph before it runs.
     """
-    made = probe(lower_computations(graph, members(n_replicas)))
-    verify(made)
+    result = probe(lower_computations(graph, members(n_replicas)))
+    verify(result)
     with tf.Graph().as_default() as imported:
-        tf.import_graph_def(v1.GraphDef.FromString(serialize_graph(made)), name="")
+        tf.import_graph_def(v1.GraphDef.FromString(serialize_graph(result)), name="")
         begin, read, fed = [], {}, {}
         for name, value in values.items():
             with tf.device(graph.by_name[name].device):
@@ -135,7 +135,7 @@ def run(
         results=results,
         variables=variables,
         counts={
-            label: [dict(zip(names, map(int, each), strict=True)) for each in own]
+            label: [dict(zip(names, map(int, digits), strict=True)) for digits in own]
             for label, own in counted.items()
         },
     )

@@ -302,7 +302,7 @@ def from_text(text: str) -> Graph:
                 _add(nodes, node.name, node, line)
         except (ValueError, SyntaxError, RecursionError) as error:
             raise line.error(f"a line of a graph ({error})") from error
-    functions = {name: each.function() for name, each in bodies.items()}
+    functions = {name: body.function() for name, body in bodies.items()}
     return Graph(nodes=tuple(nodes.values()), functions=functions, extra=extra)
 
 
@@ -421,7 +421,11 @@ def is_shown_whole(proto: bytes) -> bool:
     """Return True if `tensor_text` shows all of a tensor in the form that `proto_of_text` writes."""
     try:
         tensor = TensorProto.FromString(proto)
-        name = next(each.name for each in TYPES_BY_NAME.values() if each.number == tensor.dtype)
+        name = next(
+            element_type.name
+            for element_type in TYPES_BY_NAME.values()
+            if element_type.number == tensor.dtype
+        )
         array, dims = tensor_values(tensor), tensor_dims(tensor)
         assert array is not None
         values = array.tolist()

@@ -109,14 +109,14 @@ def with_second_computation(graph: Graph, *names: str) -> Graph:
             nodes.append(node.changed(name="loop/other", attrs=attrs))
         if node.op == "TPUExecuteAndUpdateVariables":
             replica = node.name[-1]
-            taken = (f"loop/{name}_{replica}/enter" for name in names)
+            entered = (f"loop/{name}_{replica}/enter" for name in names)
             attrs = {
                 **node.attrs,
                 "Targs": (RESOURCE,) * len(names),
                 "device_var_reads_indices": tuple(range(len(names))),
                 "device_var_updates_indices": tuple(range(len(names))),
             }
-            inputs = (*taken, "loop/other:1", "^loop/count/body")
+            inputs = (*entered, "loop/other:1", "^loop/count/body")
             nodes.append(node.changed(name=f"loop/other_{replica}", inputs=inputs, attrs=attrs))
             executes.append(f"^loop/other_{replica}")
         is_last = node.name == "loop/count/next"
@@ -151,7 +151,7 @@ def one_variable_twice() -> Graph:
 
 def swapped() -> Graph:
     """Each iteration hands on the handles of w and m of the first replica in each other's place."""
-    graph = graph_of(loop(*(replace(each, way="iterated") for each in (W, M, X))))
+    graph = graph_of(loop(*(replace(variable, way="iterated") for variable in (W, M, X))))
     graph = changed(graph, "loop/w_0/next", inputs=("loop/m_0/body",))
     return changed(graph, "loop/m_0/next", inputs=("loop/w_0/body",))
 
@@ -167,7 +167,7 @@ def unawaited() -> Graph:
 def without_loop() -> Graph:
     """A computation that is executed once."""
     graph = graph_of(loop())
-    kept = ("TPUCompile", "TPUExecuteAndUpdateVariables", "VarHandleOp")
+    ops = ("TPUCompile", "TPUExecuteAndUpdateVariables", "VarHandleOp")
     nodes = [
         node.changed(
             inputs=tuple(
@@ -177,7 +177,7 @@ def without_loop() -> Graph:
             )
         )
         for node in graph.nodes
-        if node.op in kept
+        if node.op in ops
     ]
     return graph.with_nodes(nodes)
 

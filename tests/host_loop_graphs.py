@@ -73,12 +73,12 @@ class HostLoopGraph:
 
     def handles(self) -> dict[str, Node]:
         """Handles of all replicas' variables, by name; made once for all loops that use them."""
-        found = {}
+        results = {}
         for v in self.variables:
             for replica in range(1 if v.shared else self.n_replicas):
                 name = v.name if v.shared else f"{v.name}_{replica}"
-                found[name] = handle(name, v.shape, self.device(replica), dtype=v.dtype)
-        return found
+                results[name] = handle(name, v.shape, self.device(replica), dtype=v.dtype)
+        return results
 
     def device(self, replica: int) -> str:
         """Place of a replica."""
@@ -104,7 +104,7 @@ class HostLoopGraph:
         pivot = f"^{name}/count/body"
         self._add(f"{name}/one", "Const", (pivot,), dtype=INT32, value=number("int32", 1))
         self._add(f"{name}/next", "AddV2", (f"{name}/count/body", f"{name}/one"), T=INT32)
-        taken = [self._taken(v) for v in self.variables]
+        handles = [self._taken(v) for v in self.variables]
         self._add(
             f"{name}/compile",
             "TPUCompile",
@@ -115,7 +115,7 @@ class HostLoopGraph:
             metadata=self._metadata(),
             num_computations=1,
         )
-        executes = self._executes(taken, pivot)
+        executes = self._executes(handles, pivot)
         reads = self._reads(executes or [f"{name}/count/body"])
         total = f"{name}/total/body"
         for added in (*(executes if self.n_results else ()), *reads):
@@ -125,8 +125,8 @@ class HostLoopGraph:
         self._next("total", total, FLOAT)
         for v in self.variables:
             if v.way == "iterated":
-                for each in self._names(v):
-                    self._next(each, f"{name}/{each}/body", RESOURCE)
+                for source in self._names(v):
+                    self._next(source, f"{name}/{source}/body", RESOURCE)
         self._add(f"{name}/count", "Exit", (f"{name}/count/switch",), T=INT32)
         self._add(f"{name}/total", "Exit", (f"{name}/total/switch",), T=FLOAT)
         return list(self.nodes)
@@ -149,33 +149,33 @@ class HostLoopGraph:
             refs.append(ref)
         return refs * self.n_replicas if v.shared else refs
 
-    def _executes(self, taken: list[list[str]], pivot: str) -> list[str]:
+    def _executes(self, handles: list[list[str]], pivot: str) -> list[str]:
         n_executes = self.n_replicas if self.n_executes is None else self.n_executes
         executes = [f"{self.name}/execute_{replica}" for replica in range(n_executes)]
         for replica, execute in enumerate(executes):
-            arguments = [refs[replica % self.n_replicas] for refs in taken]
+            arguments = [refs[replica % self.n_replicas] for refs in handles]
             self._add(
                 execute,
                 "TPUExecuteAndUpdateVariables",
                 (*arguments, f"{self.name}/compile:1", pivot),
                 device=self.device(replica % self.n_replicas),
-                Targs=(RESOURCE,) * len(taken),
+                Targs=(RESOURCE,) * len(handles),
                 Tresults=(FLOAT,) * self.n_results,
-                device_var_reads_indices=tuple(range(len(taken))),
-                device_var_updates_indices=tuple(range(len(taken))),
+                device_var_reads_indices=tuple(range(len(handles))),
+                device_var_updates_indices=tuple(range(len(handles))),
             )
         return executes
 
     def _reads(self, after: Sequence[str]) -> list[str]:
-        for each in self.second_handles:
-            self._enter(f"{each}_again", RESOURCE, constant=True)
+        for handle in self.second_handles:
+            self._enter(f"{handle}_again", RESOURCE, constant=True)
         norms = []
-        for each in (*self.readers, *(f"{second_handle}_again" for second_handle in self.second_handles)):
-            inputs = (f"{self.name}/{each}/enter", *(f"^{name}" for name in after))
-            self._add(f"{self.name}/{each}/read", "ReadVariableOp", inputs, dtype=FLOAT)
+        for handle in (*self.readers, *(f"{second_handle}_again" for second_handle in self.second_handles)):
+            inputs = (f"{self.name}/{handle}/enter", *(f"^{name}" for name in after))
+            self._add(f"{self.name}/{handle}/read", "ReadVariableOp", inputs, dtype=FLOAT)
             # TensorFlow runs no read of which it needs no value.
-            norms.append(f"{self.name}/{each}/norm")
-            self._add(norms[-1], "L2Loss", (f"{self.name}/{each}/read",), T=FLOAT)
+            norms.append(f"{self.name}/{handle}/norm")
+            self._add(norms[-1], "L2Loss", (f"{self.name}/{handle}/read",), T=FLOAT)
         return norms
 
     def _metadata(self) -> bytes:
@@ -236,11 +236,11 @@ def handle(
 def metadata(n_replicas: int, shardings: Sequence[Sharding], n_cores_per_replica: int = 1) -> bytes:
     """Metadata that a compile node has of a computation that takes variables."""
     arguments = [Argument(kind=ArgumentKind.VARIABLE, sharding=sharding) for sharding in shardings]
-    made = CompileMetadata.of(n_replicas, arguments).proto
+    proto = CompileMetadata.of(n_replicas, arguments).proto
     if n_cores_per_replica == 1:
-        return made
+        return proto
     # Field 4, a number: what comes later in a message counts.
-    return made + bytes((4 << 3, n_cores_per_replica))
+    return proto + bytes((4 << 3, n_cores_per_replica))
 
 
 def program(n_arguments: int, n_results: int = 1, name: str = "step") -> Function:
@@ -274,7 +274,7 @@ def changed(graph: Graph, name: str, **changes: object) -> Graph:
     if "attrs" in changes:
         changes["attrs"] = {**node.attrs, **changes["attrs"]}  # type: ignore[dict-item]
     new = node.changed(**changes)  # type: ignore[arg-type]
-    return graph.with_nodes(new if each is node else each for each in graph.nodes)
+    return graph.with_nodes(new if old is node else old for old in graph.nodes)
 
 
 def nested(inner: HostLoopGraph, *, n_iterations: int = 2) -> list[Node]:
@@ -327,10 +327,10 @@ def in_function(
 
     return Function(
         name=name,
-        inputs=tuple(Arg(name=each, dtype=dtype) for each, dtype in arguments.items()),
-        outputs=tuple(Arg(name=each, dtype=dtype) for each, (_, dtype) in results.items()),
+        inputs=tuple(Arg(name=name, dtype=dtype) for name, dtype in arguments.items()),
+        outputs=tuple(Arg(name=name, dtype=dtype) for name, (_, dtype) in results.items()),
         nodes=tuple(node.changed(inputs=tuple(map(written, node.inputs))) for node in nodes),
-        results={each: written(ref) for each, (ref, _) in results.items()},
+        results={name: written(ref) for name, (ref, _) in results.items()},
     )
 
 

@@ -59,15 +59,19 @@ def drawn(
         begins = int(rng.integers(-length // 2, max(1, n_nights - 60)))
         logs += rng.choice([-1, 1]) * rng.uniform(0.06, 0.12) * np.clip((nights - begins) / length, 0, 1)
     logs += _noise(rng, n_nights, noise, correlation)
-    kept = np.ones(n_nights, dtype=bool)
+    present = np.ones(n_nights, dtype=bool)
     if not is_plain:
         logs += np.where(nights % 7 >= 5, rng.choice([-1, 1]) * 0.015, 0.0)
         odd = rng.random(n_nights) < 1 / 30
         logs[odd] += np.log(rng.uniform(0.7, 1.5, odd.sum()))
-        kept = _measured(rng, n_nights, n_after)
+        present = _measured(rng, n_nights, n_after)
     errors = 0.3 * noise * np.exp(rng.normal(0, 0.3, n_nights))
     return Nightly(
-        nights=nights[kept], values=np.exp(logs[kept]), errors=errors[kept], steps=steps, drifts=drifts
+        nights=nights[present],
+        values=np.exp(logs[present]),
+        errors=errors[present],
+        steps=steps,
+        drifts=drifts,
     )
 
 
@@ -100,9 +104,9 @@ def _noise(
 
 def _measured(rng: np.random.Generator, n_nights: int, n_after: int | None) -> npt.NDArray[np.bool_]:
     """Nights that were measured: single ones are missing, and some weeks, but none that count as after."""
-    kept = rng.random(n_nights) > 0.04
+    present = rng.random(n_nights) > 0.04
     for _ in range(rng.poisson(n_nights / 120)):
         begins = int(rng.integers(0, n_nights))
-        kept[begins : begins + int(rng.integers(2, 10))] = False
-    kept[-(n_after or 1) :] = True
-    return np.asarray(kept)
+        present[begins : begins + int(rng.integers(2, 10))] = False
+    present[-(n_after or 1) :] = True
+    return np.asarray(present)

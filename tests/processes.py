@@ -52,7 +52,7 @@ def session(pid: int) -> int:
 def descendants(root: int) -> set[int]:
     """Children of a process, theirs, and so on, as far as none between them has ended."""
     parents = {pid: parent(pid) for pid in process_ids()}
-    found = {root}
-    while more := {pid for pid, above in parents.items() if above in found} - found:
-        found |= more
-    return found - {root}
+    results = {root}
+    while more := {pid for pid, above in parents.items() if above in results} - results:
+        results |= more
+    return results - {root}

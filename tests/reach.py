@@ -16,8 +16,8 @@ def listening(pids: Collection[int], *, seen_by: int) -> set[Address]:
     Args:
         seen_by: process id; those in another namespace than its own are not seen.
     """
-    held = {inode for pid in pids for inode in _sockets(pid)}
-    return {address for inode, address in _listeners(seen_by) if inode in held}
+    inodes = {inode for pid in pids for inode in _sockets(pid)}
+    return {address for inode, address in _listeners(seen_by) if inode in inodes}
 
 
 def answering(ports: Collection[int]) -> set[Address]:
@@ -27,8 +27,8 @@ def answering(ports: Collection[int]) -> set[Address]:
     """
     others = {port for _, (_, port) in _listeners(os.getpid())}
     hosts = {"127.0.0.1", *_outside_address()}
-    asked = {(host, port) for host in hosts for port in ports if port not in others}
-    return {address for address in asked if _answers(address)}
+    ports_to_try = {(host, port) for host in hosts for port in ports if port not in others}
+    return {address for address in ports_to_try if _answers(address)}
 
 
 def _answers(address: Address) -> bool:

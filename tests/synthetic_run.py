@@ -346,12 +346,12 @@ def _wire_s(case: Case) -> float | None:
 
 def _measured(record: Record, case: Case, folder: RunFolder, rng: np.random.Generator) -> Record:
     middle = case.p50_s * float(np.exp(case.noise * rng.standard_normal()))
-    taken = middle * np.exp(0.04 * rng.standard_normal((case.workers, N_WARMUP + N_STEPS)))
-    taken *= 1 + 0.2 * (rng.random(taken.shape) > 0.96)
-    taken[:, :N_WARMUP] *= np.geomspace(6.0, 1.1, N_WARMUP)
-    taken[:, -1] += case.stall_s
-    _write_steps(folder, record, taken)
-    timed = taken[:, N_WARMUP:].max(axis=0)
+    step_s = middle * np.exp(0.04 * rng.standard_normal((case.workers, N_WARMUP + N_STEPS)))
+    step_s *= 1 + 0.2 * (rng.random(step_s.shape) > 0.96)
+    step_s[:, :N_WARMUP] *= np.geomspace(6.0, 1.1, N_WARMUP)
+    step_s[:, -1] += case.stall_s
+    _write_steps(folder, record, step_s)
+    timed = step_s[:, N_WARMUP:].max(axis=0)
     timed *= middle / np.median(timed)
     sent = None if case.payload is None else case.payload * case.overhead
     matrix = None
@@ -412,16 +412,16 @@ def _traced(case: Case) -> TracedTimes:
     )
 
 
-def _write_steps(folder: RunFolder, record: Record, taken: np.ndarray) -> None:
-    n_workers, n_steps = taken.shape
-    ends = np.cumsum(taken, axis=1)
+def _write_steps(folder: RunFolder, record: Record, step_s: np.ndarray) -> None:
+    n_workers, n_steps = step_s.shape
+    ends = np.cumsum(step_s, axis=1)
     folder.write_steps(
         record.case,
         record.repeat,
         Steps(
             worker=np.repeat(np.arange(n_workers, dtype=np.int32), n_steps),
             step=np.tile(np.arange(n_steps, dtype=np.int32), n_workers),
-            start_s=(ends - taken).ravel(),
+            start_s=(ends - step_s).ravel(),
             end_s=ends.ravel(),
             loss=np.full(n_workers * n_steps, np.nan),
             warmup=np.tile(np.arange(n_steps) < N_WARMUP, n_workers),

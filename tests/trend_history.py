@@ -104,5 +104,5 @@ def page_of(store: Path, night: str | None = None) -> str:
     """The trend page of a night, the last unless named."""
     with reading(store) as history:
         nights = history.nights()
-        shown = next((each for each in nights if each.name == night), nights[-1])
-        return trend_page(history, verdict_of(history, shown), commits)
+        match = next((item for item in nights if item.name == night), nights[-1])
+        return trend_page(history, verdict_of(history, match), commits)

@@ -193,8 +193,8 @@ class _Trace:
                 f"optimizer/{layer.name}_momentum", FLOAT, VECTOR, trainable=False, owned=True
             )
             old = self.add(f"{name}/old", "ReadVariableOp", slot, dtype=FLOAT)
-            kept = self.unary(f"{name}/kept", "Mul", old, "half")
-            new = self.unary(f"{name}/new", "AddV2", kept, layer.gradient)
+            scaled = self.unary(f"{name}/kept", "Mul", old, "half")
+            new = self.unary(f"{name}/new", "AddV2", scaled, layer.gradient)
             assign = self.add(
                 f"{name}/momentum", "AssignVariableOp", slot, new, dtype=FLOAT, validate_shape=False
             )

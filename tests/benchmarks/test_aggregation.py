@@ -66,9 +66,9 @@ class Rules:
         aggregation = Aggregation.of({"rule": rule, "pre": pre or "none"}, N_WORKERS)
         assert aggregation is not None
         types = {"float": tf.float32, "int64": tf.int64}
-        kept = [tf.zeros(spec.dims, types[spec.dtype]) for spec in states(aggregation, self.size, "float")]
+        state = [tf.zeros(spec.dims, types[spec.dtype]) for spec in states(aggregation, self.size, "float")]
         shares = (1.0 / N_WORKERS,) * N_WORKERS
-        return aggregate(vectors, kept, aggregation=aggregation, shares=shares).vector  # type: ignore[arg-type]
+        return aggregate(vectors, state, aggregation=aggregation, shares=shares).vector  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +104,8 @@ def test_a_rule_beside_the_mean(
     ratios = {name: own / float(np.median(seconds[name])) for name in names[1:]}
     benchmark.extra_info.update({f"over {name}": ratio for name, ratio in ratios.items()})
     with capsys.disabled():
-        told = ", ".join(f"{ratio:.2f} of {name}" for name, ratio in ratios.items())
-        sys.stdout.write(f"\n{rule}: {told}\n")
+        text = ", ".join(f"{ratio:.2f} of {name}" for name, ratio in ratios.items())
+        sys.stdout.write(f"\n{rule}: {text}\n")
 
 
 MEMORY = """
@@ -125,10 +125,10 @@ def test_eleven_large_gradients_take_their_own_memory_and_little_more(
     rule: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The process holds the draws as well, which a worker does not: they count once more here."""
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", MEMORY, rule], capture_output=True, text=True, check=True, timeout=600
     )
-    peak_bytes = json.loads(told.stdout.splitlines()[-1])
+    peak_bytes = json.loads(process.stdout.splitlines()[-1])
     gradients_bytes = 4 * N_WORKERS * LARGE
     with capsys.disabled():
         sys.stdout.write(f"\n{rule}: peak {peak_bytes / 2**30:.2f} GiB with the draws\n")

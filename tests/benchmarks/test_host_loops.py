@@ -59,10 +59,10 @@ def test_resharding(
         # What a graph derives of itself is kept with it; a pass gets one that has derived nothing.
         graph = Graph(nodes=nodes, functions=functions)
         started_s = time.process_time()
-        made = reshard_host_loops(graph)
+        resharding = reshard_host_loops(graph)
         processor_s.append(time.process_time() - started_s)
-        assert not made.left
-        return len(made.graph.nodes)
+        assert not resharding.left
+        return len(resharding.graph.nodes)
 
     n_made = benchmark.pedantic(resharded, rounds=5)
     assert n_made > len(nodes)

@@ -75,15 +75,15 @@ def test_nodes_grow_by_the_same_number_for_each_replica(strategy: str, n_workers
     verify(step.graph)
     sizes = {}
     for n_replicas in (2, 4, 8):
-        made = transformed(strategy, n_nodes, n_replicas, n_workers, check=True)
-        sizes[n_replicas] = len(made.step.graph.nodes)
+        result = transformed(strategy, n_nodes, n_replicas, n_workers, check=True)
+        sizes[n_replicas] = len(result.step.graph.nodes)
         shared = any(node.synchronizer == "ps" for node in plan_of(strategy, n_nodes, 2, n_workers).nodes)
         n_copies = 1 if shared else n_replicas
-        assert len(made.step.losses) == n_replicas
+        assert len(result.step.losses) == n_replicas
         n_variables, n_boundaries = in_parts(step, plan_of(strategy, n_nodes, n_replicas, n_workers))
-        assert len(made.step.variables) == n_copies * n_variables
-        assert len(made.step.boundaries) == n_copies * n_boundaries
-        assert made.timings[-1].nodes == sizes[n_replicas]
+        assert len(result.step.variables) == n_copies * n_variables
+        assert len(result.step.boundaries) == n_copies * n_boundaries
+        assert result.timings[-1].nodes == sizes[n_replicas]
     assert sizes[8] - sizes[4] == 2 * (sizes[4] - sizes[2])
     assert sizes[8] - sizes[4] > 4 * n_nodes // 3
 
@@ -106,10 +106,10 @@ def test_transform(
     def one_round() -> None:
         for cell in grid:
             started_s = time.thread_time()
-            made = transformed(strategy, *cell, n_workers)
+            result = transformed(strategy, *cell, n_workers)
             processor_s[cell].append(time.thread_time() - started_s)
-            seconds[cell].append(made.seconds)
-            made_nodes[cell] = len(made.step.graph.nodes)
+            seconds[cell].append(result.seconds)
+            made_nodes[cell] = len(result.step.graph.nodes)
 
     benchmark.pedantic(one_round, rounds=5 if all_cases else 3)
     for n, r in grid:
@@ -132,11 +132,11 @@ def test_transform(
             for (n, r), us in us_per_node.items()
         ],
     )
-    each = ", ".join(f"{n}x{r} {us:.1f}" for (n, r), us in us_per_node.items())
+    text = ", ".join(f"{n}x{r} {us:.1f}" for (n, r), us in us_per_node.items())
     say(
         capsys,
         f"transform {strategy} W={n_workers}: {median_s[LARGEST]:.2f} s for 20,000 nodes x 8 replicas = "
-        f"{made_nodes[LARGEST]} nodes; us per node made: {each} (+-{spread:.0%})",
+        f"{made_nodes[LARGEST]} nodes; us per node made: {text} (+-{spread:.0%})",
     )
 
 
@@ -199,9 +199,9 @@ def test_capture_to_program(benchmark: BenchmarkFixture, capsys: pytest.CaptureF
             summarise(step, "digits-cnn", {}),
             Topology(replicas_per_task=(2, 2), batch_size=BATCH_SIZE),
         )
-        made = run_passes(passes_of(plan, task=0), step, topology_of(plan), check=False)
+        rewritten = run_passes(passes_of(plan, task=0), step, topology_of(plan), check=False)
         transformed_s = time.perf_counter()
-        built = build_program(made.step, topology_of(plan), 0, nodes_before=len(step.graph.nodes))
+        built = build_program(rewritten.step, topology_of(plan), 0, nodes_before=len(step.graph.nodes))
         ended_s = time.perf_counter()
         parts.update(
             capture=captured_s - started_s,

@@ -230,7 +230,7 @@ def test_names_of_events_lie_in_the_picture_beside_each_other_and_each_once(
     for element in root.iter():
         if (element.text or "").startswith("since"):
             assert element.text not in named
-            x, y = (float(each) for each in re.findall(r"-?[\d.]+", element.attrib["transform"]))
+            x, y = (float(match) for match in re.findall(r"-?[\d.]+", element.attrib["transform"]))
             length = 0.62 * 11 * len(str(element.text))
             anchor = element.get("text-anchor")
             left = x - {"end": length, "middle": length / 2}.get(str(anchor), 0.0)
@@ -238,7 +238,7 @@ def test_names_of_events_lie_in_the_picture_beside_each_other_and_each_once(
     # For the third of three days in a row there is no room.
     assert set(named) == {"since 20000", "since 20050", "since 20051", "since 20099"}
     assert all(left >= 0 and right <= width for left, right, _ in named.values())
-    ordered = sorted(named.values(), key=lambda each: (each[2], each[0]))
+    ordered = sorted(named.values(), key=lambda entry: (entry[2], entry[0]))
     for one, other in itertools.pairwise(ordered):
         assert one[2] != other[2] or one[1] <= other[0]
     assert len({y for *_, y in named.values()}) == 2

@@ -31,8 +31,8 @@ def verify_shared_variables(compiled: Sequence[Compiled], plan: Plan) -> None:
     if not shares or not plan.execution.waits_for_all or len(compiled) < len(plan.replicas_per_task):
         return
     runs = []
-    for each in compiled:
-        name, step = f"worker {each.program.task}", each.step
+    for rewritten in compiled:
+        name, step = f"worker {rewritten.program.task}", rewritten.step
         runs.append(Run(name=name, graph=step.graph, roots=(*step.targets(), *step.returned())))
         runs.append(Run(name=f"{name}, beside its steps,", graph=step.graph, roots=step.background))
     verify_accesses(runs)

@@ -97,7 +97,7 @@ class Case:
     def check_once(self, plan: Plan) -> Verdict:
         """The verdict on a plan; plans that have the same programs share one."""
         compiled = compile_tasks(self.step, plan, range(topology_of(plan).n_tasks))
-        known = (topology_of(plan), digests_of([each.program for each in compiled]))
+        known = (topology_of(plan), digests_of([rewritten.program for rewritten in compiled]))
         if known not in self._verdicts:
             verify_shared_variables(compiled, plan)
             self._verdicts[known] = self.check(plan, compiled)
@@ -114,12 +114,12 @@ class Case:
         return self.reference_of(plan).judge(Outcome(values=cluster.read(), losses=losses))
 
     def reference_of(self, plan: Plan) -> Reference:
-        asked = topology_of(plan)
+        topology = topology_of(plan)
         return self.reference(
             plan.replicas_per_task,
-            micro_batches=asked.micro_batches,
-            global_statistics=asked.global_statistics,
-            merges_rows=asked.merges_rows,
+            micro_batches=topology.micro_batches,
+            global_statistics=topology.global_statistics,
+            merges_rows=topology.merges_rows,
         )
 
 
@@ -148,15 +148,15 @@ class Cases:
 
 def one_at_a_time(make: Callable[[str], Model], folder: Path) -> Callable[[str], Case]:
     """Cases by name, of which one is kept: a model of millions of parameters goes when the next one comes."""
-    kept: dict[str, Case] = {}
+    cases: dict[str, Case] = {}
 
     def of(name: str) -> Case:
-        if name not in kept:
-            kept.clear()
+        if name not in cases:
+            cases.clear()
             keras.backend.clear_session()
             keras.utils.set_random_seed(1)
-            kept[name] = case_of_model(make(name), folder / name)
-        return kept[name]
+            cases[name] = case_of_model(make(name), folder / name)
+        return cases[name]
 
     return of
 
@@ -175,8 +175,8 @@ def case_of_model(model: Model, folder: Path, *, float64: bool = True) -> Case:
     )
     case = case_of(captured, model.batches, folder, float64=float64)
     own_types = InitialValues(folder)
-    held = partial(check_capture, users, captured.step, own_types, model.batches[:CAPTURE_CHECK_STEPS])
-    return replace(case, held=held)
+    check = partial(check_capture, users, captured.step, own_types, model.batches[:CAPTURE_CHECK_STEPS])
+    return replace(case, held=check)
 
 
 def case_of(captured: Any, fed: Sequence[Sequence[Any]], folder: Path, *, float64: bool = True) -> Case:

@@ -52,10 +52,12 @@ def crossings(case: Case, plan: Plan) -> list[Crossing]:
                 options=tf.compat.v1.RunOptions(output_partition_graphs=True),
                 run_metadata=metadata,
             )
-        return [c for made in metadata.partition_graphs for c in _between_tasks(made, graph)]
+        return [
+            c for partition_graph in metadata.partition_graphs for c in _between_tasks(partition_graph, graph)
+        ]
 
     with InProcessCluster(programs_of(case.step, plan), case.initial) as cluster:
-        return [crossing for found in cluster.each(of_worker) for crossing in found]
+        return [crossing for result in cluster.each(of_worker) for crossing in result]
 
 
 def _between_tasks(partition: tf.compat.v1.GraphDef, graph: tf.Graph) -> Iterator[Crossing]:
@@ -69,21 +71,21 @@ def _between_tasks(partition: tf.compat.v1.GraphDef, graph: tf.Graph) -> Iterato
         if sender == receiver or _says_only_that_it_ran(by_name[source]):
             continue
         # The program must have it: only of a loop in pieces would TensorFlow send nodes of its own making.
-        made = graph.get_operation_by_name(source)
+        operation = graph.get_operation_by_name(source)
         yield Crossing(
             sender=sender,
             receiver=receiver,
             source=source,
-            variables=tuple(_read_from(made)),
-            n_bytes=_float_bytes(made.outputs[int(index or 0)]),
+            variables=tuple(_read_from(operation)),
+            n_bytes=_float_bytes(operation.outputs[int(index or 0)]),
         )
 
 
-def _read_from(made: tf.Operation) -> Iterator[str]:
-    if made.type == "ReadVariableOp":
-        yield made.inputs[0].op.name
-    elif made.type in ("Reshape", "ConcatV2"):
-        for part in made.inputs:
+def _read_from(result: tf.Operation) -> Iterator[str]:
+    if result.type == "ReadVariableOp":
+        yield result.inputs[0].op.name
+    elif result.type in ("Reshape", "ConcatV2"):
+        for part in result.inputs:
             yield from _read_from(part.op)
 
 

@@ -187,10 +187,10 @@ def tied_embeddings():
         first, second, third = (tf.gather(matrices.value, i) for i in (ids, ids[:, 1], tf.constant(3)))
         scores = tf.einsum("btkd,bkd,kd->bt", first, second, third)
         # TensorFlow has no gradient of such a look-up.
-        each = tf.raw_ops.ResourceGather(
+        resource_gather = tf.raw_ops.ResourceGather(
             resource=batches.value.handle, indices=tf.transpose(ids) + 1, dtype=tf.float32, batch_dims=1
         )
-        hidden = tf.reduce_mean(words, 1) + tf.reduce_sum(tf.stop_gradient(each), 0)
+        hidden = tf.reduce_mean(words, 1) + tf.reduce_sum(tf.stop_gradient(resource_gather), 0)
         logits = tf.tanh(hidden) @ tf.transpose(table.value)
         columns = tf.gather(matrices.value, [1, 0, 2], axis=1)
         whole = tf.reduce_mean(columns**2) + tf.reduce_mean((batches.value - 1.0) ** 2)

@@ -36,10 +36,10 @@ def imported(loss: Callable[..., tf.Tensor], *variables: tf.Variable) -> Callabl
     graph_def, names = _built(loss, variables)
 
     @partial(tf.compat.v1.wrap_function, signature=[tf.TensorSpec([None, 3], tf.float32)])
-    def found(rows: tf.Tensor) -> list[tf.Tensor]:
+    def result(rows: tf.Tensor) -> list[tf.Tensor]:
         return _here(graph_def, names, rows, variables)
 
-    return lambda batch: _with_gradients(found(batch), variables)
+    return lambda batch: _with_gradients(result(batch), variables)
 
 
 def imported_into_step(
@@ -70,8 +70,8 @@ def _here(
 ) -> list[tf.Tensor]:
     """The loss and its gradients, imported into the graph at hand."""
     own = tf.compat.v1.get_default_graph()
-    given = {"x": rows, **{f"handle_{i}": own.capture(v.handle) for i, v in enumerate(variables)}}
-    return tf.graph_util.import_graph_def(graph_def, given, names, name="")
+    inputs = {"x": rows, **{f"handle_{i}": own.capture(v.handle) for i, v in enumerate(variables)}}
+    return tf.graph_util.import_graph_def(graph_def, inputs, names, name="")
 
 
 def _with_gradients(found: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> tf.Tensor:

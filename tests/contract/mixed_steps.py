@@ -78,14 +78,14 @@ class WholeStep(Layers):
     """A tape of its own."""
 
     def train_step(self):
-        made = super().train_step()
+        result = super().train_step()
 
         @tf.function
         def step(x, y):
             with tf.GradientTape() as tape:
-                loss = made.loss(x, y)
-            variables = made.variables
-            made.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+                loss = result.loss(x, y)
+            variables = result.variables
+            result.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
             return loss
 
         return step

@@ -50,17 +50,17 @@ def shrunk() -> Model:
         of_weights, of_table = tape.gradient(loss, [weights, table])
         calls.assign_add(1)
 
-        def moved(each: tf.Variable, *, shrink: bool) -> tf.Tensor:
+        def moved(variable: tf.Variable, *, shrink: bool) -> tf.Tensor:
             if shrink:
-                each.assign(0.5 * each)
-            if each is table:
+                variable.assign(0.5 * variable)
+            if variable is table:
                 table.scatter_sub(tf.IndexedSlices(0.1 * of_table.values, of_table.indices))
             else:
                 weights.assign_sub(0.1 * of_weights)
             return tf.constant(0)
 
-        for each in (weights, table):
-            tf.cond(calls % 2 == 0, partial(moved, each, shrink=True), partial(moved, each, shrink=False))
+        for shared in (weights, table):
+            tf.cond(calls % 2 == 0, partial(moved, shared, shrink=True), partial(moved, shared, shrink=False))
         return loss
 
     return on_labelled(train, n_steps=N_STEPS)

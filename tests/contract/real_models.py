@@ -33,8 +33,8 @@ APPLICATIONS: Mapping[str, int] = {
 def application(name: str) -> Model:
     """A classifier of `keras.applications` with random weights."""
     side = APPLICATIONS[name]
-    given: dict[str, Any] = {"weights": None, "classes": N_CLASSES, "input_shape": (side, side, 3)}
-    model = getattr(keras.applications, name)(**given)
+    settings: dict[str, Any] = {"weights": None, "classes": N_CLASSES, "input_shape": (side, side, 3)}
+    model = getattr(keras.applications, name)(**settings)
     random = np.random.default_rng(0)
     fed = [
         [
@@ -86,8 +86,8 @@ def transformer(*, causal: bool, tied: bool) -> tuple[keras.Model, Callable[[tf.
     x = layers.LayerNormalization()(x)
     body = keras.Model(words, x if tied else layers.Dense(VOCABULARY, name="head")(x))
 
-    def logits(given: tf.Tensor) -> tf.Tensor:
-        out = body(given, training=True)
+    def logits(tensor: tf.Tensor) -> tf.Tensor:
+        out = body(tensor, training=True)
         return tf.matmul(out, table.embeddings.value, transpose_b=True) if tied else out
 
     return body, logits
@@ -100,7 +100,7 @@ def recurrent(cell: Any) -> tuple[keras.Model, Callable[[tf.Tensor], tf.Tensor]]
     x = layers.Bidirectional(cell(WIDTH, return_sequences=True))(x)
     x = cell(WIDTH, return_sequences=True, dropout=0.1)(x)
     body = keras.Model(words, layers.Dense(VOCABULARY)(x))
-    return body, lambda given: body(given, training=True)
+    return body, lambda tensor: body(tensor, training=True)
 
 
 def language(make: Callable[[], tuple[keras.Model, Callable[[tf.Tensor], tf.Tensor]]]) -> Model:
@@ -111,8 +111,8 @@ def language(make: Callable[[], tuple[keras.Model, Callable[[tf.Tensor], tf.Tens
 
     def loss(batch: Any) -> tf.Tensor:
         words, wanted = batch
-        each = tf.nn.sparse_softmax_cross_entropy_with_logits(wanted, logits(words))
-        return tf.reduce_mean(each)
+        cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(wanted, logits(words))
+        return tf.reduce_mean(cross_entropy)
 
     random = np.random.default_rng(0)
     fed = [

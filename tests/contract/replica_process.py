@@ -87,5 +87,5 @@ def _run(
     )
     copies.load()
     losses = [replicas(placed[first : first + n_steps]) for first in range(0, len(placed), n_steps)]
-    held = {copy: value for name in copies.captured for copy, value in copies.values(name).items()}
-    return held, np.concatenate(losses)
+    final_values = {copy: value for name in copies.captured for copy, value in copies.values(name).items()}
+    return final_values, np.concatenate(losses)

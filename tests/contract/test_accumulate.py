@@ -95,9 +95,9 @@ class TestOneAtATime:
     def steps(case, plan, task=0):
         """The step before and after its micro-batches take turns."""
         step, topology = case.step, topology_of(plan)
-        for each in passes_of(plan, task):
-            before, step = step, each.apply(step, topology)
-            if each.name == "accumulate":
+        for rewrite in passes_of(plan, task):
+            before, step = step, rewrite.apply(step, topology)
+            if rewrite.name == "accumulate":
                 return before, step
         raise AssertionError
 
@@ -154,7 +154,7 @@ class TestOneAtATime:
 
 def crossing(programs):
     """Per task: collectives, reads of variables on other tasks, and other tensors that come from there."""
-    found = []
+    results = []
     for program in programs:
         graph = tf.compat.v1.GraphDef.FromString(program.graph_def)
         op_of = {n.name: n.op for n in graph.node}
@@ -167,8 +167,8 @@ def crossing(programs):
         }
         reads = Counter(op_of[name] == "ReadVariableOp" for name in sent)
         n_collectives = sum(n.op.startswith("Collective") for n in graph.node)
-        found.append((n_collectives, reads[True], reads[False]))
-    return found
+        results.append((n_collectives, reads[True], reads[False]))
+    return results
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

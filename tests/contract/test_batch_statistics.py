@@ -86,9 +86,9 @@ def test_so_it_is_where_layers_ask_for_it_themselves(cases, combination):
     verdict = judged_by_the_whole_batch(case, plan, programs_of(case.step, plan))
     assert verdict.equivalent
     assert verdict.tolerance < 1e-9
-    asked = unasked.plan(strategy, replicas, sync_batch_norm=True, **STRATEGIES[strategy])
-    assert plan.statistics == asked.statistics
-    assert plan.payload_matrix == asked.payload_matrix
+    requested = unasked.plan(strategy, replicas, sync_batch_norm=True, **STRATEGIES[strategy])
+    assert plan.statistics == requested.statistics
+    assert plan.payload_matrix == requested.payload_matrix
     # Asked for twice, it is done once.
     assert synced(case, strategy, replicas).nodes == plan.nodes
 
@@ -124,8 +124,8 @@ class TestWhereOneLayerAsksForIt:
         monkeypatch.setattr(batch_norm, "keyed_all_reduce", alone)
         verdict = case.check(plan)
         assert not verdict.equivalent
-        found = first_divergence(case.step, case.initial, plan, case.batches[0], verdict)
-        assert found == Divergence(pass_name="sync-statistics", variable="shared")
+        divergence = first_divergence(case.step, case.initial, plan, case.batches[0], verdict)
+        assert divergence == Divergence(pass_name="sync-statistics", variable="shared")
 
     @pytest.mark.parametrize(
         ("strategy", "params"),
@@ -136,7 +136,7 @@ class TestWhereOneLayerAsksForIt:
         assert plan.statistics == ()
         (note,) = (note for note in plan.notes if "synchronized=True" in note)
         assert note.endswith(": shared")
-        assert "sync-statistics" not in {each.name for each in passes_of(plan, 0)}
+        assert "sync-statistics" not in {rewrite.name for rewrite in passes_of(plan, 0)}
 
     def test_micro_batches_are_refused_with_it(self, case):
         with pytest.raises(UnsupportedError) as raised:
@@ -243,15 +243,15 @@ class TestMistakes:
         plan = synced(case, strategy, (1, 1))
         assert noticed(case, plan, broken(case, plan, without("sync-statistics")))
 
-    @pytest.mark.parametrize("kept", ["forward", "backward"])
-    def test_one_direction_is_left_out(self, case, kept):
+    @pytest.mark.parametrize("direction", ["forward", "backward"])
+    def test_one_direction_is_left_out(self, case, direction):
         plan = synced(case, "all-reduce", (1, 1))
 
         def one_way(step, _):
             backward = tuple(s for s in step.statistics if "_gradient" in s.node)
             forward = tuple(s for s in step.statistics if s not in backward)
             assert len(forward) == len(backward)
-            return replace(step, statistics=forward if kept == "forward" else backward)
+            return replace(step, statistics=forward if direction == "forward" else backward)
 
         assert noticed(case, plan, broken(case, plan, after("replicate", one_way)))
 
@@ -270,8 +270,8 @@ class TestMistakes:
         monkeypatch.setattr(batch_norm, "keyed_all_reduce", alone)
         verdict = case.check(plan)
         assert not verdict.equivalent
-        found = first_divergence(case.step, case.initial, plan, case.batches[0], verdict)
-        assert found == Divergence(pass_name="sync-statistics", variable="sequential/of_images")
+        divergence = first_divergence(case.step, case.initial, plan, case.batches[0], verdict)
+        assert divergence == Divergence(pass_name="sync-statistics", variable="sequential/of_images")
 
 
 def alone(*tensors, shapes, **_):

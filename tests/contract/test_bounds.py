@@ -66,9 +66,9 @@ def test_what_rounding_cannot_make_is_noticed_where_it_hides_the_rest(shared, mo
         return [v + value if wrong else v for v, wrong in zip(values, of_bias, strict=True)], loss
 
     monkeypatch.setattr(bounds, "passed_on", passed_on)
-    found = bounded(case, plan)
-    assert found.within is False
-    assert "conv/bias" in found.reason
+    result = bounded(case, plan)
+    assert result.within is False
+    assert "conv/bias" in result.reason
 
 
 def low_rank() -> Model:
@@ -96,21 +96,21 @@ def test_a_step_without_a_gradient_hides_no_other(shared, monkeypatch, compresso
     """In a step that is lost nothing is passed on of the variable, or in the first, of no gradient, ones."""
     keras.backend.clear_session()
     case = case_of_model(low_rank(), shared / f"low-rank-{compressor}-{lost}")
-    plan, plain, made = plan_of(case, "all-reduce", compressor, (1, 1)), bounds.passed_on, Counter()
+    plan, plain, result = plan_of(case, "all-reduce", compressor, (1, 1)), bounds.passed_on, Counter()
 
     def passed_on(session, step, batch, boundaries):
         values, loss = plain(session, step, batch, boundaries)
-        n = made[session.program.task]
-        made[session.program.task] += 1
+        n = result[session.program.task]
+        result[session.program.task] += 1
         factor = [n == lost and b.variable.endswith("lora_kernel_a") for b in boundaries]
         return [
             np.zeros_like(v) + (n == 0) if wrong else v for v, wrong in zip(values, factor, strict=True)
         ], loss
 
     monkeypatch.setattr(bounds, "passed_on", passed_on)
-    found = bounded(case, plan)
-    assert found.within is (lost is None), found.reason
-    assert found.undecidable == ()
+    actual = bounded(case, plan)
+    assert actual.within is (lost is None), actual.reason
+    assert actual.undecidable == ()
 
 
 def test_micro_batches_are_compressed_together(cases):
@@ -131,9 +131,9 @@ def test_one_gradient_that_is_rounding_hides_no_other(shared, monkeypatch, compr
     keras.backend.clear_session()
     case = case_of_model(biased_convolution(1), shared / f"biased-{compressor}")
     plan = plan_of(case, "all-reduce", compressor, (1, 1))
-    found = bounded(case, plan)
-    assert found.within is True, found.reason
-    assert [name for name in found.undecidable if name.endswith("conv/bias")]
+    result = bounded(case, plan)
+    assert result.within is True, result.reason
+    assert [name for name in result.undecidable if name.endswith("conv/bias")]
     mistaken(monkeypatch, "replicate", reweighted(lambda weight, _: weight / 2))
     assert bounded(case, plan).within is False
 

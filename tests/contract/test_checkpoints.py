@@ -222,8 +222,10 @@ def missing(steady: Case, plan: Plan, state: Any) -> float:
             start = steady.initial.value(v.name)
             value = next(value for (name, _), value in state.items() if name == v.name)
             sent, total = (start - value) / RATE, (start - exact[v.name, None]) / RATE
-            kept = sum(value for (name, _), value in state.items() if name == f"compressor/{v.name}/residual")
-            worst = max(worst, float(np.abs(total - sent - kept).max() / np.abs(total).max()))
+            residual = sum(
+                value for (name, _), value in state.items() if name == f"compressor/{v.name}/residual"
+            )
+            worst = max(worst, float(np.abs(total - sent - residual).max() / np.abs(total).max()))
     return worst
 
 
@@ -287,9 +289,9 @@ def plain(shared) -> Case:
     captured = capture(step, spec)
     random = np.random.default_rng(0)
     fed = [[random.normal(size=(6, n)).astype(np.float32) for n in (8, 1)] for _ in range(3)]
-    made = case_of(captured, fed, shared / "plain")
+    case = case_of(captured, fed, shared / "plain")
     return Case(
-        step=captured.step, summary=made.summary, initial=InitialValues(shared / "plain"), batches=fed
+        step=captured.step, summary=case.summary, initial=InitialValues(shared / "plain"), batches=fed
     )
 
 
@@ -300,8 +302,8 @@ def close(left: Any, right: Any) -> None:
 def guide(word: str) -> str:
     """The Python of the guide that has a word in it."""
     blocks = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
-    (found,) = (block for block in blocks if word in block)
-    return found
+    (result,) = (block for block in blocks if word in block)
+    return result
 
 
 def test_plain_keras_goes_on_with_a_checkpoint_as_the_guide_says(plain, tmp_path):

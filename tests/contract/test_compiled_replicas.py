@@ -171,8 +171,8 @@ def test_loops_of_devices_make_the_steps_that_loops_of_the_host_do(name, tmp_pat
     case, plan = compilable(name, tmp_path, 2)
     args = (case.step, tmp_path, plan, case.batches)
     on_host, on_device = (
-        apart.submit(partial(replica_process.trained_alone, *args, on_device=each)).result()
-        for each in (False, True)
+        apart.submit(partial(replica_process.trained_alone, *args, on_device=on_device)).result()
+        for on_device in (False, True)
     )
     assert on_device[1] == on_host[1]
     assert len(set(on_host[1])) == len(case.batches)
@@ -266,10 +266,10 @@ def pure(graph, node):
     """Return True if a node depends on constants of its graph only."""
     by_name = graph.by_name
     waiting = [node]
-    for each in waiting:
-        if each.op in ("ReadVariableOp", "Placeholder") or any(
-            producer(ref) not in by_name for ref in each.data_inputs
+    for one in waiting:
+        if one.op in ("ReadVariableOp", "Placeholder") or any(
+            producer(ref) not in by_name for ref in one.data_inputs
         ):
             return False
-        waiting += [by_name[producer(ref)] for ref in each.data_inputs]
+        waiting += [by_name[producer(ref)] for ref in one.data_inputs]
     return True

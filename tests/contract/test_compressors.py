@@ -33,7 +33,7 @@ from workloads.data.examples import examples_of
 RATE = 1e-4
 N_STEPS = 3
 STRATEGIES = ("ps-load-balancing", "all-reduce")
-WITH_FEEDBACK = [name for name, each in BY_NAME.items() if each.feedback]
+WITH_FEEDBACK = [name for name, codec in BY_NAME.items() if codec.feedback]
 Values = Mapping[str, np.ndarray[Any, Any]]
 
 
@@ -141,11 +141,11 @@ class Totals:
                 # Replicas decode the same payloads, so that they never drift apart.
                 assert all(copy.tobytes() == copies[0].tobytes() for copy in copies)
                 sent[v.name] = (case.initial.value(v.name) - copies[0]) / RATE
-        kept = {
+        residuals = {
             name: sum(value for (own, _), value in values.items() if own == f"compressor/{name}/residual")
             for name in sent
         }
-        return cls(sent=sent, kept=kept)
+        return cls(sent=sent, kept=residuals)
 
     def missing(self, exact: "Totals") -> float:
         """The largest part of a gradient that was neither sent nor kept, relative to its tensor's largest."""
@@ -165,12 +165,12 @@ def plan_of(case: Case, strategy: str, compressor: str | None, replicas: tuple[i
 def test_what_workers_sent_and_kept_are_the_sum_of_all_gradients(steady, strategy, compressor):
     plan = plan_of(steady, strategy, compressor)
     assert any(node.compressor for node in plan.nodes)
-    made = Totals.of(steady, plan)
+    result = Totals.of(steady, plan)
     exact = Totals.of(steady, plan_of(steady, strategy, None))
     # Gradients hardly change while variables do; what a sum in the wire type rounds away is not fed back.
     rounded = {"fp16-ef": 2.0**-10, "bf16-ef": 2.0**-7}.get(compressor, 0.0)
-    assert made.missing(exact) < 1e-3 + (N_STEPS * rounded if "all-reduce" in strategy else 0.0)
-    assert max(np.abs(value).max() for value in made.kept.values()) > 0
+    assert result.missing(exact) < 1e-3 + (N_STEPS * rounded if "all-reduce" in strategy else 0.0)
+    assert max(np.abs(value).max() for value in result.kept.values()) > 0
 
 
 @pytest.mark.parametrize(
@@ -184,9 +184,9 @@ def test_what_workers_sent_and_kept_of_parts_is_the_sum_of_all_gradients(steady,
     params = {**PARTITIONED[strategy], "compressor": compressor}
     plan = steady.plan(strategy, (2, 1), **params)
     assert any(node.compressor and node.partition for node in plan.nodes)
-    made, exact = Totals.of(steady, plan), Totals.of(steady, plan_of(steady, "all-reduce", None))
-    assert made.missing(exact) < 1e-3
-    assert max(np.abs(value).max() for value in made.kept.values()) > 0
+    result, exact = Totals.of(steady, plan), Totals.of(steady, plan_of(steady, "all-reduce", None))
+    assert result.missing(exact) < 1e-3
+    assert max(np.abs(value).max() for value in result.kept.values()) > 0
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -203,7 +203,7 @@ def test_feedback_that_is_dropped_is_noticed(steady, monkeypatch, strategy, comp
 
 
 @pytest.mark.parametrize(
-    ("strategy", "compressor", "asked", "carried"),
+    ("strategy", "compressor", "params", "carried"),
     [
         ("all-reduce", "fp16", {}, "auto"),
         ("all-reduce", "bf16", {}, "tcp"),
@@ -211,16 +211,16 @@ def test_feedback_that_is_dropped_is_noticed(steady, monkeypatch, strategy, comp
         *(("ps", compressor, {}, None) for compressor in ("fp16", "bf16")),
     ],
 )
-def test_half_precision_keeps_its_bound(steady, strategy, compressor, asked, carried):
+def test_half_precision_keeps_its_bound(steady, strategy, compressor, params, carried):
     replicas = (2, 1)
-    plan = steady.plan(strategy, replicas, compressor=compressor, **asked)
+    plan = steady.plan(strategy, replicas, compressor=compressor, **params)
     assert {node.transport for node in plan.nodes if node.compressor} == {carried}
-    made = Totals.of(steady, plan)
+    result = Totals.of(steady, plan)
     exact = Totals.of(steady, plan_of(steady, strategy, None, replicas))
     n_terms = sum(replicas) if strategy == "all-reduce" else 1
     codec = Cast(wire=BY_NAME[compressor].codec, n_terms=n_terms)
     for name, magnitude in magnitudes(steady, replicas).items():
-        error = np.abs(made.sent[name] - exact.sent[name])
+        error = np.abs(result.sent[name] - exact.sent[name])
         bound = codec.relative_error * magnitude + N_STEPS * codec.absolute_error
         assert (error <= bound + 1e-3 * bound.max()).all()
         assert error.max() > 1e-3 * bound.max()
@@ -247,14 +247,14 @@ def magnitudes(case: Case, replicas: tuple[int, ...]) -> Values:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_quantized_gradients_are_off_by_less_than_a_level_of_each_replica(steady, strategy):
-    made = Totals.of(steady, plan_of(steady, strategy, "qsgd"))
+    result = Totals.of(steady, plan_of(steady, strategy, "qsgd"))
     exact = Totals.of(steady, plan_of(steady, strategy, None))
     levels = 127
     compressed = {n.variable for n in plan_of(steady, strategy, "qsgd").nodes if n.compressor}
     assert compressed
     for name, magnitude in magnitudes(steady, (2, 1)).items():
         if name in compressed:
-            error = np.abs(made.sent[name] - exact.sent[name]).max()
+            error = np.abs(result.sent[name] - exact.sent[name]).max()
             # Every replica's largest value is at most the largest sum of its and the others' magnitudes.
             assert 0 < error <= 3 * magnitude.max() / levels
 

@@ -114,7 +114,7 @@ def test_steps_are_those_on_fed_batches(
 def test_a_traced_step_and_held_bytes_are_of_staged_batches_too(cases):
     case = cases.model("digits-mlp+momentum").with_examples(N_EXAMPLES)
     (program,) = gpu_programs(case, "single", (1,), {})
-    held = []
+    held_bytes = []
     for staged_on in (None, gpu_of(program)):
         session = WorkerSession(program, OWN_DEVICES, case.initial, staged_on=staged_on)
         session.load()
@@ -123,9 +123,9 @@ def test_a_traced_step_and_held_bytes_are_of_staged_batches_too(cases):
         trace = profile_step.trace(session, [feeds[0], feeds[0]])
         assert any("MatMul" in event.op for event in trace.events)
         assert session.step(feeds[0]) < before
-        held.append(session.held_bytes())
+        held_bytes.append(session.held_bytes())
         session.close()
-    assert held[0] == held[1]
+    assert held_bytes[0] == held_bytes[1]
 
 
 def in_float64(captured, folder):
@@ -254,8 +254,8 @@ def test_nothing_waits_for_what_is_not_fed():
         tf.graph_util.import_graph_def(graph_def, name="")
         rows = np.arange(12, dtype=np.float32).reshape(3, 2, 2)
         session.run(part.load, {f"{part.value}:0": rows})
-        taken = session.run("sum:0", {f"{NUMBER}:0": [2]})
-    np.testing.assert_array_equal(taken, rows[2] + 1)
+        process = session.run("sum:0", {f"{NUMBER}:0": [2]})
+    np.testing.assert_array_equal(process, rows[2] + 1)
     assert session.graph.get_tensor_by_name(f"{part.tensor}:0").shape.as_list() == [None, 2]
 
 

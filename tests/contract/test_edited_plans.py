@@ -26,14 +26,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("drawn", drawn, ids=lambda d: f"{d[0]}-{d[4]}")
 
 
-def edited(case: Case, made: Plan, seed: int) -> Plan:
+def edited(case: Case, plan: Plan, seed: int) -> Plan:
     """The plan with places, cuts, buckets and proxies drawn at random, through a file."""
     draw = random.Random(seed)
-    n_tasks = len(made.replicas_per_task)
+    n_tasks = len(plan.replicas_per_task)
     cuts = {v.name: cut for v in case.summary.variables if (cut := drawn_cut(case.summary, v.name, draw))}
     homes = {v.name: draw.randrange(n_tasks) for v in case.summary.variables}
     nodes = []
-    for v, node in zip(case.summary.variables, made.nodes, strict=True):
+    for v, node in zip(case.summary.variables, plan.nodes, strict=True):
         owner = v.slot_of or v.name
         on_server = node.destination is not None
         changes: dict[str, Any] = {
@@ -55,8 +55,8 @@ def edited(case: Case, made: Plan, seed: int) -> Plan:
         elif on_server and (v.slot_of is not None or v.kind != "slot"):
             changes["destination"] = homes[owner]
         nodes.append(node.model_copy(update=changes))
-    text = made.model_copy(update={"nodes": tuple(nodes)}).model_dump_json()
-    topology = case.topology(made.replicas_per_task)
+    text = plan.model_copy(update={"nodes": tuple(nodes)}).model_dump_json()
+    topology = case.topology(plan.replicas_per_task)
     return read_plan(text, name=f"plan-{seed}", where="plan").plan(case.summary, topology)
 
 

@@ -54,8 +54,8 @@ def embedding(optimizer: str) -> Model:
     head = keras.layers.Dense(N_CLASSES, dtype="float64")
     head.build((None, 2))
     variables = [*table.trainable_variables, *head.trainable_variables]
-    made = OPTIMIZERS[optimizer]()
-    made.build(variables)
+    result = OPTIMIZERS[optimizer]()
+    result.build(variables)
 
     def loss(batch):
         scores = head(tf.reduce_mean(table(batch[0]), axis=1))
@@ -70,21 +70,21 @@ def embedding(optimizer: str) -> Model:
         for _ in range(N_STEPS)
     ]
     spec = (tf.TensorSpec((4,), tf.int32), tf.TensorSpec((), tf.int32))
-    return Model(step=TrainStep(loss=loss, variables=variables, optimizer=made), spec=spec, batches=batches)
+    return Model(step=TrainStep(loss=loss, variables=variables, optimizer=result), spec=spec, batches=batches)
 
 
 def trained_by_keras(model: Model) -> dict[str, np.ndarray]:
     """Variables after a loop that any user of Keras would write; the model is as before afterwards."""
     step = model.step
-    held = [*step.variables, *step.optimizer.variables]
-    before = [v.numpy() for v in held]
+    variables = [*step.variables, *step.optimizer.variables]
+    before = [v.numpy() for v in variables]
     for batch in model.batches:
         with tf.GradientTape() as tape:
             loss = step.loss([tf.constant(part) for part in batch])
         gradients = tape.gradient(loss, [v.value for v in step.variables])
         step.optimizer.apply(gradients, step.variables)
-    after = {v.path: v.numpy() for v in held}
-    for v, value in zip(held, before, strict=True):
+    after = {v.path: v.numpy() for v in variables}
+    for v, value in zip(variables, before, strict=True):
         v.assign(value)
     return after
 
@@ -105,8 +105,8 @@ def test_every_strategy_ends_where_a_plain_loop_ends(trained):
     for (name, params), replicas_per_task in itertools.product(STRATEGIES.items(), shapes):
         shape = (1,) if name == "single" else replicas_per_task
         plan = case.plan(name.removesuffix(" by ring"), shape, **params)
-        kept = "kept" if optimizer not in LINEAR or name == "single" else "merged (linear)"
-        assert plan.sparse_duplicates == kept, name
+        text = "kept" if optimizer not in LINEAR or name == "single" else "merged (linear)"
+        assert plan.sparse_duplicates == text, name
         with InProcessCluster(programs_of(case.step, plan), case.initial) as cluster:
             cluster.steps(case.batches)
             ended = cluster.read()
@@ -149,14 +149,14 @@ def test_contributions_that_come_in_turn_stay_apart():
     brought = Contribution(rank=0, values="rows", indices="ids", weight=1.0)
     ready = accumulator.prepare(brought, "")
     before, push = accumulator.apply_after_others(ready, step.name, [])
-    take, taken = accumulator.take()
+    take, sums = accumulator.take()
     nodes = (rows, ids, step, accumulator.handle, *ready.nodes, *before, push, *take)
     with tf.Graph().as_default():
         tf.graph_util.import_graph_def(graphdef_from_graph(Graph(nodes=nodes, functions={})), name="")
         with tf.compat.v1.Session() as session:
             for k in range(3):
                 session.run(push.name, {"rows:0": [[k], [k + 0.5]], "ids:0": [4, 4]})
-            refs = (taken.values, taken.indices)
-            values, came = session.run([ref if ":" in ref else f"{ref}:0" for ref in refs])
+            refs = (sums.values, sums.indices)
+            values, counts = session.run([ref if ":" in ref else f"{ref}:0" for ref in refs])
     assert values.ravel().tolist() == [0, 0.5, 1, 1.5, 2, 2.5]
-    assert came.tolist() == [4] * 6
+    assert counts.tolist() == [4] * 6

@@ -49,15 +49,15 @@ ROWS = {
 
 @pytest.fixture(scope="module")
 def trained(shared):
-    kept = {}
+    traces = {}
 
     def of(optimizer):
-        if optimizer not in kept:
+        if optimizer not in traces:
             keras.backend.clear_session()
             keras.utils.set_random_seed(1)
             make, _ = OPTIMIZERS[optimizer]
-            kept[optimizer] = case_of_model(primes_and_ones(make()), shared / f"fused-{optimizer}")
-        return kept[optimizer]
+            traces[optimizer] = case_of_model(primes_and_ones(make()), shared / f"fused-{optimizer}")
+        return traces[optimizer]
 
     return of
 
@@ -70,9 +70,9 @@ def kernels(nodes):
 def test_each_dense_variable_has_the_kernels_that_there_are(trained, optimizer):
     step = trained(optimizer).step
     fused = FuseUpdates(plan=task_plan()).apply(step, Topology(replicas_per_task=(1,), batch_size=4))
-    asked = OPTIMIZERS[optimizer][1]
-    assert kernels(fused.graph.nodes) == asked
-    assert (fused is step) == (not asked)
+    expected = OPTIMIZERS[optimizer][1]
+    assert kernels(fused.graph.nodes) == expected
+    assert (fused is step) == (not expected)
 
 
 @pytest.mark.parametrize("strategy", ROWS)

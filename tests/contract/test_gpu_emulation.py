@@ -66,18 +66,18 @@ def test_it_computes_what_one_device_computes(cases, server, n_replicas, reshard
     losses = []
     n_steps = len(case.batches)
     for first in range(0, n_steps, STEPS_PER_LOOP):
-        made = session.steps(case.batches[first : first + STEPS_PER_LOOP])
-        losses += [float(each @ weights) for each in made]
+        steps = session.steps(case.batches[first : first + STEPS_PER_LOOP])
+        losses += [float(loss_row @ weights) for loss_row in steps]
     n_runs = -(-n_steps // STEPS_PER_LOOP)
-    held = values_of([session.read()])
+    values = values_of([session.read()])
     counted = session.resharding()
     devices = devices_of_a_step(session, case)
     session.close()
     for replica in topology.replicas():
         assert any(replica.device in device for device in devices), devices
-    assert case.reference((n_replicas,)).judge(Outcome(values=held, losses=losses)).equivalent
+    assert case.reference((n_replicas,)).judge(Outcome(values=values, losses=losses)).equivalent
     if reshard:
-        assert [(each.n_loops, each.reshards, each.shards, each.unshards) for each in counted] == [
+        assert [(counts.n_loops, counts.reshards, counts.shards, counts.unshards) for counts in counted] == [
             (n_runs, n_steps, n_runs, n_runs)
         ] * n_replicas
-        assert all(n_replicas * each.kept_bytes <= 1.2 * each.whole_bytes for each in counted)
+        assert all(n_replicas * counts.kept_bytes <= 1.2 * counts.whole_bytes for counts in counted)

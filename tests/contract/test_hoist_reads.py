@@ -194,8 +194,8 @@ def test_a_read_in_a_loop_of_the_first_kind_leaves_it():
     body = function("body", enter, read("r", "e:output:0"), result="r:value:0")
     after = hoisted(step(call("x", "body", "v"), functions=(body,)))
     assert len(reads(after)) == 1
-    (made,) = after.graph.functions.values()
-    assert [(n.op, n.attrs["T"]) for n in made.nodes] == [("Enter", FLOAT)]
+    (result,) = after.graph.functions.values()
+    assert [(n.op, n.attrs["T"]) for n in result.nodes] == [("Enter", FLOAT)]
 
 
 def test_what_reads_in_a_branch_of_the_first_kind_leaves_it_in_a_function_too():
@@ -208,7 +208,7 @@ def test_what_reads_in_a_branch_of_the_first_kind_leaves_it_in_a_function_too():
         types=(RESOURCE, DType("bool")),
     )
     predicate = node("p", "Placeholder", dtype=DType("bool"))
-    taken = node(
+    value = node(
         "x",
         "StatefulPartitionedCall",
         "v",
@@ -217,10 +217,10 @@ def test_what_reads_in_a_branch_of_the_first_kind_leaves_it_in_a_function_too():
         Tout=(FLOAT,),
         f=FunctionRef("body"),
     )
-    after = hoisted(step(predicate, taken, functions=(body,)))
+    after = hoisted(step(predicate, value, functions=(body,)))
     assert len(reads(after)) == 1
-    (made,) = after.graph.functions.values()
-    assert [(n.op, n.attrs["T"]) for n in made.nodes] == [("Switch", FLOAT)]
+    (result,) = after.graph.functions.values()
+    assert [(n.op, n.attrs["T"]) for n in result.nodes] == [("Switch", FLOAT)]
 
 
 def in_loop(*inside):
@@ -272,8 +272,8 @@ def test_a_function_promises_no_read_that_left_it():
         control_results={"other": "other", "r": "r"},
     )
     after = hoisted(step(call("x", "body", "v"), functions=(body,)))
-    (made,) = graphdef_from_graph(after.graph).library.function
-    assert list(made.signature.control_output) == list(made.control_ret) == ["other"]
+    (result,) = graphdef_from_graph(after.graph).library.function
+    assert list(result.signature.control_output) == list(result.control_ret) == ["other"]
 
 
 def _int32_vector():
@@ -307,8 +307,8 @@ def test_the_table_of_an_embedding_layer_is_looked_up_and_not_read(cases, model)
     graph, update = case.step.graph, case.step.update_nodes()
     users = [n for n in graph.consumers[variable.handle] if n.name not in update | set(variable.access)]
     assert "ResourceGather" in {n.op for n in users}
-    taken = {producer(ref) for n in graph.nodes for ref in n.data_inputs}
-    assert not [n.name for n in users if n.op == "ReadVariableOp" and n.name in taken]
+    producers = {producer(ref) for n in graph.nodes for ref in n.data_inputs}
+    assert not [n.name for n in users if n.op == "ReadVariableOp" and n.name in producers]
 
 
 def test_a_server_sends_the_rows_of_an_embedding_layer_and_not_its_table(cases):
@@ -316,8 +316,8 @@ def test_a_server_sends_the_rows_of_an_embedding_layer_and_not_its_table(cases):
     (table,) = {b.variable for b in case.step.gradients() if b.indices is not None}
     plan = case.plan("ps", (1, 1))
     step = case.step
-    for each in passes_of(plan, 1):
-        step = each.apply(step, topology_of(plan))
+    for rewrite in passes_of(plan, 1):
+        step = rewrite.apply(step, topology_of(plan))
     handle = next(v.handle for v in step.variables if v.name == table)
     own = {v.read for v in step.variables}
     read = {n.name for n in step.graph.consumers[handle] if n.op == "ReadVariableOp"} - own

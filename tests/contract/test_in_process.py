@@ -39,8 +39,10 @@ _runs = itertools.count()
 @pytest.mark.filterwarnings("ignore:.* runs again")
 def test_what_tensorflow_refuses_by_mistake_is_asked_again() -> None:
     if next(_runs) == 0:
-        told = "From /job:worker/replica:0/task:0:\nThe same RunGraph (Worker) request was received twice. 7"
-        raise tf.errors.AbortedError(None, None, told)
+        message = (
+            "From /job:worker/replica:0/task:0:\nThe same RunGraph (Worker) request was received twice. 7"
+        )
+        raise tf.errors.AbortedError(None, None, message)
 
 
 @pytest.fixture

@@ -85,8 +85,8 @@ def test_shards_of_a_compiled_model_mean_what_its_step_means(tmp_path, name):
     save(tmp_path / name, captured.step, captured.initial)
     topology = Topology(replicas_per_task=(2, 1), batch_size=BATCH_SIZE)
     initial = InitialValues(tmp_path / name, float64=True)
-    found = separability_of(captured.step, initial, topology, model.batches[0])
-    assert found.separable is (name != "classifier"), found.explanation
+    separability = separability_of(captured.step, initial, topology, model.batches[0])
+    assert separability.separable is (name != "classifier"), separability.explanation
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ def test_how_fit_runs_a_step_is_left_out_with_a_note(settings, left_out):
     net.compile("sgd", "mse", **settings)
     notes = step_of(SimpleNamespace(train_step=lambda: net), spec).notes
     assert notes == tuple(
-        f"left out of compile(): {told}; each step runs by itself, as a graph, without XLA"
-        for told in left_out
+        f"left out of compile(): {message}; each step runs by itself, as a graph, without XLA"
+        for message in left_out
     )
 
 
@@ -148,15 +148,15 @@ def test_a_compiled_model_is_captured_as_fit_trains_it(tmp_path, name):
     with InProcessCluster(programs, InitialValues(folder)) as cluster:
         for batch in model.batches:
             cluster.step(batch)
-        held = {last_parts(variable): value for (variable, _), value in cluster.read().items()}
-    assert len(held) == len(captured.initial)
+        values = {last_parts(variable): value for (variable, _), value in cluster.read().items()}
+    assert len(values) == len(captured.initial)
     fresh()
     expected = fitted(name, model.batches)
-    assert expected.keys() <= held.keys()
+    assert expected.keys() <= values.keys()
     trained = [v.name for v in captured.step.variables if v.kind == "trainable"]
-    assert all(np.any(held[last_parts(name)] != captured.initial[name]) for name in trained)
+    assert all(np.any(values[last_parts(name)] != captured.initial[name]) for name in trained)
     for variable, value in expected.items():
-        np.testing.assert_allclose(held[variable], value, rtol=2e-4, atol=1e-6, err_msg=variable)
+        np.testing.assert_allclose(values[variable], value, rtol=2e-4, atol=1e-6, err_msg=variable)
 
 
 def fresh():

@@ -98,13 +98,13 @@ def test_modes_with_proxies_and_compressors(cases, monkeypatch, strategy, knob):
     case = cases.of("digits-mlp", "momentum")
     params = {**PARTITIONED.get(strategy, {}), "local_proxy_variable": knob == "proxy"}
 
-    def made(**mode: Any) -> Plan:
+    def result(**mode: Any) -> Plan:
         plan = case.plan(strategy, (1, 2), **params, **mode)
         assert any(node.proxy for node in plan.nodes) == (knob == "proxy")
         return with_all(plan, LOSSLESS) if knob == "compressor" else plan
 
-    assert takes_the_mean(case, made(staleness=1), monkeypatch, n_workers=2)
-    with workers_of(case, made(sync=False)) as workers:
+    assert takes_the_mean(case, result(staleness=1), monkeypatch, n_workers=2)
+    with workers_of(case, result(sync=False)) as workers:
         workers.start(1, 3)
         assert workers.reach(1, 3)
         own = [part(batch, *workers.programs(1, 1)) for batch in case.batches]

@@ -30,10 +30,10 @@ RATES = {"digits-mlp": 0.5, "digits-cnn": 0.5, "word-lm": 20.0}
 @pytest.fixture(scope="module")
 def plain(shared):
     """Steps of plain descent by workload, for which averaging every step is what one device computes."""
-    made: dict[str, Case] = {}
+    results: dict[str, Case] = {}
 
     def of(name: str) -> Case:
-        if name not in made:
+        if name not in results:
             keras.backend.clear_session()
             keras.utils.set_random_seed(1)
             workload = registry.resolve(
@@ -41,8 +41,8 @@ def plain(shared):
             )
             captured = capture(workload.train_step(), workload.dataset(0).element_spec)
             batch = itertools.islice(examples_of(workload, seed=0).batches(BATCH_SIZE), 3)
-            made[name] = case_of(captured, [list(part) for part in batch], shared / f"{name}+sgd")
-        return made[name]
+            results[name] = case_of(captured, [list(part) for part in batch], shared / f"{name}+sgd")
+        return results[name]
 
     return of
 

@@ -25,13 +25,13 @@ def case(cases):
 
 def held(case, plan):
     """Bytes by task."""
-    found = {}
+    results = {}
     with InProcessCluster(programs_of(case.step, plan), case.initial) as cluster:
         cluster.step(case.batches[0])
-        for told in cluster.each(WorkerSession.held_bytes):
-            found |= told
+        for message in cluster.each(WorkerSession.held_bytes):
+            results |= message
     by_task = Counter()
-    for (task, _), n_bytes in found.items():
+    for (task, _), n_bytes in results.items():
         by_task[task] += n_bytes
     return [by_task[task] for task in range(len(plan.replicas_per_task))]
 
@@ -54,7 +54,7 @@ def test_a_replica_has_its_share_of_the_slots(case, replicas):
     plan = case.plan("sharded-update", replicas, min_bytes=1)
     n, everything = sum(replicas), of_slots(case)
     of_slots_by_task = [
-        found - n_local * of_a_copy(case) for found, n_local in zip(held(case, plan), replicas, strict=True)
+        result - n_local * of_a_copy(case) for result, n_local in zip(held(case, plan), replicas, strict=True)
     ]
     assert sum(of_slots_by_task) == everything
     # A row or column is not divided; the widest has 16 elements, and Adam two slots.
@@ -69,14 +69,14 @@ def test_a_replica_has_its_share_of_the_slots(case, replicas):
 def test_a_replica_has_its_share_of_variables_and_slots(case, replicas):
     plan = case.plan("fully-sharded", replicas, min_bytes=1)
     n, everything = sum(replicas), of_slots(case) + of_a_copy(case)
-    found = held(case, plan)
+    result = held(case, plan)
     # Adam's count of steps and its rate are for all updates, and every replica has them.
     common = bytes_of(v for v in case.step.variables if v.kind == "slot" and v.slot_of is None)
     common += bytes_of(v for v in case.step.variables if v.kind == "state")
-    assert sum(found) == everything + (n - 1) * common
+    assert sum(result) == everything + (n - 1) * common
     # A row or column is not divided; the widest has 16 elements, and Adam two slots beside the variable.
     undivided = 3 * 16 * 8
-    for n_local, n_bytes in zip(replicas, found, strict=True):
+    for n_local, n_bytes in zip(replicas, result, strict=True):
         assert abs(n_bytes - n_local * common - (everything - common) * n_local / n) <= n_local * undivided
     whole = case.plan("all-reduce", replicas).worker_bytes
     assert plan.worker_bytes <= whole // n + undivided // 2 + common
@@ -85,9 +85,9 @@ def test_a_replica_has_its_share_of_variables_and_slots(case, replicas):
 @pytest.mark.parametrize("replicas", [(1, 1), (1, 1, 1)])
 @pytest.mark.parametrize("strategy", ["partitioned-ps", "uneven-partitioned-ps", "sharded-ps"])
 def test_servers_hold_as_much_as_each_other(case, strategy, replicas):
-    found = held(case, case.plan(strategy, replicas, **PARAMS[strategy]))
-    assert sum(found) == of_slots(case) + of_a_copy(case)
-    assert max(found) <= 1.1 * min(found)
+    n_bytes = held(case, case.plan(strategy, replicas, **PARAMS[strategy]))
+    assert sum(n_bytes) == of_slots(case) + of_a_copy(case)
+    assert max(n_bytes) <= 1.1 * min(n_bytes)
 
 
 @pytest.mark.parametrize("strategy", EXACT)
@@ -97,5 +97,5 @@ def test_workers_hold_what_the_plan_says(case, strategy):
     served = plan.server_bytes
     own = plan.worker_bytes
     # The plan counts in float32, and tells what the replica holds that owns the most.
-    for task, found in enumerate(held(case, plan)):
-        assert found / 2 == pytest.approx(own + served[task], rel=0.03)
+    for task, result in enumerate(held(case, plan)):
+        assert result / 2 == pytest.approx(own + served[task], rel=0.03)

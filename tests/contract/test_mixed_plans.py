@@ -242,9 +242,9 @@ def test_passes_are_pure_and_leave_sound_graphs(cases, task):
     case = cases.of("word-lm", "adamw-clipped")
     plan = case.plan("parallax", (1, 2))
     step, topology = case.step, topology_of(plan)
-    for each in passes_of(plan, task):
+    for rewrite in passes_of(plan, task):
         before = to_text(step.graph)
-        first, second = each.apply(step, topology), each.apply(step, topology)
+        first, second = rewrite.apply(step, topology), rewrite.apply(step, topology)
         assert to_text(step.graph) == before
         assert to_text(first.graph) == to_text(second.graph)
         verify(first.graph)
@@ -268,7 +268,7 @@ def test_no_run_has_both_collectives_and_other_tasks(cases, task):
             yield any(n.op.startswith("Collective") for n in nodes), devices > {task_device(task)}
 
     assert [*runs(sound)] == [(False, True), (True, False)]
-    assert (True, True) in [*runs([each for each in sound if each.name != "separate-collectives"])]
+    assert (True, True) in [*runs([rewrite for rewrite in sound if rewrite.name != "separate-collectives"])]
 
 
 def test_without_servers_or_other_tasks_nothing_changes(cases):

@@ -152,7 +152,7 @@ def pytest_generate_tests(metafunc):
     if "combination" not in metafunc.fixturenames:
         return
     if metafunc.config.getoption("--all-cases"):
-        chosen = [(SEEDS, *each) for each in itertools.product(MODELS, TOPOLOGIES, ROWS)]
+        chosen = [(SEEDS, *combination) for combination in itertools.product(MODELS, TOPOLOGIES, ROWS)]
     else:
         chosen = [
             (SEEDS[:1], model, topology, row)
@@ -160,7 +160,7 @@ def pytest_generate_tests(metafunc):
             for row in ("all-reduce", "ps", "partitioned-ps", "sharded-update", "tpu-replicate")
         ]
     # The equivalence matrix meets those that cores do not train.
-    chosen = [each for each in chosen if refusal(each[1], each[3]) is None]
+    chosen = [combination for combination in chosen if refusal(combination[1], combination[3]) is None]
     metafunc.parametrize(
         "combination",
         chosen,
@@ -197,11 +197,11 @@ class OneGraph:
 @pytest.fixture(scope="module")
 def in_own_types(shared: Path):
     """The cases of one model at a time, one for each seed, by their graphs."""
-    kept: dict[str, list[OneGraph]] = {}
+    graphs: dict[str, list[OneGraph]] = {}
 
     def of(name: str, seeds: Sequence[int]) -> list[OneGraph]:
-        if name not in kept:
-            kept.clear()
+        if name not in graphs:
+            graphs.clear()
             groups: list[OneGraph] = []
             for seed in seeds:
                 keras.backend.clear_session()
@@ -211,8 +211,8 @@ def in_own_types(shared: Path):
                 if group is None:
                     groups.append(group := OneGraph([]))
                 group.cases.append(case)
-            kept[name] = groups
-        return kept[name]
+            graphs[name] = groups
+        return graphs[name]
 
     return of
 

@@ -56,7 +56,7 @@ def broken(case: Case, plan: Plan, change: Callable[[Pass], Sequence[Pass]]) -> 
     topology = topology_of(plan)
     programs = []
     for task in range(topology.n_tasks):
-        passes = [each for sound in passes_of(plan, task) for each in change(sound)]
+        passes = [rewrite for sound in passes_of(plan, task) for rewrite in change(sound)]
         step = run_passes(passes, case.step, topology).step
         programs.append(build_program(step, topology, task, nodes_before=len(case.step.graph.nodes)))
     return programs
@@ -122,8 +122,8 @@ def test_a_replica_that_the_local_sum_leaves_out(cases, workload, replicas):
     plan = case.plan("ps", replicas)
 
     def only_first(step: TrainGraph, _: Topology) -> TrainGraph:
-        kept = (replace(b, contributions=b.contributions[:1]) for b in step.boundaries)
-        return replace(step, boundaries=tuple(kept))
+        boundaries = (replace(b, contributions=b.contributions[:1]) for b in step.boundaries)
+        return replace(step, boundaries=tuple(boundaries))
 
     assert noticed(case, plan, broken(case, plan, after("replicate", only_first)))
 
@@ -374,7 +374,7 @@ class TestOneWorkerAfterTheOther:
 
         with monkeypatch.context() as patch:
             patch.setattr(synchronous.Accumulator, "of", lambda *args, **_: sound(*args, required=1))
-            programs = broken(case, plan, lambda each: [each])
+            programs = broken(case, plan, lambda rewrite: [rewrite])
         # A token that nobody takes fills its queue, which would hold the updater back in place of the pushes.
         free = [replace(p, targets=tuple(t for t in p.targets if "tokens/" not in t)) for p in programs]
         assert self.run(case, free, first=0) == (True, False)

@@ -94,14 +94,14 @@ WAYS = [("all-reduce", (2,)), ("all-reduce", (1, 1)), ("sharded-update", (2, 1))
 
 @pytest.fixture(scope="module")
 def case(shared: Path) -> Callable[[str], Case]:
-    kept: dict[str, Case] = {}
+    cases: dict[str, Case] = {}
 
     def of(name: str) -> Case:
-        if name not in kept:
+        if name not in cases:
             keras.backend.clear_session()
             keras.utils.set_random_seed(1)
-            kept[name] = case_of_model(MODELS[name](), shared / name.replace(" ", "-"))
-        return kept[name]
+            cases[name] = case_of_model(MODELS[name](), shared / name.replace(" ", "-"))
+        return cases[name]
 
     return of
 

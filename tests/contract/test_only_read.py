@@ -97,9 +97,9 @@ def test_nothing_of_it_is_pulled(case):
 def test_no_server_tells_of_it(case):
     for program in programs_of(case.step, case.plan("robust-ps", (1, 1), rule="mean", servers=2)):
         graph = tf.compat.v1.GraphDef.FromString(program.graph_def)
-        told = [n.name for n in graph.node if n.name.startswith("servers/") and n.op == "ReadVariableOp"]
-        assert any("dense_1" in name for name in told)
-        assert not [name for name in told if "temperature" in name or "batch_normalization" in name]
+        names = [n.name for n in graph.node if n.name.startswith("servers/") and n.op == "ReadVariableOp"]
+        assert any("dense_1" in name for name in names)
+        assert not [name for name in names if "temperature" in name or "batch_normalization" in name]
 
 
 @pytest.mark.parametrize("params", [{"sync": False}, {"staleness": 1}, {"backup": 1}])

@@ -33,12 +33,12 @@ def test_the_matrix_has_parts(cases, model, strategy):
     assert cut_of(cases.model(model).plan(strategy, (2, 1), **PARTITIONED[strategy]))
 
 
-def in_single_slices(case, made, axis):
+def in_single_slices(case, result, axis):
     """The plan, through a file, with parts of length 1 along an axis for all variables that may have them."""
     shapes = {v.name: v.shape for v in case.summary.variables}
     able = {v.name for v in case.summary.variables if axis in v.partitionable_axes}
     nodes = []
-    for v, node in zip(case.summary.variables, made.nodes, strict=True):
+    for v, node in zip(case.summary.variables, result.nodes, strict=True):
         owner = v.slot_of or v.name
         if owner in able and v.shape == shapes[owner]:
             n = v.shape[axis]
@@ -47,13 +47,13 @@ def in_single_slices(case, made, axis):
                 "groups": node.group is not None and tuple(range(n)),
                 "owners": node.owner is not None and tuple(k % 2 for k in range(n)),
             }
-            cut = Partition(axis=axis, sizes=(1,) * n, **{k: given for k, given in places.items() if given})
+            cut = Partition(axis=axis, sizes=(1,) * n, **{k: place for k, place in places.items() if place})
             whole = {"destination": None, "group": None, "owner": None}
             nodes.append(node.model_copy(update={"partition": cut, **whole}))
         else:
             nodes.append(node)
-    text = made.model_copy(update={"nodes": tuple(nodes)}).model_dump_json()
-    topology = case.topology(made.replicas_per_task)
+    text = result.model_copy(update={"nodes": tuple(nodes)}).model_dump_json()
+    topology = case.topology(result.replicas_per_task)
     return read_plan(text, name="edited", where="plan").plan(case.summary, topology)
 
 
@@ -102,9 +102,9 @@ def test_a_variable_that_feeds_control_flow_stays_whole(cases):
     assert set(cut_of(plan)) == {"w"}
 
 
-@pytest.mark.parametrize("made", MADE)
-def test_any_elementwise_or_row_local_optimizer(tmp_path, made):
-    case = tables(tmp_path, MADE[made]())
+@pytest.mark.parametrize("result", MADE)
+def test_any_elementwise_or_row_local_optimizer(tmp_path, result):
+    case = tables(tmp_path, MADE[result]())
     for strategy, replicas in (
         ("uneven-partitioned-ps", (2, 1)),
         ("random-axis-partitioned-all-reduce", (1, 1)),
@@ -152,21 +152,21 @@ def swapped(whole, *, axis, sizes):
 
 def shifted_ids(rows, ids, *, starts):
     n = len(starts)
-    made = parts.split_rows(rows, ids, starts=starts)
-    return (*made[:n], *(tf.maximum(i - 1, 0) for i in made[n:]))
+    result = parts.split_rows(rows, ids, starts=starts)
+    return (*result[:n], *(tf.maximum(i - 1, 0) for i in result[n:]))
 
 
 def unmerged(rows, ids, *, starts):
     """Every part gets only the first of the rows of an id."""
     n = len(starts)
-    made = parts.split_rows(rows, ids, starts=starts)
-    kept = []
-    for part_ids in made[n:]:
+    result = parts.split_rows(rows, ids, starts=starts)
+    kept_rows = []
+    for part_ids in result[n:]:
         unique, place = tf.unique(part_ids)
-        kept.append(tf.math.unsorted_segment_min(tf.range(tf.size(part_ids)), place, tf.size(unique)))
+        kept_rows.append(tf.math.unsorted_segment_min(tf.range(tf.size(part_ids)), place, tf.size(unique)))
     return (
-        *(tf.gather(r, k) for r, k in zip(made[:n], kept, strict=True)),
-        *(tf.gather(i, k) for i, k in zip(made[n:], kept, strict=True)),
+        *(tf.gather(r, k) for r, k in zip(result[:n], kept_rows, strict=True)),
+        *(tf.gather(i, k) for i, k in zip(result[n:], kept_rows, strict=True)),
     )
 
 

@@ -89,10 +89,10 @@ TURNS = count()
 def plan_of(case, strategy, params):
     """On replicas that have an example for each micro-batch; servers of copies have one each."""
     fault = params.get(FAULT)
-    asked = {name: value for name, value in params.items() if name != FAULT}
+    values = {name: value for name, value in params.items() if name != FAULT}
     few = {"accumulate": (2, 1), "servers": (1, 1)}
-    replicas = next((few[name] for name in few if name in asked), (2, 2))
-    plan = case.plan(strategy, replicas, **asked)
+    replicas = next((few[name] for name in few if name in values), (2, 2))
+    plan = case.plan(strategy, replicas, **values)
     if fault is None:
         return plan
     knobs = {"classes": 10} if fault == "label-flip" else {}
@@ -102,7 +102,7 @@ def plan_of(case, strategy, params):
 
 def task_needs(name, plan):
     """Return True if any task of a plan needs a pass."""
-    return any(each.name == name for task in (0, 1) for each in passes_of(plan, task))
+    return any(rewrite.name == name for task in (0, 1) for rewrite in passes_of(plan, task))
 
 
 def id_of(row):
@@ -135,15 +135,15 @@ def test_a_pass_is_pure_deterministic_and_leaves_a_sound_graph(cases, row):
     topology = topology_of(plan)
     step = case.step
     passes = passes_of(plan, task)
-    if name in OF_SOME and name not in {each.name for each in passes}:
+    if name in OF_SOME and name not in {rewrite.name for rewrite in passes}:
         return
-    for each in passes:
-        if each.name == name:
+    for rewrite in passes:
+        if rewrite.name == name:
             break
-        step = each.apply(step, topology)
-    assert each.name == name
+        step = rewrite.apply(step, topology)
+    assert rewrite.name == name
     before = text_of(step)
-    first, second = each.apply(step, topology), each.apply(step, topology)
+    first, second = rewrite.apply(step, topology), rewrite.apply(step, topology)
     assert text_of(step) == before
     assert text_of(first) == text_of(second)
     if first is not step:
@@ -156,13 +156,13 @@ def test_a_pass_is_pure_deterministic_and_leaves_a_sound_graph(cases, row):
 
 
 def test_every_pass_has_rows_and_some_capture_needs_it(cases):
-    assert list(ASKED) == [each.name for each in PASSES]
+    assert list(ASKED) == [rewrite.name for rewrite in PASSES]
     captured = [cases.of(*capture) for capture in CAPTURES]
     for name, all_asked in ASKED.items():
-        for asked in all_asked:
-            plans = [plan_of(case, *asked) for case in captured]
+        for row in all_asked:
+            plans = [plan_of(case, *row) for case in captured]
             needed = [task_needs(name, plan) for plan in plans]
-            assert all(needed) if name not in OF_SOME else any(needed), (name, asked)
+            assert all(needed) if name not in OF_SOME else any(needed), (name, row)
 
 
 def nothing_to_do(case):
@@ -196,8 +196,8 @@ def nothing_to_do(case):
 
 
 def test_the_same_object_comes_back_when_there_is_nothing_to_do(cases):
-    for each, step, topology in nothing_to_do(cases.of):
-        assert each.apply(step, topology) is step, each.name
+    for rewrite, step, topology in nothing_to_do(cases.of):
+        assert rewrite.apply(step, topology) is step, rewrite.name
 
 
 @pytest.mark.parametrize("capture", CAPTURES, ids="-".join)
@@ -208,23 +208,23 @@ def test_both_tasks_agree_on_accumulators_queues_and_collective_keys(cases, capt
     for strategy in ("ps-load-balancing", "all-reduce"):
         plan = case.plan(strategy, (2, 1))
         topology = topology_of(plan)
-        found = []
+        results = []
         for task in range(2):
             step = case.step
-            for each in passes_of(plan, task):
-                step = each.apply(step, topology)
+            for rewrite in passes_of(plan, task):
+                step = rewrite.apply(step, topology)
             nodes = prune(step.graph, step.roots()).nodes
             shared = {(n.attrs["shared_name"], n.op, n.device) for n in nodes if n.op in meet}
             members = [n for n in nodes if n.op.startswith("Collective")]
-            found.append((shared, len(members) / len(topology.local_replicas(task)), step.transfers))
-        assert found[0] == found[1]
-        assert any(found[0])
+            results.append((shared, len(members) / len(topology.local_replicas(task)), step.transfers))
+        assert results[0] == results[1]
+        assert any(results[0])
 
 
 def after_passes(case, plan):
     step = case.step
-    for each in passes_of(plan, 0):
-        step = each.apply(step, topology_of(plan))
+    for rewrite in passes_of(plan, 0):
+        step = rewrite.apply(step, topology_of(plan))
     return step
 
 

@@ -29,15 +29,15 @@ FILE = Path(mixed_steps.__file__)
 N_STEPS = 3
 
 
-def captured(folder: Path, made: str, precision: Any, *, float64: bool = True, **params: Any) -> Checked:
+def captured(folder: Path, result: str, precision: Any, *, float64: bool = True, **params: Any) -> Checked:
     case = Case(
         id="",
-        workload=WorkloadRef(reference=f"{FILE}:{made}", params=params),
+        workload=WorkloadRef(reference=f"{FILE}:{result}", params=params),
         strategy=StrategyRef(name="all-reduce"),
         shape=ClusterShape(workers=2),
         computation=Computation(precision=precision),
     )
-    at = folder / f"{made}-{precision}-{float64}"
+    at = folder / f"{result}-{precision}-{float64}"
     state = JobState()
     facts = capture(state, case, 0, str(at / "capture"), 2, 0, None)
     lay_batches(state, case, 0, str(at / "batches"), N_STEPS, N_STEPS)
@@ -51,11 +51,11 @@ def captured(folder: Path, made: str, precision: Any, *, float64: bool = True, *
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("bfloat16", "bfloat16"), ("float16", "half")])
-@pytest.mark.parametrize("made", ["Layers", "Compiled"])
+@pytest.mark.parametrize("result", ["Layers", "Compiled"])
 def test_products_compute_in_it_and_variables_stay(
-    shared: Path, made: str, precision: str, dtype: str
+    shared: Path, result: str, precision: str, dtype: str
 ) -> None:
-    case = captured(shared, made, precision, float64=False)
+    case = captured(shared, result, precision, float64=False)
     assert set(types_of_products(case.step.graph)) == {dtype}
     assert {v.dtype for v in case.summary.variables if v.kind == "trainable"} == {"float"}
     assert keras.config.dtype_policy().name == "float32", "the policy of before holds again"
@@ -96,21 +96,21 @@ def stepped(case: Checked) -> Mapping[str, Any]:
 
 def test_what_stays_wider_is_told(shared: Path) -> None:
     case = captured(shared, "PartlyWide", "bfloat16")
-    told = "of 8 matrix products and convolutions compute in bfloat16; the model keeps the others wider"
-    assert [note for note in case.step.notes if note.endswith(told)] == [f"5 {told}"]
+    message = "of 8 matrix products and convolutions compute in bfloat16; the model keeps the others wider"
+    assert [note for note in case.step.notes if note.endswith(message)] == [f"5 {message}"]
 
 
 @pytest.mark.parametrize(
-    ("made", "precision", "told"),
+    ("result", "precision", "message"),
     [
         ("PlainOperations", "bfloat16", "got a step that computes in float alone; build it of Keras layers"),
         ("OwnPolicy", "bfloat16", "must leave Keras's policy at mixed_bfloat16 .* got mixed_float16; drop"),
         ("WholeStep", "float16", "must scale its loss for the precision float16, got one without"),
     ],
 )
-def test_what_does_not_follow_is_refused(shared: Path, made: str, precision: str, told: str) -> None:
-    with pytest.raises(CaseError, match=told) as failure:
-        captured(shared, made, precision)
+def test_what_does_not_follow_is_refused(shared: Path, result: str, precision: str, message: str) -> None:
+    with pytest.raises(CaseError, match=message) as failure:
+        captured(shared, result, precision)
     assert failure.value.kind == "unsupported"
     assert "\n" not in str(failure.value)
     assert keras.config.dtype_policy().name == "float32"

@@ -201,7 +201,7 @@ def test_a_stale_proxy_is_noticed(case):
     topology = topology_of(plan)
     stale = next(n.variable for n in plan.nodes if n.proxy and n.variable.endswith("logits/bias"))
 
-    def kept(step, _):
+    def remaining(step, _):
         handle = next(v.handle for v in step.variables if v.name == stale)
         name = f"proxies/{handle}"
         zeros = replace(step.graph.by_name[name], op="ZerosLike")
@@ -212,7 +212,7 @@ def test_a_stale_proxy_is_noticed(case):
     programs = []
     for task in range(2):
         passes = [
-            After(p, kept) if p.name == "proxy-variables" and task else p for p in passes_of(plan, task)
+            After(p, remaining) if p.name == "proxy-variables" and task else p for p in passes_of(plan, task)
         ]
         step = run_passes(passes, case.step, topology).step
         programs.append(build_program(step, topology, task, nodes_before=1))

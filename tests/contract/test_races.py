@@ -75,7 +75,7 @@ def test_steps_that_are_held_up_show_a_branch_that_does_not_wait(case_of, row):
     case = case_of("shrunk")
     plan = plan_of(case, row)
     hasty = compile_tasks(without_waits(case), plan, range(2))
-    assert races.n_wrong(case, plan, [each.program for each in hasty], MOST_TRIES) > 0
+    assert races.n_wrong(case, plan, [rewritten.program for rewritten in hasty], MOST_TRIES) > 0
 
 
 @pytest.mark.parametrize("knobs", [{"staleness": 1}, {"backup": 1}], ids=str)

@@ -25,18 +25,18 @@ def distribution(request):
 
 def test_a_model_that_another_was_made_of_does_not_count(distribution):
     with distribution.scope(), recorded() as variables:
-        kept = keras.models.clone_model(model())
-    assert len(variables) == len(kept.variables) == 2
-    assert {id(v) for v in variables} == {id(v.value) for v in kept.variables}
+        clone_model = keras.models.clone_model(model())
+    assert len(variables) == len(clone_model.variables) == 2
+    assert {id(v) for v in variables} == {id(v.value) for v in clone_model.variables}
 
 
 def test_models_that_are_both_kept_both_count_in_their_order(distribution):
     with distribution.scope(), recorded() as variables:
-        kept = [model(), model()]
-    assert [id(v) for v in variables] == [id(v.value) for each in kept for v in each.variables]
+        models = [model(), model()]
+    assert [id(v) for v in variables] == [id(v.value) for model_of in models for v in model_of.variables]
 
 
 def test_the_model_stays_as_it_is(distribution):
     with distribution.scope(), recorded():
-        kept = model()
-    assert kept(tf.ones((2, 4))).shape == (2, 3)
+        other = model()
+    assert other(tf.ones((2, 4))).shape == (2, 3)

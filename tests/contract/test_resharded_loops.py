@@ -49,7 +49,7 @@ def loop_of(
     **variables: dict[str, object],
 ) -> HostLoopGraph:
     """A loop whose variables have names of one letter; x holds what a replica sees, t is a scalar."""
-    made = [
+    loop_variables = [
         LoopVariable(
             name=name,
             shape=() if name == "t" else tuple(shape),
@@ -60,7 +60,7 @@ def loop_of(
         for name in names
     ]
     devices = [device(replica) for replica in range(n_replicas)]
-    return HostLoopGraph(variables=made, n_replicas=n_replicas, n_iterations=k, devices=devices)
+    return HostLoopGraph(variables=loop_variables, n_replicas=n_replicas, n_iterations=k, devices=devices)
 
 
 def built(loop: HostLoopGraph, step: Callable[..., object], dtype: str, build: Build = graph_of) -> Graph:
@@ -116,9 +116,9 @@ def test_every_rewritten_graph_imports(name):
 
 
 def imported(graph: Graph) -> set[str]:
-    with tf.Graph().as_default() as made:
+    with tf.Graph().as_default() as as_default:
         tf.import_graph_def(tf.compat.v1.GraphDef.FromString(serialize_graph(graph)), name="")
-        return {operation.name for operation in made.get_operations()}
+        return {operation.name for operation in as_default.get_operations()}
 
 
 @pytest.mark.parametrize("n_replicas", [2, 4, 8])

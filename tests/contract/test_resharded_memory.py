@@ -34,10 +34,10 @@ class Calls:
     ) -> Node:
         """A node that calls a function with what it takes as data."""
         with self._graph.as_default():
-            tf.numpy_function(look, [tf.compat.v1.placeholder(tf.as_dtype(each)) for each in types], [])
-        made = self._graph.get_operations()[-1]
-        attrs = {"Tin": tuple(types), "Tout": (), "token": made.get_attr("token")}
-        return Node(name=name, op=made.type, inputs=tuple(inputs), attrs=attrs, device=device(0))
+            tf.numpy_function(look, [tf.compat.v1.placeholder(tf.as_dtype(dtype)) for dtype in types], [])
+        get_operation = self._graph.get_operations()[-1]
+        attrs = {"Tin": tuple(types), "Tout": (), "token": get_operation.get_attr("token")}
+        return Node(name=name, op=get_operation.type, inputs=tuple(inputs), attrs=attrs, device=device(0))
 
 
 def loop_of(names: str, n_replicas: int, n_values: int, step: Function) -> tuple[HostLoopGraph, Graph]:
@@ -98,7 +98,7 @@ def test_variables_are_there_in_parts_alone(n_replicas):
         nodes = [*whole_ones(loop, "wmv"), *(parts(loop, "wmv") if in_parts else ())]
         inputs = [node.name for node in nodes if node.op != "VarHandleOp"]
         types = [BOOL if node.op == "VarIsInitializedOp" else INT32 for node in nodes if node.name in inputs]
-        look = calls.node("look", lambda *v: seen.append([each.tolist() for each in v]), inputs, types)
+        look = calls.node("look", lambda *v: seen.append([value.tolist() for value in v]), inputs, types)
         return before_next(graph, *nodes, look)
 
     n_each = 3 * n_replicas
@@ -123,12 +123,12 @@ def shares_held(n_replicas: int) -> tuple[list[float], list[float]]:
     step = core_program(core_steps.grown, 1, shape=(n_values,))
     loop, graph = loop_of("m", n_replicas, n_values, step)
     calls = Calls()
-    held: list[int] = []
+    sizes: list[int] = []
     before = held_bytes()
 
     def looked_at(graph: Graph) -> Graph:
         def look() -> None:
-            held.append(held_bytes() - before)
+            sizes.append(held_bytes() - before)
 
         inside = before_next(graph, calls.node("look", look, executed(loop), ()))
         last = calls.node("look_last", look, ("^loop/count", "^loop/total"), ())
@@ -136,10 +136,10 @@ def shares_held(n_replicas: int) -> tuple[list[float], list[float]]:
         return inside.with_nodes((*inside.nodes, last, count))
 
     def shares(graph: Graph) -> list[float]:
-        held.clear()
+        sizes.clear()
         values = {f"m_{r}": np.ones(n_values, np.float32) for r in range(n_replicas)}
         run(graph, values, n_replicas=n_replicas, probe=looked_at, fetches=["ended"])
-        return [each / (4 * n_values * n_replicas) for each in held]
+        return [n / (4 * n_values * n_replicas) for n in sizes]
 
     return shares(reshard_host_loops(graph).graph), shares(graph)
 
@@ -161,9 +161,9 @@ def test_a_slot_takes_its_share_of_memory(n_replicas, record_property):
     """
     arguments = [str(n_replicas), *(path for path in sys.path if path)]
     command = [sys.executable, "-c", IN_A_NEW_PROCESS, *arguments]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert told.returncode == 0, told.stderr
-    in_parts, whole = json.loads(told.stdout.splitlines()[-1])
+    process = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert process.returncode == 0, process.stderr
+    in_parts, whole = json.loads(process.stdout.splitlines()[-1])
     record_property("shares", in_parts)
     assert in_parts == pytest.approx(2 * [*3 * [1 / n_replicas], 1], abs=0.02)
     assert whole == pytest.approx(2 * [1, 1, 1, 1], abs=0.02)

@@ -30,7 +30,7 @@ def tells_much():
             logits = x @ w + b
             loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
         right = tf.argmax(logits, 1, tf.int32) == labels
-        told = {
+        messages = {
             "loss": loss,
             "accuracy": tf.reduce_mean(tf.cast(right, tf.float32)),
             "counts": {"right": tf.reduce_sum(tf.cast(right, tf.int32))},
@@ -43,7 +43,7 @@ def tells_much():
         gradients = tape.gradient(loss, [w, b])
         for v, gradient in zip([w, b], gradients, strict=True):
             v.assign_sub(0.1 * gradient)
-        return {**told, "norm": tf.linalg.global_norm(gradients), "updated": tf.reduce_sum(w)}
+        return {**messages, "norm": tf.linalg.global_norm(gradients), "updated": tf.reduce_sum(w)}
 
     return on_labelled(train)
 
@@ -86,10 +86,10 @@ def test_results_are_those_of_the_whole_batch(case, strategy, params, replicas):
     assert checkup.verdict.equivalent
     assert len(checkup.outcome.results) == len(case.step.results)
     last = {result.name: result for result in checkup.outcome.results}
-    for made, expected in zip(checkup.outcome.results, checkup.reference.outcome.results, strict=True):
-        assert (made.name, made.weights) == (expected.name, expected.weights)
-    told = compared(checkup.outcome.results, checkup.reference.outcome.results)
-    assert [row.error for row in told] == pytest.approx([0.0] * len(told), abs=1e-12)
+    for built, expected in zip(checkup.outcome.results, checkup.reference.outcome.results, strict=True):
+        assert (built.name, built.weights) == (expected.name, expected.weights)
+    comparison = compared(checkup.outcome.results, checkup.reference.outcome.results)
+    assert [row.error for row in comparison] == pytest.approx([0.0] * len(comparison), abs=1e-12)
     # The labels of the last batch tell what the reduced values must be, whatever shards there are.
     logits, labels = last["logits"].reduced(), case.batches[-1][1]
     assert logits.shape == (BATCH_SIZE, N_CLASSES)
@@ -117,11 +117,11 @@ def test_another_shards_result_is_told_as_an_error(case):
     accuracy = next(r for r in case.step.results if r.name == "accuracy")
     expected = returned([(accuracy, np.float64(0.5))])
     for value, other, error in [(1.0, np.nan, np.inf), (1.0, np.inf, np.inf), (np.nan, np.nan, 0.0)]:
-        made = returned([(accuracy, np.float64(value))])
-        (told,) = compared(made, returned([(accuracy, np.float64(other))]))
-        assert told.error == error
-    (told,) = compared(returned([(accuracy, np.float64(0.25))]), expected)
-    assert (told.value, told.reference_value, told.error) == (0.25, 0.5, 0.5)
+        result = returned([(accuracy, np.float64(value))])
+        (message,) = compared(result, returned([(accuracy, np.float64(other))]))
+        assert message.error == error
+    (message,) = compared(returned([(accuracy, np.float64(0.25))]), expected)
+    assert (message.value, message.reference_value, message.error) == (0.25, 0.5, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -134,22 +134,22 @@ def test_another_shards_result_is_told_as_an_error(case):
     ],
 )
 def test_what_is_told_of_unusual_results(rule, values, reduced):
-    given = [
+    returned_values = [
         (Result(name="r", tensor="r", rule=rule, rank=rank, weight=0.5), value)
         for rank, value in enumerate(values)
     ]
-    (told,) = compared(returned(given), returned(given))
-    assert json.loads(json.dumps(asdict(told)))["value"] == reduced
-    assert told.error == 0.0
+    (message,) = compared(returned(returned_values), returned(returned_values))
+    assert json.loads(json.dumps(asdict(message)))["value"] == reduced
+    assert message.error == 0.0
 
 
 def test_shards_are_ordered_by_rank_and_weighted_by_examples(case):
     accuracy = next(r for r in case.step.results if r.name == "accuracy")
-    (made,) = returned(
+    (result,) = returned(
         [
             (replace(accuracy, rank=1, weight=0.25), np.float64(1.0)),
             (replace(accuracy, rank=0, weight=0.75), np.float64(0.0)),
         ]
     )
-    assert [float(value) for value in made.per_shard] == [0.0, 1.0]
-    assert made.reduced() == pytest.approx(0.25)
+    assert [float(value) for value in result.per_shard] == [0.0, 1.0]
+    assert result.reduced() == pytest.approx(0.25)

@@ -42,10 +42,10 @@ def values_after(case: Any, plan: Any) -> dict[Any, Any]:
 def expected_after(case: Any, plan: Any, faults: tuple[Fault, ...] = ()) -> dict[Any, Any]:
     """The same by the reference: shards one after the other, gradients combined outside of TensorFlow."""
     topology = topology_of(plan)
-    asked = plan.aggregation
+    aggregation = plan.aggregation
     gradients = case.step.gradients()
     sent_before: dict[int, np.ndarray] = {}
-    kept: dict[str, np.ndarray] = {}
+    state: dict[str, np.ndarray] = {}
 
     def combine(_rounding: Any, n: int, shards: Any, crossed: Any) -> dict[str, Any]:
         owners = [shard.replica.task for shard in shards]
@@ -59,7 +59,7 @@ def expected_after(case: Any, plan: Any, faults: tuple[Fault, ...] = ()) -> dict
         for fault in faults:
             rows[fault.worker] = _sent(fault, computed, rows, faults, sent_before, n)
         sent_before.update(enumerate(computed))
-        kept["centre"] = vector = combined(rows, replace(_asked(asked), centre=kept.get("centre")))
+        state["centre"] = vector = combined(rows, replace(_asked(aggregation), centre=state.get("centre")))
         return _apart(gradients, vector, ids, crossed[0])
 
     with ShardSteps(case.step, case.initial, topology) as steps:
@@ -69,15 +69,15 @@ def expected_after(case: Any, plan: Any, faults: tuple[Fault, ...] = ()) -> dict
         return steps.snapshot()
 
 
-def _asked(asked: Aggregation) -> Asked:
+def _asked(aggregation: Aggregation) -> Asked:
     return Asked(
-        rule=asked.rule,
-        f=asked.f,
-        m=asked.m,
-        variant=asked.variant,
-        iterations=asked.iterations,
-        nu=asked.nu,
-        tau=asked.tau,
+        rule=aggregation.rule,
+        f=aggregation.f,
+        m=aggregation.m,
+        variant=aggregation.variant,
+        iterations=aggregation.iterations,
+        nu=aggregation.nu,
+        tau=aggregation.tau,
     )
 
 
@@ -101,15 +101,15 @@ def _vector(gradients: Any, own: Any, ids: Any) -> np.ndarray:
 
 
 def _apart(gradients: Any, vector: np.ndarray, ids: Any, like: Any) -> dict[str, Any]:
-    found, start = {}, 0
+    result, start = {}, 0
     for b in gradients:
         values, rows = like[b.values]
         shape = values.shape if rows is None else (len(ids[b.values]), *values.shape[1:])
         stop = start + int(np.prod(shape))
         part = vector[start:stop].reshape(shape)
-        found[b.values] = (part, None if rows is None else ids[b.values].astype(rows.dtype))
+        result[b.values] = (part, None if rows is None else ids[b.values].astype(rows.dtype))
         start = stop
-    return found
+    return result
 
 
 def _sent(fault: Fault, computed: Any, rows: Any, faults: Any, before: Any, n: int) -> np.ndarray:

@@ -133,10 +133,10 @@ def test_all_reduce_is_equivalent_and_needs_no_server(cases, model, replicas):
 
 
 @pytest.mark.parametrize(
-    ("model", "replicas", "asked"),
+    ("model", "replicas", "strategy_row"),
     [
-        (model, replicas, asked)
-        for (model, replicas), asked in zip(
+        (model, replicas, strategy_row)
+        for (model, replicas), strategy_row in zip(
             itertools.cycle(itertools.product(("word-lm+adam", "primes-and-ones"), ((2, 1), (1, 1, 1)))),
             OTHERS,
             strict=False,
@@ -144,9 +144,9 @@ def test_all_reduce_is_equivalent_and_needs_no_server(cases, model, replicas):
     ],
     ids=str,
 )
-def test_other_strategies_are_equivalent(cases, model, replicas, asked):
+def test_other_strategies_are_equivalent(cases, model, replicas, strategy_row):
     case = cases.model(model)
-    strategy, params = asked
+    strategy, params = strategy_row
     plan = case.plan(strategy, (1, 1) if "accumulate" in params else replicas, **params)
     if plan.strategy_class == "exact":
         assert case.check(plan).equivalent

@@ -145,8 +145,8 @@ def test_a_turn_of_micro_batches_joins_no_parts_before_it_begins(cases):
     plan = case.plan("fully-sharded", (1, 1), min_bytes=1, bucket_bytes=1, accumulate=2)
     assert contiguous(case, plan)
     step = case.step
-    for each in passes_of(plan, 0):
-        step = each.apply(step, topology_of(plan))
+    for rewrite in passes_of(plan, 0):
+        step = rewrite.apply(step, topology_of(plan))
     wholes = {
         node.name: node
         for node in step.graph.nodes
@@ -189,8 +189,8 @@ def collective_keys(graph_def: bytes) -> list[tuple[str, int, int]]:
         return int(tf.make_ndarray(nodes[name].attr["value"].tensor))
 
     # Of every collective: input, group size, group key, instance key.
-    found = [node for node in graph.node if node.op.startswith("Collective")]
-    return [(node.device, value(node.input[2]), value(node.input[3])) for node in found]
+    results = [node for node in graph.node if node.op.startswith("Collective")]
+    return [(node.device, value(node.input[2]), value(node.input[3])) for node in results]
 
 
 def test_gathers_before_forward_share_no_key_with_those_of_updates(cases, monkeypatch):
@@ -198,8 +198,10 @@ def test_gathers_before_forward_share_no_key_with_those_of_updates(cases, monkey
     monkeypatch.setattr(members, "zlib", SimpleNamespace(crc32=lambda data: 7))
     case = cases.of("digits-mlp", "adam")
     plan = case.plan("fully-sharded", (2, 1), **PARAMS, transport="ring")
-    kept = [node.variable for node in plan.nodes if node.gathered][::2]
-    nodes = [n.model_copy(update={"gathered": n.gathered and n.variable not in kept}) for n in plan.nodes]
+    whole_names = [node.variable for node in plan.nodes if node.gathered][::2]
+    nodes = [
+        n.model_copy(update={"gathered": n.gathered and n.variable not in whole_names}) for n in plan.nodes
+    ]
     plan = plan.model_copy(update={"nodes": tuple(nodes)})
     for program in programs_of(case.step, plan):
         used = collective_keys(program.graph_def)
@@ -250,10 +252,14 @@ SOUND_SCATTER = Ring.scatter
 SOUND_REGION = shard_updates._region
 
 
-def not_taken(region, given, removed):
+def not_taken(region, result_names, removed):
     """New values arrive, and nobody takes them."""
-    made = SOUND_REGION(region, given, removed)
-    return replace(made, targets=()) if set(made.targets) & set(given.values()) else made
+    region_without = SOUND_REGION(region, result_names, removed)
+    return (
+        replace(region_without, targets=())
+        if set(region_without.targets) & set(result_names.values())
+        else region_without
+    )
 
 
 def own_alone(ring, shares, total, factor):
@@ -274,9 +280,9 @@ def nothing_comes(ring, share, others):
 SOUND_VALUES = gather_variables.with_values
 
 
-def zeros(graph, taken, prior, values, wholes):
+def zeros(graph, copies, prior, values, wholes):
     """Values of other replicas come as zeros, whatever they are."""
-    for node in SOUND_VALUES(graph, taken, prior, values, wholes):
+    for node in SOUND_VALUES(graph, copies, prior, values, wholes):
         if node.op == "Identity" and node.inputs[:1] and node.inputs[0] in values.values():
             yield replace(node, op="ZerosLike")
         else:

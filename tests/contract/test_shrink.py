@@ -32,8 +32,8 @@ def no_collective(*tensors: Any, shapes: Any, **_: Any) -> list[Any]:
 
 
 def a_constant(*, shares: Any, dtype: Any) -> list[Any]:
-    taken = take_back(shares=shares, dtype=dtype)
-    return [tf.ones_like(value) for value in taken]
+    back = take_back(shares=shares, dtype=dtype)
+    return [tf.ones_like(value) for value in back]
 
 
 def doubled(**static: Any) -> list[Any]:
@@ -81,18 +81,18 @@ def test_the_broken_pass_is_named(
     monkeypatch.setattr(module, function, broken)
     verdict = check(model.step, model.initial, plan, model.batches, lambda: reference).verdict
     assert not verdict.equivalent
-    found = first_divergence(model.step, model.initial, plan, model.batches[0], verdict)
-    assert found.pass_name == blamed
+    divergence = first_divergence(model.step, model.initial, plan, model.batches[0], verdict)
+    assert divergence.pass_name == blamed
     (embedding,) = [b.variable for b in model.step.boundaries if b.indices is not None]
-    assert (found.variable == embedding) is sparse
+    assert (divergence.variable == embedding) is sparse
 
 
 def test_without_synchronisation_nothing_passes_on_what_all_bring(cases: Cases) -> None:
     model = cases.of("word-lm", "adam")
     plan = model.plan("none", TOPOLOGY)
     verdict = check(model.step, model.initial, plan, model.batches, lambda: model.reference(TOPOLOGY)).verdict
-    found = first_divergence(model.step, model.initial, plan, model.batches[0], verdict)
-    assert found.pass_name == "replicate"
+    divergence = first_divergence(model.step, model.initial, plan, model.batches[0], verdict)
+    assert divergence.pass_name == "replicate"
 
 
 def test_gradients_after_an_update_are_compared_where_replicas_share_it(
@@ -104,8 +104,8 @@ def test_gradients_after_an_update_are_compared_where_replicas_share_it(
     reference = model.reference(TOPOLOGY)
     monkeypatch.setattr(all_reduce, "keyed_all_reduce", no_collective)
     verdict = check(model.step, model.initial, plan, model.batches, lambda: reference).verdict
-    found = first_divergence(model.step, model.initial, plan, model.batches[0], verdict)
-    assert found.pass_name == "dense-all-reduce"
+    divergence = first_divergence(model.step, model.initial, plan, model.batches[0], verdict)
+    assert divergence.pass_name == "dense-all-reduce"
 
 
 def test_of_steps_in_a_loop_on_the_device_the_last_pass_is_named(cases: Cases) -> None:

@@ -50,8 +50,8 @@ class Shown:
         return len(list(self.events.iterdir()))
 
     def n_events(self):
-        found = [tf.data.TFRecordDataset(str(path)) for path in self.events.iterdir()]
-        return sum(1 for records in found for _ in records)
+        datasets = [tf.data.TFRecordDataset(str(path)) for path in self.events.iterdir()]
+        return sum(1 for records in datasets for _ in records)
 
 
 @pytest.mark.parametrize(
@@ -65,54 +65,54 @@ class Shown:
     ],
 )
 def test_what_a_step_shows_is_shown_once_and_what_it_counts_is_merged(tmp_path, strategy, params, replicas):
-    shown = Shown(tmp_path)
-    case, n_steps = shown.case, len(shown.model.batches)
-    n_files = shown.n_files()
+    output = Shown(tmp_path)
+    case, n_steps = output.case, len(output.model.batches)
+    n_files = output.n_files()
     verdict = case.check(case.plan(strategy, replicas, **params))
     assert verdict.equivalent
-    assert shown.n_lines() == n_steps
-    assert shown.n_files() == n_files + 1
+    assert output.n_lines() == n_steps
+    assert output.n_files() == n_files + 1
     # A file begins with its version.
-    assert shown.n_events() == shown.n_before + 1 + n_steps
+    assert output.n_events() == output.n_before + 1 + n_steps
 
 
 def test_metrics_and_counters_stand_for_all_replicas(tmp_path):
-    shown = Shown(tmp_path)
+    output = Shown(tmp_path)
     rules = {
-        v.name: v.rule for v in shown.case.step.variables if v.kind == "state" and v.rule != "per-replica"
+        v.name: v.rule for v in output.case.step.variables if v.kind == "state" and v.rule != "per-replica"
     }
     assert rules == {"seen/total": "sum", "seen/count": "sum", "steps": "first-replica"}
-    values = shown.case.reference((2, 2)).values
+    values = output.case.reference((2, 2)).values
     # A metric takes the mean of each example.
-    examples = np.concatenate([batch[0] for batch in shown.model.batches]).mean(axis=1)
+    examples = np.concatenate([batch[0] for batch in output.model.batches]).mean(axis=1)
     assert values["seen/total", None] == pytest.approx(examples.sum())
-    assert values["seen/count", None] == len(examples) == BATCH_SIZE * len(shown.model.batches)
-    assert values["steps", None] == len(shown.model.batches)
+    assert values["seen/count", None] == len(examples) == BATCH_SIZE * len(output.model.batches)
+    assert values["steps", None] == len(output.model.batches)
 
 
 def printed_on_the_way():
     """A loss and an update whose data passes through `Print`: in a loop, a function and the step itself."""
     w = kernel()
-    shown = tf.compat.v1.Print
+    output = tf.compat.v1.Print
 
     def looped(x, read_w):
         def body(i, y):
             with tf.control_dependencies([tf.print("a round's number", i, output_stream=sys.stderr)]):
-                return i + 1, shown(tf.tanh(y * read_w()), [i], "in a loop ")
+                return i + 1, output(tf.tanh(y * read_w()), [i], "in a loop ")
 
         return tf.reduce_mean(tf.while_loop(lambda i, _: i < 3, body, (0, x), ROUNDS)[1] ** 2)
 
     @tf.function
     def called(x):
-        return shown(x, [tf.shape(x)], "in a function ")
+        return output(x, [tf.shape(x)], "in a function ")
 
     of_loop = imported(looped, w)
 
     @tf.function
     def train(x):
         with tf.GradientTape() as tape:
-            loss = of_loop(shown(called(x), [tf.shape(x)], "in the step "))
-        rate = shown(0.1, [0.1], "in the update ")
+            loss = of_loop(output(called(x), [tf.shape(x)], "in the step "))
+        rate = output(0.1, [0.1], "in the update ")
         w.assign_sub(rate * tape.gradient(loss, w))
         return loss
 
@@ -130,6 +130,6 @@ def test_what_passes_data_on_is_shown_once_too(tmp_path, capfd, strategy, params
     capfd.readouterr()
     assert case.check(case.plan(strategy, replicas, **params)).equivalent
     lines, n_steps = capfd.readouterr().err, len(model.batches)
-    shown = {what: lines.count(what) for what in ("the step ", "a function ", "the update ")}
-    assert shown == dict.fromkeys(shown, n_steps)
+    outputs = {what: lines.count(what) for what in ("the step ", "a function ", "the update ")}
+    assert outputs == dict.fromkeys(outputs, n_steps)
     assert lines.count("a loop ") == lines.count("a round's number ") == 3 * n_steps

@@ -76,10 +76,10 @@ def test_tensorflow_s_strategies_can_draw_what_a_standard_workload_draws(standar
 
 
 def test_a_standard_workload_is_captured_as_written(standard, workload):
-    held = standard(workload).held()
-    assert held.equal is True, held.explanation
+    n_bytes = standard(workload).held()
+    assert n_bytes.equal is True, n_bytes.explanation
     # Kernels are the same, so that not even rounding differs.
-    assert held.max_error < 1e-6
+    assert n_bytes.max_error < 1e-6
 
 
 def test_a_standard_workload_is_trained_as_on_one_device(standard, combination):

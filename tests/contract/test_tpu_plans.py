@@ -29,7 +29,7 @@ def test_the_step_becomes_a_replicated_computation_and_no_emulation(cases, repli
     plan = tpu_plan(case, replicas)
     for task in range(len(replicas)):
         passes = passes_of(plan, task)
-        assert [each.name for each in passes] == ["fuse-updates", "hoist-reads", "tpu-replicate"]
+        assert [rewrite.name for rewrite in passes] == ["fuse-updates", "hoist-reads", "tpu-replicate"]
         graph = run_passes(passes, case.step, topology_of(plan), check=True).step
         metadata = [node for node in graph.graph.nodes if node.op == "TPUReplicateMetadata"]
         assert [node.attrs["num_replicas"] for node in metadata] == [4]

@@ -53,14 +53,14 @@ def partly_applied(use):
 
 @pytest.fixture(scope="module")
 def case(shared):
-    made = {}
+    results = {}
 
     def of(use):
-        if use not in made:
+        if use not in results:
             keras.backend.clear_session()
             keras.utils.set_random_seed(1)
-            made[use] = case_of_model(partly_applied(use), shared / f"partly-applied-{use}")
-        return made[use]
+            results[use] = case_of_model(partly_applied(use), shared / f"partly-applied-{use}")
+        return results[use]
 
     return of
 

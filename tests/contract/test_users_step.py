@@ -43,14 +43,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def test_a_captured_step_is_its_author_s_own(cases: Any, model: str) -> None:
-    held = cases.model(model).held()
+    n_bytes = cases.model(model).held()
     if model in NO_PLAIN_STEP:
-        assert held.equal is None
-        assert "frame" in held.explanation
+        assert n_bytes.equal is None
+        assert "frame" in n_bytes.explanation
         return
-    assert held.equal is True, held.explanation
-    assert held.steps == 2
-    assert not held.not_compared
+    assert n_bytes.equal is True, n_bytes.explanation
+    assert n_bytes.steps == 2
+    assert not n_bytes.not_compared
 
 
 def verdict_on(
@@ -133,11 +133,13 @@ def test_an_optimizer_s_setting_that_capture_changes_is_noticed(mutation: str, t
     sound = classifier(make())
     assert verdict_on(sound, tmp_path / "sound").equal is True
     mutant = classifier(make())
-    held = verdict_on(mutant, tmp_path / "mutant", while_captured=Changed(mutant.step.optimizer, name, value))
-    assert held.equal is False
-    assert held.max_error > 10 * held.tolerance
-    assert "fault of stratbench" in held.explanation
-    assert held.worst in held.explanation
+    verdict = verdict_on(
+        mutant, tmp_path / "mutant", while_captured=Changed(mutant.step.optimizer, name, value)
+    )
+    assert verdict.equal is False
+    assert verdict.max_error > 10 * verdict.tolerance
+    assert "fault of stratbench" in verdict.explanation
+    assert verdict.worst in verdict.explanation
 
 
 def counted() -> Callable[[], float]:
@@ -183,9 +185,9 @@ def test_a_step_that_each_trace_makes_another_one_is_not_called_wrong(
 
         return TrainStep(loss=loss, variables=[w], optimizer=K.SGD(0.1))
 
-    held = verdict_on(on_rows(build(), [w]), tmp_path / "step", build=build)
-    assert held.equal is None
-    assert "each trace of its Python code makes another step" in held.explanation
+    verdict = verdict_on(on_rows(build(), [w]), tmp_path / "step", build=build)
+    assert verdict.equal is None
+    assert "each trace of its Python code makes another step" in verdict.explanation
 
 
 def test_a_step_that_chooses_another_variable_at_each_trace_is_not_called_wrong(tmp_path: Path) -> None:
@@ -204,8 +206,8 @@ def test_a_step_that_chooses_another_variable_at_each_trace_is_not_called_wrong(
 
         return train
 
-    held = verdict_on(on_rows(build(), variables), tmp_path / "step", build=build)
-    assert held.equal is None
+    verdict = verdict_on(on_rows(build(), variables), tmp_path / "step", build=build)
+    assert verdict.equal is None
 
 
 def fresh_step(optimizer: Any) -> Any:
@@ -260,9 +262,9 @@ def test_merged_rows_are_noticed(optimizer: Any, tmp_path: Path) -> None:
         sparse_duplicates="merged",
     )
     merging = MergeRows(plan=task_plan(rows))
-    held = verdict_on(model, tmp_path / "merged", then=lambda step: merging.apply(step, ALONE))
-    assert held.equal is False
-    assert "table_embeddings" in held.worst or held.worst == "table/embeddings"
+    verdict = verdict_on(model, tmp_path / "merged", then=lambda step: merging.apply(step, ALONE))
+    assert verdict.equal is False
+    assert "table_embeddings" in verdict.worst or verdict.worst == "table/embeddings"
 
 
 def test_the_clip_of_a_train_step_is_its_documented_one(tmp_path: Path) -> None:
@@ -306,8 +308,8 @@ def test_two_updates_in_another_order_are_noticed(tmp_path: Path) -> None:
     first, second, w = two_updates()
     model = on_rows(first, [w])
     assert verdict_on(model, tmp_path / "sound").equal is True
-    held = verdict_on(model, tmp_path / "mutant", captured_as=second)
-    assert (held.equal, held.worst) == (False, "w")
+    verdict = verdict_on(model, tmp_path / "mutant", captured_as=second)
+    assert (verdict.equal, verdict.worst) == (False, "w")
 
 
 def test_the_user_s_variables_are_as_before(tmp_path: Path) -> None:
@@ -319,7 +321,7 @@ def test_the_user_s_variables_are_as_before(tmp_path: Path) -> None:
 
 def noisy(draw: Callable[[Any], Any], *, n_updates: int = 2) -> Model:
     """Updates in a row, each by a loss with noise of its own."""
-    w, kept = variable("w", 3, 4), tf.Variable(1.0, name="kept")
+    w, other = variable("w", 3, 4), tf.Variable(1.0, name="kept")
 
     @tf.function
     def train(rows: Any) -> Any:
@@ -327,7 +329,7 @@ def noisy(draw: Callable[[Any], Any], *, n_updates: int = 2) -> Model:
             with tf.GradientTape() as tape:
                 loss = tf.reduce_mean(tf.square((rows + draw(rows)) @ w - 1.0))
             w.assign_sub(0.1 * tape.gradient(loss, w))
-        kept.assign(0.5 * kept)
+        other.assign(0.5 * other)
         return {"loss": loss}
 
     return on_rows(train)
@@ -335,9 +337,9 @@ def noisy(draw: Callable[[Any], Any], *, n_updates: int = 2) -> Model:
 
 def test_seeded_operations_draw_in_both_what_they_draw_in_one(tmp_path: Path) -> None:
     tf.random.set_seed(3)
-    held = verdict_on(noisy(lambda rows: tf.random.normal(tf.shape(rows))), tmp_path / "step")
-    assert held.equal is True, held.explanation
-    assert held.max_error == 0.0
+    verdict = verdict_on(noisy(lambda rows: tf.random.normal(tf.shape(rows))), tmp_path / "step")
+    assert verdict.equal is True, verdict.explanation
+    assert verdict.max_error == 0.0
 
 
 def test_operations_within_a_branch_draw_alike_too(tmp_path: Path) -> None:
@@ -345,17 +347,17 @@ def test_operations_within_a_branch_draw_alike_too(tmp_path: Path) -> None:
         return tf.cond(tf.reduce_sum(rows) > -99.0, lambda: tf.random.normal(tf.shape(rows)), lambda: rows)
 
     tf.random.set_seed(3)
-    held = verdict_on(noisy(draw, n_updates=1), tmp_path / "step")
-    assert held.equal is True, held.explanation
+    verdict = verdict_on(noisy(draw, n_updates=1), tmp_path / "step")
+    assert verdict.equal is True, verdict.explanation
 
 
 def test_draws_without_any_seed_are_named_and_the_rest_is_compared(tmp_path: Path) -> None:
     tf.random.set_seed(None)
     model = noisy(lambda rows: tf.raw_ops.RandomUniform(shape=tf.shape(rows), dtype=tf.float32))
-    held = verdict_on(model, tmp_path / "step")
-    assert held.equal is None
-    assert held.not_compared == ("w",)
-    assert "give the operation a seed" in held.explanation
+    verdict = verdict_on(model, tmp_path / "step")
+    assert verdict.equal is None
+    assert verdict.not_compared == ("w",)
+    assert "give the operation a seed" in verdict.explanation
 
 
 def test_what_python_draws_while_a_step_is_traced_is_drawn_again(tmp_path: Path) -> None:
@@ -367,8 +369,8 @@ def test_what_python_draws_while_a_step_is_traced_is_drawn_again(tmp_path: Path)
 
     optimizer = K.SGD(0.1)
     optimizer.build([w])
-    held = verdict_on(on_rows(TrainStep(loss=loss, variables=[w], optimizer=optimizer)), tmp_path / "step")
-    assert held.equal is True, held.explanation
+    verdict = verdict_on(on_rows(TrainStep(loss=loss, variables=[w], optimizer=optimizer)), tmp_path / "step")
+    assert verdict.equal is True, verdict.explanation
 
 
 def test_a_step_that_plain_tensorflow_cannot_run_is_not_compared(tmp_path: Path) -> None:
@@ -382,12 +384,12 @@ def test_a_step_that_plain_tensorflow_cannot_run_is_not_compared(tmp_path: Path)
         with tf.control_dependencies([tf.debugging.assert_less(loss, 0.0, "no loss is below zero")]):
             return tf.identity(loss)
 
-    held = verdict_on(on_rows(train), tmp_path / "step")
-    assert held.equal is None
-    assert "the workload's own step raised" in held.explanation
-    assert "no loss is below zero" in held.explanation
-    assert held.explanation.endswith("make it run outside stratbench first")
-    assert "\n" not in held.explanation
+    verdict = verdict_on(on_rows(train), tmp_path / "step")
+    assert verdict.equal is None
+    assert "the workload's own step raised" in verdict.explanation
+    assert "no loss is below zero" in verdict.explanation
+    assert verdict.explanation.endswith("make it run outside stratbench first")
+    assert "\n" not in verdict.explanation
 
 
 def descending(w: Any, beside: Callable[[Any], object] = lambda loss: None) -> Any:
@@ -407,11 +409,11 @@ def descending(w: Any, beside: Callable[[Any], object] = lambda loss: None) -> A
 def test_a_captured_step_that_alone_raises_is_a_fault(tmp_path: Path) -> None:
     w = variable("w", 3, 4)
     failing = descending(w, lambda loss: tf.debugging.assert_less(loss, 0.0, "no loss is below zero"))
-    held = verdict_on(on_rows(descending(w), [w]), tmp_path / "step", captured_as=failing)
-    assert held.equal is False
-    assert "the captured step raised" in held.explanation
-    assert "no loss is below zero" in held.explanation
-    assert "fault of stratbench" in held.explanation
+    verdict = verdict_on(on_rows(descending(w), [w]), tmp_path / "step", captured_as=failing)
+    assert verdict.equal is False
+    assert "the captured step raised" in verdict.explanation
+    assert "no loss is below zero" in verdict.explanation
+    assert "fault of stratbench" in verdict.explanation
 
 
 def test_a_variable_that_does_not_take_its_value_back_leaves_the_verdict(
@@ -440,27 +442,27 @@ def test_a_variable_that_does_not_take_its_value_back_leaves_the_verdict(
 def test_a_variable_that_capture_loses_is_a_fault(assign: Callable[..., object], tmp_path: Path) -> None:
     w, lost = variable("w", 3, 4), tf.Variable(1.0, name="lost")
     model = on_rows(descending(w, partial(assign, lost)), [w, lost])
-    held = verdict_on(model, tmp_path / "step", captured_as=descending(w))
-    assert held.equal is False
-    assert "assigns to lost" in held.explanation
-    assert "fault of stratbench" in held.explanation
+    verdict = verdict_on(model, tmp_path / "step", captured_as=descending(w))
+    assert verdict.equal is False
+    assert "assigns to lost" in verdict.explanation
+    assert "fault of stratbench" in verdict.explanation
 
 
 def test_a_variable_that_only_the_user_s_step_reads_is_named(tmp_path: Path) -> None:
     w, read = variable("w", 3, 4), tf.Variable(1.0, name="read")
     model = on_rows(descending(w, lambda loss: tf.debugging.assert_greater(loss, -read)), [w, read])
-    held = verdict_on(model, tmp_path / "step", captured_as=descending(w))
-    assert (held.equal, held.not_compared) == (True, ("read",))
-    assert held.explanation.endswith("agree bit for bit; not compared: read")
+    verdict = verdict_on(model, tmp_path / "step", captured_as=descending(w))
+    assert (verdict.equal, verdict.not_compared) == (True, ("read",))
+    assert verdict.explanation.endswith("agree bit for bit; not compared: read")
 
 
 def test_a_step_that_writes_files_is_not_run_for_the_check(tmp_path: Path) -> None:
     written = tmp_path / "loss"
     w = variable("w", 3, 4)
     step = descending(w, lambda loss: tf.io.write_file(str(written), tf.strings.as_string(loss)))
-    held = verdict_on(on_rows(step, [w]), tmp_path / "step")
-    assert held.equal is None
-    assert "it writes files (WriteFile)" in held.explanation
+    verdict = verdict_on(on_rows(step, [w]), tmp_path / "step")
+    assert verdict.equal is None
+    assert "it writes files (WriteFile)" in verdict.explanation
     assert not written.exists()
 
 
@@ -481,8 +483,8 @@ def test_a_step_that_was_traced_before_adds_no_summaries(tmp_path: Path) -> None
     model.step(tf.constant(model.batches[0][0]))
     model.step.get_concrete_function(tf.TensorSpec((None, *ROWS.shape)))
     before = n_records()
-    held = verdict_on(model, tmp_path / "step")
-    assert held.equal is True, held.explanation
+    verdict = verdict_on(model, tmp_path / "step")
+    assert verdict.equal is True, verdict.explanation
     assert n_records() == before
 
 

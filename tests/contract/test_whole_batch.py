@@ -388,8 +388,8 @@ class TestStatistics:
 
     @pytest.mark.parametrize(("loss", "reduction"), [(mean, "mean"), (total, "sum")])
     def test_of_the_whole_batch_are_separable(self, found, loss, reduction):
-        made = lambda: self.normalising(loss, reduction=reduction)  # noqa: E731 - once for two arguments
-        separability = found(made, global_statistics=True)
+        result = lambda: self.normalising(loss, reduction=reduction)  # noqa: E731 - once for two arguments
+        separability = found(result, global_statistics=True)
         assert separability.separable is True, separability.explanation
 
 

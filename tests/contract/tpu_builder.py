@@ -194,8 +194,8 @@ def of_tensorflow(
     def computation(*batch: tf.Tensor) -> tuple[tf.Tensor, tf.Operation]:
         with tf.variable_creator_scope(replicated.make):
             loss = step(*batch)
-        made = v1.get_default_graph().get_operations()
-        return loss, tf.group(*(op for op in made if op.type in UPDATES))
+        operations = v1.get_default_graph().get_operations()
+        return loss, tf.group(*(op for op in operations if op.type in UPDATES))
 
     @tf.function
     def replicate(*batches: tf.Tensor) -> object:
@@ -209,12 +209,12 @@ def of_tensorflow(
         for rank, copy in enumerate(own)
     }
     captured = {inside.op.name: copies.get(id(outside)) for outside, inside in graph.captures}
-    given = [tensor.op.name for tensor in graph.inputs if tensor.op.name not in captured]
+    names = [tensor.op.name for tensor in graph.inputs if tensor.op.name not in captured]
     converted = graph_from_graphdef(graph.as_graph_def())
     return Computation(
         graph=converted,
         handles={node: copy for node, copy in captured.items() if copy is not None},
-        fed={node: place // n_replicas for place, node in enumerate(given)},
+        fed={node: place // n_replicas for place, node in enumerate(names)},
         results=_results(converted.nodes),
     )
 

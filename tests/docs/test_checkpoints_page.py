@@ -9,6 +9,6 @@ PAGE = (ROOT / "docs" / "checkpoints.md").read_text()
 
 
 def test_the_section_of_an_experiment_is_understood() -> None:
-    (shown,) = blocks(PAGE, "yaml")
+    (output,) = blocks(PAGE, "yaml")
     experiment = {"name": "x", "workloads": ["wide-mlp"], "strategies": ["ps"]}
-    assert resolve({**experiment, **yaml.safe_load(shown)}).checkpoint.save
+    assert resolve({**experiment, **yaml.safe_load(output)}).checkpoint.save

@@ -117,8 +117,8 @@ def test_what_the_users_code_raises_is_told_in_one_line():
     line = scaled.__code__.co_firstlineno + 1
     with pytest.raises(CaptureError) as caught:
         capture(with_loss(loss), SPEC)
-    told = "train step: tracing it raised ValueError: labels are missing ("
-    assert str(caught.value).startswith(told)
+    message = "train step: tracing it raised ValueError: labels are missing ("
+    assert str(caught.value).startswith(message)
     assert str(caught.value).endswith(f"/test_capture_errors.py:{line})")
     assert isinstance(caught.value.__cause__, ValueError)
 
@@ -152,8 +152,8 @@ def test_a_gradient_inside_a_nested_function():
 
     @tf.function
     def step(batch):
-        loss, found = nested(batch)
-        sgd.apply(found, net.trainable_variables)
+        loss, result = nested(batch)
+        sgd.apply(result, net.trainable_variables)
         return loss
 
     name = net.trainable_variables[0].path

@@ -454,8 +454,8 @@ def test_state_whose_names_no_node_can_have_has_boundaries_of_its_own(tmp_path):
         total.assign_add(1.0)
         total.assign_add(tf.reduce_sum(batch[0]))
         seen.assign_add(1.0)
-        for each in odd:
-            each.assign_add(tf.reduce_sum(batch[0]))
+        for name in odd:
+            name.assign_add(tf.reduce_sum(batch[0]))
         return cross_entropy(net)(batch)
 
     captured = capture(train(net, sgd(), loss), SPEC)

@@ -42,20 +42,20 @@ def captured_with(norm, before=None):
 
 
 def layer(**options):
-    made = layers.BatchNormalization(name="norm", **options)
-    made.build((None, 3))
-    return made
+    batch_normalization = layers.BatchNormalization(name="norm", **options)
+    batch_normalization.build((None, 3))
+    return batch_normalization
 
 
 def test_each_layer_has_two_statistics_and_their_gradients():
     net = model(layers.Dense(5), layers.BatchNormalization(name="norm"))
     captured = capture(train(net, optimizers.SGD(0.1)), SPEC)
-    found = [(s.node.rpartition("/")[2], s.level, s.shape.dims) for s in captured.step.statistics]
+    results = [(s.node.rpartition("/")[2], s.level, s.shape.dims) for s in captured.step.statistics]
     shape = (1, 5)
-    assert sorted(found, key=lambda s: s[1:2]) == [
+    assert sorted(results, key=lambda s: s[1:2]) == [
         ("mean", 1, shape),
         ("variance", 2, shape),
-        *sorted([("mean_gradient", 3, shape), ("variance_gradient", 3, shape)], key=found.index),
+        *sorted([("mean_gradient", 3, shape), ("variance_gradient", 3, shape)], key=results.index),
     ]
     (summary,) = summarise(captured.step, "tiny", {}).statistics
     assert summary.layer.endswith("norm")

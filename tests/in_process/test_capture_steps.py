@@ -51,8 +51,8 @@ def own_tape(returned=lambda loss, logits: loss):
     def step(batch):
         with tf.GradientTape() as tape:
             loss = loss_of(batch)
-        found = tape.gradient(loss, net.trainable_variables)
-        optimizer.apply_gradients(zip(found, net.trainable_variables, strict=True))
+        gradient = tape.gradient(loss, net.trainable_variables)
+        optimizer.apply_gradients(zip(gradient, net.trainable_variables, strict=True))
         return returned(loss, net(batch[0]))
 
     return step, net
@@ -110,8 +110,8 @@ def test_the_loss_of_a_step_that_returns_none_of_its_own_is_what_its_gradients_a
             loss = loss_of(batch)
             scaled_loss = optimizer.scale_loss(loss)
         tracker.update_state(loss)
-        found = tape.gradient(scaled_loss, net.trainable_variables)
-        optimizer.apply(found, net.trainable_variables)
+        gradient = tape.gradient(scaled_loss, net.trainable_variables)
+        optimizer.apply(gradient, net.trainable_variables)
         return returned(loss, tracker)
 
     batches = dense_batches()
@@ -159,8 +159,8 @@ def test_a_sum_of_targets_is_the_loss_and_weighted_targets_are_none(tmp_path):
             with tf.GradientTape() as tape:
                 targets = [loss_of(batch), tf.square(net(batch[0]))]
             weights = [tf.ones_like(t) for t in targets] if options else None
-            found = tape.gradient(targets, net.trainable_variables, output_gradients=weights)
-            sgd.apply(found, net.trainable_variables)
+            gradient = tape.gradient(targets, net.trainable_variables, output_gradients=weights)
+            sgd.apply(gradient, net.trainable_variables)
 
         return train_on
 
@@ -249,8 +249,8 @@ def test_a_persistent_tape_asked_twice_is_the_union(tmp_path):
     def step(batch):
         with tf.GradientTape(persistent=True) as tape:
             loss = loss_of(batch)
-        found = [tape.gradient(loss, [v])[0] for v in net.trainable_variables]
-        optimizer.apply(found, net.trainable_variables)
+        results = [tape.gradient(loss, [v])[0] for v in net.trainable_variables]
+        optimizer.apply(results, net.trainable_variables)
         return loss
 
     captured = capture(step, SPEC)
@@ -265,8 +265,8 @@ def test_of_nested_tapes_only_the_outermost_is_the_boundary(tmp_path):
     def loss(batch):
         with tf.GradientTape() as tape:
             inner = inner_loss(batch)
-        found = tape.gradient(inner, [v.value for v in net.trainable_variables])
-        return inner + 0.1 * tf.add_n([tf.nn.l2_loss(g) for g in found])
+        gradient = tape.gradient(inner, [v.value for v in net.trainable_variables])
+        return inner + 0.1 * tf.add_n([tf.nn.l2_loss(g) for g in gradient])
 
     captured = capture(train(net, optimizers.Adam(0.01), loss), SPEC)
     assert len(gradients(captured)) == 4
@@ -284,10 +284,10 @@ def test_a_gradient_crosses_where_something_comes_of_it(tmp_path, clipped):
     def step(batch):
         with tf.GradientTape() as tape:
             loss = loss_of(batch)
-        taken = tape.gradient(loss, weights)
+        gradient = tape.gradient(loss, weights)
         if clipped:
-            taken, _ = tf.clip_by_global_norm(taken, 0.1)
-        optimizer.apply(taken[2:], weights[2:])
+            gradient, _ = tf.clip_by_global_norm(gradient, 0.1)
+        optimizer.apply(gradient[2:], weights[2:])
         return loss
 
     captured = capture(step, SPEC)
@@ -335,8 +335,8 @@ def test_tf_gradients_and_autograph(tmp_path):
             loss = loss * 2.0
         for i in tf.range(2):
             loss += tf.cast(i, tf.float32) * loss
-        found = tf.gradients(loss, [v.value for v in net.trainable_variables])
-        optimizer.apply(found, net.trainable_variables)
+        result = tf.gradients(loss, [v.value for v in net.trainable_variables])
+        optimizer.apply(result, net.trainable_variables)
         return loss
 
     captured = capture(step, SPEC)
@@ -478,10 +478,10 @@ def of_fixed_batch(kind):
     inputs = keras.Input(batch_shape=(5, 3))
     if kind == "stateful":
         inputs = keras.Input(batch_shape=(5, 4, 3))
-        found = keras.layers.LSTM(2, stateful=True)(inputs)
+        result = keras.layers.LSTM(2, stateful=True)(inputs)
     else:
-        found = keras.ops.reshape(inputs, (5, 3, 1))[:, :, 0]
-    net = keras.Model(inputs, keras.layers.Dense(4)(found))
+        result = keras.ops.reshape(inputs, (5, 3, 1))[:, :, 0]
+    net = keras.Model(inputs, keras.layers.Dense(4)(result))
     return net, (tf.TensorSpec(inputs.shape[1:]), SPEC[1])
 
 
@@ -496,10 +496,10 @@ def test_a_model_whose_batch_is_fixed_is_captured_at_that_size(kind):
 @pytest.mark.parametrize(("shard", "got"), [(4, "4"), (None, "different sizes")])
 def test_shards_of_another_size_than_the_models_are_refused(kind, shard, got):
     net, spec = of_fixed_batch(kind)
-    told = (
+    message = (
         rf"takes batches of 5 examples only, got shards of {got}; choose a batch_size of 5 for each replica"
     )
-    with pytest.raises(CaptureError, match=told):
+    with pytest.raises(CaptureError, match=message):
         capture(train(net, optimizers.SGD(0.1)), spec, replica_batch=shard)
 
 

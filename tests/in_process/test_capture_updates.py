@@ -156,9 +156,9 @@ def test_a_metric_of_gradients_belongs_to_the_update(tmp_path):
     def step(batch):
         with tf.GradientTape() as tape:
             loss = loss_of(batch)
-        found = tape.gradient(loss, weights)
-        optimizer.apply(found, weights)
-        norm.update_state(tf.linalg.global_norm(found))
+        gradient = tape.gradient(loss, weights)
+        optimizer.apply(gradient, weights)
+        norm.update_state(tf.linalg.global_norm(gradient))
         mean_loss.update_state(loss)
         return loss
 
@@ -213,8 +213,8 @@ def looking_up(optimizer, *, shared=False, layer=False, clip=None):
         tables, rows = [table], lambda ids: tf.nn.embedding_lookup(table, ids)
 
     def loss(batch):
-        found = rows(batch[0]) + (rows((batch[0] + 1) % 7) if shared else 0.0)
-        logits = head(tf.reduce_mean(found, axis=1))
+        result = rows(batch[0]) + (rows((batch[0] + 1) % 7) if shared else 0.0)
+        logits = head(tf.reduce_mean(result, axis=1))
         return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[1], logits=logits))
 
     return Step(loss, [*tables, *head.trainable_variables], optimizer, clip)
@@ -241,8 +241,8 @@ def test_rows_reach_the_update_as_they_are(tmp_path, optimizer, options):
     assert_equivalent(captured, tmp_path, id_batches())
 
 
-@pytest.mark.parametrize("taken", ["autocast", "read-value"])
-def test_rows_of_a_value_that_is_cast_or_passed_on_are_looked_up(tmp_path, taken):
+@pytest.mark.parametrize("value_op", ["autocast", "read-value"])
+def test_rows_of_a_value_that_is_cast_or_passed_on_are_looked_up(tmp_path, value_op):
     """A layer of the user's own under mixed precision, and a gather from what `read_value` gives."""
 
     class Table(keras.layers.Layer):
@@ -254,7 +254,7 @@ def test_rows_of_a_value_that_is_cast_or_passed_on_are_looked_up(tmp_path, taken
 
     head = keras.layers.Dense(3)
     head.build((None, 2))
-    if taken == "autocast":
+    if value_op == "autocast":
         table = Table(dtype="mixed_bfloat16")
         table.build((None, 4))
         table_variable, rows = table.rows, table
@@ -275,7 +275,7 @@ def test_rows_of_a_value_that_is_cast_or_passed_on_are_looked_up(tmp_path, taken
     needed = ancestors(captured.step.graph, [producer(captured.step.losses[0].tensor)])
     readers = [n.op for n in captured.step.graph.consumers[handle] if n.name in needed]
     assert readers == ["ResourceGather"]
-    assert ("Cast" in {captured.step.graph.by_name[n].op for n in needed}) == (taken == "autocast")
+    assert ("Cast" in {captured.step.graph.by_name[n].op for n in needed}) == (value_op == "autocast")
     assert_equivalent(captured, tmp_path, id_batches())
 
 

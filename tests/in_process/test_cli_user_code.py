@@ -60,9 +60,9 @@ def write(folder: Path, mine: str) -> Path:
     return path
 
 
-def try_out(asked: Case, folder: Path) -> None:
-    capture(JobState(), asked, 0, str(folder / "capture"), asked.shape.n_replicas, 0, None)
-    lay_batches(JobState(), asked, 0, str(folder / "batches"), 2, 1)
+def try_out(example: Case, folder: Path) -> None:
+    capture(JobState(), example, 0, str(folder / "capture"), example.shape.n_replicas, 0, None)
+    lay_batches(JobState(), example, 0, str(folder / "batches"), 2, 1)
 
 
 def mine(method: str, *lines: str) -> str:
@@ -70,7 +70,7 @@ def mine(method: str, *lines: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("raise RuntimeError('at import')", r"mine\.py:\d+: RuntimeError: at import"),
         ("def Mine(: pass", r"mine\.py:\d+: SyntaxError"),
@@ -192,31 +192,33 @@ def mine(method: str, *lines: str) -> str:
         ),
     ],
 )
-def test_a_mistake_is_one_line_and_the_users(tmp_path: Path, text: str, told: str) -> None:
-    with pytest.raises(UsageError, match=told) as caught:
+def test_a_mistake_is_one_line_and_the_users(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
         try_out(case(write(tmp_path, text)), tmp_path)
     assert "\n" not in str(caught.value)
 
 
 def test_a_batch_that_does_not_suffice_for_one_shape_is_captured_for_the_others(tmp_path: Path) -> None:
-    asked = case(write(tmp_path, "Mine = Good"), workers=9)
+    example = case(write(tmp_path, "Mine = Good"), workers=9)
     assert (
-        capture(JobState(), asked, 0, str(tmp_path / "capture"), asked.shape.n_replicas, 0, None).batch_size
+        capture(
+            JobState(), example, 0, str(tmp_path / "capture"), example.shape.n_replicas, 0, None
+        ).batch_size
         == 8
     )
     with pytest.raises(UsageError, match="must give each of 9 replicas an example, got 8"):
-        lay_batches(JobState(), asked, 0, str(tmp_path / "batches"), 2, 1)
+        lay_batches(JobState(), example, 0, str(tmp_path / "batches"), 2, 1)
 
 
 def test_a_batch_that_memory_cannot_hold_is_refused_before_it_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = case(write(tmp_path, "Mine = Good"))
+    example = case(write(tmp_path, "Mine = Good"))
     monkeypatch.setattr(batches.os_process, "available_memory_bytes", lambda: 16 * 8 * 2)
-    lay_batches(JobState(), asked, 0, str(tmp_path / "fits"), 2, 1)
-    told = r"Mine.batch_size: must fit in memory, got 8"
-    with pytest.raises(CaseError, match=told) as caught:
-        lay_batches(JobState(), asked, 0, str(tmp_path / "batches"), 2, 2)
+    lay_batches(JobState(), example, 0, str(tmp_path / "fits"), 2, 1)
+    message = r"Mine.batch_size: must fit in memory, got 8"
+    with pytest.raises(CaseError, match=message) as caught:
+        lay_batches(JobState(), example, 0, str(tmp_path / "batches"), 2, 2)
     assert caught.value.kind == "out-of-memory"
 
 
@@ -259,9 +261,9 @@ def test_a_model_beside_its_data_has_the_types_that_its_file_sets(tmp_path: Path
     import keras
 
     (tmp_path / "fitted.py").write_text(FITTED)
-    asked = replace(case(tmp_path), workload=WorkloadRef(reference=f"{tmp_path / 'fitted.py'}:{name}"))
+    example = replace(case(tmp_path), workload=WorkloadRef(reference=f"{tmp_path / 'fitted.py'}:{name}"))
     try:
-        try_out(asked, tmp_path)
+        try_out(example, tmp_path)
     finally:
         keras.config.set_dtype_policy("float32")
     step = load_step(tmp_path / "capture")

@@ -34,7 +34,7 @@ def timed(strategy: str, compressor: str, n_rows: int) -> float:
 @pytest.fixture
 def made_bytes(monkeypatch):
     """Bytes of all tensors that each run of a session makes, as they come."""
-    v1, made = tf.compat.v1, []
+    v1, result = tf.compat.v1, []
     run = v1.Session.run
 
     def traced(session, fetches):
@@ -44,24 +44,24 @@ def made_bytes(monkeypatch):
         )
         nodes = [node for device in seen.step_stats.dev_stats for node in device.node_stats]
         tensors = [output.tensor_description for node in nodes for output in node.output]
-        made.append(sum(tensor.allocation_description.requested_bytes for tensor in tensors))
+        result.append(sum(tensor.allocation_description.requested_bytes for tensor in tensors))
         return fetched
 
     monkeypatch.setattr(v1.Session, "run", traced)
-    return made
+    return result
 
 
 @pytest.mark.parametrize("strategy", ["ps", "all-reduce"])
 @pytest.mark.parametrize("compressor", BY_NAME)
 def test_all_that_there_is_to_encode_is_encoded_in_every_run(strategy, compressor, made_bytes):
     """256 times as many values; of a codec that was optimised away nothing would be made."""
-    found = []
+    results = []
     for n_rows in (4096, 16):
         made_bytes.clear()
         assert timed(strategy, compressor, n_rows) > 0
         _initialised, *runs = made_bytes
         assert len(runs) == N_WARM + N_TIMED
-        found.append(runs)
-    many, few = found
+        results.append(runs)
+    many, few = results
     assert min(few) > 2 * 4 * 512 * 16  # as read, and as decoded
     assert min(many) > 100 * max(few)

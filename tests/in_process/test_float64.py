@@ -74,14 +74,14 @@ def widened(values):
 def types_left(graph):
     """Nodes that still have a narrow floating type in an attribute."""
     bodies = [graph.nodes, *(f.nodes for f in graph.functions.values())]
-    found = set()
+    names = set()
     for node in (node for body in bodies for node in body):
         for attr in node.attrs.values():
             if any(
                 isinstance(a, DType) and a in NARROW for a in (attr if isinstance(attr, tuple) else (attr,))
             ):
-                found.add(node.op)
-    return found
+                names.add(node.op)
+    return names
 
 
 def keras_step():
@@ -135,9 +135,9 @@ def test_a_keras_step_runs_in_float64_and_agrees_with_float32():
         assert now.dtype == np.float64
         np.testing.assert_allclose(now, was, rtol=2e-3, atol=2e-5)
         assert np.any(now != was)
-    kept = {"Cast", "FusedBatchNormV3", "StatelessRandomUniformV2"}
+    wide_ops = {"Cast", "FusedBatchNormV3", "StatelessRandomUniformV2"}
     assert "FusedBatchNormV3" in types_left(wide_graph)
-    assert types_left(wide_graph) <= kept
+    assert types_left(wide_graph) <= wide_ops
 
 
 def plain_step(dtype):
@@ -301,9 +301,9 @@ def test_full_types_and_handle_shapes_follow():
 def test_named_nodes_can_be_kept():
     graph, fetches = one_op(lambda: tf.constant(1.0) / tf.constant(3.0))
     name = fetches[0].split(":")[0]
-    (kept,) = run(to_float64(graph, keep=[name]), fetches, {})
-    assert kept.dtype == np.float64
-    assert kept == np.float64(np.float32(1) / np.float32(3))
+    (kept_value,) = run(to_float64(graph, keep=[name]), fetches, {})
+    assert kept_value.dtype == np.float64
+    assert kept_value == np.float64(np.float32(1) / np.float32(3))
     assert run(to_float64(graph), fetches, {})[0] == 1 / 3
 
 

@@ -41,8 +41,8 @@ class Drawn:
         """The loops, and what reads variables between and after them."""
         handles = {name: node for loop in self.loops for name, node in loop.handles().items()}
         again = [
-            handles[each].changed(name=f"{each}_again")
-            for each in dict.fromkeys(
+            handles[fromkey].changed(name=f"{fromkey}_again")
+            for fromkey in dict.fromkeys(
                 second_handle for loop in self.loops for second_handle in loop.second_handles
             )
         ]
@@ -98,7 +98,7 @@ def loops(draw: st.DrawFn) -> Drawn:
             unique_by=lambda v: v.name,
         )
     )
-    made = []
+    results = []
     for name in ("first", "second")[: draw(st.integers(1, 2))]:
         variables = [
             replace(
@@ -122,8 +122,8 @@ def loops(draw: st.DrawFn) -> Drawn:
         names = list(replace(loop, variables=constant).handles())
         read = draw(st.lists(st.sampled_from(names), max_size=1)) if names else []
         again = draw(st.lists(st.sampled_from(list(loop.handles())), max_size=1))
-        made.append(replace(loop, readers=read, second_handles=again))
-    return Drawn(loops=tuple(made), is_nested=draw(st.booleans()))
+        results.append(replace(loop, readers=read, second_handles=again))
+    return Drawn(loops=tuple(results), is_nested=draw(st.booleans()))
 
 
 CERTAIN = HostLoopGraph(
@@ -148,7 +148,8 @@ def test_variables_are_whole_outside_of_loops(drawn):
     values = {name: value for loop in drawn.loops for name, value in first_values(loop).items()}
     n_replicas = drawn.loops[0].n_replicas
     whole, parted = (
-        run(each, values, n_replicas=n_replicas, fetches=drawn.fetches()) for each in (graph, resharded.graph)
+        run(graph_of_way, values, n_replicas=n_replicas, fetches=drawn.fetches())
+        for graph_of_way in (graph, resharded.graph)
     )
     # Shapes of what is read are those of the variables, or the comparison fails.
     assert parted.error(whole) <= FOUR_ROUNDINGS

@@ -122,13 +122,13 @@ def test_a_reference_names_the_users_line(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError) as caught:
         reference(JobState(), steps, TWO)
     begin, reason, operation, end = TOLD[name]
-    told = str(caught.value)
-    assert told.startswith(begin)
-    assert told.endswith(end)
-    assert reason in told
-    assert operation in told
-    assert f"steps.py:{line_of(name)})" in told
-    assert "\n" not in told
+    text = str(caught.value)
+    assert text.startswith(begin)
+    assert text.endswith(end)
+    assert reason in text
+    assert operation in text
+    assert f"steps.py:{line_of(name)})" in text
+    assert "\n" not in text
 
 
 @pytest.mark.parametrize("strategy", ["all-reduce", "ps"])

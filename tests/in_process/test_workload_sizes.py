@@ -68,13 +68,13 @@ def build(name: str):
         )
         loss = step.loss(batch)
         gradients = tf.gradients(loss, [variable.value for variable in step.variables])
-        made = [loss, *(getattr(g, "values", g) for g in gradients if g is not None)]
-        kept = tf.compat.v1.graph_util.extract_sub_graph(
-            graph.as_graph_def(add_shapes=True), [tensor.op.name for tensor in made]
+        results = [loss, *(getattr(g, "values", g) for g in gradients if g is not None)]
+        sub_graph = tf.compat.v1.graph_util.extract_sub_graph(
+            graph.as_graph_def(add_shapes=True), [tensor.op.name for tensor in results]
         )
     with tf.Graph().as_default() as graph:
         # Without what gives variables their first values.
-        tf.graph_util.import_graph_def(kept, name="")
+        tf.graph_util.import_graph_def(sub_graph, name="")
     return workload, step.variables, graph
 
 
@@ -87,8 +87,8 @@ def profiled_flops(graph) -> float:
     profiled = tf.compat.v1.profiler.profile(graph, options=options).total_float_ops
     for op in graph.get_operations():
         if op.type.startswith("BatchMatMul") and op.get_attr("adj_x"):
-            *_, summed, taken = op.inputs[0].shape
-            profiled += 2 * math.prod(op.outputs[0].shape) * (summed - taken)
+            *_, summed, size = op.inputs[0].shape
+            profiled += 2 * math.prod(op.outputs[0].shape) * (summed - size)
     return profiled
 
 

@@ -407,10 +407,10 @@ def test_a_model_of_keras_trains_on_images_of_its_size() -> None:
     workload = resolve("keras:MobileNetV2", {"input": 32, "classes": 3, "examples": 4, "batch_size": 2})
     step = fresh_step(workload)
     assert [part.shape for part in examples_of(workload).components] == [(32, 32, 3), ()]
-    loss, found = gradients(step, tuple(next(examples_of(workload).batches(2))))
+    loss, result = gradients(step, tuple(next(examples_of(workload).batches(2))))
     assert np.isfinite(loss)
-    assert len(found) == len(step.variables) > 100
-    assert all(gradient is not None for gradient in found)
+    assert len(result) == len(step.variables) > 100
+    assert all(gradient is not None for gradient in result)
 
 
 def test_a_model_that_keras_does_not_have_is_named() -> None:
@@ -463,7 +463,7 @@ def test_words_of_a_sampled_softmax_are_drawn_as_tensorflow_s_sampler_draws_them
         ).sampled_candidates
 
     def share(ids: np.ndarray) -> np.ndarray:
-        assert all(len(set(each)) == n for each in ids)
+        assert all(len(set(ids_of_row)) == n for ids_of_row in ids)
         return np.bincount(ids.ravel(), minlength=vocabulary) / n_steps
 
     ids, expected = map(np.stack, zip(*(ours() for _ in range(n_steps)), strict=True))

@@ -49,11 +49,11 @@ class Regression:
         self.model.build((None, 4))
         self.optimizer = keras.optimizers.SGD(RATE)
         self.variables = self.model.trainable_variables
-        made = self._way()
-        if isinstance(made, keras.Model | TrainStep) or hasattr(made, "python_function"):
-            return made
+        graph = self._way()
+        if isinstance(graph, keras.Model | TrainStep) or hasattr(graph, "python_function"):
+            return graph
         self.optimizer.build(self.variables)
-        return TrainStep(loss=made, variables=self.variables, optimizer=self.optimizer)
+        return TrainStep(loss=graph, variables=self.variables, optimizer=self.optimizer)
 
     def dataset(self, seed):
         x = tf.random.stateless_normal((24, 4), (seed, 1))
@@ -104,8 +104,8 @@ class Regression:
         keras.config.set_dtype_policy("mixed_bfloat16")
 
         def loss(batch):
-            made = keras.layers.Identity()
-            factor = 2.0 if made.compute_dtype == "bfloat16" else 1.0
+            identity = keras.layers.Identity()
+            factor = 2.0 if identity.compute_dtype == "bfloat16" else 1.0
             return factor * tf.reduce_mean(self._squares(batch))
 
         return loss
@@ -214,7 +214,7 @@ class Regression:
                     within.watch(batch[0])
                     first = of(batch[1], self.model(batch[0]))
                 inner = within.gradient(first, [batch[0], self.variables[0].value])
-                loss = first + sum(tf.reduce_mean(each**2) for each in inner)
+                loss = first + sum(tf.reduce_mean(tensor**2) for tensor in inner)
             gradients = tape.gradient(loss, self.variables)
             clipped, _ = tf.clip_by_global_norm(gradients, 0.5)
             self.optimizer.apply_gradients(zip(clipped, self.variables, strict=True))

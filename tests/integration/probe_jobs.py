@@ -185,8 +185,8 @@ def fill_memory(state: JobState, n_bytes: int) -> None:
     """Touch so many bytes; with none, wait for a peer that does."""
     if not n_bytes:
         wait_for_ever(state)
-    held = np.ones(n_bytes, np.uint8)
-    raise AssertionError(f"{held.nbytes} bytes were to be had")
+    ballast = np.ones(n_bytes, np.uint8)
+    raise AssertionError(f"{ballast.nbytes} bytes were to be had")
 
 
 def fill_disk(state: JobState) -> None:

@@ -117,7 +117,7 @@ def _mirrored(name: str, batches: Sequence[Sequence[Any]]) -> dict[str, Any]:
         if is_clipped:
             context = tf.distribute.get_replica_context()
             sums = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-            gradients = [_divided(tf.clip_by_norm(each, _NORM), n) for each in sums]
+            gradients = [_divided(tf.clip_by_norm(tensor, _NORM), n) for tensor in sums]
         optimizer.apply_gradients(zip(gradients, variables, strict=True))
 
     step = tf.function(lambda batch: strategy.run(in_replica, args=(batch,)))

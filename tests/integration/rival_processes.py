@@ -61,6 +61,6 @@ def make_ready(processes: ProcessSet, case: Case, capture: Capture, plan: Plan, 
         partial(open_replicas, batches=str(batches)) if by_replicas else partial(rival, case=case, seed=SEED)
     )
     opened = processes.call(opens, args, timeout_s=120)
-    shares = [(str(batches), each.start, each.stop) for each in opened]
+    shares = [(str(batches), session.start, session.stop) for session in opened]
     processes.call(stage_batches, shares, timeout_s=120)
     processes.call(load, [()] * n_workers, timeout_s=120)

@@ -54,12 +54,12 @@ class Nodes:
     workers: list[Container]
 
     def settings(self) -> list[str]:
-        told = {
+        messages = {
             "address": self.address,
             "token_file": self.token,
             "data_network": self.data_network,
         }
-        return [part for key, value in told.items() for part in ("--set", f"cluster.{key}={value}")]
+        return [part for key, value in messages.items() for part in ("--set", f"cluster.{key}={value}")]
 
     def left(self) -> list[str]:
         """Files of a run and processes of workers that are there."""
@@ -81,11 +81,11 @@ class Losses:
 
     def n_with(self, file: str) -> int:
         """Number of live nodes that have a file."""
-        found = 0
+        result = 0
         for node in self.nodes.workers:
             with suppress(docker.errors.APIError):
-                found += node.exec_run(["test", "-e", file]).exit_code == 0
-        return found
+                result += node.exec_run(["test", "-e", file]).exit_code == 0
+        return result
 
     def losing(self, lost: Container, n_workers: int) -> tuple[CaseError, ProvisionError]:
         """Failure of a case whose cluster loses a node in the middle, and of the run that goes on."""
@@ -189,12 +189,12 @@ def test_a_run_is_checked_and_its_files_travel(nodes: Nodes, tmp_path: Path) -> 
     with watched([*command, *size, "--provider", "cluster", "--out", "out", *nodes.settings()], user) as run:
         status, _, errors = run.finish()
     assert status == 0, errors
-    found = {record["strategy"]: record for record in records(user / "out")}
+    results = {record["strategy"]: record for record in records(user / "out")}
     # The marks that they have with any provider.
-    assert found["all-reduce"]["equivalence"]["equivalent"] is True
-    assert found["none"]["equivalence"]["equivalent"] is False
-    assert {record["provider"] for record in found.values()} == {"cluster"}
-    matrix = found["all-reduce"]["tcp_matrix"]
+    assert results["all-reduce"]["equivalence"]["equivalent"] is True
+    assert results["none"]["equivalence"]["equivalent"] is False
+    assert {record["provider"] for record in results.values()} == {"cluster"}
+    matrix = results["all-reduce"]["tcp_matrix"]
     assert matrix[0][1] > 0
     assert matrix[1][0] > 0
     for case in (user / "out" / "cases").iterdir():

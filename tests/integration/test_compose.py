@@ -41,11 +41,11 @@ def left() -> Sequence[str]:
         filters: dict[str, str | list[str] | bool] = {"label": LABEL}
         return [
             *(
-                str(each.name)
-                for each in client.containers.list(all=True, filters=filters, ignore_removed=True)
+                str(container_of_run.name)
+                for container_of_run in client.containers.list(all=True, filters=filters, ignore_removed=True)
             ),
-            *(str(each.name) for each in client.networks.list(filters=filters)),
-            *(str(each.name) for each in client.volumes.list(filters=filters)),
+            *(str(network.name) for network in client.networks.list(filters=filters)),
+            *(str(volume.name) for volume in client.volumes.list(filters=filters)),
         ]
     finally:
         client.close()
@@ -72,9 +72,9 @@ def test_a_cluster_comes_up_runs_an_experiment_and_leaves_nothing(project: Path)
         compose(project, "up", "--detach", "--scale", "worker=2", "worker")
         run = ["run", "quickstart", *size, "--provider", "cluster", "--out", "runs/out"]
         compose(project, "run", "--rm", "bench", *run)
-        found = {record["strategy"]: record for record in records(project / "runs" / "out")}
-        assert found["all-reduce"]["equivalence"]["equivalent"] is True
-        assert found["none"]["equivalence"]["equivalent"] is False
+        results = {record["strategy"]: record for record in records(project / "runs" / "out")}
+        assert results["all-reduce"]["equivalence"]["equivalent"] is True
+        assert results["none"]["equivalence"]["equivalent"] is False
         owner = dict(line.split("=") for line in (project / ".env").read_text().splitlines())
         report = (project / "runs" / "out" / "report.html").stat()
         assert [report.st_uid, report.st_gid] == [

@@ -50,9 +50,9 @@ def of_run(client: docker.DockerClient, run: str) -> tuple[list[Container], list
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[docker.DockerClient]:
-    made = docker.from_env()
-    yield made
-    made.close()
+    client = docker.from_env()
+    yield client
+    client.close()
 
 
 @pytest.fixture(scope="module")
@@ -154,9 +154,9 @@ class TestContainers:
         assert not [name for name in seen if name.startswith("RAY_")]
         secret = token.read_text()
         for role in ("head", "worker-0", "worker-1"):
-            found = container(client, role)
-            assert secret not in json.dumps(found.attrs)
-            assert secret.encode() not in found.logs()
+            result = container(client, role)
+            assert secret not in json.dumps(result.attrs)
+            assert secret.encode() not in result.logs()
 
     def test_output_goes_to_the_run_folder(self, processes: ProcessSet, logs: list[Path]) -> None:
         processes.call(probe_jobs.speak, [("first",), ("second",)], timeout_s=120)
@@ -167,9 +167,9 @@ class TestContainers:
     ) -> None:
         del processes
         addresses = [
-            each["IPAddress"]
+            endpoint["IPAddress"]
             for role in ("head", "worker-0", "worker-1")
-            for each in container(client, role).attrs["NetworkSettings"]["Networks"].values()
+            for endpoint in container(client, role).attrs["NetworkSettings"]["Networks"].values()
         ]
         ports = sorted({port for role in ("head", "worker-0") for port in listening(container(client, role))})
         assert 6379 in ports
@@ -181,13 +181,13 @@ class TestContainers:
         assert json.loads(scanned) == []
         # From the head's own network the same scan finds them, so that it can fail.
         control = f"stratbench-{RUN}-control"
-        found = client.containers.run(
+        process = client.containers.run(
             str(image.id),
             ["python", "-c", SCAN, json.dumps([addresses, ports])],
             remove=True,
             network=control,
         )
-        assert [addresses[0], 6379] in json.loads(found)
+        assert [addresses[0], 6379] in json.loads(process)
 
 
 SCAN = """
@@ -206,9 +206,9 @@ with ThreadPoolExecutor(64) as pool:
 """
 
 
-def listening(found: Container) -> set[int]:
+def listening(result: Container) -> set[int]:
     """Ports on which anything in a container listens."""
-    _, text = found.exec_run(["cat", "/proc/net/tcp", "/proc/net/tcp6"])
+    _, text = result.exec_run(["cat", "/proc/net/tcp", "/proc/net/tcp6"])
     rows = [line.split() for line in text.decode().splitlines() if ":" in line]
     return {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A"}
 
@@ -230,17 +230,17 @@ class TestRefusals:
 
     def test_an_image_that_is_not_there(self, client: docker.DockerClient, tmp_path: Path) -> None:
         shape = ClusterShape(workers=1, image="no-such-image:1")
-        told = self.refusal(client, shape, tmp_path)
-        assert "no-such-image:1 (stratbench " in told
-        assert told.endswith("got none; run `make image`")
+        message = self.refusal(client, shape, tmp_path)
+        assert "no-such-image:1 (stratbench " in message
+        assert message.endswith("got none; run `make image`")
 
     def test_an_image_of_other_code(
         self, client: docker.DockerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("harness.provision.docker.engine.source_hash", lambda: "0" * 64)
-        told = self.refusal(client, ClusterShape(workers=1), tmp_path)
-        assert "(source 000000000000), got" in told
-        assert told.endswith("run `make image`")
+        message = self.refusal(client, ClusterShape(workers=1), tmp_path)
+        assert "(source 000000000000), got" in message
+        assert message.endswith("run `make image`")
 
     @pytest.mark.parametrize(
         ("shape", "field"),
@@ -256,13 +256,13 @@ class TestRefusals:
 
     def test_a_name_that_is_taken(self, client: docker.DockerClient, tmp_path: Path) -> None:
         image = client.images.get(IMAGE)
-        taken = client.containers.create(str(image.id), name=f"stratbench-{REFUSED}-head")
+        blocker = client.containers.create(str(image.id), name=f"stratbench-{REFUSED}-head")
         try:
-            told = self.refusal(client, ClusterShape(workers=1), tmp_path)
+            message = self.refusal(client, ClusterShape(workers=1), tmp_path)
         finally:
-            taken.remove()
-        assert f"making the container stratbench-{REFUSED}-head failed: Conflict" in told
-        assert told.endswith("remove it or end its run")
+            blocker.remove()
+        assert f"making the container stratbench-{REFUSED}-head failed: Conflict" in message
+        assert message.endswith("remove it or end its run")
 
 
 @pytest.mark.usefixtures("cluster")

@@ -40,8 +40,8 @@ faults: [{worker: 2, kind: dead, from_step: 3}]
 """
 
 
-def by_case(made: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
-    return {(each["strategy"], each["method"]["scenario"]): each for each in made}
+def by_case(results: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(record["strategy"], record["method"]["scenario"]): record for record in results}
 
 
 def test_faults_are_met_counted_and_told(tmp_path: Path) -> None:
@@ -51,13 +51,13 @@ def test_faults_are_met_counted_and_told(tmp_path: Path) -> None:
         # What went to pieces under a fault was to be found out.
         assert (status, run.leftovers()) == (0, []), err
     assert json.loads(out)["cases"] == {"ok": 6, "failed": 1, "skipped": 1, "implausible": 0}
-    made = by_case(records(tmp_path / "run"))
-    assert made["ps", "mimic"]["status"] == "skipped"
-    assert "looks at what others send" in made["ps", "mimic"]["error"]["message"]
-    assert made["ps", "flip"]["error"]["type"] == "non-finite-loss"
-    assert "under faults (worker 3 sign-flip scale=1e+20)" in made["ps", "flip"]["error"]["message"]
+    result = by_case(records(tmp_path / "run"))
+    assert result["ps", "mimic"]["status"] == "skipped"
+    assert "looks at what others send" in result["ps", "mimic"]["error"]["message"]
+    assert result["ps", "flip"]["error"]["type"] == "non-finite-loss"
+    assert "under faults (worker 3 sign-flip scale=1e+20)" in result["ps", "flip"]["error"]["message"]
     sound, flipped, lost, mimic = (
-        made["robust-ps", scenario] for scenario in ("clean", "flip", "lost", "mimic")
+        result["robust-ps", scenario] for scenario in ("clean", "flip", "lost", "mimic")
     )
     assert sound["method"]["faults"] == []
     assert flipped["method"]["faults"] == ["worker 3: sign-flip scale=1e+20"]
@@ -72,8 +72,8 @@ def test_faults_are_met_counted_and_told(tmp_path: Path) -> None:
         assert record["evaluation"]["metrics"]["accuracy"] > 0.3
         assert record["evaluation"]["step"] == sound["evaluation"]["step"]
         assert record["equivalence"]["checked"] is False
-    assert made["ps", "clean"]["equivalence"]["equivalent"] is True
-    gathered = made["robust-all-reduce", "flip"]["aggregation"]
+    assert result["ps", "clean"]["equivalence"]["equivalent"] is True
+    gathered = result["robust-all-reduce", "flip"]["aggregation"]
     assert gathered["chosen"][3] == 0
     assert sum(gathered["chosen"]) == 2 * gathered["n_steps"]
     page = (tmp_path / "run" / "report.html").read_text()

@@ -76,10 +76,10 @@ def test_a_run_computes_what_one_device_computes(tmp_path: Path, workers: int, r
     with watched(["run", "gpus.yaml", "--out", "out"], tmp_path) as run:
         status, _, errors = run.finish(500.0)
     assert status == 0, errors
-    found = {record["strategy"]: record for record in records(tmp_path / "out")}
-    assert {record["device"] for record in found.values()} == {"gpu"}
-    assert all(record["equivalence"]["equivalent"] for record in found.values())
-    for record in found.values():
+    results = {record["strategy"]: record for record in records(tmp_path / "out")}
+    assert {record["device"] for record in results.values()} == {"gpu"}
+    assert all(record["equivalence"]["equivalent"] for record in results.values())
+    for record in results.values():
         kinds, use, stability = record["machine"]["gpus"], record["gpus"], record["stability"]
         assert all(kind["model"] and kind["driver"] and kind["cuda"] for kind in kinds)
         assert use["peak_bytes"] > 0
@@ -87,5 +87,5 @@ def test_a_run_computes_what_one_device_computes(tmp_path: Path, workers: int, r
         assert use["why_no"].keys() == unknown
         unknown = {name for name, value in stability.items() if "gpu" in name and value is None}
         assert stability["why_no_gpu"].keys() == unknown
-    assert {record["equivalence"]["dtype"] for record in found.values()} == {"model"}
-    assert {record["method"]["tf32"] for record in found.values()} == {True}
+    assert {record["equivalence"]["dtype"] for record in results.values()} == {"model"}
+    assert {record["method"]["tf32"] for record in results.values()} == {True}

@@ -101,8 +101,8 @@ def test_it_is_no_larger_than_promised(image: Image) -> None:
 
 def test_nothing_of_the_network_it_was_built_in_stays(image: Image) -> None:
     steps = json.dumps([step["CreatedBy"] for step in image.history()])
-    told = steps + json.dumps(image.attrs["Config"]["Env"])
-    assert not re.search(r"_INDEX_URL=|_proxy=|CA_BUNDLE=|CERT", told, re.IGNORECASE)
+    message = steps + json.dumps(image.attrs["Config"]["Env"])
+    assert not re.search(r"_INDEX_URL=|_proxy=|CA_BUNDLE=|CERT", message, re.IGNORECASE)
 
 
 def test_tensorflow_computes_where_nothing_may_be_written(client: docker.DockerClient) -> None:

@@ -88,9 +88,9 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     )
     assert done.returncode == EXIT_USAGE, done.stderr  # the broken one is its user's mistake
     lines = (folder / "out" / "results.jsonl").read_text().splitlines()
-    found: list[dict[str, Any]] = [{**json.loads(line), "out": folder / "out"} for line in lines]
+    results: list[dict[str, Any]] = [{**json.loads(line), "out": folder / "out"} for line in lines]
     assert "input-bound" in done.stdout
-    return found
+    return results
 
 
 def of(records: list[dict[str, Any]], workload: str, status: str = "ok") -> dict[str, dict[str, Any]]:
@@ -105,12 +105,12 @@ def test_a_slow_dataset_binds_every_strategy_and_a_fast_one_none(records: list[d
     fast, slow = of(records, "Layers"), of(records, "Slow")
     assert set(fast) == set(slow) == set(STRATEGIES[:2])
     # A step of the fast one takes far longer than its examples, and the other way round.
-    assert [each["input_s"]["bound"] for each in slow.values()] == [True] * 2
+    assert [record["input_s"]["bound"] for record in slow.values()] == [True] * 2
     assert not fast["single"]["input_s"]["bound"]
-    for name, each in slow.items():
-        assert each["input_s"]["share"] > fast[name]["input_s"]["share"]
-        assert len(each["input_s"]["mean_of_workers"]) == each["workers"]
-        assert each["method"]["input"] == "pipeline"
+    for name, record in slow.items():
+        assert record["input_s"]["share"] > fast[name]["input_s"]["share"]
+        assert len(record["input_s"]["mean_of_workers"]) == record["workers"]
+        assert record["method"]["input"] == "pipeline"
 
 
 def test_every_wait_is_in_its_step(records: list[dict[str, Any]]) -> None:

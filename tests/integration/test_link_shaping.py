@@ -22,9 +22,9 @@ RUN = f"test-links-{os.getpid()}"
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[docker.DockerClient]:
-    made = docker.from_env()
-    yield made
-    made.close()
+    client = docker.from_env()
+    yield client
+    client.close()
 
 
 @pytest.fixture(scope="module")
@@ -61,27 +61,30 @@ def carried_mbit(processes: ProcessSet) -> tuple[float, float]:
 
 
 def test_links_carry_what_was_asked_in_both_directions(cluster: Cluster, client: docker.DockerClient) -> None:
-    asked = limits(100.0, 100.0)
-    with session(cluster, asked) as processes:
-        found = measured_links(processes, asked)
-    assert found is not None
-    for each in found:
-        assert each.requested_mbit == 100.0
-        assert each.sent_mbit == pytest.approx(100.0, rel=MOST_OFF)
-        assert each.received_mbit == pytest.approx(100.0, rel=MOST_OFF)
+    limits_mbit = limits(100.0, 100.0)
+    with session(cluster, limits_mbit) as processes:
+        links = measured_links(processes, limits_mbit)
+    assert links is not None
+    for link in links:
+        assert link.requested_mbit == 100.0
+        assert link.sent_mbit == pytest.approx(100.0, rel=MOST_OFF)
+        assert link.received_mbit == pytest.approx(100.0, rel=MOST_OFF)
     filters: dict[str, str | list[str] | bool] = {"label": f"{RUN_LABEL}={RUN}"}
-    left = {str(each.name) for each in client.containers.list(all=True, filters=filters, ignore_removed=True)}
+    left = {
+        str(container.name)
+        for container in client.containers.list(all=True, filters=filters, ignore_removed=True)
+    }
     assert left == {f"stratbench-{RUN}-{role}" for role in ("head", "worker-0", "worker-1")}
 
 
 def assert_the_second_is_limited(cluster: Cluster, mbit: float) -> None:
     """In both directions, by a measurement that does without a machine's bad moments."""
-    asked = limits(None, mbit)
-    with session(cluster, asked) as processes:
-        found = measured_links(processes, asked)
-    assert found is not None
-    for each in found:
-        assert (each.sent_mbit, each.received_mbit) == pytest.approx((mbit, mbit), rel=MOST_OFF)
+    limits_mbit = limits(None, mbit)
+    with session(cluster, limits_mbit) as processes:
+        links = measured_links(processes, limits_mbit)
+    assert links is not None
+    for link in links:
+        assert (link.sent_mbit, link.received_mbit) == pytest.approx((mbit, mbit), rel=MOST_OFF)
 
 
 def test_the_limit_of_one_worker_holds_for_what_it_sends_and_for_what_it_receives(cluster: Cluster) -> None:

@@ -120,10 +120,10 @@ class TestJobs:
         assert capfd.readouterr() == ("", "")
 
     def test_a_process_inherits_no_descriptor(self, processes: ProcessSet) -> None:
-        (held, _) = processes.call(probe_jobs.descriptors, [(), ()], timeout_s=LONG_S)
-        assert isinstance(held, list)
-        sockets = [name for name in held if name.startswith("socket:")]
-        others = [name for name in held if not name.startswith("socket:")]
+        (descriptors, _) = processes.call(probe_jobs.descriptors, [(), ()], timeout_s=LONG_S)
+        assert isinstance(descriptors, list)
+        sockets = [name for name in descriptors if name.startswith("socket:")]
+        others = [name for name in descriptors if not name.startswith("socket:")]
         assert len(sockets) == 1
         assert all(name == "/dev/null" or name.endswith("worker-0.log") for name in others)
 

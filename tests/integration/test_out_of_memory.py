@@ -85,11 +85,11 @@ def test_a_step_that_memory_cannot_hold_names_batch_and_way_out(
 ) -> None:
     record = ended.of(IN_STEPS, strategy)
     assert (record["status"], record["error"]["type"]) == ("failed", "out-of-memory")
-    told = record["error"]["message"]
-    assert told.startswith("mine.py:Outer.batch_size: must fit in memory, got 8192: ")
-    assert f"{job} was refused memory (OOM when allocating tensor with shape[" in told
-    assert told.endswith("; lower batch_size, or give workers more memory")
-    assert "\n" not in told
+    message = record["error"]["message"]
+    assert message.startswith("mine.py:Outer.batch_size: must fit in memory, got 8192: ")
+    assert f"{job} was refused memory (OOM when allocating tensor with shape[" in message
+    assert message.endswith("; lower batch_size, or give workers more memory")
+    assert "\n" not in message
     assert record["error"]["stage"] == stage
 
 
@@ -97,8 +97,8 @@ def test_a_step_that_memory_cannot_hold_names_batch_and_way_out(
 def test_batches_that_memory_cannot_hold_are_not_laid(ended: Ended, strategy: str) -> None:
     error = ended.of(IN_STAGING, strategy)["error"]
     assert error["type"] == "out-of-memory"
-    told = f"mine.py:Outer.batch_size: must fit in memory, got {IN_STAGING}, whose"
-    assert error["message"].startswith(told)
+    message = f"mine.py:Outer.batch_size: must fit in memory, got {IN_STAGING}, whose"
+    assert error["message"].startswith(message)
 
 
 def test_other_cases_of_the_run_go_on(ended: Ended) -> None:

@@ -128,8 +128,8 @@ def answer(url: str) -> str | None:
 
 
 def ask(server: str, expression: str) -> list[dict[str, Any]]:
-    found = answer(f"{server}/api/v1/query?{urllib.parse.urlencode({'query': expression})}")
-    return [] if found is None else list(json.loads(found)["data"]["result"])
+    result = answer(f"{server}/api/v1/query?{urllib.parse.urlencode({'query': expression})}")
+    return [] if result is None else list(json.loads(result)["data"]["result"])
 
 
 @pytest.fixture(scope="module")
@@ -163,8 +163,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def test_a_prometheus_reads_what_a_run_serves(server: str) -> None:
     ratios = ask(server, 'stratbench:throughput:ratio_to_single{strategy="ps:sync=true"}')
-    told = {ratio["metric"]["precision"]: float(ratio["value"][1]) for ratio in ratios}
-    assert told == {"float32": 0.5, "bfloat16": 0.25}
+    messages = {ratio["metric"]["precision"]: float(ratio["value"][1]) for ratio in ratios}
+    assert messages == {"float32": 0.5, "bfloat16": 0.25}
     (total,) = ask(server, 'stratbench_repeats_total{status="failed"}')
     assert total["value"][1] == "1"
     (left,) = ask(server, "stratbench_remaining_seconds")

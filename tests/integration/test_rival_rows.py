@@ -71,8 +71,8 @@ def test_rows_of_equal_ids_reach_the_optimizer_one_by_one(
             make_ready(processes, case, capture, plan, captures.batches(case, capture))
             n_workers = len(processes.pids)
             processes.call(training.run_steps, [(N_STEPS, 0)] * n_workers, timeout_s=120)
-            held = processes.call(training.read_variables, [()] * n_workers, timeout_s=120)
-            copies = values_of(held)
+            values = processes.call(training.read_variables, [()] * n_workers, timeout_s=120)
+            copies = values_of(values)
             for rank in {rank for _, rank in copies}:
                 own = {variable: value for (variable, r), value in copies.items() if r == rank}
                 wrong[name, rank] = differing(own, plain[name])

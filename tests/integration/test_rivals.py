@@ -165,7 +165,7 @@ def test_what_it_cannot_run_is_skipped_with_the_reason(run: list[dict[str, Any]]
     skipped = [r for r in run if r["status"] == "skipped"]
     assert len(skipped) == len(run) - 9
     assert {r["error"]["type"] for r in skipped} == {"unsupported"}
-    told = {(r["workload"], r["error"]["stage"], r["error"]["message"]) for r in skipped}
+    messages = {(r["workload"], r["error"]["stage"], r["error"]["message"]) for r in skipped}
     reasons = {
         ("digits-cnn", "plan", "keeps replicas within one process, got 2 workers"),
         ("digits-cnn", "plan", "makes one replica of all CPUs of a worker, got 2 replicas per worker"),
@@ -174,7 +174,7 @@ def test_what_it_cannot_run_is_skipped_with_the_reason(run: list[dict[str, Any]]
         ("mine.py:Accumulates", "transform", "must be able to trace it, got RuntimeError"),
     }
     for workload, stage, words in reasons:
-        assert any(t[:2] == (workload, stage) and words in t[2] for t in told), words
+        assert any(t[:2] == (workload, stage) and words in t[2] for t in messages), words
 
 
 @pytest.mark.ray

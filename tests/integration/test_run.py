@@ -93,7 +93,7 @@ class Reach:
     @staticmethod
     def of(run: WatchedRun) -> "Reach":
         driver = run.process.pid
-        found: list[Reach] = []
+        results: list[Reach] = []
 
         def listens(*, seen_by: int) -> set[Address]:
             return listening({driver, *run.processes()}, seen_by=seen_by)
@@ -109,13 +109,13 @@ class Reach:
                 if is_everywhere():
                     inside, outside = listens(seen_by=driver), listens(seen_by=os.getpid())
                     answers = answering({port for _, port in inside})
-                    found.append(Reach(inside=inside, outside=outside, answering=answers))
+                    results.append(Reach(inside=inside, outside=outside, answering=answers))
             finally:
                 os.kill(driver, signal.SIGCONT)
-            return bool(found)
+            return bool(results)
 
         eventually(is_seen, 120.0, "a server of TensorFlow's listens on every address")
-        return found[0]
+        return results[0]
 
 
 @dataclass
@@ -240,10 +240,10 @@ def test_what_was_measured_is_consistent(finished: Finished) -> None:
         assert own == ([True, False] if record["strategy"] == "ps" else [True] * workers)
         assert [len(row) for row in record["tcp_matrix"]] == [workers] * workers
         assert math.fsum(map(math.fsum, record["tcp_matrix"])) == pytest.approx(record["tcp_bytes_per_step"])
-        passes_s = math.fsum(each["seconds"] for each in record["passes"])
+        passes_s = math.fsum(timing["seconds"] for timing in record["passes"])
         assert 0 < passes_s < 1.001 * record["transform_s"]
         assert record["passes"][0]["name"] == "fuse-updates"
-        assert all(each["nodes"] > 0 for each in record["passes"])
+        assert all(timing["nodes"] > 0 for timing in record["passes"])
         assert record["import_s"] > 0
         assert record["provision_s"] > 0
         assert all(record["tcp_matrix"][task][task] == 0 for task in range(workers))

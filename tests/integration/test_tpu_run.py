@@ -37,31 +37,31 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def records(run: Path) -> dict[tuple[str, str], Any]:
     """(Workload, strategy as it was asked for) → its record."""
-    found = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
-    asked = {True: ":reshard=true", False: ""}
+    documents = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
+    suffixes = {True: ":reshard=true", False: ""}
     return {
-        (each["workload"], each["strategy"] + asked["reshard" in each["strategy_params"]]): each
-        for each in found
+        (record["workload"], record["strategy"] + suffixes["reshard" in record["strategy_params"]]): record
+        for record in documents
     }
 
 
 def test_what_replicas_compile_is_measured_and_equivalent(records: dict[tuple[str, str], Any]) -> None:
     rival, ours, _ = (records["digits-mlp", name] for name in STRATEGIES)
-    for each in (ours, rival):
-        assert (each["status"], each["device"]) == ("ok", "tpu")
-        assert each["equivalence"]["equivalent"] is True
-        assert any(note.startswith("TPU system: 4 devices") for note in each["notes"])
+    for times in (ours, rival):
+        assert (times["status"], times["device"]) == ("ok", "tpu")
+        assert times["equivalence"]["equivalent"] is True
+        assert any(note.startswith("TPU system: 4 devices") for note in times["notes"])
     assert any(note.startswith("replicas compile this strategy's graph") for note in ours["notes"])
 
 
 def test_a_step_that_draws_has_no_verdict_but_its_emulation_s_word(
     records: dict[tuple[str, str], Any],
 ) -> None:
-    told = records["digits-cnn", "tpu-replicate"]["equivalence"]
-    assert told["equivalent"] is None
-    assert told["reason"].startswith("its step draws random numbers")
-    assert told["reason"].endswith("in float64, emulated on processors, it is equivalent")
-    assert told["separable"] is False
+    message = records["digits-cnn", "tpu-replicate"]["equivalence"]
+    assert message["equivalent"] is None
+    assert message["reason"].startswith("its step draws random numbers")
+    assert message["reason"].endswith("in float64, emulated on processors, it is equivalent")
+    assert message["separable"] is False
 
 
 def test_parts_of_variables_are_skipped_with_the_reason(records: dict[tuple[str, str], Any]) -> None:

@@ -120,7 +120,7 @@ def test_measured_bytes_are_those_predicted(
     plan = captured.plan(strategy, **params)
     with training(cluster, captured, plan, tmp_path) as processes:
         measured = measured_by(processes, captured.batch_size, n_steps=4, warmup=2)
-        held = variable_bytes(processes)
+        n_bytes = variable_bytes(processes)
     assert measured.tcp is not None
     assert measured.tcp.bytes_per_step == pytest.approx(plan.payload_bytes_per_step, rel=0.03)
     for row, predicted in zip(measured.tcp.matrix, plan.payload_matrix, strict=True):
@@ -128,7 +128,7 @@ def test_measured_bytes_are_those_predicted(
     assert measured.loss[-1] < measured.loss[0]
     assert all(peak is not None and peak > 100e6 for peak in measured.peak_rss_bytes)
     # Of replicas, the plan tells what the one owns that owns the most.
-    assert held == pytest.approx([plan.worker_bytes + served for served in plan.server_bytes], rel=0.03)
+    assert n_bytes == pytest.approx([plan.worker_bytes + served for served in plan.server_bytes], rel=0.03)
 
 
 @pytest.mark.parametrize("compressor", STATED)
@@ -217,11 +217,11 @@ def test_a_loss_that_is_not_finite_names_worker_and_step(
 
 
 def test_a_taken_port_is_told_as_such(cluster: Cluster, tmp_path: Path) -> None:
-    with cluster.open_session(range(1), [tmp_path / "worker-0.log"]) as processes, socket.socket() as taken:
+    with cluster.open_session(range(1), [tmp_path / "worker-0.log"]) as processes, socket.socket() as blocker:
         processes.call_one(0, rendezvous.reserve_ports, (1, "127.0.0.1"), timeout_s=120)
-        taken.bind(("0.0.0.0", 0))
-        taken.listen()
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        blocker.bind(("0.0.0.0", 0))
+        blocker.listen()
+        address = f"127.0.0.1:{blocker.getsockname()[1]}"
         with pytest.raises(CaseError, match=f"worker 0: another program took its port {address}") as caught:
             processes.call_one(0, rendezvous.start_server, (0, [address], 1), timeout_s=120)
     assert caught.value.kind == "port-in-use"

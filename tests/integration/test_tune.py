@@ -48,28 +48,30 @@ def began_s(run: Path) -> list[float]:
     return [plan.stat().st_mtime - created for plan in run.glob("cases/*/*/plan.json")]
 
 
-def of(strategy: str, told: dict[str, Any]) -> dict[str, Any]:
-    return next(each for each in told["candidates"] if each["strategy"] == strategy)
+def of(strategy: str, messages: dict[str, Any]) -> dict[str, Any]:
+    return next(candidate for candidate in messages["candidates"] if candidate["strategy"] == strategy)
 
 
 def test_the_plan_is_equivalent_and_time_is_kept(folder: Path) -> None:
     with watched([*TUNE, "--out", "best.json", "--json"], folder) as run:
         status, out, err = run.finish()
         assert (status, run.leftovers()) == (0, []), err
-    told = json.loads(out)
-    assert told["plan"] == "best.json"
-    assert len(told["candidates"]) == 2
-    assert of(OTHER, told)["outcome"] != "failed"
-    assert of(OTHER, told)["n"] >= 1
-    assert of(BROKEN, told)["outcome"] == "failed"
-    assert of(BROKEN, told)["why"].startswith("mine.py:12: IndexError: range object index out of range")
-    made = records(folder / told["run_dir"])
-    assert {record["status"] for record in made} == {"ok"}
-    assert all(record["equivalence"]["equivalent"] for record in made)
-    assert max(began_s(folder / told["run_dir"])) <= SECONDS + 1, "no repeat begins after the time there is"
+    document = json.loads(out)
+    assert document["plan"] == "best.json"
+    assert len(document["candidates"]) == 2
+    assert of(OTHER, document)["outcome"] != "failed"
+    assert of(OTHER, document)["n"] >= 1
+    assert of(BROKEN, document)["outcome"] == "failed"
+    assert of(BROKEN, document)["why"].startswith("mine.py:12: IndexError: range object index out of range")
+    result = records(folder / document["run_dir"])
+    assert {record["status"] for record in result} == {"ok"}
+    assert all(record["equivalence"]["equivalent"] for record in result)
+    assert max(began_s(folder / document["run_dir"])) <= SECONDS + 1, (
+        "no repeat begins after the time there is"
+    )
     plan = json.loads((folder / "best.json").read_text())
-    assert plan["tuning"] == {key: value for key, value in told.items() if key != "plan"}
-    assert plan["strategy_params"]["task"] == (1 if told["strategy"] == OTHER else 0)
+    assert plan["tuning"] == {key: value for key, value in document.items() if key != "plan"}
+    assert plan["strategy_params"]["task"] == (1 if document["strategy"] == OTHER else 0)
     with watched(["verify", WORKLOAD, "--plan", "best.json"], folder) as run:
         status, out, err = run.finish()
         assert status == 0, err
@@ -90,7 +92,7 @@ def test_an_interruption_leaves_what_was_found_and_nothing_running(folder: Path)
     assert [record["repeat"] for record in records(plan.parent)] == [0]
     assert err.strip().splitlines()[-1].startswith("stratbench: interrupted; so far, mine.py:Anywhere")
     assert err.strip().endswith(f"its plan is {plan.relative_to(folder)}")
-    told = json.loads(plan.read_text())["tuning"]
-    assert told["interrupted"] is True
-    assert of(BROKEN, told)["outcome"] == "failed"
-    assert of(OTHER, told)["outcome"] == "not tried"
+    tuning = json.loads(plan.read_text())["tuning"]
+    assert tuning["interrupted"] is True
+    assert of(BROKEN, tuning)["outcome"] == "failed"
+    assert of(OTHER, tuning)["outcome"] == "not tried"

@@ -120,7 +120,10 @@ def _traced(state: JobState) -> tf.Graph:
 def traced(state: JobState) -> tuple[Counter[str], list[int], list[str]]:
     """Counts of the traced step's operations, the replicas that each spans, and those in float64."""
     definition = _traced(state).as_graph_def()
-    nodes = [*definition.node, *(node for each in definition.library.function for node in each.node_def)]
+    nodes = [
+        *definition.node,
+        *(node for function in definition.library.function for node in function.node_def),
+    ]
     copies = [node.attr["num_replicas"].i for node in nodes if node.op == "TPUReplicateMetadata"]
     wide = [
         node.name for node in nodes if any(attr.type == types_pb2.DT_DOUBLE for attr in node.attr.values())

@@ -46,7 +46,7 @@ def rounded(value: float) -> float:
 
 
 if __name__ == "__main__":
-    began, series = recorded([Path(each) for each in sys.argv[2:]])
+    began, series = recorded([Path(path) for path in sys.argv[2:]])
     head = json.dumps({"what": sys.argv[1], "began": began}, indent=2)[:-2]
     lines = ",\n    ".join(map(json.dumps, series))
     sys.stdout.write(f'{head},\n  "series": [\n    {lines}\n  ]\n}}\n')

@@ -36,9 +36,9 @@ def test_a_run_ended_at_any_moment_leaves_nothing_and_goes_on(tmp_path: Path) ->
             eventually(lambda: not run.processes(), 20.0, f"cycle {cycle}: its processes go")
             if ending is not signal.SIGKILL:
                 assert run.leftovers() == []
-        kept = records(out) if (out / "results.jsonl").exists() else []
-        assert kept[: len(seen)] == seen, f"cycle {cycle} changed what was there"
-        seen = kept
+        records_before = records(out) if (out / "results.jsonl").exists() else []
+        assert records_before[: len(seen)] == seen, f"cycle {cycle} changed what was there"
+        seen = records_before
     with watched([*RUN, *SHORT, "--out", str(out), "--resume"], tmp_path) as run:
         status, _, errors = run.finish(600.0)
         assert run.leftovers() == []

@@ -57,7 +57,7 @@ def test_a_strategy_is_as_fast_as_itself(tmp_path: Path) -> None:
 
 
 def test_a_slowdown_of_5_percent_is_found(tmp_path: Path) -> None:
-    found = 0
+    result = 0
     for number in range(N_SLOWED):
         twin = timed(
             tmp_path,
@@ -67,10 +67,10 @@ def test_a_slowdown_of_5_percent_is_found(tmp_path: Path) -> None:
             SLOWED_BY="0.05",
             SLOWED_CASE=twin_case(),
         )
-        found += twin.high < 1.0
-        LOG.info("slowed twin %s; %d of %d found", twin, found, number + 1)
+        result += twin.high < 1.0
+        LOG.info("slowed twin %s; %d of %d found", twin, result, number + 1)
         assert twin.low <= 1.0, "called faster"
-    assert found >= LEAST_FOUND
+    assert result >= LEAST_FOUND
 
 
 def twin_case() -> str:

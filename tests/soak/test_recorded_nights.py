@@ -55,20 +55,20 @@ class Recorded:
             order: [n_nights], of the recorded nights; as they were unless given.
             step: [n_nights], what is added to the logarithms.
         """
-        taken = np.arange(N_NIGHTS) if order is None else np.asarray(order)
-        values = self.values[taken] * (1.0 if step is None else np.exp(step))
-        errors = None if self.errors is None else self.errors[taken]
-        found = analyse(
+        arange = np.arange(N_NIGHTS) if order is None else np.asarray(order)
+        values = self.values[arange] * (1.0 if step is None else np.exp(step))
+        errors = None if self.errors is None else self.errors[arange]
+        result = analyse(
             NIGHTS[:n],
             values[:n],
             None if errors is None else errors[:n],
             least_effect=METRICS[self.metric].least_effect,
         )
-        return [change.night for change in found.changes if change.state == "confirmed"]
+        return [change.night for change in result.changes if change.state == "confirmed"]
 
 
 def series_of(document: dict) -> Recorded:
-    errors = np.array([np.nan if each is None else each for each in document["errors"]])
+    errors = np.array([np.nan if error is None else error for error in document["errors"]])
     return Recorded(
         workload=document["workload"],
         strategy=document["strategy"],
@@ -78,16 +78,18 @@ def series_of(document: dict) -> Recorded:
     )
 
 
-ALL = [series_of(each) for each in RECORDED["series"]]
-MOVING = [each for each in ALL if each.metric in ("rate", "ratio")]
+ALL = [series_of(series) for series in RECORDED["series"]]
+MOVING = [series for series in ALL if series.metric in ("rate", "ratio")]
 
 
 def alarms_of(series: Recorded, order: Sequence[int] | None) -> int:
     """Number of reported changes, night after night; one that moves by a week is the same."""
-    told: list[int] = []
+    messages: list[int] = []
     for n in range(N_BEFORE, N_NIGHTS + 1):
-        told += [night for night in series.confirmed(order, n=n) if all(abs(night - old) > 7 for old in told)]
-    return len(told)
+        messages += [
+            night for night in series.confirmed(order, n=n) if all(abs(night - old) > 7 for old in messages)
+        ]
+    return len(messages)
 
 
 def a_month(alarms: int, n_orders: int = 1) -> float:
@@ -100,20 +102,20 @@ def test_at_least_sixty_nights_are_recorded():
 
 
 def test_unchanged_code_alarms_at_most_once_in_thirty_nights():
-    in_order = [alarms_of(each, None) for each in ALL]
-    for each, alarms in zip(ALL, in_order, strict=True):
+    in_order = [alarms_of(series, None) for series in ALL]
+    for series, alarms in zip(ALL, in_order, strict=True):
         LOG.info(
             "%s %s %s: noise %.1f %%, %d alarms",
-            each.workload,
-            each.strategy,
-            each.metric,
-            100 * each.noise,
+            series.workload,
+            series.strategy,
+            series.metric,
+            100 * series.noise,
             alarms,
         )
     as_recorded = a_month(sum(in_order))
     rng = np.random.default_rng(7)
     orders = [rng.permutation(N_NIGHTS) for _ in range(N_ORDERS)]
-    in_other_orders = a_month(sum(alarms_of(each, order) for order in orders for each in ALL), N_ORDERS)
+    in_other_orders = a_month(sum(alarms_of(series, order) for order in orders for series in ALL), N_ORDERS)
     LOG.info("alarms a month: %.2f as recorded, %.2f in other orders", as_recorded, in_other_orders)
     assert as_recorded <= 1
     assert in_other_orders <= 1
@@ -141,18 +143,20 @@ def test_steps_that_are_put_in_are_found_and_little_else():
     rng = np.random.default_rng(11)
     for in_order in (True, False):
         sums = np.zeros(3, dtype=int)
-        for each in MOVING:
-            larger = max(1.0, SIGMAS * each.noise / LEAST_STEP)
-            found = counts(each, larger * rng.uniform(LEAST_STEP, MOST_STEP, N_STEPS), rng, in_order=in_order)
+        for series in MOVING:
+            larger = max(1.0, SIGMAS * series.noise / LEAST_STEP)
+            result = counts(
+                series, larger * rng.uniform(LEAST_STEP, MOST_STEP, N_STEPS), rng, in_order=in_order
+            )
             LOG.info(
                 "%s %s %s, steps from %.0f %%: %d found, %d missed, %d false",
-                each.workload,
-                each.strategy,
-                each.metric,
+                series.workload,
+                series.strategy,
+                series.metric,
                 100 * larger * LEAST_STEP,
-                *found,
+                *result,
             )
-            sums += found
+            sums += result
         n_found, n_missed, n_false = sums
         recall, precision = n_found / (n_found + n_missed), n_found / (n_found + n_false)
         LOG.info(

@@ -74,10 +74,10 @@ def _rooms(package: str) -> set[str]:
 )
 def test_a_contract_lists_every_closed_room(contract: str, package: str, open_rooms: set[str]) -> None:
     settings = tomllib.loads((_ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
-    (forbidden,) = [each["forbidden_modules"] for each in settings["contracts"] if each["name"] == contract]
+    (forbidden,) = [item["forbidden_modules"] for item in settings["contracts"] if item["name"] == contract]
     listed = {name.removeprefix(f"{package}.") for name in forbidden if name.startswith(package)}
     assert listed == _rooms(package) - open_rooms
-    assert not [each for each in settings["contracts"] if "ignore_imports" in each]
+    assert not [contract for contract in settings["contracts"] if "ignore_imports" in contract]
 
 
 def test_reports_import_of_the_harness_records_alone() -> None:

@@ -39,7 +39,7 @@ def writes(tree: ast.AST) -> Iterator[ast.Call]:
         elif text == "open" or (isinstance(function, ast.Attribute) and function.attr == "open"):
             # Of a path the mode comes first, of the built-in function second.
             mode = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg == "mode")]
-            modes = [each.value for each in mode if isinstance(each, ast.Constant)]
+            modes = [mode_node.value for mode_node in mode if isinstance(mode_node, ast.Constant)]
             if any(isinstance(mode, str) and set(mode) & set("wax+") and len(mode) <= 3 for mode in modes):
                 yield call
         elif isinstance(function, ast.Attribute) and function.attr in BY_NAME | BY_LIBRARIES:

@@ -23,9 +23,9 @@ def on_cpus(tpu_system: Any) -> None:
 
 
 def with_chips(accelerators: Any) -> None:
-    found = accelerators.host_devices
+    host_devices = accelerators.host_devices
     chips = tuple(f"/dev/accel{k}" for k in range(4))
-    accelerators.host_devices = lambda *args, **kw: replace(found(*args, **kw), tpus=chips)
+    accelerators.host_devices = lambda *args, **kw: replace(host_devices(*args, **kw), tpus=chips)
     accelerators.lack_of_tensorflow = lambda device: None
 
 

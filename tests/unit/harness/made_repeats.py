@@ -71,9 +71,9 @@ class MadeRepeats:
 
     @property
     def folder(self) -> RunFolder:
-        made = RunFolder(Path("run"), lock=-1)
-        made.records = tuple(self.records)
-        return made
+        run_folder = RunFolder(Path("run"), lock=-1)
+        run_folder.records = tuple(self.records)
+        return run_folder
 
     def run(self, slots: Sequence[Slot]) -> None:
         for slot in slots:
@@ -107,7 +107,7 @@ class MadeRepeats:
         return self.tuner.tuned(self.folder, None)
 
 
-def made(seconds: float = 100.0, spec: Experiment | None = None, **said: Any) -> MadeRepeats:
+def made(seconds: float = 100.0, spec: Experiment | None = None, **output: Any) -> MadeRepeats:
     return MadeRepeats(
-        tuner=tuner_of(experiment() if spec is None else spec, seconds=seconds), **cast("Any", said)
+        tuner=tuner_of(experiment() if spec is None else spec, seconds=seconds), **cast("Any", output)
     )

@@ -15,9 +15,9 @@ from harness.records import circumstances as facts
 
 
 def test_only_listed_variables_are_recorded() -> None:
-    given = {"OMP_NUM_THREADS": "2", "AWS_SECRET_ACCESS_KEY": "hidden", "HOME": "/home/me"}
-    assert allowed(given) == {"OMP_NUM_THREADS": "2"}
-    assert "hidden" not in json.dumps(environment(given))
+    variables = {"OMP_NUM_THREADS": "2", "AWS_SECRET_ACCESS_KEY": "hidden", "HOME": "/home/me"}
+    assert allowed(variables) == {"OMP_NUM_THREADS": "2"}
+    assert "hidden" not in json.dumps(environment(variables))
 
 
 def test_the_machine_is_described() -> None:
@@ -70,9 +70,9 @@ def test_a_checkout_tells_its_commit_and_whether_it_is_changed(tmp_path: Path) -
 
 
 def test_without_a_checkout_there_is_no_commit(tmp_path: Path) -> None:
-    found = provenance(source=tmp_path)
-    assert (found.git_sha, found.git_dirty, found.lock_hash) == (None, None, None)
-    assert "python" in found.versions
+    result = provenance(source=tmp_path)
+    assert (result.git_sha, result.git_dirty, result.lock_hash) == (None, None, None)
+    assert "python" in result.versions
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,9 @@ def test_looking_at_a_repository_writes_nothing_in_it(tmp_path: Path) -> None:
     # Other times than those in the index, which git would refresh.
     os.utime(file, (1, 1))
     before = index.read_bytes()
-    found = repository_of(file)
-    assert found is not None
-    assert found.git_dirty is False
+    result = repository_of(file)
+    assert result is not None
+    assert result.git_dirty is False
     assert index.read_bytes() == before
 
 

@@ -16,6 +16,6 @@ def test_a_rule_has_as_many_workers_as_it_needs(rule: str, n_workers: int) -> No
         check_target(Target(workload=workload, strategy=strategy, workers=workers))
 
     checked(n_workers)
-    told = f"strategy: rule={rule} needs n ≥ .*, got f=1 with {n_workers - 1} workers; .* to {n_workers}$"
-    with pytest.raises(UsageError, match=told):
+    message = f"strategy: rule={rule} needs n ≥ .*, got f=1 with {n_workers - 1} workers; .* to {n_workers}$"
+    with pytest.raises(UsageError, match=message):
         checked(n_workers - 1)

@@ -68,9 +68,9 @@ def test_an_interruption_of_the_wait_ends_the_command(
             return super().wait(timeout)
 
     monkeypatch.setattr(processes.subprocess, "Popen", Interrupting)
-    asked = ["nightly", "serve", "quickstart", "--store", str(tmp_path), "--at", "02:30"]
+    arguments = ["nightly", "serve", "quickstart", "--store", str(tmp_path), "--at", "02:30"]
     with (tmp_path / "log").open("wb") as log, pytest.raises(KeyboardInterrupt):
-        run_stratbench(asked, log=log)
+        run_stratbench(arguments, log=log)
     (process,) = started
     assert process.returncode is not None
     assert process.returncode != 0

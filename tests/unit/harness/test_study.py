@@ -56,13 +56,13 @@ def test_what_cannot_be_compared_is_refused(params, n_examples, of_step, message
     assert "\n" not in str(raised.value)
 
 
-def request(strategy: str = "all-reduce", **asked: Any) -> VerifyRequest:
+def request(strategy: str = "all-reduce", **options: Any) -> VerifyRequest:
     target = Target(
         workload=parse_workload("digits-mlp", field="workload"),
         strategy=parse_strategy(strategy, field="strategy"),
         device="gpu",
     )
-    return VerifyRequest(target=target, **asked)
+    return VerifyRequest(target=target, **options)
 
 
 def test_exact_strategies_are_verified_in_the_model_s_types() -> None:
@@ -71,7 +71,7 @@ def test_exact_strategies_are_verified_in_the_model_s_types() -> None:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "asked", "field"),
+    ("strategy", "options", "field"),
     [
         ("all-reduce", {"dtype": "float64"}, "dtype"),
         ("all-reduce", {"last_batch": 3}, "last_batch"),
@@ -81,10 +81,10 @@ def test_exact_strategies_are_verified_in_the_model_s_types() -> None:
     ],
 )
 def test_what_needs_all_workers_in_one_process_is_refused(
-    strategy: str, asked: dict[str, Any], field: str
+    strategy: str, options: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(UsageError) as refused:
-        refuse_what_workers_lack(request(strategy, **asked))
+        refuse_what_workers_lack(request(strategy, **options))
     assert refused.value.field == field
 
 
@@ -111,8 +111,8 @@ def study(target: Target, **_: object) -> Iterator[SimpleNamespace]:
 
 def test_a_plan_is_costed_on_the_slice_that_was_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "study", study)
-    asked = PlanRequest(target=TARGET, slice=parse_slice("v4:2x2x1"))
-    cost = pipeline.plan(asked).slice_cost
+    plan_request = PlanRequest(target=TARGET, slice=parse_slice("v4:2x2x1"))
+    cost = pipeline.plan(plan_request).slice_cost
     assert cost is not None
     assert cost.all_reduce_s == pytest.approx(2 * 3 / 4 * 4000 / (2 * 50e9))
     assert pipeline.plan(PlanRequest(target=TARGET)).slice_cost is None

@@ -97,7 +97,11 @@ def test_what_fails_loses_and_is_named(fields: dict[str, Any], why: str) -> None
     repeats = made(rates={MIB: 2.0, KIB_256: 1.2}, failures={MIB: fields})
     tuned = repeats.to_the_end(seconds=100)
     assert str(tuned.case.strategy) == named(KIB_256)
-    failed = {str(each.strategy): each.why for each in tuned.tried if each.outcome is Outcome.FAILED}
+    failed = {
+        str(candidate.strategy): candidate.why
+        for candidate in tuned.tried
+        if candidate.outcome is Outcome.FAILED
+    }
     assert failed == {named(MIB): why, named("bucket_bytes=67108864"): "mine.py:3: KeyError: 'w'"}
 
 
@@ -121,7 +125,7 @@ def test_an_interrupted_tuning_keeps_what_it_has_found() -> None:
     tuned = repeats.tuner.tuned(repeats.folder, Path("x.json"), is_interrupted=True)
     assert tuned.case == repeats.tuner.default
     assert tuned.to_document()["interrupted"] is True
-    assert {each.outcome for each in tuned.tried} == {Outcome.DROPPED, Outcome.FAILED}
+    assert {candidate.outcome for candidate in tuned.tried} == {Outcome.DROPPED, Outcome.FAILED}
 
 
 def test_the_file_is_a_plan_and_says_how_it_was_found(tmp_path: Path) -> None:
@@ -130,12 +134,12 @@ def test_the_file_is_a_plan_and_says_how_it_was_found(tmp_path: Path) -> None:
     tuned = repeats.tuner.tuned(repeats.folder, tmp_path / "tuned.json")
     tuned.write()
     text = (tmp_path / "tuned.json").read_text()
-    told = json.loads(text)["tuning"]
-    assert told["workload"] == "digits-mlp"
-    assert (told["default"], told["strategy"]) == (ALL, named(MIB))
-    assert (told["workers"], told["replicas"], told["link"]) == (2, 1, {"rate_mbit": None})
-    assert (told["seconds"], told["seed"]) == (100.0, 0)
-    ratios = {each["strategy"]: each["ratio"] for each in told["candidates"]}
+    tuning = json.loads(text)["tuning"]
+    assert tuning["workload"] == "digits-mlp"
+    assert (tuning["default"], tuning["strategy"]) == (ALL, named(MIB))
+    assert (tuning["workers"], tuning["replicas"], tuning["link"]) == (2, 1, {"rate_mbit": None})
+    assert (tuning["seconds"], tuning["seed"]) == (100.0, 0)
+    ratios = {candidate["strategy"]: candidate["ratio"] for candidate in tuning["candidates"]}
     assert ratios[named(MIB)] == pytest.approx(1.2, rel=1e-3)
     assert ratios[named(KIB_256)] is None
     edited = read_plan(text, name="plan-tuned", where="plan tuned.json")
@@ -160,7 +164,7 @@ def failed(kind: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("fields", "kind", "told"),
+    ("fields", "kind", "message"),
     [
         (failed("worker-died"), CaseError, "it fell over"),
         (failed("user-error"), UsageError, "it fell over"),
@@ -173,11 +177,13 @@ def failed(kind: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_default_that_cannot_be_measured_is_an_error(fields: dict[str, Any], kind: type, told: str) -> None:
+def test_a_default_that_cannot_be_measured_is_an_error(
+    fields: dict[str, Any], kind: type, message: str
+) -> None:
     repeats = made(failures={"transport=ring": fields})
     repeats.run(repeats.tuner.default_slots)
     assert repeats.rung(left_s=100) == ()
-    with pytest.raises(kind, match=told):
+    with pytest.raises(kind, match=message):
         require_measured(repeats.tuner, repeats.records)
 
 
@@ -190,7 +196,7 @@ def test_too_little_time_for_a_candidate_is_told_with_what_a_repeat_takes() -> N
 
 
 @pytest.mark.parametrize(
-    ("spec", "seconds", "field", "told"),
+    ("spec", "seconds", "field", "message"),
     [
         (experiment("none"), 100, "strategy", "must have a tunable knob that is free to change, got none"),
         (experiment("tf-multi-worker-mirrored"), 100, "strategy", "must have a tunable knob"),
@@ -200,12 +206,12 @@ def test_too_little_time_for_a_candidate_is_told_with_what_a_repeat_takes() -> N
     ],
 )
 def test_what_cannot_be_tuned_is_refused_before_anything_starts(
-    spec: Any, seconds: float, field: str, told: str
+    spec: Any, seconds: float, field: str, message: str
 ) -> None:
     with pytest.raises(UsageError) as raised:
         tuner_of(spec, seconds=seconds)
     assert raised.value.field == field
-    assert told in raised.value.message
+    assert message in raised.value.message
 
 
 def test_the_verdict_tells_of_those_that_there_was_no_time_for() -> None:
@@ -225,23 +231,23 @@ def searched(
     ratio: Ratio, *, n_affordable: int, names: Sequence[str] = NAMES, seed: int = 0
 ) -> tuple[list[Rung], Sequence[float]]:
     """All rungs, and the ratios that the last one confirms by."""
-    made: list[Rung] = []
+    results: list[Rung] = []
     logs: dict[str, list[float]] = {name: [] for name in names}
     confirming: list[float] = []
     left = n_affordable
-    while rung := next_rung(names, seed=seed, rungs=made, logs=logs, n_affordable=left):
-        made.append(rung)
+    while rung := next_rung(names, seed=seed, rungs=results, logs=logs, n_affordable=left):
+        results.append(rung)
         n_repeats = min(rung.n_repeats, left // 2) if rung.confirms else rung.n_repeats
         left -= n_repeats * (len(rung.names) + 1)
         for name in rung.names:
-            found = [ratio(name) for _ in range(n_repeats)]
-            if None in found or name not in logs:
+            ratios = [ratio(name) for _ in range(n_repeats)]
+            if None in ratios or name not in logs:
                 logs.pop(name, None)
                 continue
-            logs[name] += [each for each in found if each is not None]
+            logs[name] += [value for value in ratios if value is not None]
             confirming = logs[name][-n_repeats:] if rung.confirms else []
     assert left >= 0, "no more is begun than there is time for"
-    return made, confirming
+    return results, confirming
 
 
 def noisy(true: Mapping[str, float], *, sd: float, seed: int) -> Ratio:
@@ -251,49 +257,49 @@ def noisy(true: Mapping[str, float], *, sd: float, seed: int) -> Ratio:
 
 def test_the_faster_half_goes_on_and_has_twice_as_many_repeats() -> None:
     rates = {name: 1.0 + place / 10 for place, name in enumerate(NAMES[:8])}
-    made, _ = searched(lambda name: math.log(rates[name]), n_affordable=100, names=NAMES[:8])
-    assert [(len(rung.names), rung.n_repeats, rung.confirms) for rung in made] == [
+    result, _ = searched(lambda name: math.log(rates[name]), n_affordable=100, names=NAMES[:8])
+    assert [(len(rung.names), rung.n_repeats, rung.confirms) for rung in result] == [
         (8, 1, False),
         (4, 1, False),
         (2, 2, False),
         (1, MOST_CONFIRMING, True),
     ]
-    assert made[0].names != tuple(NAMES[:8]), "in a drawn order"
-    assert set(made[1].names) == {"c7", "c6", "c5", "c4"}
-    assert made[-1].names == ("c7",)
+    assert result[0].names != tuple(NAMES[:8]), "in a drawn order"
+    assert set(result[1].names) == {"c7", "c6", "c5", "c4"}
+    assert result[-1].names == ("c7",)
 
 
 @pytest.mark.parametrize("n_affordable", range(60))
 def test_time_decides_how_many_are_tried(n_affordable: int) -> None:
-    made, confirming = searched(lambda _: 0.1, n_affordable=n_affordable)
+    result, confirming = searched(lambda _: 0.1, n_affordable=n_affordable)
     if n_affordable < 2:
-        assert made == []
+        assert result == []
         return
-    assert len(made[0].names) == 1 or len(confirming) >= LEAST_CONFIRMING
+    assert len(result[0].names) == 1 or len(confirming) >= LEAST_CONFIRMING
     # One repeat that selects, and three that confirm, of a candidate and the default.
     assert is_faster(confirming) == (n_affordable >= 2 * (1 + LEAST_CONFIRMING))
 
 
 def test_the_best_is_confirmed_where_time_allows_no_other_rung() -> None:
     logs = {name: [place / 10] for place, name in enumerate(NAMES[:8])}
-    made = [Rung(names=tuple(NAMES[:8]), n_repeats=1)]
-    halved = next_rung(NAMES[:8], seed=0, rungs=made, logs=logs, n_affordable=5)
+    results = [Rung(names=tuple(NAMES[:8]), n_repeats=1)]
+    halved = next_rung(NAMES[:8], seed=0, rungs=results, logs=logs, n_affordable=5)
     assert halved == Rung(names=("c7", "c6", "c5", "c4"), n_repeats=1, number=1)
-    assert next_rung(NAMES[:8], seed=0, rungs=made, logs=logs, n_affordable=4) == Rung(
+    assert next_rung(NAMES[:8], seed=0, rungs=results, logs=logs, n_affordable=4) == Rung(
         names=("c7",), n_repeats=MOST_CONFIRMING, number=1, confirms=True
     )
 
 
 def test_the_runner_up_follows_one_that_fails_while_it_is_confirmed() -> None:
-    made = [
+    results = [
         Rung(names=("a", "b", "c", "d"), n_repeats=1),
         Rung(names=("a", "b"), n_repeats=1, number=1),
         Rung(names=("a",), n_repeats=MOST_CONFIRMING, number=2, confirms=True),
     ]
     logs = {"b": [0.2, 0.2], "c": [0.1], "d": [0.1]}
-    following = next_rung("abcd", seed=0, rungs=made, logs=logs, n_affordable=20)
+    following = next_rung("abcd", seed=0, rungs=results, logs=logs, n_affordable=20)
     assert following == Rung(names=("b",), n_repeats=MOST_CONFIRMING, number=2, confirms=True)
-    assert next_rung("abcd", seed=0, rungs=made, logs={**logs, "a": [0.3]}, n_affordable=20) is None
+    assert next_rung("abcd", seed=0, rungs=results, logs={**logs, "a": [0.3]}, n_affordable=20) is None
 
 
 def test_equal_seeds_and_measurements_choose_alike_and_other_seeds_try_others() -> None:
@@ -306,34 +312,34 @@ def test_a_candidate_that_crashes_is_out_and_the_next_best_wins() -> None:
     def ratio(name: str) -> float | None:
         return None if name == "c3" else math.log(1.2 if name == "c4" else 1.0)
 
-    made, confirming = searched(ratio, n_affordable=100)
-    assert "c3" in made[0].names
-    assert all("c3" not in rung.names for rung in made[1:])
-    assert made[-1].names == ("c4",)
+    result, confirming = searched(ratio, n_affordable=100)
+    assert "c3" in result[0].names
+    assert all("c3" not in rung.names for rung in result[1:])
+    assert result[-1].names == ("c4",)
     assert is_faster(confirming)
 
 
 def test_where_all_crash_there_is_no_more() -> None:
-    made, _ = searched(lambda _: None, n_affordable=100)
-    assert len(made) == 1
+    result, _ = searched(lambda _: None, n_affordable=100)
+    assert len(result) == 1
 
 
 def test_where_none_is_faster_those_follow_that_there_was_no_time_for() -> None:
     names = [f"c{number}" for number in range(24)]
-    made, confirming = searched(
+    result, confirming = searched(
         lambda name: math.log(1.3 if name == "c0" else 0.9), n_affordable=30, names=names, seed=1
     )
-    assert "c0" not in made[0].names
-    assert "c0" in made[1].names
-    assert not set(made[0].names) & set(made[1].names)
-    assert [rung.number for rung in made] == [0, 0, 1, 2]
-    assert (made[-1].names, made[-1].confirms) == (("c0",), True)
+    assert "c0" not in result[0].names
+    assert "c0" in result[1].names
+    assert not set(result[0].names) & set(result[1].names)
+    assert [rung.number for rung in result] == [0, 0, 1, 2]
+    assert (result[-1].names, result[-1].confirms) == (("c0",), True)
     assert is_faster(confirming)
 
 
 def test_where_none_is_faster_none_is_confirmed() -> None:
-    made, _ = searched(lambda _: -0.05, n_affordable=100)
-    assert not any(rung.confirms for rung in made)
+    result, _ = searched(lambda _: -0.05, n_affordable=100)
+    assert not any(rung.confirms for rung in result)
 
 
 @pytest.mark.parametrize("sd", [0.02, 0.2])
@@ -347,8 +353,8 @@ def test_noise_alone_seldom_wins_and_what_is_faster_mostly_does(sd: float) -> No
     better = {"c6": math.exp(4 * sd)}
     won = 0
     for seed in range(n):
-        made, confirming = searched(noisy(better, sd=sd, seed=seed), n_affordable=50)
-        won += made[-1].names == ("c6",) and is_faster(confirming)
+        result, confirming = searched(noisy(better, sd=sd, seed=seed), n_affordable=50)
+        won += result[-1].names == ("c6",) and is_faster(confirming)
     assert won > 0.8 * n
 
 
@@ -366,8 +372,8 @@ def test_the_repeats_that_selected_it_do_not_count_for_the_winner() -> None:
             seen.setdefault(name, []).append(value)
             return value
 
-        made, _ = searched(ratio, n_affordable=36)
-        by_all += made[-1].confirms and is_faster(seen[made[-1].names[0]])
+        result, _ = searched(ratio, n_affordable=36)
+        by_all += result[-1].confirms and is_faster(seen[result[-1].names[0]])
     assert by_all > 2 * n * 0.025
 
 

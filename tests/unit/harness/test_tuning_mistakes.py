@@ -8,7 +8,7 @@ from harness.cli import main
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["-s", "none"], "stratbench: strategy: must have a tunable knob that is free to change, got none;"),
         (["-s", "nosuch"], "stratbench: strategy: strategy 'nosuch': unknown name; known are"),
@@ -32,13 +32,13 @@ def test_a_mistake_costs_one_line_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],
-    told: str,
+    message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
     Path("folder.json").mkdir()
     assert main(["tune", "digits-mlp", *arguments]) == 2
     error = capsys.readouterr().err
-    assert told in error
+    assert message in error
     assert error.count("\n") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.json"]

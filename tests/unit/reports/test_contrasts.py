@@ -70,12 +70,12 @@ def test_cases_of_different_blocks_meet_in_the_baseline_beside_them() -> None:
     slow = [[0.04] * N_ROUNDS] * 4
 
     def beside(records: Sequence[Record], baseline_s: Sequence[Sequence[float]]) -> list[Record]:
-        found = []
+        results = []
         for record, steps in zip(records, baseline_s, strict=True):
             assert record.rounds is not None
             rounds = replace(record.rounds, baseline="single", baseline_step_s=tuple(steps))
-            found.append(replace(record, rounds=rounds))
-        return found
+            results.append(replace(record, rounds=rounds))
+        return results
 
     usable = {
         "single": records("single", base, block="x"),
@@ -164,7 +164,8 @@ def test_unpaired_repeats_too_few_for_labels_are_corrected_too() -> None:
         "f": (0.03, 0.05, 0.02),
     }
     usable = {
-        name: records(name, [[s] * N_ROUNDS for s in each], block=name) for name, each in steps_s.items()
+        name: records(name, [[s] * N_ROUNDS for s in step_times], block=name)
+        for name, step_times in steps_s.items()
     }
     alone, many = Contrasts({name: usable[name] for name in "ab"}), Contrasts(usable)
     lead = many.of("a", "b")

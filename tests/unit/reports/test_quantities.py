@@ -12,7 +12,7 @@ from reports.quantities import MISSING, byte_count, count, digits, error, link_r
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
+    ("value", "output"),
     [
         (0, "0"),
         (1, "1.00"),
@@ -28,12 +28,12 @@ from reports.quantities import MISSING, byte_count, count, digits, error, link_r
         (math.nan, "not a number"),
     ],
 )
-def test_digits(value: float, shown: str) -> None:
-    assert digits(value) == shown
+def test_digits(value: float, output: str) -> None:
+    assert digits(value) == output
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
+    ("value", "output"),
     [
         (None, MISSING),
         (0, "0 s"),
@@ -46,16 +46,16 @@ def test_digits(value: float, shown: str) -> None:
         (-0.002, "-2.00 ms"),
     ],
 )
-def test_seconds(value: float | None, shown: str) -> None:
-    assert seconds(value) == shown
+def test_seconds(value: float | None, output: str) -> None:
+    assert seconds(value) == output
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
+    ("value", "output"),
     [(None, MISSING), (0, "0 B"), (999.7, "1.00 kB"), (33_554_432, "33.6 MB"), (5e13, "50.0 TB")],
 )
-def test_bytes_are_decimal(value: float | None, shown: str) -> None:
-    assert byte_count(value) == shown
+def test_bytes_are_decimal(value: float | None, output: str) -> None:
+    assert byte_count(value) == output
 
 
 def test_the_others() -> None:
@@ -70,8 +70,8 @@ def test_digits_are_within_half_a_unit_of_the_third(value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mbit", "significant", "shown"),
+    ("mbit", "significant", "output"),
     [(None, 3, "no limit"), (10, 3, "10.0 Mbit/s"), (1000, 3, "1,000 Mbit/s"), (98.7, 2, "99 Mbit/s")],
 )
-def test_rates_of_links(mbit: float | None, significant: int, shown: str) -> None:
-    assert link_rate(mbit, significant=significant) == shown
+def test_rates_of_links(mbit: float | None, significant: int, output: str) -> None:
+    assert link_rate(mbit, significant=significant) == output

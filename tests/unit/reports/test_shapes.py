@@ -92,7 +92,9 @@ def test_a_case_that_was_never_planned_stays_with_its_own_link(compared: Compare
     planned = [replace(REDUCE, link_mbit=(rate, rate)) for rate in (100.0, 1000.0)]
     skipped = replace(PS, link_mbit=(mbit, mbit), batch_size=None, problems=SKIPPED)
     comparisons = compared([ALONE, *planned, skipped])
-    with_ps = [each for each in comparisons if any(row.strategy == "ps" for row in each.rows)]
+    with_ps = [
+        comparison for comparison in comparisons if any(row.strategy == "ps" for row in comparison.rows)
+    ]
     assert [with_p.link_requested_mbit for with_p in with_ps] == [mbit]
     assert len(comparisons) == 2
 
@@ -102,10 +104,12 @@ def test_a_case_that_was_never_planned_stays_with_the_batch_it_was_asked_for(
     compared: Compared, batch_size: int
 ) -> None:
     both = (replace(REDUCE, batch_size=size, workload_params={"batch_size": size}) for size in (32, 128))
-    asked = {"batch_size": batch_size}
-    skipped = replace(PS, workload_params=asked, batch_size=None, problems=SKIPPED)
+    values = {"batch_size": batch_size}
+    skipped = replace(PS, workload_params=values, batch_size=None, problems=SKIPPED)
     comparisons = compared([*both, skipped])
-    with_ps = [each for each in comparisons if any(row.strategy == "ps" for row in each.rows)]
+    with_ps = [
+        comparison for comparison in comparisons if any(row.strategy == "ps" for row in comparison.rows)
+    ]
     assert [with_p.batch_size for with_p in with_ps] == [batch_size]
     assert len(comparisons) == 2
 

@@ -271,12 +271,12 @@ def test_every_combination_of_what_is_declared_and_not_given():
 
 def test_knobs_of_which_one_can_be_given_are_not_given_together():
     mine, _ = resolve("all-reduce", {"transport": "ring"})
-    found = alternatives(mine, {"transport": "ring"})
-    assert {tuple(sorted(params)) for params in found} == {
+    result = alternatives(mine, {"transport": "ring"})
+    assert {tuple(sorted(params)) for params in result} == {
         ("chunk_size", "transport"),
         ("bucket_bytes", "transport"),
     }
-    assert {params["transport"] for params in found} == {"ring"}
+    assert {params["transport"] for params in result} == {"ring"}
 
 
 def test_what_changes_the_class_is_no_alternative():
@@ -292,9 +292,9 @@ def test_too_many_are_refused_with_the_way_out():
         alternatives(strategy(*many), {})
 
 
-@pytest.mark.parametrize("each", STRATEGIES, ids=lambda each: each.name)
-def test_what_strategies_declare_they_take(each):
-    for param in each.params:
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)
+def test_what_strategies_declare_they_take(strategy):
+    for param in strategy.params:
         for value in param.tunable:
             assert param.read(value) == value
     found = alternatives(each, {})

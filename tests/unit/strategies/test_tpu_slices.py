@@ -55,9 +55,9 @@ def test_which_axes_wrap_around(name, wrapped):
     ],
 )
 def test_chips_devices_and_links(name, n_chips, n_devices, links_per_chip):
-    found = parse_slice(name)
-    assert (found.torus.n_chips, found.n_devices) == (n_chips, n_devices)
-    assert found.generation.links_per_chip == links_per_chip
+    result = parse_slice(name)
+    assert (result.torus.n_chips, result.n_devices) == (n_chips, n_devices)
+    assert result.generation.links_per_chip == links_per_chip
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_square_is_twice_as_fast_as_a_ring_of_as_many_chips():
 
 
 @pytest.mark.parametrize(
-    ("made", "expected_s"),
+    ("result", "expected_s"),
     [
         # 7/8 of it over the three links of each chip.
         (torus(2, 2, 2, wraps=False), 2 * (7 / 8) * S / (3 * B)),
@@ -177,24 +177,24 @@ def test_a_square_is_twice_as_fast_as_a_ring_of_as_many_chips():
         (torus(1, 1, wraps=False), 0.0),
     ],
 )
-def test_hand_computed(made, expected_s):
-    assert made.all_reduce_s(S) == pytest.approx(expected_s)
+def test_hand_computed(result, expected_s):
+    assert result.all_reduce_s(S) == pytest.approx(expected_s)
 
 
 @given(axes, payloads, payloads)
 def test_more_bytes_never_take_less(drawn, one, other):
-    made = of_axes(drawn)
+    result = of_axes(drawn)
     few, many = sorted((one, other))
-    assert made.all_reduce_s(few) <= made.all_reduce_s(many)
-    assert made.all_gather_s(few) <= made.all_gather_s(many)
+    assert result.all_reduce_s(few) <= result.all_reduce_s(many)
+    assert result.all_gather_s(few) <= result.all_gather_s(many)
 
 
 @given(axes, payloads)
 def test_no_faster_than_all_links_of_a_chip_allow(drawn, n_bytes):
-    made = of_axes(drawn)
-    n = made.n_chips
+    result = of_axes(drawn)
+    n = result.n_chips
     least_s = (n - 1) / n * n_bytes / (2 * len(drawn) * B)
-    assert made.reduce_scatter_s(n_bytes) >= least_s * (1 - 1e-12)
+    assert result.reduce_scatter_s(n_bytes) >= least_s * (1 - 1e-12)
 
 
 @given(axes, payloads, st.randoms(use_true_random=False))
@@ -210,17 +210,17 @@ def test_a_link_more_never_slows(drawn, n_bytes):
 
 
 @pytest.mark.parametrize(
-    "made",
+    "result",
     [torus(2, 2, 4, wraps=False), torus(8, 5, wraps=(False, True)), torus(4, 3, 5), torus(6), torus(1, 4)],
 )
-def test_links_are_those_of_the_graph(made):
-    chips = list(itertools.product(*map(range, made.dims)))
-    links = {chip: set(_neighbours(chip, made)) for chip in chips}
-    assert made.links_in_use == min(map(len, links.values()))
+def test_links_are_those_of_the_graph(result):
+    chips = list(itertools.product(*map(range, result.dims)))
+    links = {chip: set(_neighbours(chip, result)) for chip in chips}
+    assert result.links_in_use == min(map(len, links.values()))
 
 
-def _neighbours(chip, made):
-    for axis, (length, wraps) in enumerate(zip(made.dims, made.wrapped, strict=True)):
+def _neighbours(chip, result):
+    for axis, (length, wraps) in enumerate(zip(result.dims, result.wrapped, strict=True)):
         for step in (-1, 1):
             place = chip[axis] + step
             if length > 1 and (wraps or 0 <= place < length):
@@ -236,25 +236,25 @@ def _neighbours(chip, made):
 )
 def test_shares_are_there_for_which_all_axes_are_done_together(accelerator, dims):
     """The least time of shares of any sizes, one for each order of the axes, is the closed form."""
-    made = torus(*dims, wraps=GENERATIONS[accelerator].wrapped(dims))
+    result = torus(*dims, wraps=GENERATIONS[accelerator].wrapped(dims))
     n_axes = len(dims)
     orders = list(itertools.permutations(range(n_axes)))
     # Busy time of an axis for each share of one byte; the last column is the time of all.
-    busy = [[_busy_s(made, order, axis) for order in orders] + [-1.0] for axis in range(n_axes)]
-    found = linprog(
+    busy = [[_busy_s(result, order, axis) for order in orders] + [-1.0] for axis in range(n_axes)]
+    actual = linprog(
         c=[0.0] * len(orders) + [1.0],
         A_ub=busy,
         b_ub=[0.0] * n_axes,
         A_eq=[[1.0] * len(orders) + [0.0]],
         b_eq=[1.0],
     )
-    assert found.fun == pytest.approx(made.reduce_scatter_s(1.0) * B, rel=1e-6)
+    assert actual.fun == pytest.approx(result.reduce_scatter_s(1.0) * B, rel=1e-6)
 
 
-def _busy_s(made, order, axis):
+def _busy_s(result, order, axis):
     """Seconds × b that a share of a byte keeps the links of an end chip along an axis busy."""
-    left = 1 / math.prod(made.dims[before] for before in order[: order.index(axis)])
-    length, wraps = made.dims[axis], made.wrapped[axis]
+    left = 1 / math.prod(result.dims[before] for before in order[: order.index(axis)])
+    length, wraps = result.dims[axis], result.wrapped[axis]
     return left * (length - 1) / length / (1 + wraps)
 
 
@@ -271,34 +271,34 @@ GRADIENT_BYTES = 4 * (1024 * 64 + 2048 * 8)
 
 
 def cost(strategy, step=DENSE, on=EIGHT, replicas_per_task=(4, 4), **params):
-    made = make_plan(strategy, params, step, Topology(replicas_per_task=replicas_per_task, batch_size=64))
-    return slice_cost(on, made, step)
+    plan = make_plan(strategy, params, step, Topology(replicas_per_task=replicas_per_task, batch_size=64))
+    return slice_cost(on, plan, step)
 
 
 @pytest.mark.parametrize("strategy", ["all-reduce", "hierarchical-all-reduce"])
 def test_an_all_reduce_takes_two_halves(strategy):
-    found = cost(strategy)
-    assert found.collectives.all_reduce_bytes == GRADIENT_BYTES
-    assert found.all_reduce_s == pytest.approx(2 * (N - 1) / N * GRADIENT_BYTES / LINKS_BYTES_PER_S)
-    assert (found.reduce_scatter_s, found.all_gather_s) == (None, None)
-    assert found.total_s == found.all_reduce_s
+    result = cost(strategy)
+    assert result.collectives.all_reduce_bytes == GRADIENT_BYTES
+    assert result.all_reduce_s == pytest.approx(2 * (N - 1) / N * GRADIENT_BYTES / LINKS_BYTES_PER_S)
+    assert (result.reduce_scatter_s, result.all_gather_s) == (None, None)
+    assert result.total_s == result.all_reduce_s
 
 
 @pytest.mark.parametrize("strategy", ["sharded-update", "fully-sharded"])
 def test_a_sharded_update_takes_as_long_as_an_all_reduce(strategy):
     """The same bytes on the links; what it saves is memory."""
-    found = cost(strategy, min_bytes=1)
-    assert found.all_reduce_s is None
-    assert (found.collectives.reduce_scatter_bytes, found.collectives.all_gather_bytes) == (
+    result = cost(strategy, min_bytes=1)
+    assert result.all_reduce_s is None
+    assert (result.collectives.reduce_scatter_bytes, result.collectives.all_gather_bytes) == (
         GRADIENT_BYTES,
         GRADIENT_BYTES,
     )
     assert (
-        found.reduce_scatter_s
-        == found.all_gather_s
+        result.reduce_scatter_s
+        == result.all_gather_s
         == pytest.approx((N - 1) / N * GRADIENT_BYTES / LINKS_BYTES_PER_S)
     )
-    assert found.total_s == pytest.approx(cost("all-reduce").total_s)
+    assert result.total_s == pytest.approx(cost("all-reduce").total_s)
 
 
 def test_a_sharded_update_keeps_an_nth_of_the_slots():
@@ -312,9 +312,9 @@ def test_a_sharded_update_keeps_an_nth_of_the_slots():
 
 def test_gradients_that_others_read_are_summed_for_all():
     step = step_of(*(v.model_copy(update={"gradient_shared": True}) for v in DENSE.variables))
-    found = cost("sharded-update", step, min_bytes=1)
-    assert (found.all_reduce_s, found.reduce_scatter_s) == (cost("all-reduce").all_reduce_s, None)
-    assert found.collectives.all_gather_bytes == GRADIENT_BYTES
+    result = cost("sharded-update", step, min_bytes=1)
+    assert (result.all_reduce_s, result.reduce_scatter_s) == (cost("all-reduce").all_reduce_s, None)
+    assert result.collectives.all_gather_bytes == GRADIENT_BYTES
 
 
 def test_each_crossing_of_a_gradient_counts_and_so_does_shared_state():
@@ -324,9 +324,9 @@ def test_each_crossing_of_a_gradient_counts_and_so_does_shared_state():
 
 def test_an_average_is_spread_over_its_period():
     table = trainable("table", 50, 8, sparse=True, rows_per_example=3.0)
-    found = cost("local-sgd", step_of(*DENSE.variables, table), period=4)
-    assert found.collectives.all_reduce_bytes == (GRADIENT_BYTES + 4 * 50 * 8) / 4
-    assert not found.collectives.left_out
+    result = cost("local-sgd", step_of(*DENSE.variables, table), period=4)
+    assert result.collectives.all_reduce_bytes == (GRADIENT_BYTES + 4 * 50 * 8) / 4
+    assert not result.collectives.left_out
 
 
 def test_encodings_are_added_up_or_gathered():
@@ -348,13 +348,13 @@ def test_what_does_not_travel_by_collectives_is_named():
 
 def test_dense_gradients_of_a_table_count():
     table = trainable("table", 50, 8, sparse=True, rows_per_example=3.0, crossings=2, dense_crossings=1)
-    found = cost("all-reduce", step_of(table)).collectives
-    assert (found.all_reduce_bytes, found.left_out) == (4 * 50 * 8, ("table",))
+    collectives = cost("all-reduce", step_of(table)).collectives
+    assert (collectives.all_reduce_bytes, collectives.left_out) == (4 * 50 * 8, ("table",))
 
 
 def test_without_communication_it_costs_nothing():
-    found = cost("none")
-    assert (found.total_s, found.collectives.left_out) == (0, ())
+    result = cost("none")
+    assert (result.total_s, result.collectives.left_out) == (0, ())
     alone = cost("single", on=parse_slice("v5e:1x1"), replicas_per_task=(1,))
     assert alone.total_s == 0
 

@@ -42,7 +42,7 @@ KeyError: 'missing'
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "text"),
     [
         (
             f"Graph execution error:\n\n{REASON}\n\t [[{{{{node while/add}}}}]]",
@@ -70,8 +70,8 @@ KeyError: 'missing'
         ("", "no message"),
     ],
 )
-def test_a_reason_takes_one_line(message: str, told: str) -> None:
-    assert graph_error(message) == told
+def test_a_reason_takes_one_line(message: str, text: str) -> None:
+    assert graph_error(message) == text
 
 
 def rows(names):

@@ -115,18 +115,18 @@ def edited(plan: Plan, change: Any = lambda document: None) -> EditedPlan:
 
 def test_a_plan_of_before_rows_went_by_the_ring_is_read_as_it_was():
     plan = make_plan("all-reduce", {}, STEP, TWO)
-    made = edited(plan, put("table", group=None, transport=None)).plan(STEP, TWO)
-    (table,) = (node for node in made.nodes if node.variable == "table")
+    result = edited(plan, put("table", group=None, transport=None)).plan(STEP, TWO)
+    (table,) = (node for node in result.nodes if node.variable == "table")
     assert (table.group, table.transport) == (None, None)
-    assert {node.transport for node in made.nodes if node.variable in ("w", "b")} == {"tcp"}
+    assert {node.transport for node in result.nodes if node.variable in ("w", "b")} == {"tcp"}
 
 
 def test_what_the_command_prints_is_read_too():
     document = json.loads(make_plan("ps", {}, STEP, TWO).model_dump_json())
     document["class"] = document.pop("strategy_class")
     document["slice"] = {"accelerator": "v4", "topology": "2x1x1"}
-    made = read_plan(json.dumps(document), name="plan-mine", where="plan mine.json").plan(STEP, TWO)
-    assert (made.strategy, made.strategy_class) == ("plan-mine", "exact")
+    plan = read_plan(json.dumps(document), name="plan-mine", where="plan mine.json").plan(STEP, TWO)
+    assert (plan.strategy, plan.strategy_class) == ("plan-mine", "exact")
 
 
 def test_bytes_and_class_follow_from_the_nodes():
@@ -139,10 +139,10 @@ def test_bytes_and_class_follow_from_the_nodes():
                 node["destination"] = 1
         node_of(document, "w")["compressor"] = {"name": "fp16"}
 
-    made = edited(plan, change).plan(STEP, TWO)
-    assert made.strategy_class == "bounded"
-    assert made.server_bytes[1] == 240 + 240 + 4
-    assert made.payload_bytes_per_step == plan.payload_bytes_per_step - 120
+    result = edited(plan, change).plan(STEP, TWO)
+    assert result.strategy_class == "bounded"
+    assert result.server_bytes[1] == 240 + 240 + 4
+    assert result.payload_bytes_per_step == plan.payload_bytes_per_step - 120
     silent = make_plan("none", {}, STEP, TWO)
     assert edited(silent).strategy.strategy_class == "control"
     assert edited(make_plan("ps", {"sync": False}, STEP, TWO)).strategy.strategy_class == "statistical"
@@ -159,19 +159,21 @@ def test_servers_and_collectives_in_one_plan():
             put(name, destination=1)(document)
         put("iteration", destination=0)(document)
 
-    made = edited(plan, change).plan(STEP, TWO)
-    assert made.strategy_class == "exact"
-    assert made.server_bytes == (4, 240 + 240 + 4)
-    assert made.worker_bytes == plan.worker_bytes - sum(made.server_bytes)
+    result = edited(plan, change).plan(STEP, TWO)
+    assert result.strategy_class == "exact"
+    assert result.server_bytes == (4, 240 + 240 + 4)
+    assert result.worker_bytes == plan.worker_bytes - sum(result.server_bytes)
     # A ring of two sends as much as a push and a pull.
-    assert made.payload_bytes_per_step == plan.payload_bytes_per_step
+    assert result.payload_bytes_per_step == plan.payload_bytes_per_step
 
 
 def test_a_gradient_that_other_updates_read_goes_to_all():
     step = step_of(trainable("w", 4, apart=True, gradient_shared=True))
     plan = make_plan("sharded-update", {}, step, TWO)
-    told = r"'w': other updates read its gradient, which all must have, got False; set whole_gradient to true"
-    with pytest.raises(StrategyError, match=told):
+    message = (
+        r"'w': other updates read its gradient, which all must have, got False; set whole_gradient to true"
+    )
+    with pytest.raises(StrategyError, match=message):
         edited(plan, put("w", whole_gradient=False)).plan(step, TWO)
 
 
@@ -552,9 +554,9 @@ MISTAKES = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_one_line_that_names_variable_rule_value_and_way_out(mistake):
-    strategy, change, told = MISTAKES[mistake]
+    strategy, change, message = MISTAKES[mistake]
     plan = make_plan(strategy, {}, STEP, TWO)
-    with pytest.raises(StrategyError, match=told) as raised:
+    with pytest.raises(StrategyError, match=message) as raised:
         edited(plan, change).plan(STEP, TWO)
     assert str(raised.value).startswith("plan mine.json: ")
     assert ";" in str(raised.value)
@@ -570,7 +572,7 @@ def test_a_part_named_like_a_variable():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("{", "mine.json: must be JSON of a plan's size, got Expecting property name"),
         ("[]", "mine.json: must be a JSON object, got list; begin with what"),
@@ -580,8 +582,8 @@ def test_a_part_named_like_a_variable():
         ("{}", "mine.json: workload: field required"),
     ],
 )
-def test_what_is_no_plan(text, told):
-    with pytest.raises(StrategyError, match=told):
+def test_what_is_no_plan(text, message):
+    with pytest.raises(StrategyError, match=message):
         read_plan(text, name="plan-mine", where="plan mine.json")
 
 
@@ -606,9 +608,9 @@ def test_a_rival_has_no_plan_to_edit():
 
 def test_an_owner_of_nothing_is_refused() -> None:
     step = step_of(trainable("w", 4, 2, apart=True), trainable("empty", 0, 2, apart=True))
-    made = make_plan("sharded-update", {"min_bytes": 1000}, step, TWO)
-    nodes = [n.model_copy(update={"owner": 0}) if n.variable == "empty" else n for n in made.nodes]
-    text = made.model_copy(update={"nodes": tuple(nodes)}).model_dump_json()
+    plan = make_plan("sharded-update", {"min_bytes": 1000}, step, TWO)
+    nodes = [n.model_copy(update={"owner": 0}) if n.variable == "empty" else n for n in plan.nodes]
+    text = plan.model_copy(update={"nodes": tuple(nodes)}).model_dump_json()
     says = r"'empty': an owner is for a variable that has elements, got \[0, 2\]; let all replicas update it"
     with pytest.raises(StrategyError, match=says):
         read_plan(text, name="plan-mine", where="plan mine.json").plan(step, TWO)

@@ -92,7 +92,7 @@ def verified(
         )
         for index, name in enumerate(f"v{index}" for index in range(9))
     )
-    found = Verification(
+    verification = Verification(
         strategy_class="exact",
         verdict=Verdict(variables=variables),
         losses=(2.0,),
@@ -100,7 +100,9 @@ def verified(
         separability=Separability(separable=separable, explanation="what shards make of it"),
         capture=CaptureVerdict(equal=captured, explanation="what capture makes of it", steps=2),
     )
-    return Verified(plan=PLAN, steps=4, dtype="float64", restored=None, last_batch=None, verification=found)
+    return Verified(
+        plan=PLAN, steps=4, dtype="float64", restored=None, last_batch=None, verification=verification
+    )
 
 
 DEFAULT, FASTER = StrategyRef(name="ps"), StrategyRef(name="ps", params={"local_proxy_variable": True})
@@ -135,8 +137,8 @@ class Pipeline(ModuleType):
         self.collectives = CollectiveBytes(all_reduce_bytes=3e9, reduce_scatter_bytes=0, all_gather_bytes=0)
         self.outcome = RunOutcome(run_dir=Path("runs/x"), report=WRITTEN, n_ok=3)
 
-    def _note(self, *asked: Any) -> None:
-        self.asked.append(asked[0] if len(asked) == 1 else asked)
+    def _note(self, *values: Any) -> None:
+        self.asked.append(values[0] if len(values) == 1 else values)
         print("chatter of a user's workload")  # noqa: T201
         if self.raises is not None:
             raise self.raises

@@ -125,8 +125,8 @@ from strategies.errors import StrategyError
             "stratbench: Invalid value for '--dtype'",
         ),
         *(
-            (["plan", "wide-mlp", "-s", "ps", "--slice", name], f"stratbench: slice: {told}")
-            for name, told in (
+            (["plan", "wide-mlp", "-s", "ps", "--slice", name], f"stratbench: slice: {message}")
+            for name, message in (
                 ("v4", "must be ACCELERATOR:TOPOLOGY, a generation and its chips along each axis, got 'v4'"),
                 ("v44:2x2x2", "generation 'v44' is not known; did you mean 'v4'?"),
                 ("v4:3x3x3", "must have a shape that v4 comes in, got 3x3x3; use 2x2x1, "),
@@ -190,7 +190,7 @@ def test_a_list_and_a_switch_may_be_given_again(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (
             ["list"],
@@ -208,11 +208,11 @@ def test_a_list_and_a_switch_may_be_given_again(
     ],
 )
 def test_a_mistake_on_the_command_line_names_the_help_that_tells_more(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     status, captured = call(capsys, *arguments)
     assert (status, captured.err.count("\n")) == (2, 1)
-    assert captured.err.endswith(f"{told}\n")
+    assert captured.err.endswith(f"{message}\n")
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,8 @@ def test_cells_wrap_between_words_on_a_narrow_terminal_but_names_stay_whole(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "32")
     output.table(["name", "class", "summary"], rows)
-    shown = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out)
-    assert [line.rstrip() for line in shown.splitlines()] == [
+    text = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out)
+    assert [line.rstrip() for line in text.splitlines()] == [
         "name        class  summary",
         "all-reduce  exact  all variables",
         "                   on one task",

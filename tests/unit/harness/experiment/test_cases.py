@@ -64,10 +64,10 @@ def test_ids_tell_cases_apart_that_look_alike() -> None:
 
 def test_links_are_swept_and_are_those_of_workers_that_a_case_has() -> None:
     link = {"rate_mbit": [100, None], "workers": {2: {"rate_mbit": 10}}}
-    found = _cases(
+    result = _cases(
         strategies=["single", "ps"], cluster={"provider": "docker", "workers": [2, 3], "link": link}
     )
-    rates = {case.id: tuple(limit and limit.rate_mbit for limit in case.shape.links) for case in found}
+    rates = {case.id: tuple(limit and limit.rate_mbit for limit in case.shape.links) for case in result}
     assert sorted(rates.values(), key=str) == [
         (100, 100),
         (100, 100, 10),
@@ -85,10 +85,10 @@ def test_links_are_swept_and_are_those_of_workers_that_a_case_has() -> None:
 @pytest.mark.parametrize("link", [{"burst_kb": 32}, {"workers": {1: {"rate_mbit": 100, "burst_kb": 8}}}])
 def test_another_burst_makes_another_case(link: dict[str, Any]) -> None:
     def case(**more: Any) -> Case:
-        (found,) = _cases(
+        (result,) = _cases(
             strategies=["ps"], cluster={"provider": "docker", "link": {"rate_mbit": 100} | more}
         )
-        return found
+        return result
 
     assert case(**link).id != case().id
 
@@ -104,21 +104,21 @@ def test_another_burst_makes_another_case(link: dict[str, Any]) -> None:
     ],
 )
 def test_filters_keep_and_drop_what_they_match(matrix: dict[str, Any], expected: set[str]) -> None:
-    found = _cases(cluster={"workers": [2, 3]}, matrix=matrix)
-    assert {case.strategy.name for case in found} == expected
+    result = _cases(cluster={"workers": [2, 3]}, matrix=matrix)
+    assert {case.strategy.name for case in result} == expected
 
 
 @pytest.mark.parametrize(("image", "left"), [("mine", None), (None, "mine")])
 def test_a_filter_names_an_image_or_that_there_is_none(image: str | None, left: str | None) -> None:
     cluster = {"provider": "docker", "image": [None, "mine"]}
-    found = _cases(strategies=["ps"], cluster=cluster, matrix={"exclude": [{"image": image}]})
-    assert [case.shape.image for case in found] == [left]
+    result = _cases(strategies=["ps"], cluster=cluster, matrix={"exclude": [{"image": image}]})
+    assert [case.shape.image for case in result] == [left]
 
 
 def test_a_filter_matches_by_a_part_of_the_parameters() -> None:
     strategies = ["single", "ps", "ps:staleness=2", "ps:staleness=2,backup=1"]
-    found = _cases(strategies=strategies, matrix={"exclude": [{"strategy": "ps:staleness=2"}]})
-    assert [str(case.strategy) for case in found] == ["single", "ps"]
+    result = _cases(strategies=strategies, matrix={"exclude": [{"strategy": "ps:staleness=2"}]})
+    assert [str(case.strategy) for case in result] == ["single", "ps"]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_every_swept_field_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     measure = {"repeats": 1}
     assert len(_cases(strategies=["ps"], cluster=swept, measure=measure)) == cases.MAX_REPEATS
     for field, values in swept.items():
-        less = {name: [given[0]] for name, given in swept.items() if name != field}
+        less = {name: [values[0]] for name, values in swept.items() if name != field}
         monkeypatch.setattr(cases, "MAX_REPEATS", len(values) - 1)
         with pytest.raises(UsageError, match=rf"got {len(values)} cluster\.{field} = {len(values)}; "):
             _cases(strategies=["ps"], cluster=less | {field: values}, measure=measure)
@@ -287,22 +287,22 @@ def twin_cases(**measure: Any) -> tuple[Case, ...]:
 
 
 def test_the_twin_has_a_name_of_its_own_and_the_baselines_strategy() -> None:
-    plain, found = twin_cases(), twin_cases(aa=True)
-    assert found[: len(plain)] == plain
-    (twin,) = found[len(plain) :]
+    plain, result = twin_cases(), twin_cases(aa=True)
+    assert result[: len(plain)] == plain
+    (twin,) = result[len(plain) :]
     (baseline,) = (case for case in plain if case.strategy.name == "ps")
     assert str(twin.strategy) == "ps:aa=true,staleness=1"
     assert twin.id != baseline.id
     assert twin.chosen == baseline.chosen
-    assert len(blocks_of(found)) == 1
+    assert len(blocks_of(result)) == 1
 
 
 def test_the_twin_is_compared_with_the_baseline_and_never_taken_for_it() -> None:
-    found = twin_cases(aa=True)
-    baseline = next(case for case in found if case.strategy.name == "ps" and not case.is_twin)
-    alike = [case for case in found if case.shape == baseline.shape]
+    result = twin_cases(aa=True)
+    baseline = next(case for case in result if case.strategy.name == "ps" and not case.is_twin)
+    alike = [case for case in result if case.shape == baseline.shape]
     assert len(alike) == 3
-    assert all(baseline_of(case, found, baseline.strategy) == baseline for case in alike)
+    assert all(baseline_of(case, result, baseline.strategy) == baseline for case in alike)
 
 
 def test_a_name_that_a_person_gives_is_no_twin() -> None:
@@ -312,10 +312,10 @@ def test_a_name_that_a_person_gives_is_no_twin() -> None:
         _ = case.chosen
 
 
-@pytest.mark.parametrize("asked", [{"aa": True}, {"until": {"ratio_ci": "3%"}}])
-def test_what_is_formed_within_rounds_needs_them(asked: dict[str, Any]) -> None:
+@pytest.mark.parametrize("settings", [{"aa": True}, {"until": {"ratio_ci": "3%"}}])
+def test_what_is_formed_within_rounds_needs_them(settings: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"measure\.interleave"):
-        twin_cases(interleave=False, **asked)
+        twin_cases(interleave=False, **settings)
 
 
 def test_without_its_baseline_there_is_no_twin() -> None:

@@ -94,11 +94,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def step() -> StepSummary:
-    made = [
+    variable_summaries = [
         VariableSummary(name=name, kind="trainable", dtype="float", shape=(4,), bytes=16, synced=True)
         for name in ("w", "b")
     ]
-    return StepSummary(workload="hand-made", n_nodes=1, variables=tuple(made), batch=())
+    return StepSummary(workload="hand-made", n_nodes=1, variables=tuple(variable_summaries), batch=())
 
 
 def plan(text: str) -> Plan:
@@ -115,16 +115,16 @@ def message(reference: str) -> str:
 
 @pytest.mark.parametrize("reference", ["mine.py:Last", "./mine.py:make", "mine.py:Last:share=0.25"])
 def test_a_builder_plans(folder: Path, reference: str) -> None:
-    made = plan(reference)
-    assert [node.destination for node in made.nodes] == [2, 2]
-    assert (made.strategy, made.strategy_class) == ("last-ps", "exact")
-    assert made.strategy_params == {
+    result = plan(reference)
+    assert [node.destination for node in result.nodes] == [2, 2]
+    assert (result.strategy, result.strategy_class) == ("last-ps", "exact")
+    assert result.strategy_params == {
         "sync": True,
         "share": 0.25 if "share" in reference else 0.5,
         "merge_rows": False,
     }
     # Two workers pull and push both variables.
-    assert made.payload_bytes_per_step == 2 * 2 * 32
+    assert result.payload_bytes_per_step == 2 * 2 * 32
 
 
 def test_knobs_of_servers_have_their_say_in_the_class(folder: Path) -> None:
@@ -133,9 +133,9 @@ def test_knobs_of_servers_have_their_say_in_the_class(folder: Path) -> None:
 
 def test_one_replica_keeps_its_step(folder: Path) -> None:
     alone = Topology(replicas_per_task=(1,), batch_size=8)
-    made = choose(parse_strategy("mine.py:Last", field="s")).plan(step(), alone)
-    assert {node.synchronizer for node in made.nodes} == {"none"}
-    assert made.notes == ("one replica: last-ps leaves the captured graph unchanged",)
+    result = choose(parse_strategy("mine.py:Last", field="s")).plan(step(), alone)
+    assert {node.synchronizer for node in result.nodes} == {"none"}
+    assert result.notes == ("one replica: last-ps leaves the captured graph unchanged",)
 
 
 def test_a_file_is_run_once_and_its_hash_kept(folder: Path) -> None:
@@ -170,7 +170,7 @@ def test_what_is_wrong_with_a_file_is_named(folder: Path, reference: str, parts:
 
 
 @pytest.mark.parametrize(
-    ("made", "part"),
+    ("result", "part"),
     [
         ("without('name')", "returned a Bare without name; give it name, a kebab-case text"),
         (
@@ -231,8 +231,8 @@ def test_what_is_wrong_with_a_file_is_named(folder: Path, reference: str, parts:
         ),
     ],
 )
-def test_what_a_builder_lacks_is_named(folder: Path, made: str, part: str) -> None:
-    (folder / "mine.py").write_text(GOOD + f"\n\ndef bad():\n    return {made}\n")
+def test_what_a_builder_lacks_is_named(folder: Path, result: str, part: str) -> None:
+    (folder / "mine.py").write_text(GOOD + f"\n\ndef bad():\n    return {result}\n")
     assert part in message("mine.py:bad")
 
 
@@ -268,21 +268,21 @@ def document(**changes: object) -> dict[str, object]:
 
 def printed(folder: Path, name: str = "edited.json") -> None:
     topology = Topology(replicas_per_task=(1, 1), batch_size=8)
-    made = choose(parse_strategy("ps", field="s")).plan(step(), topology)
-    (folder / name).write_text(made.model_dump_json())
+    result = choose(parse_strategy("ps", field="s")).plan(step(), topology)
+    (folder / name).write_text(result.model_dump_json())
 
 
 def test_a_plan_is_a_strategy_named_after_its_file(folder: Path) -> None:
     printed(folder, "My_Edit.json")
     chosen = choose(parse_strategy("./My_Edit.json", field="s"))
     assert (chosen.strategy.name, chosen.strategy.strategy_class) == ("plan-my-edit", "exact")
-    made = chosen.plan(step(), Topology(replicas_per_task=(1, 1), batch_size=6))
-    assert (made.strategy, made.batch_size, made.payload_bytes_per_step) == ("plan-my-edit", 6, 64)
+    result = chosen.plan(step(), Topology(replicas_per_task=(1, 1), batch_size=6))
+    assert (result.strategy, result.batch_size, result.payload_bytes_per_step) == ("plan-my-edit", 6, 64)
     assert source_hash("./My_Edit.json") is not None
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "text"),
     [
         ({"workloads": ["digits-mlp"]}, "is for workload 'hand-made', got 'digits-mlp'; make one with"),
         ({"cluster": {"workers": [3, 4]}}, "is for 2 workers of 1 replica, got 3 workers of 1 replica; give"),
@@ -293,11 +293,11 @@ def test_a_plan_is_a_strategy_named_after_its_file(folder: Path) -> None:
     ],
 )
 def test_a_plan_that_is_for_no_case_is_refused(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], told: str
+    folder: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], text: str
 ) -> None:
     monkeypatch.setattr(registry, "check", lambda reference, params: reference)
     printed(folder)
-    with pytest.raises(UsageError, match=told) as caught:
+    with pytest.raises(UsageError, match=text) as caught:
         check_experiment(resolve(document(**changes)))
     assert str(caught.value).startswith("strategies[0]: plan edited.json: ")
     check_experiment(resolve(document(workloads=["hand-made", "digits-mlp"], cluster={"workers": [2, 3]})))

@@ -105,13 +105,13 @@ def test_an_experiment_of_one_case_keeps_its_tf32(device: str) -> None:
     for case in expand(spec):
         alone = expand(single_case(spec, case))
         assert case in alone
-        assert {each.computation for each in alone} == {case.computation}
+        assert {case.computation for case in alone} == {case.computation}
 
 
-@pytest.mark.parametrize(("precision", "shown"), [(None, False), ("float32", False), ("bfloat16", True)])
-def test_a_dry_run_shows_what_is_not_usual(precision: str | None, shown: bool) -> None:
+@pytest.mark.parametrize(("precision", "output"), [(None, False), ("float32", False), ("bfloat16", True)])
+def test_a_dry_run_shows_what_is_not_usual(precision: str | None, output: bool) -> None:
     table = planned_table(cases(*([precision] if precision else [])), n_repeats=1)
-    assert ("precision" in table.columns) is shown
+    assert ("precision" in table.columns) is output
 
 
 def test_records_are_compared_with_those_of_their_precision() -> None:

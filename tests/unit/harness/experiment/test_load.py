@@ -163,7 +163,7 @@ def test_a_run_on_no_cluster_is_described_as_before_there_were_any() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cluster", "told"),
+    ("cluster", "message"),
     [
         ({"provider": "cluster"}, "cluster.address: must be given for the cluster provider, got nothing"),
         ({"address": "head:10001"}, "cluster.address: is of the cluster provider, got it with local"),
@@ -204,8 +204,8 @@ def test_a_run_on_no_cluster_is_described_as_before_there_were_any() -> None:
         ),
     ],
 )
-def test_a_cluster_must_be_reachable_as_it_is_told(cluster: dict[str, Any], told: str) -> None:
-    with pytest.raises(UsageError, match=f"^{told}"):
+def test_a_cluster_must_be_reachable_as_it_is_told(cluster: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=f"^{message}"):
         resolve(_MINIMAL | {"cluster": cluster})
 
 
@@ -223,13 +223,13 @@ def test_gpus_can_be_had_wherever_tpus_are_refused_in_favour_of_them(provider: s
 def test_the_cluster_around_a_process_is_taken_where_no_other_is_named() -> None:
     around = {"STRATBENCH_CLUSTER_ADDRESS": "here:10001", "STRATBENCH_CLUSTER_TOKEN_FILE": "/run/token"}
 
-    def found(*settings: str) -> tuple[str | None, Path | None]:
+    def result(*settings: str) -> tuple[str | None, Path | None]:
         spec = load_experiment("quickstart", settings=settings, surroundings=around)
         return spec.cluster.address, spec.cluster.token_file
 
-    assert found() == (None, None)
-    assert found("cluster.provider=cluster") == ("here:10001", Path("/run/token"))
-    assert found("cluster.provider=cluster", "cluster.address=there:10001") == ("there:10001", None)
+    assert result() == (None, None)
+    assert result("cluster.provider=cluster") == ("here:10001", Path("/run/token"))
+    assert result("cluster.provider=cluster", "cluster.address=there:10001") == ("there:10001", None)
 
 
 def test_a_file_that_travels_must_be_named_relative_to_the_current_folder(tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_links_are_set_by_options_too() -> None:
         "cluster.link.rate_mbit=100",
         "cluster.link.workers.1.rate_mbit=10",
     ]
-    given = load_experiment("quickstart", settings=settings)
+    experiment = load_experiment("quickstart", settings=settings)
     written = load_experiment(
         "quickstart",
         overrides={
@@ -305,7 +305,7 @@ def test_links_are_set_by_options_too() -> None:
             "cluster.link": {"rate_mbit": 100, "workers": {1: {"rate_mbit": 10}}},
         },
     )
-    assert given == written
+    assert experiment == written
 
 
 def test_names_are_written_with_either_dash() -> None:

@@ -78,8 +78,8 @@ def test_a_piece_with_a_key_continues_the_one_before_it(text: str, expected: lis
     ],
 )
 def test_values_are_typed(text: str, expected: object) -> None:
-    found = parse_scalar(text)
-    assert (type(found), found) == (type(expected), expected)
+    scalar = parse_scalar(text)
+    assert (type(scalar), scalar) == (type(expected), expected)
 
 
 def test_names_are_kebab_case_and_parameters_snake_case() -> None:
@@ -112,8 +112,8 @@ def test_a_file_keeps_its_spelling() -> None:
     ref = parse_workload("My_Models/a_b.py:Make_It", field="x")
     assert ref == WorkloadRef(reference="My_Models/a_b.py:Make_It")
     assert ref.is_path
-    made = parse_strategy("My_Models/a_b.py:Make_It", field="x")
-    assert (made.name, made.is_builder, made.is_plan) == ("My_Models/a_b.py:Make_It", True, False)
+    strategy = parse_strategy("My_Models/a_b.py:Make_It", field="x")
+    assert (strategy.name, strategy.is_builder, strategy.is_plan) == ("My_Models/a_b.py:Make_It", True, False)
 
 
 def test_what_a_file_makes_takes_parameters_after_another_colon() -> None:

@@ -65,11 +65,11 @@ class Workers(FakeProcesses):
     def _counted(self, worker: int, address: object) -> Counters:
         tcp = self._reading(worker) if self._counters or worker == 0 else None
         interface = Interface(kernel="k", namespace="n", index=1, sent_bytes=2100 * self._n_done)
-        shown = interface if address == "127.0.0.1" else None
+        output = interface if address == "127.0.0.1" else None
         return Counters(
             machine=self.machines[worker],
             tcp=tcp,
-            interface=shown,
+            interface=output,
             gpus=self.gpus[worker],
             lock=f"lock-{worker}",
         )

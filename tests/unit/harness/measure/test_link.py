@@ -60,11 +60,11 @@ def limits(
 @pytest.mark.parametrize("n_workers", [2, 3, 4, 5])
 def test_every_worker_sends_once_and_receives_once_never_both_at_a_time(n_workers: int) -> None:
     processes = Workers(n_workers, lambda sender, receiver: 95.0 + sender)
-    found = measured_links(processes, limits(n_workers))
+    links = measured_links(processes, limits(n_workers))
     assert processes.is_closed
-    assert found is not None
-    assert [each.sent_mbit for each in found] == [95.0 + worker for worker in range(n_workers)]
-    assert [each.received_mbit for each in found] == [95.0 + (w - 1) % n_workers for w in range(n_workers)]
+    assert links is not None
+    assert [link.sent_mbit for link in links] == [95.0 + worker for worker in range(n_workers)]
+    assert [link.received_mbit for link in links] == [95.0 + (w - 1) % n_workers for w in range(n_workers)]
     for pairs in processes.rounds:
         of_round = [worker for pair in pairs for worker in pair]
         assert len(set(of_round)) == len(of_round)
@@ -72,15 +72,15 @@ def test_every_worker_sends_once_and_receives_once_never_both_at_a_time(n_worker
 
 def test_a_rate_is_held_to_the_slower_of_both_links() -> None:
     slow = Workers(3, lambda sender, receiver: 9.6 if 1 in (sender, receiver) else 96.0)
-    found = measured_links(slow, limits(3, {1: 10.0}))
-    assert found is not None
-    assert [(each.requested_mbit, each.sent_mbit, each.received_mbit) for each in found] == [
+    links = measured_links(slow, limits(3, {1: 10.0}))
+    assert links is not None
+    assert [(link.requested_mbit, link.sent_mbit, link.received_mbit) for link in links] == [
         (100.0, 9.6, 96.0),
         (10.0, 9.6, 9.6),
         (100.0, 96.0, 9.6),
     ]
-    record = link_of_record(100.0, found)
-    assert (record.requested_mbit, record.measured_mbit, record.workers) == (100.0, 9.6, found)
+    record = link_of_record(100.0, links)
+    assert (record.requested_mbit, record.measured_mbit, record.workers) == (100.0, 9.6, links)
 
 
 @pytest.mark.parametrize("measured", [85.0, 115.0])
@@ -106,9 +106,9 @@ def test_whoever_waits_longer_waits_longer_for_links_too() -> None:
 
 def test_one_bad_moment_does_not_fail_a_case() -> None:
     rates = iter([40.0, 95.0, 95.0])
-    found = measured_links(Workers(2, lambda sender, receiver: next(rates)), limits(2))
-    assert found is not None
-    assert {each.sent_mbit for each in found} == {95.0}
+    links = measured_links(Workers(2, lambda sender, receiver: next(rates)), limits(2))
+    assert links is not None
+    assert {link.sent_mbit for link in links} == {95.0}
 
 
 def test_what_has_no_limit_is_not_measured() -> None:
@@ -120,9 +120,9 @@ def test_what_has_no_limit_is_not_measured() -> None:
     assert link_of_record(None, None).measured_mbit is None
 
     one = Workers(3, lambda sender, receiver: 10.0)
-    found = measured_links(one, limits(3, {0: 10.0}, mbit=None))
-    assert found is not None
-    assert [(each.sent_mbit, each.received_mbit) for each in found] == [
+    links = measured_links(one, limits(3, {0: 10.0}, mbit=None))
+    assert links is not None
+    assert [(link.sent_mbit, link.received_mbit) for link in links] == [
         (10.0, 10.0),
         (None, 10.0),
         (10.0, None),

@@ -50,7 +50,7 @@ def test_what_others_used_is_what_the_cores_did_less_what_the_worker_did() -> No
 
 def test_workers_on_the_same_cores_are_no_strangers_to_each_other() -> None:
     shared = replace(START, cores=(0, 1))
-    use = core_use([window(shared, at_s=2.0, busy_s=3.0, own_s=each) for each in (1.0, 1.5)])
+    use = core_use([window(shared, at_s=2.0, busy_s=3.0, own_s=own_s) for own_s in (1.0, 1.5)])
     assert use is not None
     assert use.foreign_s == pytest.approx(0.5)
     assert use.core_s == pytest.approx(4.0)
@@ -59,7 +59,7 @@ def test_workers_on_the_same_cores_are_no_strangers_to_each_other() -> None:
 def test_what_a_control_group_withheld_counts_once_for_all_workers_in_it() -> None:
     cores = [replace(START, cores=(core,)) for core in range(3)]
     apart = [*cores[:2], replace(cores[2], control_group="another")]
-    use = core_use([window(each, at_s=1.0, throttled_s=0.02) for each in apart])
+    use = core_use([window(counters, at_s=1.0, throttled_s=0.02) for counters in apart])
     assert use is not None
     assert use.throttled_s == pytest.approx(0.04)
 
@@ -98,9 +98,9 @@ def test_energy_of_all_hosts_or_of_none() -> None:
 
 def test_what_windows_took_is_spread_over_all_of_their_steps() -> None:
     use = core_use([window(own_s=1.0), window(replace(START, cores=(1,)), own_s=3.0)])
-    found = consumption([use, use], 20)
-    assert found.cpu_s_per_step == pytest.approx((0.1, 0.3))
-    assert found.energy == Energy(why_no_package="no counter")
+    result = consumption([use, use], 20)
+    assert result.cpu_s_per_step == pytest.approx((0.1, 0.3))
+    assert result.energy == Energy(why_no_package="no counter")
     powered = core_use([(with_energy(START, 0.0), with_energy(START, 8.0))])
     assert consumption([powered, powered], 4).energy == Energy(package_j_per_step=4.0)
     unseen = consumption([use, None], 20)
@@ -119,15 +119,15 @@ def test_shares_are_of_all_windows_and_the_worst_one_is_kept() -> None:
         CoreUse(core_s=2.0, foreign_s=foreign_s, stolen_s=0.0, throttled_s=None, n_hot=None)
         for foreign_s in (0.0, 0.0, 1.0)
     ]
-    found = stability(uses, [1.0, 1.0, 1.0])
-    assert found.foreign_cpu == pytest.approx(1 / 6)
-    assert found.foreign_cpu_most == pytest.approx(0.5)
-    assert (found.throttled_cpu, found.n_hot, found.drift) == (None, None, None)
-    assert found.grade == "unsteady"
+    result = stability(uses, [1.0, 1.0, 1.0])
+    assert result.foreign_cpu == pytest.approx(1 / 6)
+    assert result.foreign_cpu_most == pytest.approx(0.5)
+    assert (result.throttled_cpu, result.n_hot, result.drift) == (None, None, None)
+    assert result.grade == "unsteady"
 
 
 @pytest.mark.parametrize(
-    ("found", "grade"),
+    ("result", "grade"),
     [
         (Stability(foreign_cpu=0.01, drift=-0.05), "steady"),
         (Stability(foreign_cpu=0.06), "unsteady"),
@@ -138,8 +138,8 @@ def test_shares_are_of_all_windows_and_the_worst_one_is_kept() -> None:
         (Stability(n_hot=1), "disturbed"),
     ],
 )
-def test_the_worst_of_all_decides_the_grade(found: Stability, grade: str) -> None:
-    assert grade_of(found) == grade
+def test_the_worst_of_all_decides_the_grade(result: Stability, grade: str) -> None:
+    assert grade_of(result) == grade
 
 
 def test_drift_compares_the_last_rounds_with_the_first() -> None:

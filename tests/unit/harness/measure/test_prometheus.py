@@ -130,11 +130,11 @@ def test_state_and_version_are_there_from_the_first_second() -> None:
 
 
 def test_a_taken_port_is_one_line() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
+    with socket.socket() as blocker:
+        blocker.bind(("127.0.0.1", 0))
+        blocker.listen()
         with pytest.raises(UsageError, match="must be a free port"):
-            listen(taken.getsockname()[1])
+            listen(blocker.getsockname()[1])
 
 
 def moment(number: int) -> Moment:
@@ -206,10 +206,10 @@ def test_an_interrupt_in_metrics_is_no_mistake(monkeypatch: pytest.MonkeyPatch) 
 
 def test_who_leaves_early_is_not_heard_of(capfd: pytest.CaptureFixture[str]) -> None:
     with kept_port() as port, serve_metrics(listen(port), "quickstart", repeat_gauges(), print):
-        for said in (b"GET /metr", b"GET /metrics HTTP/1.0\r\n\r\n"):
+        for output in (b"GET /metr", b"GET /metrics HTTP/1.0\r\n\r\n"):
             with socket.create_connection(("127.0.0.1", port), timeout=60) as leaving:
                 leaving.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                leaving.sendall(said)
+                leaving.sendall(output)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as response:
             assert response.status == 200
     assert capfd.readouterr().err == ""
@@ -326,7 +326,7 @@ def samples(night: NightFigures) -> dict[tuple[str, frozenset[tuple[str, str]]],
 
 def test_a_page_reads_back_as_the_night_that_went_in() -> None:
     experiment = ("experiment", HOSTILE)
-    plain, worse = (frozenset([*each.labels.items(), experiment]) for each in NIGHT.series)
+    plain, worse = (frozenset([*series.labels.items(), experiment]) for series in NIGHT.series)
     assert samples(NIGHT) == {
         ("stratbench_nightly_timestamp_seconds", frozenset([experiment])): 1.7e9,
         ("stratbench_nightly_regressed", frozenset([experiment])): 1.0,

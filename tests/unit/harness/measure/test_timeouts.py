@@ -75,9 +75,9 @@ def test_delays_that_begin_later_are_waited_for() -> None:
 
 @given(st.floats(0.1, 1000))
 def test_a_factor_multiplies_every_limit(factor: float) -> None:
-    asked = timeouts(factor).for_model(bert_base(), 4)
+    for_model = timeouts(factor).for_model(bert_base(), 4)
     expected = [factor * limit for limit in limits(USUAL.for_model(bert_base(), 4))]
-    assert limits(asked) == pytest.approx(expected)
+    assert limits(for_model) == pytest.approx(expected)
 
 
 def test_limits_grow_with_the_model_and_its_copies() -> None:

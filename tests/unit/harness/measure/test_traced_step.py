@@ -38,36 +38,36 @@ def test_every_moment_counts_once_as_the_first_kind_that_it_is():
         event("compute", 1.0, 4.0),
         event("part", 0.0, 10.0),
     )
-    found = summary([trace])
-    assert (found.compute_s, found.transfer_s, found.wait_s) == ((4.0,), (2.0,), (3.0,))
-    assert (found.step_s, found.receiving_s, found.received_bytes) == ((10.0,), (3.0,), None)
+    result = summary([trace])
+    assert (result.compute_s, result.transfer_s, result.wait_s) == ((4.0,), (2.0,), (3.0,))
+    assert (result.step_s, result.receiving_s, result.received_bytes) == ((10.0,), (3.0,), None)
 
 
 def test_a_transfer_waits_until_the_other_side_is_ready():
-    found = summary(
+    result = summary(
         [
             worker(event("transfer", 0.0, 4.0, ready_s=3.0)),
             worker(event("transfer", 1.0, 4.0, ready_s=0.0)),
             worker(event("transfer", 0.0, 4.0, ready_s=7.0)),
         ]
     )
-    assert found.wait_s == (3.0, 0.0, 4.0)
-    assert found.transfer_s == (1.0, 3.0, 0.0)
+    assert result.wait_s == (3.0, 0.0, 4.0)
+    assert result.transfer_s == (1.0, 3.0, 0.0)
 
 
 def test_a_collective_begins_when_its_last_member_has_come():
     early, late = event("transfer", 1.0, 6.0, group="a"), event("transfer", 4.0, 6.0, group="a")
     alone = event("transfer", 7.0, 8.0, group="b")
-    found = summary(together([worker(early, alone), worker(late)]))
-    assert found.wait_s == (3.0, 0.0)
-    assert found.transfer_s == (3.0, 2.0)
+    result = summary(together([worker(early, alone), worker(late)]))
+    assert result.wait_s == (3.0, 0.0)
+    assert result.transfer_s == (3.0, 2.0)
 
 
 def test_workers_times_count_from_origins_of_their_own():
     early, late = event("transfer", 1.0, 6.0, group="a"), event("transfer", 0.0, 2.0, group="a")
     traces = together([worker(early), replace(worker(late, until_s=2.0), origin_s=4.0)])
-    found = summary(traces)
-    assert (found.wait_s, found.transfer_s) == ((3.0, 0.0), (2.0, 2.0))
+    result = summary(traces)
+    assert (result.wait_s, result.transfer_s) == ((3.0, 0.0), (2.0, 2.0))
     spans = [(e["pid"], e["ts"], e["dur"]) for e in complete(trace_document("t", traces))]
     assert spans == [(0, 0.0, 10e6), (0, 1e6, 3e6), (0, 4e6, 2e6), (1, 4e6, 2e6), (1, 4e6, 2e6)]
 
@@ -82,8 +82,8 @@ def test_what_comes_from_others_is_counted_once_for_all_replicas_of_a_worker():
     moved, summed = event("transfer", 0.0, 1.0), event("transfer", 0.0, 1.0, group="a")
     assert n_transfers([moved, event("compute", 0.0, 1.0), moved, summed, summed]) == 3
     assert n_transfers([]) == 0
-    told = replace(worker(moved, n_left_out=4), n_transfers=5)
-    assert summary([told, worker()]).n_transfers == (5, 0), "those too that are left out"
+    message = replace(worker(moved, n_left_out=4), n_transfers=5)
+    assert summary([message, worker()]).n_transfers == (5, 0), "those too that are left out"
 
 
 def complete(document):
@@ -129,9 +129,9 @@ def test_a_file_keeps_the_longest_events_and_says_how_many_it_leaves_out(monkeyp
 
 def test_what_may_be_wrong_with_a_trace_is_told():
     assert doubts([worker(), worker()]) is None
-    told = doubts([worker(), worker(clock="other", n_left_out=3), worker()])
-    assert "clocks of 2 machines" in told
-    assert "3 shortest" in told
+    message = doubts([worker(), worker(clock="other", n_left_out=3), worker()])
+    assert "clocks of 2 machines" in message
+    assert "3 shortest" in message
 
 
 class Processes(FakeProcesses):
@@ -177,10 +177,10 @@ def measured(n_steps):
 
 def test_a_step_is_traced_on_all_workers():
     processes = Processes([worker(event("compute", 0.0, 1.0)), worker(event("compute", 0.0, 2.0))])
-    found = traced(processes, measured(5), title="t", period=1)
-    assert found.step is not None
-    assert found.step.compute_s == (1.0, 2.0)
-    assert found.document is not None
+    result = traced(processes, measured(5), title="t", period=1)
+    assert result.step is not None
+    assert result.step.compute_s == (1.0, 2.0)
+    assert result.document is not None
     assert processes.args == [(1,), (1,)]
 
 
@@ -226,21 +226,23 @@ def test_a_case_is_bound_by_the_host_of_its_gpus(host_end_s, median_s, bound):
     kernels, host = event("compute", 0.0, 0.7), event("host", 0.0, host_end_s)
     trace = replace(worker(kernels, host), devices=GPU)
     steps = replace(measured(5), step_s=StepSeconds(n=5, p50=median_s))
-    found = traced(Processes([trace, trace]), steps, title="t", period=1)
-    assert found.step is not None
-    assert found.step.host_bound is bound
+    result = traced(Processes([trace, trace]), steps, title="t", period=1)
+    assert result.step is not None
+    assert result.step.host_bound is bound
     if bound:
-        assert found.note.startswith("host-bound: kernels ran 7 % of the traced step; the host launches them")
+        assert result.note.startswith(
+            "host-bound: kernels ran 7 % of the traced step; the host launches them"
+        )
     else:
-        assert found.note is None
+        assert result.note is None
 
 
 def test_where_no_kernel_was_traced_nothing_is_known_of_the_step():
     trace = replace(worker(event("host", 0.0, 9.0)), devices=GPU[1:])
-    found = traced(Processes([trace, trace]), measured(5), title="t", period=1)
-    assert found.step is None
-    assert found.document is not None
-    assert "none of their kernels" in found.note
+    result = traced(Processes([trace, trace]), measured(5), title="t", period=1)
+    assert result.step is None
+    assert result.document is not None
+    assert "none of their kernels" in result.note
 
 
 @pytest.mark.parametrize(("n_done", "n_before"), [(16, 8), (14, 2), (15, 1), (13, 3)])
@@ -259,5 +261,5 @@ def test_the_first_step_of_a_period_is_traced_after_at_least_one(n_done, n_befor
     ],
 )
 def test_what_has_been_measured_stands_without_a_trace(answers, note):
-    found = traced(Processes(answers), measured(5), title="t", period=1)
-    assert (found.step, found.document, found.note) == (None, None, note)
+    result = traced(Processes(answers), measured(5), title="t", period=1)
+    assert (result.step, result.document, result.note) == (None, None, note)

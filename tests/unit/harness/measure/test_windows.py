@@ -32,17 +32,17 @@ def noisy(n_steps: int, level: float = 0.05, seed: int = 0) -> np.ndarray:
 class TestTransientSteps:
     @pytest.mark.parametrize("n_slow", [1, 3, 7])
     def test_finds_slow_first_steps(self, n_slow: int) -> None:
-        found = []
+        results = []
         for seed in range(20):
             times = noisy(40, seed=seed)
             times[:n_slow] += 0.5
-            found.append(transient_steps(times))
-        assert min(found) >= n_slow
-        assert np.median(found) <= n_slow + 3
+            results.append(transient_steps(times))
+        assert min(results) >= n_slow
+        assert np.median(results) <= n_slow + 3
 
     def test_finds_little_in_a_steady_series(self) -> None:
-        found = [transient_steps(noisy(60, seed=seed)) for seed in range(20)]
-        assert np.median(found) <= 3
+        steps = [transient_steps(noisy(60, seed=seed)) for seed in range(20)]
+        assert np.median(steps) <= 3
 
     def test_one_late_interruption_is_no_end_of_warm_up(self) -> None:
         times = noisy(60)
@@ -126,7 +126,7 @@ def test_whole_periods_lead_into_a_window(period: int, expected: int) -> None:
 
 def window(*waits_s: list[float] | None, step_s: float = 1.0, n_lead: int = 0) -> Window:
     """One window whose workers wait so long in each step."""
-    n_steps = next(len(each) for each in waits_s if each is not None) if any(waits_s) else 2
+    n_steps = next(len(waits) for waits in waits_s if waits is not None) if any(waits_s) else 2
     start_s = np.arange(n_steps) * step_s
     rows = tuple(
         TimedSteps(
@@ -134,18 +134,18 @@ def window(*waits_s: list[float] | None, step_s: float = 1.0, n_lead: int = 0) -
                 start_s=start_s,
                 end_s=start_s + step_s,
                 losses=np.zeros((n_steps, 1)),
-                input_s=None if each is None else np.asarray(each),
+                input_s=None if waits is None else np.asarray(waits),
             ),
             weights=(1.0,),
         )
-        for each in waits_s
+        for waits in waits_s
     )
     return Window(number=0, n_lead=n_lead, rows=rows)
 
 
 def test_the_worker_that_waits_longest_counts_and_steps_that_lead_in_do_not() -> None:
-    found = input_wait([window([0.9, 0.1, 0.0], [0.9, 0.0, 0.3], n_lead=1)])
-    assert found == InputWait(
+    result = input_wait([window([0.9, 0.1, 0.0], [0.9, 0.0, 0.3], n_lead=1)])
+    assert result == InputWait(
         mean=pytest.approx(0.2),
         share=pytest.approx(0.2),
         mean_of_workers=(pytest.approx(0.05), pytest.approx(0.15)),
@@ -155,9 +155,9 @@ def test_the_worker_that_waits_longest_counts_and_steps_that_lead_in_do_not() ->
 
 @pytest.mark.parametrize(("wait_s", "bound"), [(0.09, False), (0.11, True)])
 def test_a_tenth_of_the_steps_binds(wait_s: float, bound: bool) -> None:
-    found = input_wait([window([wait_s, wait_s])])
-    assert found is not None
-    assert found.bound is bound
+    result = input_wait([window([wait_s, wait_s])])
+    assert result is not None
+    assert result.bound is bound
 
 
 def test_staged_batches_have_no_wait() -> None:

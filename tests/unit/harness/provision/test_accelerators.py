@@ -77,7 +77,7 @@ class TestLooking:
         assert with_driver.found(f"cat {with_driver.root}/listing") == FOUR
 
     @pytest.mark.parametrize(
-        ("mask", "shown"),
+        ("mask", "outputs"),
         [
             ("2,0", (2, 0)),
             (f"{UUIDS[3]},1", (3, 1)),
@@ -89,28 +89,30 @@ class TestLooking:
         ],
     )
     def test_what_the_user_hides_is_not_used(
-        self, with_driver: Host, mask: str, shown: tuple[int, ...]
+        self, with_driver: Host, mask: str, outputs: tuple[int, ...]
     ) -> None:
-        found = with_driver.found(f"cat {with_driver.root}/listing", mask)
-        assert [gpu.uuid for gpu in found.gpus] == [UUIDS[k] for k in shown]
-        assert found.n_hidden == 4 - len(shown)
+        result = with_driver.found(f"cat {with_driver.root}/listing", mask)
+        assert [gpu.uuid for gpu in result.gpus] == [UUIDS[k] for k in outputs]
+        assert result.n_hidden == 4 - len(outputs)
 
     def test_numbers_of_unlike_gpus_are_those_of_the_bus_or_refused(self, with_driver: Host) -> None:
         with_driver.file("listing", LISTING.replace("NVIDIA T", "NVIDIA S", 1))
         script = f"cat {with_driver.root}/listing"
-        (shown,) = with_driver.found(script, "2", "PCI_BUS_ID").gpus
-        assert shown.uuid == UUIDS[2]
-        (shown,) = with_driver.found(script, UUIDS[2]).gpus
-        assert shown.uuid == UUIDS[2]
+        (output,) = with_driver.found(script, "2", "PCI_BUS_ID").gpus
+        assert output.uuid == UUIDS[2]
+        (output,) = with_driver.found(script, UUIDS[2]).gpus
+        assert output.uuid == UUIDS[2]
         assert with_driver.found(script, "-1").n_hidden == 4
         with pytest.raises(ProvisionError, match=r"got CUDA_VISIBLE_DEVICES=2, which counts .*; name UUIDs"):
             shared_out(with_driver.found(script, "2"), shape(1, 1))
 
     def test_parts_of_gpus_are_told_apart_from_hidden_ones(self, with_driver: Host) -> None:
-        found = with_driver.found(f"cat {with_driver.root}/listing", "MIG-1a2b3c4d")
-        with pytest.raises(ProvisionError, match=r"got CUDA_VISIBLE_DEVICES=MIG-1a2b3c4d, .*\(MIG\)") as told:
-            shared_out(found, shape(1, 1))
-        assert "name UUIDs of whole GPUs" in told.value.way_out
+        result = with_driver.found(f"cat {with_driver.root}/listing", "MIG-1a2b3c4d")
+        with pytest.raises(
+            ProvisionError, match=r"got CUDA_VISIBLE_DEVICES=MIG-1a2b3c4d, .*\(MIG\)"
+        ) as failure:
+            shared_out(result, shape(1, 1))
+        assert "name UUIDs of whole GPUs" in failure.value.way_out
 
     @pytest.mark.parametrize(
         ("script", "reason"),
@@ -144,16 +146,16 @@ class TestLooking:
 
 class TestPreflight:
     @pytest.mark.parametrize(
-        ("found", "told"),
+        ("found", "message"),
         [
             (HostDevices(), "got a host without NVIDIA's driver (no /dev/nvidiactl); install it, or set"),
             (HostDevices(no_gpus=("no program nvidia-smi", "mend it")), "got no program nvidia-smi; mend it"),
         ],
     )
-    def test_a_host_without_gpus(self, found: HostDevices, told: str) -> None:
+    def test_a_host_without_gpus(self, found: HostDevices, message: str) -> None:
         with pytest.raises(ProvisionError) as caught:
             shared_out(found, shape(1, 1))
-        assert str(caught.value).startswith(f"cluster.device: device gpu needs GPUs, {told}")
+        assert str(caught.value).startswith(f"cluster.device: device gpu needs GPUs, {message}")
         assert str(caught.value).endswith("set cluster.device=cpu")
         assert "\n" not in str(caught.value)
         assert caught.value.exit_status == 3
@@ -271,8 +273,8 @@ def test_a_tensorflow_without_the_devices_libraries(monkeypatch: pytest.MonkeyPa
 
     only("tensorflow-cpu")
     assert accelerators.lack_of_tensorflow("cpu") is None
-    told = str(accelerators.lack_of_tensorflow("gpu"))
-    assert "tensorflow in this environment, got tensorflow-cpu; run `make setup DEVICE=gpu`" in told
+    text = str(accelerators.lack_of_tensorflow("gpu"))
+    assert "tensorflow in this environment, got tensorflow-cpu; run `make setup DEVICE=gpu`" in text
     only("tensorflow")
     assert accelerators.lack_of_tensorflow("gpu") is None
     assert "got tensorflow; use the image of `make image TARGET=tpu-head`" in str(
@@ -285,11 +287,11 @@ def test_a_tensorflow_without_the_devices_libraries(monkeypatch: pytest.MonkeyPa
 class TestContainers:
     def test_an_engine_without_the_toolkit(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", os.devnull)
-        told = lack_of_toolkit(toolkit_of({"Runtimes": {"runc": {}}, "DiscoveredDevices": None}), UUIDS)
-        assert told is not None
-        assert told.exit_status == 3
-        assert "must have NVIDIA's container toolkit" in told.problem
-        assert "nvidia-ctk runtime configure" in told.way_out
+        problem = lack_of_toolkit(toolkit_of({"Runtimes": {"runc": {}}, "DiscoveredDevices": None}), UUIDS)
+        assert problem is not None
+        assert problem.exit_status == 3
+        assert "has no NVIDIA container toolkit" in problem.problem
+        assert "nvidia-ctk runtime configure" in problem.way_out
 
     @pytest.mark.parametrize(
         "facts",
@@ -307,10 +309,10 @@ class TestContainers:
     ) -> None:
         monkeypatch.setenv("PATH", os.devnull)
         cdi = [{"Source": "cdi", "ID": f"nvidia.com/gpu={name}"} for name in names]
-        told = lack_of_toolkit(toolkit_of({"DiscoveredDevices": cdi}), UUIDS[:2])
-        assert told is not None
-        assert f"nvidia.com/gpu={names[-1]}" in told.problem
-        assert "nvidia-ctk cdi generate --device-name-strategy=uuid" in told.way_out
+        problem = lack_of_toolkit(toolkit_of({"DiscoveredDevices": cdi}), UUIDS[:2])
+        assert problem is not None
+        assert f"nvidia.com/gpu={names[-1]}" in problem.problem
+        assert "nvidia-ctk cdi generate --device-name-strategy=uuid" in problem.way_out
         assert lack_of_toolkit(toolkit_of({"DiscoveredDevices": cdi}), ()) is None
 
     def test_gpus_are_asked_for_by_id(self) -> None:
@@ -364,9 +366,9 @@ class TestSharing:
         on_gpus_: tuple[int, ...],
         memory_mib: list[list[list[int]]],
     ) -> None:
-        found = on_gpus(n_gpus)
+        result = on_gpus(n_gpus)
         sharing = replace(shape(workers, replicas), share_gpus=True)
-        assert shared_out(found, sharing) == tuple(tuple(UUIDS[int(k)] for k in own) for own in numbers)
+        assert shared_out(result, sharing) == tuple(tuple(UUIDS[int(k)] for k in own) for own in numbers)
         assert {gpus_per_worker(sharing)} == {len(own) for own in numbers}
         assert replicas_on_gpus(sharing) == on_gpus_
         assert [[list(parts) for parts in own] for own in shared_memory_mib(sharing)] == memory_mib
@@ -376,9 +378,9 @@ class TestSharing:
     def test_a_case_has_the_gpus_of_the_workers_that_it_runs_on(
         self, on_gpus: Callable[[int], HostDevices]
     ) -> None:
-        found = on_gpus(3)
+        result = on_gpus(3)
         site, case = (replace(shape(workers, 2), share_gpus=True) for workers in (3, 2))
-        assert shared_out(found, site)[1:] == ((UUIDS[2], UUIDS[0]), (UUIDS[1], UUIDS[2]))
+        assert shared_out(result, site)[1:] == ((UUIDS[2], UUIDS[0]), (UUIDS[1], UUIDS[2]))
         assert shared_memory_mib(case, first=1) == (((4500,), (9000,)), ((9000,), (4500,)))
 
     def test_a_host_without_gpus_plans_for_one(self, on_gpus: Callable[[int], HostDevices]) -> None:
@@ -398,5 +400,7 @@ class TestSharing:
     def test_the_driver_says_how_much_memory_there_is(
         self, host: Host, size: str, memory_mib: int | None
     ) -> None:
-        found = host.file("dev/nvidiactl").found(f"echo '{UUIDS[0]}, NVIDIA T, 570.1, {size}'", mask=UUIDS[0])
-        assert found.gpus == (Gpu(uuid=UUIDS[0], name="NVIDIA T", memory_mib=memory_mib),)
+        result = host.file("dev/nvidiactl").found(
+            f"echo '{UUIDS[0]}, NVIDIA T, 570.1, {size}'", mask=UUIDS[0]
+        )
+        assert result.gpus == (Gpu(uuid=UUIDS[0], name="NVIDIA T", memory_mib=memory_mib),)

@@ -21,8 +21,8 @@ LONG_S = 3600.0
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("PYTHONPATH", str(Path(actor_jobs.__file__).parent))
     monkeypatch.setenv("READY", str(tmp_path / "ready"))
-    with run_folder(tmp_path) as made:
-        yield made
+    with run_folder(tmp_path) as result:
+        yield result
 
 
 @pytest.mark.timeout(120)

@@ -12,10 +12,10 @@ from harness.worker.process.tensorflow_gpus import TensorFlowGpus
 
 
 def test_every_check_that_fails_says_the_way_out() -> None:
-    found = doctor.checks()
-    assert len({check.name for check in found}) == len(found)
-    assert all(check.ok or check.way_out for check in found)
-    assert all(check.detail for check in found)
+    checks = doctor.checks()
+    assert len({check.name for check in checks}) == len(checks)
+    assert all(check.ok or check.way_out for check in checks)
+    assert all(check.detail for check in checks)
 
 
 def test_a_missing_package_is_required_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,21 +53,21 @@ def test_without_an_engine_docker_is_told_and_does_not_forbid_runs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
-    (found,) = _named(doctor.checks(), "docker")
-    assert (found.ok, found.required) == (False, False)
-    assert "none.sock" in found.detail
-    assert "start" in found.way_out
+    (result,) = _named(doctor.checks(), "docker")
+    assert (result.ok, result.required) == (False, False)
+    assert "none.sock" in result.detail
+    assert "start" in result.way_out
 
 
 def test_a_host_without_accelerators_is_told_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "host_devices", HostDevices)
-    found = doctor.checks()
+    checks = doctor.checks()
     for name in ("gpu", "tpu"):
-        (check,) = _named(found, name)
+        (check,) = _named(checks, name)
         assert (check.ok, check.required) == (False, False)
-    assert "install it" in _named(found, "gpu")[0].way_out
-    assert "Cloud TPU VM" in _named(found, "tpu")[0].way_out
-    assert _named(found, "gpu-docker") == []
+    assert "install it" in _named(checks, "gpu")[0].way_out
+    assert "Cloud TPU VM" in _named(checks, "tpu")[0].way_out
+    assert _named(checks, "gpu-docker") == []
 
 
 def test_accelerators_are_counted_and_what_each_provider_lacks_is_told(
@@ -78,11 +78,11 @@ def test_accelerators_are_counted_and_what_each_provider_lacks_is_told(
     there = HostDevices(gpus=gpus, tpus=("/dev/accel0",))
     monkeypatch.setattr(doctor, "host_devices", lambda: there)
     monkeypatch.setattr(accelerators, "_is_installed", lambda name: name == "tensorflow-cpu")
-    found = doctor.checks()
-    assert [check.detail for check in _named(found, "gpu")] == ["2 x NVIDIA T"]
-    assert [check.detail for check in _named(found, "tpu")] == ["/dev/accel0"]
-    assert not _named(found, "gpu-docker")[0].ok
-    (local,) = _named(found, "gpu-local")
+    checks = doctor.checks()
+    assert [check.detail for check in _named(checks, "gpu")] == ["2 x NVIDIA T"]
+    assert [check.detail for check in _named(checks, "tpu")] == ["/dev/accel0"]
+    assert not _named(checks, "gpu-docker")[0].ok
+    (local,) = _named(checks, "gpu-local")
     assert (local.ok, local.required) == (False, False)
     assert (
         local.detail == "device gpu needs the distribution tensorflow in this environment, got tensorflow-cpu"
@@ -116,17 +116,17 @@ def test_gpus_of_tensorflow_are_held_to_those_of_the_driver(
     there = HostDevices(gpus=gpus, driver="580.1")
     monkeypatch.setattr(doctor, "host_devices", lambda: there)
     monkeypatch.setattr(accelerators, "_is_installed", lambda name: name == "tensorflow")
-    asked: list[str] = []
+    commands: list[str] = []
 
     def answer(environment: dict[str, str]) -> TensorFlowGpus:
-        asked.append(environment["CUDA_VISIBLE_DEVICES"])
+        commands.append(environment["CUDA_VISIBLE_DEVICES"])
         return seen
 
     monkeypatch.setattr(doctor, "tensorflow_gpus", answer)
     (local,) = _named(doctor.checks(), "gpu-local")
     assert (local.ok, local.required, local.detail) == (ok, True, detail)
     assert bool(local.way_out) == (not ok)
-    assert asked == ["GPU-0,GPU-1"]
+    assert commands == ["GPU-0,GPU-1"]
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def caused(error: Exception, cause: BaseException) -> Exception:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         (of_numpy(), "Unable to allocate 1.00 PiB for an array with shape (281474976710656,)"),
         (MemoryError(), "MemoryError"),
@@ -47,7 +47,7 @@ def caused(error: Exception, cause: BaseException) -> Exception:
     ],
     ids=["NumPy", "Python", "kernel", "TensorFlow", "in a user's code"],
 )
-def test_refused_memory_is_one_line_with_batch_and_way_out(error: Exception, told: str) -> None:
+def test_refused_memory_is_one_line_with_batch_and_way_out(error: Exception, message: str) -> None:
     failed = failure_of(JobError.of(error), AWAITED)
     assert (failed.kind, failed.stage) == ("out-of-memory", "load")
     with pytest.raises(CaseError) as caught, naming_batch("mine.py:Large", 4096):
@@ -55,7 +55,7 @@ def test_refused_memory_is_one_line_with_batch_and_way_out(error: Exception, tol
     text = str(caught.value)
     start = "mine.py:Large.batch_size: must fit in memory, got 4096: worker 1: "
     assert text.startswith(f"{start}stage_batches was refused memory (")
-    assert told in text
+    assert message in text
     assert text.endswith("); lower batch_size, or give workers more memory")
     assert "\n" not in text
     assert caught.value.__notes__ == failed.__notes__
@@ -132,7 +132,7 @@ TO_GPU = (
 
 
 @pytest.mark.parametrize(
-    ("error", "asked"),
+    ("error", "message"),
     [
         (ResourceExhaustedError(ON_GPU.format(type="float")), "13.2 GB of the memory of GPU:1"),
         (ResourceExhaustedError(ON_GPU.format(type="bfloat16")), "6.58 GB of the memory of GPU:1"),
@@ -150,14 +150,14 @@ TO_GPU = (
     ],
 )
 def test_a_gpu_that_refused_memory_is_named_with_what_was_asked_for(
-    error: Exception, asked: str, monkeypatch: pytest.MonkeyPatch
+    error: Exception, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-0,GPU-1")
     failed = of_batch(failure_of(JobError.of(error), AWAITED), "w", 4096)
     assert (failed.kind, failed.field) == ("out-of-memory", "w.batch_size")
     assert was_refused_by_gpu(failed)
     text = str(failed)
-    assert f"got 4096: worker 1: stage_batches was refused {asked} (" in text
+    assert f"got 4096: worker 1: stage_batches was refused {message} (" in text
     assert text.endswith(
         "; lower batch_size, or set accumulate=2 for micro-batches where the strategy has it"
     )

@@ -16,12 +16,14 @@ from harness.provision.local import _alone, core_sets, own_ray
 
 
 @given(st.integers(1, 12), st.integers(1, 4), st.sets(st.integers(0, 63), min_size=1))
-def test_cores_are_shared_out_disjoint_or_not_at_all(workers: int, each: int, available: set[int]) -> None:
-    sets = core_sets(sorted(available), workers, each)
+def test_cores_are_shared_out_disjoint_or_not_at_all(
+    workers: int, cores_per_worker: int, available: set[int]
+) -> None:
+    sets = core_sets(sorted(available), workers, cores_per_worker)
     assert len(sets) == workers
     given_out = [core for cores in sets if cores is not None for core in cores]
-    if workers * each <= len(available):
-        assert all(cores is not None and len(cores) == each for cores in sets)
+    if workers * cores_per_worker <= len(available):
+        assert all(cores is not None and len(cores) == cores_per_worker for cores in sets)
         assert len(given_out) == len(set(given_out))
         assert set(given_out) <= available
     else:

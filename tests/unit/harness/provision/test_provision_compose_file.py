@@ -40,7 +40,7 @@ def test_the_token_is_a_file_everywhere() -> None:
     (secret,) = DOCUMENT["secrets"].values()
     assert set(secret) == {"file"}
     variables = {
-        name: value for each in SERVICES.values() for name, value in each.get("environment", {}).items()
+        name: value for service in SERVICES.values() for name, value in service.get("environment", {}).items()
     }
     assert "RAY_AUTH_TOKEN" not in variables
     assert variables["RAY_AUTH_TOKEN_PATH"] == "/run/secrets/ray_token"
@@ -52,10 +52,10 @@ def test_its_nodes_have_the_settings_of_all_nodes(name: str) -> None:
 
 
 def test_the_users_own_numbers_are_not_for_everybody() -> None:
-    kept = subprocess.run(
+    process = subprocess.run(
         ["git", "ls-files", ".env", "runs", "build"], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert kept.stdout == ""
+    assert process.stdout == ""
 
 
 def test_workers_have_two_networks_and_only_that_of_control_leads_outside() -> None:
@@ -139,8 +139,8 @@ def test_its_files_are_made_once_and_are_the_users_own(tmp_path: Path) -> None:
     for _ in range(2):
         subprocess.run([script], cwd=tmp_path, check=True)
         seen.add(token.read_text())
-    (told,) = seen
-    assert re.fullmatch(r"[0-9a-f]{64}", told)
+    (message,) = seen
+    assert re.fullmatch(r"[0-9a-f]{64}", message)
     assert token.parent.stat().st_mode & 0o777 == 0o700
     owner = 10001 if os.geteuid() == 0 else os.geteuid()
     assert (tmp_path / ".env").read_text().startswith(f"STRATBENCH_UID={owner}\n")

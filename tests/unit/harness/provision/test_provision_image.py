@@ -96,8 +96,8 @@ def build(
     environ: dict[str, str], target: str, **more: str
 ) -> tuple["subprocess.CompletedProcess[str]", str]:
     """Output of the script, and the arguments that Docker gets."""
-    told = Path(environ["TOLD"])
-    told.write_text("")
+    path = Path(environ["TOLD"])
+    path.write_text("")
     done = subprocess.run(
         [ROOT / "harness/provision/image/build", target],
         env=environ | more,
@@ -107,36 +107,36 @@ def build(
         check=False,
         timeout=60,
     )
-    return done, told.read_text()
+    return done, path.read_text()
 
 
-def removed(told: str) -> list[str]:
-    return re.findall(r"^image rm (\S+)$", told, re.MULTILINE)
+def removed(message: str) -> list[str]:
+    return re.findall(r"^image rm (\S+)$", message, re.MULTILINE)
 
 
 def test_prometheus_is_one_build_of_one_stage(environ: dict[str, str]) -> None:
-    done, told = build(environ, "prometheus")
+    done, message = build(environ, "prometheus")
     assert done.returncode == 0, done.stderr
-    assert re.findall(r"^build .*--tag (\S+)", told, re.MULTILINE) == ["stratbench-prometheus:dev"]
-    assert names(told) == ["prometheus"]
-    assert removed(told) == []
+    assert re.findall(r"^build .*--tag (\S+)", message, re.MULTILINE) == ["stratbench-prometheus:dev"]
+    assert names(message) == ["prometheus"]
+    assert removed(message) == []
 
 
 def test_every_stage_has_a_tag_and_what_a_tag_is_taken_from_goes(environ: dict[str, str]) -> None:
     tags = [*(f"stratbench-stage:{stage}" for stage in WORKER), "mine:1"]
-    done, told = build(environ, "cpu", IMAGE="mine:1")
+    done, message = build(environ, "cpu", IMAGE="mine:1")
     assert done.returncode == 0, done.stderr
-    assert re.findall(r"^build .*--tag (\S+)", told, re.MULTILINE) == tags
-    assert removed(told) == []
-    done, told = build(environ, "cpu", IMAGE="mine:1")
+    assert re.findall(r"^build .*--tag (\S+)", message, re.MULTILINE) == tags
+    assert removed(message) == []
+    done, message = build(environ, "cpu", IMAGE="mine:1")
     assert done.returncode == 0, done.stderr
-    assert removed(told) == [f"sha256:image{n}" for n in range(1, 6)]
+    assert removed(message) == [f"sha256:image{n}" for n in range(1, 6)]
 
 
 def test_a_build_that_fails_leaves_no_untagged_image_and_says_why(environ: dict[str, str]) -> None:
-    done, told = build(environ, "cpu", FAILING="stratbench-stage:environment-cpu")
+    done, message = build(environ, "cpu", FAILING="stratbench-stage:environment-cpu")
     assert done.returncode == 1
     assert "make image: building stratbench-stage:environment-cpu failed. It ended with:" in done.stderr
     assert "returned a non-zero code" in done.stderr
-    assert removed(told) == ["feedfacecafe"]
-    assert "stratbench-worker:dev" not in told
+    assert removed(message) == ["feedfacecafe"]
+    assert "stratbench-worker:dev" not in message

@@ -153,9 +153,9 @@ def test_an_interruption_while_a_folder_is_made_leaves_none(
 
 def test_a_folder_whose_owner_never_wrote_is_removed_when_it_is_old(tmp_path: Path) -> None:
     folder, named = tmp_path / "stratbench-0123abcd", tmp_path / "stratbench-results"
-    for each in (folder, named):
-        each.mkdir()
-        os.utime(each, (0, 0))
+    for path in (folder, named):
+        path.mkdir()
+        os.utime(path, (0, 0))
     assert dead_folders(tmp_path) == (folder,)
     assert folder.exists()
     assert reap(tmp_path) == (folder,)
@@ -241,8 +241,8 @@ def test_a_temporary_directory_that_is_full_is_named(tmp_path: Path, monkeypatch
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_text", full)
-    told = f"cannot write to the temporary directory {tmp_path}: No space left on device; make room, or"
-    with pytest.raises(MissingError, match=told), run_folder(tmp_path):
+    message = f"cannot write to the temporary directory {tmp_path}: No space left on device; make room, or"
+    with pytest.raises(MissingError, match=message), run_folder(tmp_path):
         pass
     assert not list(tmp_path.glob("stratbench-*"))
 
@@ -251,8 +251,8 @@ def test_a_temporary_directory_with_too_little_room_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=2**20))
-    told = f"cannot write to the temporary directory {tmp_path}: 1.0 MiB free of 16 needed; make room, or"
-    with pytest.raises(MissingError, match=told), run_folder(tmp_path):
+    message = f"cannot write to the temporary directory {tmp_path}: 1.0 MiB free of 16 needed; make room, or"
+    with pytest.raises(MissingError, match=message), run_folder(tmp_path):
         pass
     assert not list(tmp_path.glob("stratbench-*"))
 
@@ -288,6 +288,6 @@ def test_a_folder_that_goes_while_it_is_looked_at_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dead = dead_folder(tmp_path)
-    gone = tmp_path / "stratbench-gone"
-    monkeypatch.setattr(Path, "glob", lambda _self, _pattern: [gone, dead])
+    missing = tmp_path / "stratbench-gone"
+    monkeypatch.setattr(Path, "glob", lambda _self, _pattern: [missing, dead])
     assert reap(tmp_path) == (dead,)

@@ -24,5 +24,5 @@ def test_a_tensor_takes_the_pages_of_the_one_before(tmp_path: Path) -> None:
         done = subprocess.run(command, env=own | variables, capture_output=True, text=True, check=True)
         return int(done.stdout)
 
-    kept = n_faults(process_variables(tmp_path, "cpu", tmp_path))
-    assert kept * 4 < n_faults({})
+    n_without = n_faults(process_variables(tmp_path, "cpu", tmp_path))
+    assert n_without * 4 < n_faults({})

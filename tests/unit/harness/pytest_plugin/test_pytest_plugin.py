@@ -208,8 +208,8 @@ def test_its_file_becomes_a_night(good: Session, tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_result_fails_the_test_in_one_line(bad: Session, name: str, reason: str) -> None:
-    (shown,) = re.findall(rf"^_+ test_{name} _+\n((?:[^_=].*\n)+)", bad.output, re.MULTILINE)
-    assert re.fullmatch(reason + "\n", shown)
+    (output,) = re.findall(rf"^_+ test_{name} _+\n((?:[^_=].*\n)+)", bad.output, re.MULTILINE)
+    assert re.fullmatch(reason + "\n", output)
 
 
 def test_what_is_no_result_is_no_benchmark(bad: Session) -> None:

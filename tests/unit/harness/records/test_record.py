@@ -264,8 +264,8 @@ def test_the_comparison_key_ignores_the_code_and_sees_what_was_measured() -> Non
         dataclasses.replace(record, machine=Machine(cpu_model="a", gpus=kinds))
         for kinds in (None, *(((dataclasses.replace(h100, **change)),) for change in ({}, *others)))
     ]
-    assert len({comparison_key(each) for each in of_gpus}) == 7
-    assert all(from_json(to_json(each)) == each for each in of_gpus)
+    assert len({comparison_key(record) for record in of_gpus}) == 7
+    assert all(from_json(to_json(record)) == record for record in of_gpus)
     assert {comparison_key(dataclasses.replace(record, **change)) for change in same} == {key}
     assert key not in {comparison_key(dataclasses.replace(record, **change)) for change in different}
 

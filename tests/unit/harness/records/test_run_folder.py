@@ -303,19 +303,19 @@ def test_a_folder_older_than_checksums_is_read_as_it_is(run: RunFolder) -> None:
         assert again.done == {("a", 0)}
 
 
-def _hold(path: str, held: Any, release: Any) -> None:
+def _hold(path: str, ready: Any, release: Any) -> None:
     with open_run(Path(path), experiment=EXPERIMENT, environment={}):
-        held.set()
+        ready.set()
         release.wait(120)
 
 
 def test_two_processes_never_share_a_folder(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
-    held, release = context.Event(), context.Event()
-    other = context.Process(target=_hold, args=(str(tmp_path / "run"), held, release))
+    ready, release = context.Event(), context.Event()
+    other = context.Process(target=_hold, args=(str(tmp_path / "run"), ready, release))
     other.start()
     try:
-        assert held.wait(120)
+        assert ready.wait(120)
         with pytest.raises(UsageError, match="in use by another run"):
             opened(tmp_path / "run", resume=True)
     finally:
@@ -427,10 +427,10 @@ def _three_records(run: RunFolder) -> Path:
     return run.path / "results.jsonl"
 
 
-@pytest.mark.parametrize("kept", [slice(0, 0), slice(1, None), slice(0, 2)])
-def test_a_line_that_was_removed_is_named_and_nothing_begins_anew(run: RunFolder, kept: slice) -> None:
+@pytest.mark.parametrize("lines_left", [slice(0, 0), slice(1, None), slice(0, 2)])
+def test_a_line_that_was_removed_is_named_and_nothing_begins_anew(run: RunFolder, lines_left: slice) -> None:
     results = _three_records(run)
-    results.write_bytes(b"".join(results.read_bytes().splitlines(keepends=True)[kept]))
+    results.write_bytes(b"".join(results.read_bytes().splitlines(keepends=True)[lines_left]))
     left = results.read_bytes()
     with pytest.raises(
         StoreError, match=r"results\.jsonl must hold \d more records?, of [abc]/0.*put back a copy"
@@ -551,7 +551,7 @@ def test_nothing_is_written_through_a_link(run: RunFolder, link: str, tmp_path: 
     path.symlink_to(outside if link in ("cases", "cases/a", "logs") else outside / "kept")
     with pytest.raises(StoreError, match=rf"{link} must be a file .*own, got a symbolic link"):
         opened(run.path, resume=True)
-    assert [(each.name, each.read_text()) for each in outside.iterdir()] == [("kept", "kept")]
+    assert [(path.name, path.read_text()) for path in outside.iterdir()] == [("kept", "kept")]
 
 
 def test_results_of_another_run_are_not_gone_on_with(run: RunFolder, tmp_path: Path) -> None:
@@ -597,13 +597,13 @@ def test_the_newest_stay_and_nobody_elses_folder_is_touched(runs: Path, keep: in
 
 
 def test_a_run_that_goes_on_stays(runs: Path) -> None:
-    held = hold(runs / B)
+    lock = hold(runs / B)
     try:
         would = remove_old_runs(runs, 0, dry_run=True)
         assert [path.name for path in would.folders] == [C, A]
         assert remove_old_runs(runs, 0) == would
     finally:
-        os.close(held)
+        os.close(lock)
     assert (runs / B / "cases" / "file").exists()
 
 

@@ -17,9 +17,9 @@ from harness.records.safe_text import REDACTED, cut, redacted, redacted_command,
 
 @given(st.text())
 def test_nothing_unseen_is_left_but_joiners(text: str) -> None:
-    shown = spelt_out(text)
-    assert shown.translate({0x200C: None, 0x200D: None}).isprintable()
-    assert spelt_out(shown) == shown
+    output = spelt_out(text)
+    assert output.translate({0x200C: None, 0x200D: None}).isprintable()
+    assert spelt_out(output) == output
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ TOKEN = "ghp_" + "a1B2" * 9
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "output"),
     [
         ("https://bob:hunter2@example.org/a", f"https://{REDACTED}@example.org/a"),
         ("https://example.org/a?token=hunter2&page=2", f"https://example.org/a?token={REDACTED}&page=2"),
@@ -90,9 +90,9 @@ TOKEN = "ghp_" + "a1B2" * 9
         ("got eyJhbGciOiJI.eyJzdWIiOiIx now", f"got {REDACTED} now"),
     ],
 )
-def test_a_secret_is_left_out(text: str, shown: str) -> None:
-    assert redacted(text) == shown
-    assert redacted(shown) == shown
+def test_a_secret_is_left_out(text: str, output: str) -> None:
+    assert redacted(text) == output
+    assert redacted(output) == output
 
 
 @pytest.mark.parametrize(
@@ -138,9 +138,9 @@ def test_a_command_can_be_given_to_a_shell_again() -> None:
         "--auth-token",
         "hunter2",
     ]
-    shown = redacted_command(words)
-    assert "hunter2" not in shown
-    assert shlex.split(shown)[:4] == words[:4]
+    command = redacted_command(words)
+    assert "hunter2" not in command
+    assert shlex.split(command)[:4] == words[:4]
     assert redacted_command(words[:3]) == "stratbench run 'my file.yaml'"
 
 

@@ -110,8 +110,8 @@ def run(
     seen: list[tuple[str, float, int]] | None = None,
     number: int = BASELINE_FIRST,
 ) -> BlockResults:
-    told = [] if seen is None else seen
-    taken = Block(
+    messages = [] if seen is None else seen
+    blocked = Block(
         cluster=cast("Any", None),
         measure=MEASURE,
         timeouts=USUAL,
@@ -119,9 +119,9 @@ def run(
         beside=None if beside is None else repeat_of(beside),
         doing=lambda _: None,
         tell=tell,
-        see=lambda case, step_s, number: told.append((case.repeat.case.id, step_s, number)),
+        see=lambda case, step_s, number: messages.append((case.repeat.case.id, step_s, number)),
     )
-    return taken.run([repeat_of(name, number) for name in names], seed="0")
+    return blocked.run([repeat_of(name, number) for name in names], seed="0")
 
 
 def rounds_of(results: BlockResults, name: str) -> Rounds:
@@ -140,9 +140,9 @@ def test_a_step_that_tensorflow_takes_for_an_old_one_is_a_failure_of_its_own() -
 def test_all_are_open_before_the_first_window_and_take_one_in_each_round(cases: Cases) -> None:
     results = run("a", "b", "c", baseline="b")
     assert cases.log[:3] == [("open", "b"), ("open", "a"), ("open", "c")]
-    taken = [name for what, name in cases.log[3:]]
-    assert len(taken) == 3 * 4
-    assert all(sorted(taken[start : start + 3]) == ["a", "b", "c"] for start in range(0, 12, 3))
+    names = [name for what, name in cases.log[3:]]
+    assert len(names) == 3 * 4
+    assert all(sorted(names[start : start + 3]) == ["a", "b", "c"] for start in range(0, 12, 3))
     assert rounds_of(results, "a").step_s == (1.0,) * 4
     assert len({rounds_of(results, name).block for name in "abc"}) == 1
     assert (rounds_of(results, "a").baseline, rounds_of(results, "b").baseline) == ("b", None)
@@ -171,12 +171,12 @@ def test_a_case_that_fails_has_its_round_taken_again_by_the_others(cases: Cases)
 
 def test_a_failed_baseline_is_opened_once_more(cases: Cases) -> None:
     cases.windows["b"] = [2.0, died(), 3.0, 3.0]
-    told: list[str] = []
-    results = run("a", "b", baseline="b", tell=told.append)
+    messages: list[str] = []
+    results = run("a", "b", baseline="b", tell=messages.append)
     assert rounds_of(results, "b").step_s == (3.0, 3.0, 1.0, 1.0)
     assert rounds_of(results, "a").baseline_step_s == (3.0, 3.0, 1.0, 1.0)
     (note,) = results.runs["b"].notes
-    assert told == [f"w b 2x1: {note}"]
+    assert messages == [f"w b 2x1: {note}"]
     assert note == "run again on fresh processes, for ratios to it: worker 1 died"
 
 

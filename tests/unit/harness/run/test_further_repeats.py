@@ -54,10 +54,10 @@ def records_of(spec: Experiment, *, sd: dict[str, float], n: int = 4) -> list[Re
 
 
 def repeats(slots: Sequence[Any]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    results: dict[str, list[int]] = {}
     for slot in slots:
-        found.setdefault(slot.case.strategy.name, []).append(slot.repeat)
-    return found
+        results.setdefault(slot.case.strategy.name, []).append(slot.repeat)
+    return results
 
 
 def test_a_ratio_known_well_has_no_more_repeats_and_a_wide_one_those_up_to_the_next_look() -> None:
@@ -105,8 +105,8 @@ def test_what_failed_is_not_repeated_for_ever() -> None:
 def test_between_two_looks_nothing_is_decided(sd: float) -> None:
     spec = experiment()
     records = records_of(spec, sd={"none": 0.0, "ps": 0.0, "all-reduce": sd}, n=5)
-    found = repeats(further_slots(spec, expand(spec), records, first=12))
-    assert found["all-reduce"] == [5, 6]
+    result = repeats(further_slots(spec, expand(spec), records, first=12))
+    assert result["all-reduce"] == [5, 6]
 
 
 def test_without_until_there_are_no_further_repeats() -> None:
@@ -117,11 +117,11 @@ def test_without_until_there_are_no_further_repeats() -> None:
 
 @pytest.mark.parametrize("n_asked", [1, 4, 5, 150])
 def test_looks_are_few_and_begin_where_an_interval_means_something(n_asked: int) -> None:
-    found = list(looks(n_asked))
-    assert found == sorted(set(found))
-    assert found[0] == max(FIRST_LOOK, n_asked)
-    assert found[-1] == max(MOST_REPEATS, n_asked)
-    assert len(found) <= 8
+    looks_at = list(looks(n_asked))
+    assert looks_at == sorted(set(looks_at))
+    assert looks_at[0] == max(FIRST_LOOK, n_asked)
+    assert looks_at[-1] == max(MOST_REPEATS, n_asked)
+    assert len(looks_at) <= 8
 
 
 @pytest.mark.parametrize("n_seats", [1, 2, 3])
@@ -140,10 +140,10 @@ def test_intervals_that_were_waited_for_miss_no_more_than_others(spread: float, 
             return repeated_mean(logs[:n], None if n_seats == 1 else seats[:n])
 
         n = next((n for n in looks(4) if is_narrow(mean_of(n), until)), MOST_REPEATS)
-        found = mean_of(n)
-        half = found.half_width(SEQUENTIAL_CONFIDENCE)
+        mean = mean_of(n)
+        half = mean.half_width(SEQUENTIAL_CONFIDENCE)
         assert half is not None
-        missed += abs(found.value) > half
+        missed += abs(mean.value) > half
     # The bound of the decision, and three standard deviations of this estimate of it.
     assert missed / n_draws <= 0.056 + 3 * (0.056 * 0.944 / n_draws) ** 0.5
 

@@ -265,8 +265,10 @@ def test_a_failure_has_no_figures_and_no_verdict(recorder: RunRecorder) -> None:
     assert missing.examples_per_s is missing.step_s is missing.equivalence is missing.loss is None
 
 
-def linked(mbit: float, *, asked: float = 100.0) -> tuple[MeasuredLink, ...]:
-    return (MeasuredLink(requested_mbit=asked, burst_bytes=1, sent_mbit=mbit, received_mbit=mbit),) * 2
+def linked(mbit: float, *, requested_mbit: float = 100.0) -> tuple[MeasuredLink, ...]:
+    return (
+        MeasuredLink(requested_mbit=requested_mbit, burst_bytes=1, sent_mbit=mbit, received_mbit=mbit),
+    ) * 2
 
 
 @pytest.mark.parametrize(
@@ -310,7 +312,9 @@ def test_a_record_says_what_links_carried_and_its_control_had_the_same(recorder:
     assert record.link is not None
     assert (record.link.measured_mbit, record.link.workers) == (95.0, linked(95.0))
     assert record.exposed_comm_s == pytest.approx(0.3)
-    assert ended(recorder, PS, measurement(0.5), links=linked(9.5, asked=10.0)).exposed_comm_s is None
+    assert (
+        ended(recorder, PS, measurement(0.5), links=linked(9.5, requested_mbit=10.0)).exposed_comm_s is None
+    )
 
 
 def test_what_is_known_of_one_site_reaches_no_record_of_another(recorder: RunRecorder) -> None:

@@ -109,7 +109,7 @@ def run(
     cases = expand(spec)
     slots = schedule(cases, repeats=4, seed=0, interleave=True, is_control=lambda _: False)
     folder = Folder() if before is None else before
-    asked = {(slot.case.id, slot.repeat) for slot in slots}
+    requested = {(slot.case.id, slot.repeat) for slot in slots}
     done = {(record.case, record.repeat) for record in folder.records}
     left = [slot for slot in slots if (slot.case.id, slot.repeat) not in done]
     progress = Progress(len(slots), n_left=len(left), live=False, quiet=True)
@@ -125,15 +125,15 @@ def run(
         NarrowRatios(spec=spec, until=spec.measure.until),
     )
     now_done = {(record.case, record.repeat) for record in folder.records}
-    assert progress.left().n_repeats == len(asked - now_done)
+    assert progress.left().n_repeats == len(requested - now_done)
     return folder
 
 
 def repeats_by_case(folder: Folder) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    results: dict[str, list[int]] = {}
     for record in folder.records:
-        found.setdefault(record.case, []).append(record.repeat)
-    return found
+        results.setdefault(record.case, []).append(record.repeat)
+    return results
 
 
 def test_repeats_go_on_until_ratios_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +206,7 @@ def test_a_run_of_several_sites_goes_on_site_by_site(monkeypatch: pytest.MonkeyP
     folder = run(resumed, monkeypatch, at_most="80s", before=before, cores_per_worker=[1, 2])
     assert len(resumed.n_workers) == 2, "each site comes up once"
     assert len(repeats_by_case(folder)) == 4
-    assert all(len(set(found)) == len(found) for found in repeats_by_case(folder).values())
+    assert all(len(set(result)) == len(result) for result in repeats_by_case(folder).values())
     assert resumed.given == [4, 5, 6, 7, 4, 5, 6, 7]
 
 

@@ -67,9 +67,9 @@ def captures(folder: Path, jobs: Jobs, timeouts: Timeouts = USUAL) -> Captures:
 
 def test_strategies_and_shapes_share_a_capture_and_batches(tmp_path: Path) -> None:
     jobs = Jobs()
-    made = captures(tmp_path, jobs)
+    result = captures(tmp_path, jobs)
     for one in (case(), case(workers=4), case(strategy="none")):
-        made.batches(one, made.of(one))
+        result.batches(one, result.of(one))
     assert jobs.asked == ["capture", "lay_batches"]
 
 
@@ -77,107 +77,107 @@ def test_a_checkpoint_above_the_current_folder_is_named_from_the_root_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    shown: list[Path] = []
+    outputs: list[Path] = []
 
     def seen(path: Path) -> Path:
-        shown.append(path)
+        outputs.append(path)
         return path
 
     above = Path("..", "checkpoint")
     Captures(tmp_path, Jobs(), seed=0, n_batches=2, n_least=1, restore=above, seen=seen).of(case())
-    assert shown == [tmp_path.parent / "checkpoint"]
+    assert outputs == [tmp_path.parent / "checkpoint"]
 
 
 def test_each_precision_has_a_capture_and_xla_shares_it(tmp_path: Path) -> None:
     jobs = Jobs()
-    made = captures(tmp_path, jobs)
+    result = captures(tmp_path, jobs)
     for computation in (Computation(), Computation(xla=True), Computation(precision="bfloat16")):
         one = replace(case(), computation=computation)
-        made.batches(one, made.of(one))
+        result.batches(one, result.of(one))
     assert jobs.asked == ["capture", "lay_batches", "capture"]
 
 
 def test_what_does_not_follow_a_precision_is_tried_once(tmp_path: Path) -> None:
     jobs = Jobs(error=CaseError(UNSUPPORTED, "no", stage="capture"))
-    made = captures(tmp_path, jobs)
+    result = captures(tmp_path, jobs)
     for _ in range(2):
         with pytest.raises(CaseError, match="no"):
-            made.of(case())
+            result.of(case())
     assert jobs.asked == ["capture"]
 
 
 def test_another_batch_size_shares_the_capture_only(tmp_path: Path) -> None:
     jobs = Jobs()
-    made = captures(tmp_path, jobs)
+    result = captures(tmp_path, jobs)
     for one in (case(), case(batch_size=16)):
-        made.batches(one, made.of(one))
+        result.batches(one, result.of(one))
     assert jobs.asked == ["capture", "lay_batches", "lay_batches"]
 
 
 def test_a_step_of_fixed_batch_is_captured_for_each_share(tmp_path: Path) -> None:
     jobs = Jobs(replica_batch=4)
-    made = captures(tmp_path, jobs)
-    first, second = made.of(case(workers=2)), made.of(case(workers=4))
+    result = captures(tmp_path, jobs)
+    first, second = result.of(case(workers=2)), result.of(case(workers=4))
     assert first.folder != second.folder
-    assert made.of(case(workers=4)) is second
+    assert result.of(case(workers=4)) is second
     assert jobs.asked == ["capture", "capture"]
 
 
 def test_a_batch_that_a_step_refuses_leaves_other_batches_alone(tmp_path: Path) -> None:
     refusal = CaseError(USER_ERROR, "takes batches of 4 examples only", stage="capture")
     jobs = Jobs(replica_batch=4, error=refusal)
-    made = captures(tmp_path, jobs)
+    result = captures(tmp_path, jobs)
     for _ in range(2):
         with pytest.raises(CaseError, match="4 examples only"):
-            made.of(case(workers=1))
+            result.of(case(workers=1))
     jobs.error = None
-    assert made.of(case(workers=2)).facts.replica_batch == 4
+    assert result.of(case(workers=2)).facts.replica_batch == 4
     with pytest.raises(CaseError, match="4 examples only"):
-        made.of(case(workers=1))
+        result.of(case(workers=1))
     assert jobs.asked == ["capture", "capture"]
 
 
 def test_a_lost_worker_is_no_reason_to_try_another_batch(tmp_path: Path) -> None:
     jobs = Jobs(error=CaseError("worker-lost", "no answer", stage="capture"))
-    made = captures(tmp_path, jobs)
+    result = captures(tmp_path, jobs)
     for workers in (1, 2):
         with pytest.raises(CaseError, match="no answer"):
-            made.of(case(workers=workers))
+            result.of(case(workers=workers))
     assert jobs.asked == ["capture", "capture"]
 
 
 def test_a_step_of_fixed_batch_fits_the_micro_batches_that_have_it(tmp_path: Path) -> None:
     jobs = Jobs(replica_batch=2)
-    made = captures(tmp_path, jobs)
-    first = made.of(case(workers=4))
-    assert made.of(case(workers=2, accumulate=2)) is first
-    assert made.of(case(workers=2)) is not first
+    result = captures(tmp_path, jobs)
+    first = result.of(case(workers=4))
+    assert result.of(case(workers=2, accumulate=2)) is first
+    assert result.of(case(workers=2)) is not first
     assert topology_of_case(case(accumulate=2), first).n_shards == 4
 
 
 def test_statistics_of_the_whole_batch_have_a_reference_of_their_own(tmp_path: Path) -> None:
-    made = captures(tmp_path, Jobs())
+    result = captures(tmp_path, Jobs())
     synced = replace(case(), strategy=StrategyRef(name="ps", params={"sync_batch_norm": True}))
-    plain, joint = (topology_of_case(one, made.of(one)) for one in (case(), synced))
+    plain, joint = (topology_of_case(one, result.of(one)) for one in (case(), synced))
     assert joint == replace(plain, global_statistics=True)
     alone = replace(synced, shape=ClusterShape(workers=1))
-    assert not topology_of_case(alone, made.of(alone)).global_statistics
+    assert not topology_of_case(alone, result.of(alone)).global_statistics
 
 
 @pytest.mark.parametrize(("kind", "n_asked"), [(USER_ERROR, 1), ("worker-died", 2)])
 def test_a_users_mistake_is_tried_once_and_any_other_twice(tmp_path: Path, kind: str, n_asked: int) -> None:
     jobs = Jobs(error=CaseError(kind, "it cannot be", stage="capture"))
-    made = captures(tmp_path, jobs)
+    result = captures(tmp_path, jobs)
     for _ in range(3):
         with pytest.raises(CaseError, match="it cannot be"):
-            made.of(case())
+            result.of(case())
     assert len(jobs.asked) == n_asked
 
 
 def test_a_capture_is_waited_for_as_long_as_asked(tmp_path: Path) -> None:
     jobs = Jobs()
-    made = captures(tmp_path, jobs, Timeouts(factor=4.0))
-    made.batches(case(), made.of(case()))
+    result = captures(tmp_path, jobs, Timeouts(factor=4.0))
+    result.batches(case(), result.of(case()))
     assert jobs.limits_s == [4 * CAPTURE_S] * 2
 
 
@@ -188,52 +188,52 @@ def on_tpus(strategy: str) -> Case:
 
 
 def test_strategies_with_a_form_for_tpus_get_a_topology_of_them(tmp_path: Path) -> None:
-    made = captures(tmp_path, Jobs())
+    result = captures(tmp_path, Jobs())
     for strategy in ("tf-tpu", "tpu-replicate"):
         one = on_tpus(strategy)
-        assert topology_of_case(one, made.of(one)).device == "tpu"
+        assert topology_of_case(one, result.of(one)).device == "tpu"
 
 
 @pytest.mark.parametrize("strategy", ["single", "all-reduce", "sharded-update", "tf-mirrored"])
 def test_a_strategy_without_a_form_for_tpus_is_refused_by_name(tmp_path: Path, strategy: str) -> None:
-    made, one = captures(tmp_path, Jobs()), on_tpus(strategy)
+    result, one = captures(tmp_path, Jobs()), on_tpus(strategy)
     with pytest.raises(
         CaseError,
         match=f"strategy '{strategy}': has a form for .*got device tpu; use tpu-replicate or tf-tpu",
     ) as raised:
-        topology_of_case(one, made.of(one))
+        topology_of_case(one, result.of(one))
     assert raised.value.kind == UNSUPPORTED
 
 
 def test_devices_of_tpus_have_a_capture_of_their_own_whose_shapes_are_known(tmp_path: Path) -> None:
     jobs = Jobs()
-    made = captures(tmp_path, jobs)
-    on_processors = made.of(case(workers=4))
+    result = captures(tmp_path, jobs)
+    on_processors = result.of(case(workers=4))
     one = on_tpus("tpu-replicate")
-    assert made.of(one) is not on_processors
-    assert made.of(on_tpus("tf-tpu")) is made.of(one)
+    assert result.of(one) is not on_processors
+    assert result.of(on_tpus("tf-tpu")) is result.of(one)
     assert jobs.compilable == [False, True]
     # Whether shards mean what the batch means is asked of one that takes them all.
-    made.separability(one, topology_of_case(one, made.of(one)))
+    result.separability(one, topology_of_case(one, result.of(one)))
     assert jobs.looked_at == [on_processors.folder]
 
 
 def test_several_hosts_of_tpus_are_planned_and_not_run(tmp_path: Path) -> None:
-    made, one = captures(tmp_path, Jobs()), on_tpus("tpu-replicate")
-    assert planned_to_run(made, one)[1].device == "tpu"
+    result, one = captures(tmp_path, Jobs()), on_tpus("tpu-replicate")
+    assert planned_to_run(result, one)[1].device == "tpu"
     shape = ClusterShape(workers=2, replicas_per_worker=4, device="tpu")
     two = replace(one, shape=shape)
-    assert planned(made, two)[1].device == "tpu"
+    assert planned(result, two)[1].device == "tpu"
     with pytest.raises(CaseError, match=r"is run on the tpu devices of one host, got 2 workers") as raised:
-        planned_to_run(made, two)
+        planned_to_run(result, two)
     assert (raised.value.kind, raised.value.stage) == (UNSUPPORTED, "plan")
     assert "\n" not in raised.value.message
 
 
 def test_cores_that_are_emulated_are_those_of_processors(tmp_path: Path) -> None:
     shape = ClusterShape(workers=1, replicas_per_worker=4, device="tpu-emulated")
-    made, one = captures(tmp_path, Jobs()), replace(case(strategy="tpu-replicate"), shape=shape)
-    assert planned_to_run(made, one)[1].device == "cpu"
+    result, one = captures(tmp_path, Jobs()), replace(case(strategy="tpu-replicate"), shape=shape)
+    assert planned_to_run(result, one)[1].device == "cpu"
 
 
 def test_what_comes_before_workers_shares_one_limit_by_topology(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,16 +245,16 @@ def test_what_comes_before_workers_shares_one_limit_by_topology(monkeypatch: pyt
 
     monkeypatch.setattr("harness.verification.captures.time.monotonic", lambda: now_s[0])
     captures = Captures(Path("c"), slow, seed=0, n_batches=4, n_least=4)
-    made, limit_s = captures.of(case()), USUAL.prepare_s
+    result, limit_s = captures.of(case()), USUAL.prepare_s
     for n_workers in (2, 4):
         one = case(workers=n_workers)
-        topology = topology_of_case(one, made)
+        topology = topology_of_case(one, result)
         captures.separability(one, topology)
-        captures.reference(one, made, topology, 4)
+        captures.reference(one, result, topology, 4)
         *_, first_s, second_s = jobs.limits_s
         assert first_s == pytest.approx(USUAL.study_s, abs=1)
         assert second_s == pytest.approx(limit_s - 1400.0, abs=1)
-        assert captures.seconds(one, made) == (700.0, 1400.0)
+        assert captures.seconds(one, result) == (700.0, 1400.0)
 
 
 def test_checks_of_other_strategies_shorten_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,10 +268,10 @@ def test_checks_of_other_strategies_shorten_no_limit(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("harness.verification.captures.time.monotonic", lambda: now_s[0])
     captures = Captures(Path("c"), slow, seed=0, n_batches=4, n_least=4)
     for strategy in ("ps", "all-reduce", "ps-load-balancing", "local-sgd", "sharded-ps", "parallax"):
-        made, plan = planned(captures, case(strategy=strategy))
-        captures.verdict_in_float64(case(strategy=strategy), made, plan, 4)
+        result, plan = planned(captures, case(strategy=strategy))
+        captures.verdict_in_float64(case(strategy=strategy), result, plan, 4)
         assert jobs.limits_s[-1] == pytest.approx(USUAL.study_s, abs=1)
-    assert captures.seconds(case(), made) == (300.0, 0.0)
+    assert captures.seconds(case(), result) == (300.0, 0.0)
 
 
 @pytest.mark.parametrize(("n_gpus", "shares"), [(1, True), (2, False)])
@@ -281,7 +281,7 @@ def test_a_plan_for_gpus_that_replicas_share_says_so(
     gpus = tuple(Gpu(uuid=f"GPU-{k}", name="g") for k in range(n_gpus))
     monkeypatch.setattr(accelerators, "_gpus_here", lambda: gpus)
     sharing = ClusterShape(workers=2, device="gpu", share_gpus=True)
-    made, asked = captures(tmp_path, Jobs()), replace(case(strategy="all-reduce"), shape=sharing)
-    assert planned_to_run(made, asked)[1].shares_devices is shares
-    by_themselves = replace(asked, shape=replace(sharing, share_gpus=False))
-    assert not planned_to_run(made, by_themselves)[1].shares_devices
+    result, other_case = captures(tmp_path, Jobs()), replace(case(strategy="all-reduce"), shape=sharing)
+    assert planned_to_run(result, other_case)[1].shares_devices is shares
+    by_themselves = replace(other_case, shape=replace(sharing, share_gpus=False))
+    assert not planned_to_run(result, by_themselves)[1].shares_devices

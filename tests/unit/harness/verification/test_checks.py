@@ -54,7 +54,7 @@ class InFloat64:
 
 def decided(
     answer: Verdict | Exception,
-    found: Equivalence = HIDDEN,
+    equivalence: Equivalence = HIDDEN,
     strategy: str = "all-reduce",
     *,
     failures: list[CaseError] | None = None,
@@ -69,20 +69,20 @@ def decided(
     facts = CapturedWorkload(
         summary=summary, batch_size=8, flops_per_example=None, replica_batch=None, draws=draws
     )
-    kept = [] if failures is None else failures
-    checks = CaseChecks(captures=captures, known=lambda _: None, keep=kept.append)
+    failed = [] if failures is None else failures
+    checks = CaseChecks(captures=captures, known=lambda _: None, keep=failed.append)
     result = checks.decided(
         case,
         Capture(folder=Path(), facts=facts),
         plan.model_copy(update={"device": device}),
-        found,
+        equivalence,
     )
     return result, captures.asked
 
 
 def test_float64_decides_what_rounding_hides() -> None:
-    result, asked = decided(verdict(1e-12))
-    assert len(asked) == 1
+    result, requests = decided(verdict(1e-12))
+    assert len(requests) == 1
     assert (result.equivalent, result.dtype, result.reason) == (True, "float64", None)
     assert (result.max_update_error, result.undecidable) == (1e-12, ())
     assert (result.separable, result.checked_in_repeat) == (True, 1)
@@ -101,7 +101,7 @@ def test_what_float64_cannot_tell_either_stays_undecidable() -> None:
 
 
 @pytest.mark.parametrize(
-    "found",
+    "equivalence",
     [
         Equivalence(checked=True, equivalent=True),
         Equivalence(checked=True, equivalent=False, reason="w is off"),
@@ -109,8 +109,8 @@ def test_what_float64_cannot_tell_either_stays_undecidable() -> None:
     ],
     ids=["equivalent", "wrong", "not checked"],
 )
-def test_what_workers_steps_told_is_not_asked_again(found: Equivalence) -> None:
-    assert decided(verdict(0.5), found) == (found, [])
+def test_what_workers_steps_told_is_not_asked_again(equivalence: Equivalence) -> None:
+    assert decided(verdict(0.5), equivalence) == (equivalence, [])
 
 
 WRONG = Equivalence(
@@ -152,7 +152,7 @@ def test_what_has_no_captured_graph_stays_undecidable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told", "kept"),
+    ("error", "message", "is_kept"),
     [
         (
             CaseError("worker-died", "too little memory", stage="check"),
@@ -163,23 +163,23 @@ def test_what_has_no_captured_graph_stays_undecidable() -> None:
     ],
     ids=["of a worker", "our own"],
 )
-def test_why_float64_was_not_tried_is_told(error: Exception, told: str, kept: bool) -> None:
+def test_why_float64_was_not_tried_is_told(error: Exception, message: str, is_kept: bool) -> None:
     failures: list[CaseError] = []
     result, _ = decided(error, failures=failures)
     assert result.equivalent is None
     assert result.reason.startswith("only 2 % can be judged; ")
-    assert told in result.reason
+    assert message in result.reason
     (failure,) = failures
-    assert ("Traceback" in "".join(getattr(failure, "__notes__", ()))) == kept
+    assert ("Traceback" in "".join(getattr(failure, "__notes__", ()))) == is_kept
 
 
 def test_what_has_not_moved_is_given_more_steps() -> None:
     (still,) = verdict(0.0).variables
-    result, asked = decided(Verdict(variables=(replace(still, unmoved=True),)))
-    assert (result.equivalent, len(asked)) == (True, 2)
+    result, requests = decided(Verdict(variables=(replace(still, unmoved=True),)))
+    assert (result.equivalent, len(requests)) == (True, 2)
     # Rounding that hides a variable hides more of it after more steps.
-    result, asked = decided(verdict(0.0, tolerance=0.5))
-    assert (result.equivalent, len(asked)) == (None, 1)
+    result, requests = decided(verdict(0.0, tolerance=0.5))
+    assert (result.equivalent, len(requests)) == (None, 1)
 
 
 @dataclass
@@ -202,17 +202,17 @@ class Bounds:
 def test_a_bound_that_rounding_hides_is_looked_at_in_float64(within: bool | None) -> None:
     hidden = BoundVerdict(within=None, reason="rounding leaves nothing of w")
     wide = BoundVerdict(within=within, reason=None if within else "why")
-    found = bounded({False: hidden, True: wide})
-    assert (found.within_bound, found.dtype, found.reason) == (within, "float64", wide.reason)
+    result = bounded({False: hidden, True: wide})
+    assert (result.within_bound, result.dtype, result.reason) == (within, "float64", wide.reason)
     narrow = bounded({False: BoundVerdict(within=True, reason=None)})
     assert (narrow.within_bound, narrow.dtype) == (True, "model")
 
 
 def test_a_bound_that_float64_cannot_tell_stays_hidden_and_says_why() -> None:
     hidden = BoundVerdict(within=None, reason="rounding leaves nothing of w")
-    found = bounded({False: hidden, True: CaseError("worker-error", "no float64", stage="check")})
-    assert (found.checked, found.within_bound, found.dtype) == (True, None, "model")
-    assert found.reason == "rounding leaves nothing of w; in float64: no float64"
+    result = bounded({False: hidden, True: CaseError("worker-error", "no float64", stage="check")})
+    assert (result.checked, result.within_bound, result.dtype) == (True, None, "model")
+    assert result.reason == "rounding leaves nothing of w; in float64: no float64"
 
 
 def bounded(answers: dict[bool, BoundVerdict | CaseError]) -> Any:

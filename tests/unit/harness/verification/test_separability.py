@@ -119,34 +119,34 @@ def test_what_every_shard_repeats_is_taken_out_of_sums(of_examples, repeated, n_
         return Crossing(variable="table", values=values, rows=np.arange(3))
 
     one = Totals.of_one_shard(summed(n_few), n_few, summed(n_few + more), n_few + more)
-    found = Differences.of(summed(1), one)
+    result = Differences.of(summed(1), one)
     scale = max(1e-3, np.max(np.abs(of_examples + repeated)))
-    assert found.loss < 1e-14
-    assert max(found.gradients.values()) * np.max(np.abs(of_examples + repeated)) <= 1e-12 * max(scale, 100)
+    assert result.loss < 1e-14
+    assert max(result.gradients.values()) * np.max(np.abs(of_examples + repeated)) <= 1e-12 * max(scale, 100)
 
 
 class TestJudge:
     @pytest.mark.parametrize("reduction", ["mean", "sum"])
     def test_what_rounding_explains_is_separable(self, reduction):
-        found = judge(differences(2e-14), Noise(unmeasured()), unasked, {}, reduction=reduction, n_shards=3)
-        assert found.separable is True
-        assert found.explanation.startswith(f"the {reduction} over 3 shards is what the step computes")
+        verdict = judge(differences(2e-14), Noise(unmeasured()), unasked, {}, reduction=reduction, n_shards=3)
+        assert verdict.separable is True
+        assert verdict.explanation.startswith(f"the {reduction} over 3 shards is what the step computes")
 
     @pytest.mark.parametrize(
         "declared", [differences(5e-5), differences(loss=5e-5), differences(5e-5, state={"s": 5e-5})]
     )
     def test_a_mild_coupling_is_not(self, declared):
-        found = judged(declared)
-        assert found.separable is False
-        assert "strategies train on the mean over 3 shards" in found.explanation
-        assert "5.0e-05" in found.explanation
+        result = judged(declared)
+        assert result.separable is False
+        assert "strategies train on the mean over 3 shards" in result.explanation
+        assert "5.0e-05" in result.explanation
 
     def test_the_worst_variable_is_named(self):
-        found = judged(differences(0.25, loss=0.5, state={"s": 0.125}))
-        assert found.separable is False
-        assert (found.gradient_difference, found.variable) == (0.25, "w")
-        assert (found.state_difference, found.state_variable) == (0.125, "s")
-        assert found.loss_difference == 0.5
+        result = judged(differences(0.25, loss=0.5, state={"s": 0.125}))
+        assert result.separable is False
+        assert (result.gradient_difference, result.variable) == (0.25, "w")
+        assert (result.state_difference, result.state_variable) == (0.125, "s")
+        assert result.loss_difference == 0.5
 
     def test_a_sum_is_refused_unless_it_is_declared(self):
         with pytest.raises(UsageError, match=r'must be a mean .* got a sum.* TrainStep\(reduction="sum"\)'):
@@ -159,23 +159,23 @@ class TestJudge:
     def test_gradients_that_add_up_without_the_loss_are_no_sum(self):
         declared = differences(0.5)
         other = differences(0.0, loss=0.5)
-        found = judge(declared, Noise([differences()]), lambda: other, {}, reduction="mean", n_shards=3)
-        assert found.separable is False
+        verdict = judge(declared, Noise([differences()]), lambda: other, {}, reduction="mean", n_shards=3)
+        assert verdict.separable is False
 
     def test_the_first_way_out_that_leaves_no_difference_is_told(self):
-        found = judged(differences(0.5), ways_out={"do this": 0.1, "do that": 1e-14, "do more": 0.0})
-        assert found.explanation.endswith("; do that")
-        found = judged(differences(0.5), ways_out={"do this": 0.1})
-        assert "examples of a batch are coupled" in found.explanation
+        result = judged(differences(0.5), ways_out={"do this": 0.1, "do that": 1e-14, "do more": 0.0})
+        assert result.explanation.endswith("; do that")
+        result = judged(differences(0.5), ways_out={"do this": 0.1})
+        assert "examples of a batch are coupled" in result.explanation
 
     def test_coarser_rounding_explains_more(self):
         assert judged(differences(5e-7), floor=1e-7).separable is True
         assert judged(differences(5e-6), floor=1e-7).separable is False
 
     def test_where_rounding_hides_a_coupling_nothing_is_said(self):
-        found = judged(differences(5e-4), floor=1e-3)
-        assert found.separable is None
-        assert "rounding alone makes as much" in found.explanation
+        result = judged(differences(5e-4), floor=1e-3)
+        assert result.separable is None
+        assert "rounding alone makes as much" in result.explanation
         assert judged(differences(0.5), floor=1e-3).separable is False
 
     def test_one_gradient_that_is_rounding_excuses_no_other(self):
@@ -192,15 +192,15 @@ class TestJudge:
 
     def test_what_nobody_reads_changes_nothing_and_is_told(self):
         tallied = Differences(loss=0.0, gradients={"w": 1e-15}, state={}, tallies={"loss/total": 2.0})
-        found = judge(tallied, Noise(unmeasured()), unasked, {}, reduction="mean", n_shards=3)
-        assert found.separable is True
-        assert "; loss/total, which is only added to, differs" in found.explanation
+        verdict = judge(tallied, Noise(unmeasured()), unasked, {}, reduction="mean", n_shards=3)
+        assert verdict.separable is True
+        assert "; loss/total, which is only added to, differs" in verdict.explanation
 
     def test_state_alone_that_differs_is_no_coupling_of_examples(self):
-        found = judged(differences(1e-15, loss=1e-16, state={"counter": 5.0}))
-        assert found.separable is False
-        assert "forward state counter, which the step reads, differs by 5.0e+00" in found.explanation
-        assert "coupled" not in found.explanation
+        result = judged(differences(1e-15, loss=1e-16, state={"counter": 5.0}))
+        assert result.separable is False
+        assert "forward state counter, which the step reads, differs by 5.0e+00" in result.explanation
+        assert "coupled" not in result.explanation
 
     def test_what_is_not_finite_on_shards_alone_is_not_separable(self):
         assert judged(differences(np.inf), other=np.inf).separable is False
@@ -239,9 +239,9 @@ class TestNoise:
 
 
 def test_no_answer_says_why():
-    found = unknown("there was no time")
-    assert found.separable is None
-    assert found.explanation.endswith("whole batch: there was no time")
+    result = unknown("there was no time")
+    assert result.separable is None
+    assert result.explanation.endswith("whole batch: there was no time")
 
 
 SHARDS = Topology(replicas_per_task=(2, 1), batch_size=7).shards()

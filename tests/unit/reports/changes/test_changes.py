@@ -110,7 +110,7 @@ def test_the_answer_stands_before_the_table(runs: Runs, capsys: pytest.CaptureFi
 
 def test_a_case_that_is_slower_is_found_on_a_machine_that_is_faster(runs: Runs) -> None:
     changes = runs.changes(cases(), cases({"ps": 1.1}), slower=0.8)
-    assert [each.strategy for each in changes.regressed] == ["ps"]
+    assert [change.strategy for change in changes.regressed] == ["ps"]
     change = of(changes, "ps")
     assert change.factor is not None
     assert change.factor.interval is not None
@@ -169,7 +169,7 @@ def test_a_small_change_is_one_under_a_small_threshold(runs: Runs) -> None:
 
 def test_a_case_without_a_result_is_broken(runs: Runs) -> None:
     failing = [replace(case, problems=dict.fromkeys(range(5), ("failed", DIED))) for case in cases()]
-    after = [failing[i] if each.strategy == "ps" else each for i, each in enumerate(cases())]
+    after = [failing[i] if case.strategy == "ps" else case for i, case in enumerate(cases())]
     changes = runs.changes(cases(), after)
     change = of(changes, "ps")
     assert (change.verdict, change.broken) == ("not-comparable", True)
@@ -185,7 +185,7 @@ def test_a_case_that_computes_something_else_is_broken(runs: Runs) -> None:
     changes = runs.changes(cases(), wrong)
     assert of(changes, "ps").broken
     assert "correctness changed: " in of(changes, "ps").why
-    assert [each.strategy for each in changes.regressed] == ["ps"]
+    assert [change.strategy for change in changes.regressed] == ["ps"]
 
 
 def test_other_circumstances_are_named_and_judged_only_if_asked(runs: Runs) -> None:
@@ -238,7 +238,7 @@ def test_a_changed_workload_has_no_part_in_the_mean_of_all_rates(runs: Runs) -> 
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "output"),
     [
         ({"file_hash": "b" * 64}, "its file"),
         (
@@ -250,7 +250,7 @@ def test_a_changed_workload_has_no_part_in_the_mean_of_all_rates(runs: Runs) -> 
     ],
 )
 def test_another_model_is_named_and_judged_by_rates(
-    changed: Mapping[str, Any], said: str, runs: Runs, capsys: pytest.CaptureFixture[str]
+    changed: Mapping[str, Any], output: str, runs: Runs, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its baseline got slower than all others, whose ratios to it have improved."""
     slower = dict.fromkeys(USUAL_S, 2.0) | {"single": 3.0}
@@ -258,7 +258,7 @@ def test_another_model_is_named_and_judged_by_rates(
     assert verdicts(changes) == dict.fromkeys(USUAL_S, "slower")
     assert {case.judged_by for case in changes.cases} == {ByRate()}
     assert headline(changes).startswith("5 cases: 5 slower (single 0.3")
-    line = f"w has changed ({said}): its cases are compared by examples/s."
+    line = f"w has changed ({output}): its cases are compared by examples/s."
     assert line in " ".join(to_text(changes).split())
     before, after = str(runs.path / "before"), str(runs.path / "after")
     assert main(["compare", before, after]) == 4
@@ -266,7 +266,7 @@ def test_another_model_is_named_and_judged_by_rates(
     assert line in " ".join(capsys.readouterr().out.split())
     assert main(["compare", before, after, "--json"]) == 4
     (workload,) = json.loads(capsys.readouterr().out)["workloads"]
-    assert workload == {"workload": "w", "differs": [said], "unknown": []}
+    assert workload == {"workload": "w", "differs": [output], "unknown": []}
     assert main(["compare", before, after, "--format", "md"]) == 4
     assert markdown_text(line) in capsys.readouterr().out.splitlines()[2]
     # A search for a commit asks for ratios.
@@ -282,7 +282,7 @@ def test_the_same_model_is_judged_by_ratios(runs: Runs) -> None:
 
 def test_another_payload_alone_is_not_another_workload(runs: Runs) -> None:
     usual = cases(**KNOWN)
-    changes = runs.changes(usual, [replace(each, payload=4e6) for each in usual])
+    changes = runs.changes(usual, [replace(row, payload=4e6) for row in usual])
     assert changes.workloads == ()
     assert {case.strategy for case in changes.cases if case.more_bytes} == {*USUAL_S}
 
@@ -302,7 +302,7 @@ def test_more_bytes_are_a_regression_however_fast_the_case_is(
     changes = runs.changes(cases(), more)
     assert verdicts(changes)["ps"] == "faster"
     assert of(changes, "ps").judged_by == ByBaseline(name="single")
-    assert [each.strategy for each in changes.regressed] == ["ps"]
+    assert [change.strategy for change in changes.regressed] == ["ps"]
     assert headline(changes).startswith("5 cases: 1 sending more (ps payload 2.00× and TCP 2.00×), 1 faster")
     before, after = str(runs.path / "before"), str(runs.path / "after")
     assert main(["compare", before, after, "--json"]) == 4
@@ -341,8 +341,8 @@ def test_the_command_ends_with_4_on_a_regression_and_says_so(
     runs.changes(cases(), cases({"ps": 1.3}))
     before, after = str(runs.path / "before"), str(runs.path / "after")
     assert main(["compare", before, after]) == 4
-    shown = capsys.readouterr().out
-    assert "5 cases: 1 slower (ps 0.7" in shown
+    text = capsys.readouterr().out
+    assert "5 cases: 1 slower (ps 0.7" in text
     assert main(["compare", before, after, "--json"]) == 4
     document = json.loads(capsys.readouterr().out)
     assert {case["verdict"] for case in document["cases"]} == {"same", "slower", "cannot-tell"}
@@ -353,9 +353,9 @@ def test_the_command_ends_with_4_on_a_regression_and_says_so(
     assert capsys.readouterr().out.startswith("**5 cases: 1 slower (ps")
 
 
-@pytest.mark.parametrize("given", ["3", "-3%", "60%", "", "three", "nan", "1e9%"])
-def test_a_threshold_must_be_a_share(given: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", "a", "b", f"--threshold={given}"]) == 2
+@pytest.mark.parametrize("value", ["3", "-3%", "60%", "", "three", "nan", "1e9%"])
+def test_a_threshold_must_be_a_share(value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "a", "b", f"--threshold={value}"]) == 2
     assert "threshold: must be a share such as 3%, 50% at most" in capsys.readouterr().err
 
 

@@ -150,7 +150,7 @@ def test_the_crossing_of_two_lines_is_marked_between_their_rates(sizes_and_links
 
 def test_the_example_in_the_docs_is_a_chart(report: Report) -> None:
     page = (Path(__file__).parents[4] / "docs" / "contributing.md").read_text()
-    (code,) = [each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "BarChart" in each]
+    (code,) = [match for match in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "BarChart" in match]
     names = dict(vars(charts))
     exec(compile("from __future__ import annotations\n" + code, "docs", "exec"), names)
     comparison = of(report, "wide-mlp")

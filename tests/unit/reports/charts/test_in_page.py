@@ -27,8 +27,8 @@ _FORM = re.compile(r'<span><i class="form ([^"]+)"></i>(.*?)</span>')
 
 
 def test_the_library_is_the_one_that_was_written_down() -> None:
-    kept = resources.files("reports.charts").joinpath("bundle/echarts.min.js.sha256").read_text().split()[0]
-    assert hashlib.sha256(echarts_source().encode()).hexdigest() == kept
+    part = resources.files("reports.charts").joinpath("bundle/echarts.min.js.sha256").read_text().split()[0]
+    assert hashlib.sha256(echarts_source().encode()).hexdigest() == part
     assert "</script" not in echarts_source() + charts_source()
     for licence in ("LICENSE", "LICENSE.zrender", "NOTICE"):
         assert resources.files("reports.charts").joinpath("bundle", licence).is_file()

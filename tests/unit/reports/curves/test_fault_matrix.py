@@ -83,12 +83,12 @@ def test_scenarios_are_compared_apart(report: Report) -> None:
 def test_a_strategy_has_a_line_and_a_scenario_a_column(matrix: FaultMatrix) -> None:
     assert [name for name, _ in matrix.scenarios] == ["no faults", BAD]
     lines = {line.strategy: line for line in matrix.lines}
-    (_, broken), (_, held) = lines["mean"].cells, lines["median"].cells
+    (_, broken), (_, compared) = lines["mean"].cells, lines["median"].cells
     assert broken is not None
-    assert held is not None
+    assert compared is not None
     assert (broken.outcome, broken.value, broken.void) == ("diverged", None, True)
-    assert held.value is not None
-    assert (held.value.value, held.void) == (0.85, False)
+    assert compared.value is not None
+    assert (compared.value.value, compared.void) == (0.85, False)
     assert lines["median"].relative_rate == pytest.approx(0.5, rel=0.05)
     assert lines["median"].worst == 0.85
     assert lines["mean"].worst is None
@@ -158,8 +158,8 @@ def test_that_no_strategy_has_a_figure_is_said_of_none_within_its_bound(matrix_o
     assert front_line(matrix) == "No accuracy under faults that any rule tolerates."
 
 
-def with_loss(each: Case, loss: float) -> Case:
-    return replace(each, evaluation=Evaluation(step=105, metrics={"loss": loss}))
+def with_loss(case_before: Case, loss: float) -> Case:
+    return replace(case_before, evaluation=Evaluation(step=105, metrics={"loss": loss}))
 
 
 def test_a_perfect_figure_of_zero_is_on_the_front(matrix_of: MatrixOf) -> None:
@@ -190,9 +190,9 @@ def test_one_repeat_that_went_to_pieces_makes_a_cell_diverged(matrix_of: MatrixO
     assert cell is not None
     assert (cell.value, cell.outcome, cell.note) == (None, "diverged", f"{n_diverged} of 3 repeats")
     assert not lines["median"].on_front
-    shown = {cells[0].text: cells for cells in fault_table(matrix).rows}
-    assert (shown["median"][2].text, shown["median"][2].note) == ("diverged", f"{n_diverged} of 3 repeats")
-    assert (shown["median"][3].text, shown["median"][3].value) == ("diverged", None)
+    outputs = {cells[0].text: cells for cells in fault_table(matrix).rows}
+    assert (outputs["median"][2].text, outputs["median"][2].note) == ("diverged", f"{n_diverged} of 3 repeats")
+    assert (outputs["median"][3].text, outputs["median"][3].value) == ("diverged", None)
     assert front_line(matrix).startswith("Best worst-case accuracy for its speed: krum (0.700 at ")
 
 

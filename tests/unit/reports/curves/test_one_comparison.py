@@ -67,9 +67,9 @@ def test_what_is_slower_and_sends_more_is_behind(compare: Compare) -> None:
     wasteful = replace(PS, strategy="wasteful", p50_s=0.017)
     wrong = replace(PS, strategy="wrong", p50_s=0.001, payload=10.0, equivalent=False)
     comparison = compare([ALONE, REDUCE, PS, wasteful, wrong, Case(workload="w", p50_s=0.005, **NONE)])
-    found = trade_off(comparison)
-    assert found.layer == "tcp"
-    assert {point.strategy: (point.can_win, point.on_front) for point in found.points} == {
+    result = trade_off(comparison)
+    assert result.layer == "tcp"
+    assert {point.strategy: (point.can_win, point.on_front) for point in result.points} == {
         "all-reduce": (True, True),
         "ps": (True, True),
         "single": (True, True),
@@ -79,22 +79,22 @@ def test_what_is_slower_and_sends_more_is_behind(compare: Compare) -> None:
     }
     table = trade_off_table(comparison)
     assert table is not None
-    shown = {cells[0].text: cells for cells in table.rows}
-    assert [shown[name][4].text for name in ("ps", "wasteful", "wrong")] == [
+    outputs = {cells[0].text: cells for cells in table.rows}
+    assert [outputs[name][4].text for name in ("ps", "wasteful", "wrong")] == [
         "Pareto front",
         "dominated",
         "cannot win",
     ]
-    assert shown["ps"][2].note.startswith("n=3, ")
+    assert outputs["ps"][2].note.startswith("n=3, ")
 
 
 def test_without_tcp_of_all_candidates_the_payload_counts(changed: Compare) -> None:
     def forget(record: Record) -> Mapping[str, object]:
         return {"tcp_bytes_per_step": None} if record.strategy == "ps" else {}
 
-    found = trade_off(changed([ALONE, REDUCE, PS], forget))
-    assert found.layer == "payload"
-    assert {p.strategy: p.sent_bytes.value for p in found.points} == {
+    result = trade_off(changed([ALONE, REDUCE, PS], forget))
+    assert result.layer == "payload"
+    assert {p.strategy: p.sent_bytes.value for p in result.points} == {
         "all-reduce": 2e6,
         "ps": 1e6,
         "single": 0,
@@ -118,8 +118,8 @@ def test_only_what_repeats_show_is_behind(
 
 def test_bytes_that_repeats_tell_apart_put_equals_in_rate_behind(compare: Compare) -> None:
     more = replace(REDUCE, strategy="more", p50_s=0.0101, noise=0.05, payload=2.2e6)
-    found = trade_off(compare([ALONE, replace(REDUCE, noise=0.05), more]))
-    assert {point.strategy: point.on_front for point in found.points}["more"] is False
+    result = trade_off(compare([ALONE, replace(REDUCE, noise=0.05), more]))
+    assert {point.strategy: point.on_front for point in result.points}["more"] is False
 
 
 def test_a_bound_on_bytes_is_said_and_puts_nothing_behind(changed: Compare) -> None:
@@ -192,8 +192,8 @@ def test_repeats_with_other_warm_ups_meet_at_the_steps_that_all_made(changed: Co
 def test_what_is_not_finite_is_a_gap_and_points_are_few(changed: Compare) -> None:
     def losses(record: Record) -> Mapping[str, object]:
         values = [1.0] * 100
-        gone = [None] if record.repeat == 1 else [1.0]
-        return {"loss": (*values[:99], *gone), "step_s": replace(record.step_s, n=1000)}  # type: ignore[type-var]
+        losses = [None] if record.repeat == 1 else [1.0]
+        return {"loss": (*values[:99], *losses), "step_s": replace(record.step_s, n=1000)}  # type: ignore[type-var]
 
     comparison = changed([REDUCE], losses)
     curve = loss_curve(comparison, "all-reduce")
@@ -232,8 +232,8 @@ def test_a_short_curve_beside_a_long_one_has_gaps(changed: Compare) -> None:
 
     table = loss_table(changed([REDUCE, PS], losses))
     assert table is not None
-    shown = {cells[0].text: [cell.text for cell in cells[2:]] for cells in table.rows}
-    assert shown == {"all-reduce": ["2.00"] * 5, "ps": ["2.00", *[MISSING] * 3, "2.00"]}
+    outputs = {cells[0].text: [cell.text for cell in cells[2:]] for cells in table.rows}
+    assert outputs == {"all-reduce": ["2.00"] * 5, "ps": ["2.00", *[MISSING] * 3, "2.00"]}
 
 
 def test_without_losses_there_is_no_curve(changed: Compare) -> None:
@@ -282,7 +282,7 @@ def test_many_rounds_are_joined_and_the_slowest_is_still_known(changed: Compare)
     assert rounds is not None
     assert rounds.rounds_per_point == 3
     assert len(rounds.numbers) == len(rounds.lines[0].relative) == 234
-    assert max(each for each in rounds.lines[0].relative if each) == pytest.approx(7 / 3, abs=1e-3)
+    assert max(ratio for ratio in rounds.lines[0].relative if ratio) == pytest.approx(7 / 3, abs=1e-3)
     assert rounds.slowest is not None
     assert (rounds.slowest.number, rounds.slowest.relative) == (650, pytest.approx(5.0))
 
@@ -311,7 +311,7 @@ def test_memory_of_each_worker_beside_its_variables(changed: Compare) -> None:
 
 
 def test_memory_that_no_repeat_differs_in_has_no_range(compare: Compare) -> None:
-    assert {(each.low, each.high) for each in compare([ALONE, REDUCE]).curves.memory} == {((), ())}
+    assert {(point.low, point.high) for point in compare([ALONE, REDUCE]).curves.memory} == {((), ())}
 
 
 def test_a_server_that_sends_most_is_named(changed: Compare) -> None:

@@ -85,11 +85,11 @@ def test_without_single_a_strategy_is_held_against_its_own_smallest_size(report_
     assert [p.n_devices for p in line(scaling, "ps").points] == [4]
     table = scaling_table(scaling)
     assert [column.name for column in table.columns][3:] == ["2 workers", "4 workers"]
-    shown = {cells[0].text: cells for cells in table.rows}
-    assert shown["ps"][3].text == "–"
-    assert (shown["all-reduce"][2].text, shown["all-reduce"][2].note) == ("itself", "on 2 devices")
-    assert "50 % (" in shown["all-reduce"][4].note
-    assert "n=3, " in shown["all-reduce"][4].note
+    outputs = {cells[0].text: cells for cells in table.rows}
+    assert outputs["ps"][3].text == "–"
+    assert (outputs["all-reduce"][2].text, outputs["all-reduce"][2].note) == ("itself", "on 2 devices")
+    assert "50 % (" in outputs["all-reduce"][4].note
+    assert "n=3, " in outputs["all-reduce"][4].note
 
 
 def test_only_what_differs_in_size_alone_is_one_curve(report_of: Build) -> None:
@@ -98,14 +98,14 @@ def test_only_what_differs_in_size_alone_is_one_curve(report_of: Build) -> None:
 
 
 def test_what_has_no_rate_has_no_point_and_marks_go_along(report_of: Build) -> None:
-    gone = dict.fromkeys(range(3), ("failed", DIED))
+    fromkeys = dict.fromkeys(range(3), ("failed", DIED))
     cases = [
         ALONE,
         replace(ALONE, is_twin=True, params={"aa": True}),
         Case(workload="w", p50_s=0.004, **NONE),
         reduce(2, 0.01),
         reduce(4, 0.01, equivalent=False),
-        reduce(8, 0.01, problems=gone),
+        reduce(8, 0.01, problems=fromkeys),
     ]
     (scaling,) = report_of(cases).scaling
     marks = {line.strategy: line.mark for line in scaling.lines}

@@ -56,15 +56,15 @@ def test_the_smallest_step_is_mostly_found_after_a_dozen_nights() -> None:
 
 def test_drift_is_called_drift_and_hardly_ever_a_step() -> None:
     series = many("drift", 100, seed=30_000)
-    assert sum(len(confirmed(found_in(each))) for each in series) <= 2
-    drifting = [each for each in series if found_in(each).drift]
+    assert sum(len(confirmed(found_in(series_of_run))) for series_of_run in series) <= 2
+    drifting = [series_of_run for series_of_run in series if found_in(series_of_run).drift]
     assert len(drifting) >= 60
 
 
 def test_what_has_not_changed_neither_steps_nor_drifts() -> None:
-    analyses = [found_in(each) for each in many("nothing", 100, seed=40_000)]
-    assert sum(len(confirmed(each)) for each in analyses) <= 1
-    assert sum(bool(each.drift) for each in analyses) <= 1
+    analyses = [found_in(one_series) for one_series in many("nothing", 100, seed=40_000)]
+    assert sum(len(confirmed(analysis)) for analysis in analyses) <= 1
+    assert sum(bool(analysis.drift) for analysis in analyses) <= 1
 
 
 def test_a_night_sooner_or_later_a_step_is_pending_and_then_confirmed() -> None:
@@ -131,10 +131,10 @@ def test_a_step_is_confirmed_within_a_night_of_its_third_however_few_nights_are_
     for n_before in range(EARLY_NIGHTS, 21):
         values = np.exp(rng.normal(0, noise, n_before + 4))
         values[n_before:] *= factor
-        found = [
+        results = [
             confirmed(analyse(np.arange(n), values[:n])) for n in (n_before + CONFIRM, n_before + CONFIRM + 1)
         ]
-        change = next(changes[-1] for changes in found if changes)
+        change = next(changes[-1] for changes in results if changes)
         assert change.place == n_before
         assert change.effect == pytest.approx(np.log(factor), abs=0.05)
 
@@ -153,12 +153,12 @@ def test_a_young_step_waits_for_as_many_nights_as_asked() -> None:
 
 def test_young_series_that_have_not_changed_are_not_confirmed() -> None:
     rng = np.random.default_rng(2)
-    found = 0
+    result = 0
     for noise in (0.01, 0.02, 0.03):
         for _ in range(150):
             values = np.exp(rng.normal(0, noise, 16))
-            found += any(confirmed(analyse(np.arange(n), values[:n])) for n in (6, 8, 10, 12, 16))
-    assert found == 0
+            result += any(confirmed(analyse(np.arange(n), values[:n])) for n in (6, 8, 10, 12, 16))
+    assert result == 0
 
 
 @pytest.mark.parametrize("slope", [0.003, 0.005, -0.005, 0.01])
@@ -182,10 +182,10 @@ def test_a_drift_is_reported_from_about_when_it_began() -> None:
 def test_young_series_that_have_not_changed_are_hardly_ever_pending() -> None:
     rng = np.random.default_rng(0)
     nights = np.arange(10, dtype=np.int64)
-    found = [
+    changes = [
         analyse(nights[:n], np.exp(rng.normal(0, 0.02, n))).changes for _ in range(300) for n in (4, 7, 10)
     ]
-    assert sum(map(bool, found)) <= 9
+    assert sum(map(bool, changes)) <= 9
 
 
 def test_the_same_nights_give_the_same_answer_in_any_unit() -> None:

@@ -96,19 +96,22 @@ def test_each_machine_is_judged_by_the_newest_night_that_it_has(tmp_path: Path) 
             history.add(night_of(written(tmp_path, day, 0.010 if day < 16 else 0.012)))
             last = history.add(night_of(written(tmp_path, day, 0.010, cpu={"brand_raw": "Other"})))
         verdict = verdict_of(history, last)
-    assert [each.series.subject.shape for each in verdict.regressed] == ["Example"]
+    assert [regressed.series.subject.shape for regressed in verdict.regressed] == ["Example"]
     assert verdict.counts["missed"] == 0
 
 
 def test_a_case_is_followed_by_all_that_it_costs(tmp_path: Path) -> None:
     with writing(tmp_path / "store") as history:
         history.add(night_of(written(tmp_path, 1, 0.01, extra=EXTRA)))
-        series = {each.subject.metric: each for each in history.series()}
-    values = {metric: each.values[0] for metric, each in series.items()}
+        series = {series_item.subject.metric: series_item for series_item in history.series()}
+    values = {metric: series_item.values[0] for metric, series_item in series.items()}
     assert values == {"seconds": 0.01, "payload_bytes": 1e6, "tcp_bytes": 1.1e6, "peak_rss_bytes": 4e8}
-    for each in series.values():
-        assert (each.subject.workload, each.subject.strategy) == ("wide-mlp", "ps:staleness=2")
-        assert (each.subject.case, each.subject.lock_hash) == ("tests/test_a.py::test_sum", "f6511368")
+    for series_item in series.values():
+        assert (series_item.subject.workload, series_item.subject.strategy) == ("wide-mlp", "ps:staleness=2")
+        assert (series_item.subject.case, series_item.subject.lock_hash) == (
+            "tests/test_a.py::test_sum",
+            "f6511368",
+        )
     # One per cent by four repeats, however many windows these have.
     assert series["seconds"].errors[0] == pytest.approx(0.01 / 2)
 
@@ -116,7 +119,9 @@ def test_a_case_is_followed_by_all_that_it_costs(tmp_path: Path) -> None:
 def test_one_repeat_knows_no_error_of_its_own(tmp_path: Path) -> None:
     with writing(tmp_path / "store") as history:
         history.add(night_of(written(tmp_path, 1, 0.01, extra={**EXTRA, "repeats": 1})))
-        (seconds,) = (each for each in history.series() if each.subject.metric == "seconds")
+        (seconds,) = (
+            series_item for series_item in history.series() if series_item.subject.metric == "seconds"
+        )
     assert math.isnan(seconds.errors[0])
 
 
@@ -134,7 +139,7 @@ def test_what_is_not_known_of_a_case_is_left_out(tmp_path: Path) -> None:
     extra = {**EXTRA, "payload_bytes_per_step": 0.0, "tcp_bytes_per_step": None, "peak_rss_bytes": "much"}
     with writing(tmp_path / "store") as history:
         history.add(night_of(written(tmp_path, 1, 0.01, extra=extra)))
-        assert [each.subject.metric for each in history.series()] == ["seconds"]
+        assert [series_item.subject.metric for series_item in history.series()] == ["seconds"]
 
 
 def with_medians(path: Path, *medians: float | None) -> Path:
@@ -164,7 +169,9 @@ def test_a_benchmark_without_a_median_is_named_and_the_others_are_kept(
         night = history.add(benchmarks_night(path, tell=lines.append))
         series = history.series()
         (lost,) = verdict_of(history, night).lost
-    assert {each.subject.case for each in series} == {f"tests/test_a.py::test_{number}" for number in (0, 2)}
+    assert {series_item.subject.case for series_item in series} == {
+        f"tests/test_a.py::test_{number}" for number in (0, 2)
+    }
     why = f"its median must be more than 0 s and finite, got {median}"
     assert lines == [f"left out: {path}: tests/test_a.py::test_1: {why}"]
     assert (lost.case, lost.message) == ("tests/test_a.py::test_1", why)
@@ -195,10 +202,10 @@ def test_a_file_of_which_nothing_can_be_used_is_refused_alone_and_left_out_besid
     assert json.loads(capsys.readouterr().out)["error"]["message"] == why
     assert not store.exists()
     assert main([*command, str(unusable), str(empty), str(good)]) == 0
-    said = capsys.readouterr()
-    assert json.loads(said.out)["night"] == "2026-03-03"
-    assert f"left out: {why}" in said.err
-    assert f"left out: {empty} must hold benchmarks, got none; name another" in said.err
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["night"] == "2026-03-03"
+    assert f"left out: {why}" in captured.err
+    assert f"left out: {empty} must hold benchmarks, got none; name another" in captured.err
 
 
 @pytest.mark.parametrize(
@@ -246,7 +253,7 @@ def test_what_a_file_says_oddly_is_named_in_a_line(tmp_path: Path, changed: dict
 
 
 @pytest.mark.parametrize(
-    ("commit", "kept", "n_lines"),
+    ("commit", "stored", "n_lines"),
     [
         ("a" * 64, "a" * 64, 0),
         ("unversioned", None, 0),
@@ -258,11 +265,11 @@ def test_what_a_file_says_oddly_is_named_in_a_line(tmp_path: Path, changed: dict
     ],
 )
 def test_a_commit_is_a_hash_in_full_or_none(
-    tmp_path: Path, commit: str, kept: str | None, n_lines: int
+    tmp_path: Path, commit: str, stored: str | None, n_lines: int
 ) -> None:
     path = written(tmp_path, 1, 0.01)
     path.write_text(json.dumps({**json.loads(path.read_text()), "commit_info": {"id": commit}}))
     lines: list[str] = []
-    assert benchmarks_night(path, tell=lines.append).git_sha == kept
+    assert benchmarks_night(path, tell=lines.append).git_sha == stored
     assert len(lines) == n_lines
     assert all(f"{path} must name its commit by 40 or 64 hex digits, got {commit!r}" in x for x in lines)

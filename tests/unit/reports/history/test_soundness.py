@@ -64,7 +64,10 @@ def test_garbage_anywhere_is_named_or_lies_where_nothing_is(store: Path) -> None
 
 def _held(store: Path) -> object:
     with reading(store) as history:
-        series = [(each.subject, each.values.tolist(), each.errors.tolist()) for each in history.series()]
+        series = [
+            (series_item.subject, series_item.values.tolist(), series_item.errors.tolist())
+            for series_item in history.series()
+        ]
         return history.nights(), series
 
 

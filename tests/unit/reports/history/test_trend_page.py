@@ -105,7 +105,7 @@ def test_every_series_is_in_the_table_and_can_be_filtered_by_state(page: Page) -
     rows = [attrs["data-key"] for tag, attrs in page.tags if tag == "tr" and "data-key" in attrs]
     assert len(rows) == len(set(rows)) == 2 * len(STRATEGIES) * len(METRICS)
     assert set(rows) == set(filterable)
-    assert [key for key, kept in filterable.items() if kept == ["regressed"]] == rows[:2]
+    assert [key for key, states in filterable.items() if states == ["regressed"]] == rows[:2]
     assert {line["key"] for chart in charts_of(page) for line in chart["lines"]} <= set(filterable)
 
 
@@ -215,7 +215,7 @@ def test_what_has_changed_is_drawn_before_what_has_not_and_lines_stay_few(tmp_pa
         verdict = verdict_of(history, history.nights()[-1])
         first, *_ = sections_of(shown_series(verdict, history.series(until=verdict.night), history.nights()))
     assert first.title == "digits-cnn"
-    assert [[each.subject.strategy for each in panel.series] for panel in first.changed] == [
+    assert [[panel_series.subject.strategy for panel_series in panel.series] for panel in first.changed] == [
         ["ps", "all-reduce"],
         ["ps"],
     ]
@@ -289,5 +289,5 @@ def test_benchmarks_without_a_workload_are_of_their_file_and_what_ended_says_so(
     assert sorted(section.title for section in sections) == ["tests/a.py", "tests/b.py"]
     (missed,) = [panel for section in sections for panel in section.changed]
     until = (LAST - timedelta(days=2)).date()
-    assert [each.name for each in missed.series] == [f"test_copy, until {until}"]
+    assert [series_item.name for series_item in missed.series] == [f"test_copy, until {until}"]
     assert sum(section.n_quiet for section in sections) == len(subjects) - 1

@@ -76,7 +76,7 @@ class Nights:
         return last
 
     def _figures(self, effects: Effects) -> list[Figure]:
-        found = []
+        results = []
         for strategy in STRATEGIES:
             for workload in WORKLOADS:
                 for metric in ("rate", "ratio", "payload_bytes"):
@@ -94,12 +94,12 @@ class Nights:
                         against="single" if metric == "ratio" else "",
                     )
                     value = 100.0 * float(factor) * float(np.exp(self.rng.normal(0, spread)))
-                    found.append(Figure(subject=subject, value=value, error=None, n=3))
-        return found
+                    results.append(Figure(subject=subject, value=value, error=None, n=3))
+        return results
 
 
 def _concerns(to: tuple[str, ...], of: tuple[str, ...]) -> bool:
-    return all(asked in ("*", name) for asked, name in zip(to, of, strict=True))
+    return all(pattern in ("*", name) for pattern, name in zip(to, of, strict=True))
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_weekdays_are_those_of_dates_although_some_have_two_runs(nights: Nights)
         for run in range(1 if day % 7 else 2):
             nights.now = BEGAN + timedelta(days=day, hours=run)
             last = nights.add(1, usual)
-    rates = [each for each in said(nights, last).series if each.series.subject.metric == "rate"]
+    rates = [verdict for verdict in said(nights, last).series if verdict.series.subject.metric == "rate"]
     assert {rate.state for rate in rates} == {"ok"}
     assert max(rate.analysis.sigma for rate in rates) < 0.015
 
@@ -149,22 +149,22 @@ def test_a_change_is_pending_and_then_a_regression_with_its_night(nights: Nights
     nights.add(25)
     slower = {("ps", "w", "ratio"): 0.85, ("ps", "w", "rate"): 0.85}
     first = nights.add(1, slower)
-    young = [each for each in said(nights, first).series if each.state == "pending"]
+    young = [verdict for verdict in said(nights, first).series if verdict.state == "pending"]
     assert len(young) == 2
-    for each in young:
-        assert each.interval is not None
-        assert each.interval.contains(0.85)
-        assert not each.interval.contains(1.0)
+    for item in young:
+        assert item.interval is not None
+        assert item.interval.contains(0.85)
+        assert not item.interval.contains(1.0)
     assert not said(nights, first).regressed
     verdict = said(nights, nights.add(3, slower))
-    assert {each.series.subject.metric for each in verdict.regressed} == {"rate", "ratio"}
+    assert {item.series.subject.metric for item in verdict.regressed} == {"rate", "ratio"}
     (cause,) = verdict.causes
     assert cause.what == "ps on w"
-    for each in verdict.regressed:
-        assert each.since == first
-        assert each.factor == pytest.approx(0.85, rel=0.02)
-        assert each.interval is not None
-        assert each.interval.contains(0.85)
+    for item in verdict.regressed:
+        assert item.since == first
+        assert item.factor == pytest.approx(0.85, rel=0.02)
+        assert item.interval is not None
+        assert item.interval.contains(0.85)
     line = verdict_line(verdict)
     assert "2 regressed" in line
     assert line.count("ps on w") == 1
@@ -174,7 +174,7 @@ def test_a_change_is_pending_and_then_a_regression_with_its_night(nights: Nights
         r"since 2026-01-30$",
         line,
     )
-    document = document_of(verdict, lambda each: [f"{each.before.git_sha}..{each.since.git_sha}"])  # type: ignore[union-attr]
+    document = document_of(verdict, lambda change: [f"{change.before.git_sha}..{change.since.git_sha}"])  # type: ignore[union-attr]
     assert document["regressions"][0]["since"] == "2026-01-30"  # type: ignore[index]
     assert document["regressions"][0]["commits"] == ["sha24..sha25"]  # type: ignore[index]
     assert any(line == "  a commit" for line in further_lines(verdict, lambda _: ["a commit"]))
@@ -224,7 +224,7 @@ def test_what_gets_better_little_by_little_is_no_alarm(nights: Nights) -> None:
 def test_of_few_nights_an_interval_is_wide_and_told(nights: Nights) -> None:
     nights.add(5)
     verdict = said(nights, nights.add(2, {("ps", "w", "ratio"): 0.85}))
-    (pending,) = [each for each in verdict.series if each.state == "pending"]
+    (pending,) = [item for item in verdict.series if item.state == "pending"]
     assert pending.interval is not None
     assert pending.interval.contains(0.85)
     normal = 2 * 1.96 * pending.analysis.sigma * (1 / 5 + 1 / 2) ** 0.5
@@ -256,9 +256,9 @@ def test_a_change_names_its_metric_factor_and_interval(
         nights,
         nights.of_one(metric, lock_hash, [usual] * 15 + [usual * factor] * 3),
     )
-    (each,) = verdict.series
-    assert change_text(each) == f"{expected} ({limits(each.interval)})"
-    assert change_text(each, is_brief=True) == expected
+    (changed,) = verdict.series
+    assert change_text(changed) == f"{expected} ({limits(changed.interval)})"
+    assert change_text(changed, is_brief=True) == expected
 
 
 def test_more_nights_are_waited_for_if_asked(nights: Nights) -> None:
@@ -294,7 +294,7 @@ def test_what_got_better_is_no_regression_and_fewer_bytes_are_better(nights: Nig
     assert verdict.counts["improved"] == 2
     worse = said(nights, nights.add(30, {("ps", "v", "payload_bytes"): 1.02}))
     assert [
-        each.series.subject.metric for each in worse.regressed if each.series.subject.workload == "v"
+        verdict.series.subject.metric for verdict in worse.regressed if verdict.series.subject.workload == "v"
     ] == ["payload_bytes"]
 
 

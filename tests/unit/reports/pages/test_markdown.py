@@ -95,7 +95,7 @@ def test_verdict_and_ranking_stand_open_and_all_else_is_folded(full_run: Path) -
     for title in ("Step times", "Traffic", "Provenance", "Left out: 1"):
         assert f"<summary>{title}</summary>" in text
     # Markdown within a folded part needs an empty line before it.
-    assert all(text[found.end() : found.end() + 2] == "\n\n" for found in re.finditer("</summary>", text))
+    assert all(text[match.end() : match.end() + 2] == "\n\n" for match in re.finditer("</summary>", text))
     assert "\n\n</details>" in text
     assert "Left out to fit" not in text
 

@@ -148,12 +148,12 @@ def test_csv_holds_every_figure_of_rankings_and_costs(full_run: Path) -> None:
     for comparison in build([load(full_run)]).comparisons:
         for table in (speed_table(comparison), step_table(comparison), cost_table(comparison)):
             for row in table.rows:
-                held = numbers[comparison.workload, row[0].text]
+                median = numbers[comparison.workload, row[0].text]
                 is_baseline = row[0].note == "baseline"
-                shown = {cell.value for cell in row if cell.value is not None} - (
+                output = {cell.value for cell in row if cell.value is not None} - (
                     {1.0} if is_baseline else set()
                 )
-                assert shown <= held
+                assert output <= median
 
 
 def is_number(cell: str) -> bool:
@@ -179,19 +179,19 @@ def test_code_in_notes_and_messages_is_set_as_code_and_escaped(tmp_path: Path) -
     case = Case(workload="w`x`", strategy="ps", notes=(f"`verify` tells {SCRIPT}, a ` too",))
     path = write_run(tmp_path / "run", [dataclasses.replace(case, problems={1: ("failed", failure)})])
     html = reports.render([path], "html")
-    shown = html.partition("stratbench-data")[0]
-    assert f"ps: <code>verify</code> tells {escape(SCRIPT)}, a ` too" in shown
-    assert f"run <code>make {escape(SCRIPT)}</code> first" in shown
+    output = html.partition("stratbench-data")[0]
+    assert f"ps: <code>verify</code> tells {escape(SCRIPT)}, a ` too" in output
+    assert f"run <code>make {escape(SCRIPT)}</code> first" in output
     # A name is no sentence.
-    assert "<code>x</code>" not in shown
+    assert "<code>x</code>" not in output
     assert SCRIPT not in html
 
 
 @given(st.text(alphabet="`a <"))
 def test_prose_loses_nothing_but_its_backticks(text: str) -> None:
-    shown = prose(text)
-    assert re.sub("</?code>", "`", shown).replace("&lt;", "<") == text
-    assert all("`" not in code for code in re.findall("<code>(.*?)</code>", shown))
+    output = prose(text)
+    assert re.sub("</?code>", "`", output).replace("&lt;", "<") == text
+    assert all("`" not in code for code in re.findall("<code>(.*?)</code>", output))
 
 
 def test_every_format_shows_where_a_traced_step_s_time_went(tmp_path: Path) -> None:
@@ -201,9 +201,9 @@ def test_every_format_shows_where_a_traced_step_s_time_went(tmp_path: Path) -> N
     assert float(line["traced_received_bytes"]) == 2000
     (row,) = json.loads(reports.render([path], "json"))["comparisons"][0]["rows"]
     assert row["time_split"]["compute_s"]["value"] == pytest.approx(0.0045)
-    shown = "45 %, n=3, all 4.50 ms"
-    assert shown in "".join(Page(reports.render([path], "html")).text)
-    assert markdown_text(shown) in reports.render([path], "md")
+    text = "45 %, n=3, all 4.50 ms"
+    assert text in "".join(Page(reports.render([path], "html")).text)
+    assert markdown_text(text) in reports.render([path], "md")
 
 
 def test_markdown_tables_are_whole_and_names_inert(full_run: Path) -> None:
@@ -242,9 +242,9 @@ def test_junit_has_a_test_for_each_strategy_and_says_what_is_wrong(full_run: Pat
     words = {case.get("name"): case for case in suites["word-lm"].iter("testcase")}
     assert words["parallax"].find("skipped").get("message") == "needs a GPU, got none; use device: cpu"  # type: ignore[union-attr]
     for suite in root:
-        found = [case for case in suite.iter("testcase") if case.find("error") is not None]
+        cases = [case for case in suite.iter("testcase") if case.find("error") is not None]
         assert (suite.get("errors"), suite.get("tests")) == (
-            str(len(found)),
+            str(len(cases)),
             str(len(suite.findall("testcase"))),
         )
     assert SCRIPT in {case.get("name") for case in suites[SCRIPT].iter("testcase")}
@@ -308,9 +308,9 @@ def test_no_text_becomes_a_formula(text: str) -> None:
 
 @given(st.text())
 def test_no_text_breaks_a_markdown_table(text: str) -> None:
-    shown = markdown_text(text).replace("<!-- -->", "")
-    assert "\n" not in shown
-    assert not re.search(r"(?<!\\)(?:\\\\)*[|<`]", shown.replace("\\\\", ""))
+    output = markdown_text(text).replace("<!-- -->", "")
+    assert "\n" not in output
+    assert not re.search(r"(?<!\\)(?:\\\\)*[|<`]", output.replace("\\\\", ""))
 
 
 @pytest.mark.parametrize("number", [0, -1.5, 3, None, True])

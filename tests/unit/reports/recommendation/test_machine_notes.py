@@ -12,8 +12,8 @@ from reports.recommendation.machine_notes import setting_notes, stability_notes,
 QUIET = Stability(foreign_cpu=0.01, foreign_cpu_most=0.3, stolen_cpu=0.0, drift=0.02, grade="steady")
 
 
-def cases(*found: Stability, machine: Machine | None = None) -> dict[str, list[Record]]:
-    return {"ps": [replace(made_record(), stability=each, machine=machine) for each in found]}
+def cases(*stabilities: Stability, machine: Machine | None = None) -> dict[str, list[Record]]:
+    return {"ps": [replace(made_record(), stability=stability, machine=machine) for stability in stabilities]}
 
 
 def test_quiet_repeats_and_old_ones_are_not_talked_about() -> None:
@@ -35,7 +35,7 @@ def test_other_programs_are_named_with_what_they_took() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("stability", "message"),
     [
         (replace(QUIET, stolen_cpu=0.3), "machine busy: other virtual machines used 30 %"),
         (replace(QUIET, throttled_cpu=0.06), "a cgroup quota withheld 6 %"),
@@ -55,8 +55,8 @@ def test_other_programs_are_named_with_what_they_took() -> None:
         ),
     ],
 )
-def test_whatever_disturbed_a_repeat_is_named(found: Stability, told: str) -> None:
-    assert any(told in note.text for note in stability_notes(cases(QUIET, found)))
+def test_whatever_disturbed_a_repeat_is_named(stability: Stability, message: str) -> None:
+    assert any(message in note.text for note in stability_notes(cases(QUIET, stability)))
 
 
 def test_a_clock_that_changes_is_warned_of_once() -> None:

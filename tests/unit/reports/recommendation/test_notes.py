@@ -37,8 +37,8 @@ def test_each_precision_is_compared_by_itself(tmp_path: Path) -> None:
         assert [row.n for row in comparison.rows] == [3, 3]
     wide, mixed = report.comparisons
     assert mixed.shape == f"{wide.shape}, mixed bfloat16"
-    told = [note for note in mixed.notes if note.startswith("mixed precision: layers in bfloat16")]
-    assert len(told) == 1
+    notes = [note for note in mixed.notes if note.startswith("mixed precision: layers in bfloat16")]
+    assert len(notes) == 1
     assert not any("mixed precision" in note for note in wide.notes)
 
 
@@ -63,7 +63,7 @@ def test_steps_on_gpus_without_tf32_are_compared_by_themselves(tmp_path: Path) -
     on, off = build([load(run)]).comparisons
     assert (on.tf32, off.tf32) == (True, False)
     assert off.shape == on.shape.replace("TF32", "TF32 off") != on.shape
-    assert [any("may round to TF32" in note for note in each.notes) for each in (on, off)] == [True, False]
+    assert [any("may round to TF32" in note for note in row.notes) for row in (on, off)] == [True, False]
     rows = list(csv.DictReader(io.StringIO(reports.render([run], "csv"))))
     assert [row["tf32"] for row in rows] == ["True", "True", "False", "False"]
 

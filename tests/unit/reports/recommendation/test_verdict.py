@@ -239,8 +239,8 @@ def test_what_cannot_win_is_faster_only_where_repeats_show_it(
 ) -> None:
     wrong = replace(REDUCE, strategy="wrong", p50_s=p50_s, noise=noise, equivalent=False)
     advice = compare([ALONE, replace(REDUCE, noise=noise), wrong], n_repeats=n_repeats).verdict
-    said = [detail for detail in advice.details if "not ranked" in detail]
-    assert [detail.partition(" equivalent")[0] for detail in said] == ([] if words is None else [words])
+    details = [detail for detail in advice.details if "not ranked" in detail]
+    assert [detail.partition(" equivalent")[0] for detail in details] == ([] if words is None else [words])
 
 
 N_ROUNDS = 10
@@ -292,13 +292,13 @@ def test_a_tie_whose_interval_excludes_1_names_its_p_and_the_corrected_one() -> 
     assert not contrasts.ahead("a", "b")
     others = [contrasts.of(*pair) for pair in ("ac", "ad", "bc", "bd", "cd")]
     corrected = adjusted([lead.p_value, *(other.p_value for other in others if other and other.p_value)])[0]
-    said = re.fullmatch(
+    match = re.fullmatch(
         r"No significant difference between a and b: p = ([\d.]+), ([\d.]+) corrected for 6 pairs",
         why_together("a", "b", contrasts),
     )
-    assert said is not None
-    assert float(said[1]) == pytest.approx(lead.p_value, rel=0.05)
-    assert float(said[2]) == pytest.approx(corrected, rel=0.05)
+    assert match is not None
+    assert float(match[1]) == pytest.approx(lead.p_value, rel=0.05)
+    assert float(match[2]) == pytest.approx(corrected, rel=0.05)
 
 
 def test_a_tie_has_no_corrected_p_where_nothing_contradicts_it() -> None:
@@ -314,14 +314,14 @@ def test_the_p_that_is_named_is_the_one_that_was_used() -> None:
     contrasts = Contrasts({name: records(name, values) for name, values in steps.items()})
     t_p, corrected = scipy.stats.ttest_1samp(logs, 0.0).pvalue, contrasts.p_of("a", "b")
     assert corrected is not None
-    said = re.fullmatch(
+    match = re.fullmatch(
         r"No significant difference between a and b: p = ([\d.]+), ([\d.]+) corrected for 15 pairs",
         why_together("a", "b", contrasts),
     )
-    assert said is not None
-    assert float(said[1]) == pytest.approx(t_p, rel=0.05)
+    assert match is not None
+    assert float(match[1]) == pytest.approx(t_p, rel=0.05)
     assert sign_flip_p(logs) > 1.3 * t_p
-    assert float(said[2]) == pytest.approx(corrected, rel=0.05)
+    assert float(match[2]) == pytest.approx(corrected, rel=0.05)
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("a", "b", "c"), ("a", "d", "b")])

@@ -243,8 +243,8 @@ def test_memory_of_servers(tmp_path: Path) -> None:
 
 
 def test_memory_of_many_servers_is_summed_up(tmp_path: Path) -> None:
-    held = [*range(1, 17), *[1_000] * 9_984]
-    path = planned_run(tmp_path / "run", [node("v")], server_bytes=held)
+    counts = [*range(1, 17), *[1_000] * 9_984]
+    path = planned_run(tmp_path / "run", [node("v")], server_bytes=counts)
     table = server_table(build([load(path)], with_files=True).comparisons[0])
     assert table is not None
     names = [column.name for column in table.columns]
@@ -258,8 +258,8 @@ def test_memory_of_many_servers_is_summed_up(tmp_path: Path) -> None:
         "largest over mean",
     ]
     (cells,) = table.rows
-    shown = [(cell.text, cell.note) for cell in cells[16:]]
-    assert shown == [
+    outputs = [(cell.text, cell.note) for cell in cells[16:]]
+    assert outputs == [
         ("16.0 B", ""),
         ("9.98 MB", "9984 servers"),
         ("1.00 B", ""),
@@ -299,10 +299,10 @@ def test_a_plan_with_more_than_any_plan_has_is_left_out(
     tmp_path: Path, nodes: list[dict[str, object]], fields: dict[str, object], where: str
 ) -> None:
     path = planned_run(tmp_path / "run", nodes, **fields)
-    told: list[str] = []
-    page = reports.render([path], "html", tell=told.append)
-    assert len(told) == 3
-    assert all(f"must hold a plan: {where}" in line and len(line) < 400 for line in told)
+    messages: list[str] = []
+    page = reports.render([path], "html", tell=messages.append)
+    assert len(messages) == 3
+    assert all(f"must hold a plan: {where}" in line and len(line) < 400 for line in messages)
     assert len(page) < len(reports.render([planned_run(tmp_path / "other", [])], "html")) + 3_000
 
 

@@ -51,8 +51,8 @@ def test_there_is_none_where_nothing_lies_in_parts(tmp_path: Path) -> None:
 
 def test_rates_of_emulated_cores_are_said_to_rank_nothing(tmp_path: Path) -> None:
     emulated = [replace(case, device="tpu-emulated") for case in (ALONE, CORES)]
-    found, other = compared(tmp_path, *emulated), compared(tmp_path / "other", ALONE, CORES)
-    assert [note for note in found.notes if note.startswith("TPU cores are emulated")]
+    result, other = compared(tmp_path, *emulated), compared(tmp_path / "other", ALONE, CORES)
+    assert [note for note in result.notes if note.startswith("TPU cores are emulated")]
     assert not [n for n in (*other.notes, *other.verdict.details) if "emulate" in n]
 
 

@@ -62,8 +62,12 @@ def test_load_balancing_takes_the_emptiest_server_and_slots_follow():
 
 
 def test_each_replica_keeps_what_no_step_changes_and_its_slots():
-    kept = [trainable(name, 50, synced=False, readiness=None, only_read=True) for name in ("base", "m/base")]
-    step = step_of(*MODEL.variables, kept[0], kept[1].model_copy(update={"kind": "slot", "slot_of": "base"}))
+    trainables = [
+        trainable(name, 50, synced=False, readiness=None, only_read=True) for name in ("base", "m/base")
+    ]
+    step = step_of(
+        *MODEL.variables, trainables[0], trainables[1].model_copy(update={"kind": "slot", "slot_of": "base"})
+    )
     for layout in (one_server, load_balancing):
         nodes = layout(step, THREE, {})
         assert placed(nodes) == {**placed(layout(MODEL, THREE, {})), "base": None, "m/base": None}
@@ -76,9 +80,9 @@ def test_each_replica_keeps_what_no_step_changes_and_its_slots():
 def test_servers_differ_by_one_variable_at_most(lengths, n_tasks):
     topology = Topology(replicas_per_task=(1,) * n_tasks, batch_size=n_tasks)
     step = step_of(*(trainable(f"v{i}", length) for i, length in enumerate(lengths)))
-    held = server_bytes(load_balancing(step, topology, {}), topology)
-    assert sum(held) == 4 * sum(lengths)
-    assert max(held) - min(held) <= 4 * max(lengths)
+    task_bytes = server_bytes(load_balancing(step, topology, {}), topology)
+    assert sum(task_bytes) == 4 * sum(lengths)
+    assert max(task_bytes) - min(task_bytes) <= 4 * max(lengths)
 
 
 def test_independent_replicas_own_everything():
@@ -88,12 +92,12 @@ def test_independent_replicas_own_everything():
 
 
 def buckets(step, **params):
-    found = {}
+    results = {}
     for node in bucketed(step, THREE, params):
         if node.group is not None:
-            found.setdefault(node.group, set()).add(node.variable)
-    assert sorted(found) == list(range(len(found)))
-    return [found[i] for i in sorted(found)]
+            results.setdefault(node.group, set()).add(node.variable)
+    assert sorted(results) == list(range(len(results)))
+    return [results[i] for i in sorted(results)]
 
 
 READY = step_of(
@@ -176,10 +180,10 @@ def test_every_gradient_is_in_one_bucket_of_at_most_the_limit(lengths, limit, ra
     step = step_of(
         *(trainable(f"v{i}", n, readiness=r) for i, (n, r) in enumerate(zip(lengths, order, strict=True)))
     )
-    made = buckets(step, bucket_bytes=limit)
-    assert sorted(name for bucket in made for name in bucket) == sorted(v.name for v in step.variables)
+    result = buckets(step, bucket_bytes=limit)
+    assert sorted(name for bucket in result for name in bucket) == sorted(v.name for v in step.variables)
     sizes = {v.name: v.bytes for v in step.variables}
-    assert all(len(b) == 1 or sum(sizes[v] for v in b) <= limit for b in made)
+    assert all(len(b) == 1 or sum(sizes[v] for v in b) <= limit for b in result)
 
 
 def transports(plan):

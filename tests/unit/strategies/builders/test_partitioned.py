@@ -135,9 +135,12 @@ def test_servers_are_balanced_within_a_tenth_where_shapes_allow():
     step = step_of(*(cuttable(f"v{i}", *shape) for i, shape in enumerate(shapes)))
     for strategy in ("partitioned-ps", "uneven-partitioned-ps", "sharded-ps"):
         for topology in (TWO, THREE):
-            held = make_plan(strategy, {}, step, topology).server_bytes
+            server_bytes = make_plan(strategy, {}, step, topology).server_bytes
             if (strategy, topology) != ("partitioned-ps", THREE):  # halves of the largest on three servers
-                assert max(held) <= 1.1 * sum(held) / len(held), (strategy, held)
+                assert max(server_bytes) <= 1.1 * sum(server_bytes) / len(server_bytes), (
+                    strategy,
+                    server_bytes,
+                )
 
 
 def test_each_part_has_a_collective_of_its_own_and_whole_variables_share_one():

@@ -28,21 +28,21 @@ def plan(*variables, replicas=(1, 1), batch_size=24, strategy="sharded-update", 
     return make_plan(strategy, {"min_bytes": 1, **params}, step_of(*variables), topology)
 
 
-def node_of(made, name):
-    return next(node for node in made.nodes if node.variable == name)
+def node_of(result, name):
+    return next(node for node in result.nodes if node.variable == name)
 
 
-def owners_of(made, name):
-    return [part.owner for part in parts_of(node_of(made, name))]
+def owners_of(result, name):
+    return [part.owner for part in parts_of(node_of(result, name))]
 
 
 def test_a_large_variable_has_a_part_for_every_replica_and_its_slots_are_cut_with_it():
-    made = plan(owned("w", 4, 9), slot("w_momentum", "w", 4, 9), replicas=(2, 1))
-    assert node_of(made, "w").partition.axis == 1
-    assert node_of(made, "w").partition.sizes == (3, 3, 3)
-    assert sorted(owners_of(made, "w")) == [0, 1, 2]
-    assert owners_of(made, "w_momentum") == owners_of(made, "w")
-    assert [p.group for p in parts_of(node_of(made, "w"))] == [0, 0, 0]
+    result = plan(owned("w", 4, 9), slot("w_momentum", "w", 4, 9), replicas=(2, 1))
+    assert node_of(result, "w").partition.axis == 1
+    assert node_of(result, "w").partition.sizes == (3, 3, 3)
+    assert sorted(owners_of(result, "w")) == [0, 1, 2]
+    assert owners_of(result, "w_momentum") == owners_of(result, "w")
+    assert [p.group for p in parts_of(node_of(result, "w"))] == [0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -63,10 +63,10 @@ def test_parts_lie_in_few_pieces_where_they_are_as_good_as_equal(shape, n, axis)
 @pytest.mark.parametrize("shared", [True, False], ids=["one-bucket", "a-bucket-each"])
 def test_owners_of_parts_follow_by_rank_and_own_as_much_all_the_same(shared):
     kernels = [owned(f"w{k}", 12, 64, apart_axes=(0,), readiness=k) for k in range(16)]
-    made = plan(*kernels, replicas=(1,) * 8, **({} if shared else {"bucket_bytes": 1}))
+    result = plan(*kernels, replicas=(1,) * 8, **({} if shared else {"bucket_bytes": 1}))
     in_all = [0] * 8
     for k in range(16):
-        parts = parts_of(node_of(made, f"w{k}"))
+        parts = parts_of(node_of(result, f"w{k}"))
         owners = [part.owner for part in parts]
         assert owners == (sorted(owners) if shared else list(range(8)))
         for part in parts:
@@ -75,54 +75,56 @@ def test_owners_of_parts_follow_by_rank_and_own_as_much_all_the_same(shared):
 
 
 def test_slots_are_cut_as_their_variable_is():
-    made = plan(owned("large", 99, 64), owned("w", 33, 64), slot("m", "w", 33, 64), replicas=(1, 1, 1))
-    assert owners_of(made, "w") == owners_of(made, "m") == [0, 1, 2]
-    assert [p.shape for p in parts_of(node_of(made, "m"))] == [p.shape for p in parts_of(node_of(made, "w"))]
+    result = plan(owned("large", 99, 64), owned("w", 33, 64), slot("m", "w", 33, 64), replicas=(1, 1, 1))
+    assert owners_of(result, "w") == owners_of(result, "m") == [0, 1, 2]
+    assert [p.shape for p in parts_of(node_of(result, "m"))] == [
+        p.shape for p in parts_of(node_of(result, "w"))
+    ]
 
 
 @pytest.mark.parametrize("strategy", ["sharded-update", "fully-sharded"])
 def test_what_is_empty_has_no_owner(strategy):
-    made = plan(owned("w", 8, 4), owned("empty", 0, 4), owned("none", 0), strategy=strategy, bucket_bytes=1)
+    result = plan(owned("w", 8, 4), owned("empty", 0, 4), owned("none", 0), strategy=strategy, bucket_bytes=1)
     for name in ("empty", "none"):
-        node = node_of(made, name)
+        node = node_of(result, name)
         assert (node.owner, node.partition, node.gathered) == (None, None, False)
-    assert owners_of(made, "w") == [0, 1]
+    assert owners_of(result, "w") == [0, 1]
 
 
 def test_small_variables_go_whole_to_whoever_owns_least():
-    made = plan(owned("a", 30), owned("b", 20), owned("c", 10), min_bytes=1000)
-    assert [owners_of(made, name) for name in "abc"] == [[0], [1], [1]]
+    result = plan(owned("a", 30), owned("b", 20), owned("c", 10), min_bytes=1000)
+    assert [owners_of(result, name) for name in "abc"] == [[0], [1], [1]]
 
 
 def test_what_cannot_be_cut_is_whole():
     few_rows, scalar = owned("few", 2, 1), owned("scalar")
     together = owned("clipped", 8, 8, apart_axes=())
     counted = owned("counted", 8, 8)
-    made = plan(few_rows, scalar, together, counted, slot("steps", "counted"), replicas=(1, 1, 1))
-    assert all(node.partition is None and node.owner is not None for node in made.nodes)
-    assert owners_of(made, "steps") == owners_of(made, "counted")
+    result = plan(few_rows, scalar, together, counted, slot("steps", "counted"), replicas=(1, 1, 1))
+    assert all(node.partition is None and node.owner is not None for node in result.nodes)
+    assert owners_of(result, "steps") == owners_of(result, "counted")
 
 
 def test_what_other_updates_read_is_updated_by_all():
-    made = plan(owned("w", 8, 8), owned("tied", 8, apart=False), slot("m", "tied", 8), state("mean", 3))
-    assert [owners_of(made, name) for name in ("tied", "m", "mean")] == [[None]] * 3
+    result = plan(owned("w", 8, 8), owned("tied", 8, apart=False), slot("m", "tied", 8), state("mean", 3))
+    assert [owners_of(result, name) for name in ("tied", "m", "mean")] == [[None]] * 3
 
 
 def test_rows_that_no_single_replica_updates_go_to_all():
     table = owned("table", 8, 4, sparse=True, apart=False, apart_axes=())
-    made = node_of(plan(table, transport="ring"), "table")
-    assert (made.owner, made.group, made.transport) == (None, None, None)
-    made = node_of(plan(table), "table")
-    assert (made.owner, made.group, made.transport) == (None, 0, "tcp")
+    node = node_of(plan(table, transport="ring"), "table")
+    assert (node.owner, node.group, node.transport) == (None, None, None)
+    node = node_of(plan(table), "table")
+    assert (node.owner, node.group, node.transport) == (None, 0, "tcp")
 
 
 def test_with_shares_of_one_size_every_replica_sends_n_minus_1_over_n_twice():
     """`(N-1)/N * S` for the reduce-scatter, and the same again for the all-gather."""
     n, s = 3, 4 * 6 * 12
-    made = plan(owned("w", 6, 12), slot("m", "w", 6, 12), replicas=(1,) * n, transport="ring")
-    assert made.payload_bytes_per_step == n * 2 * (n - 1) * s // n
+    result = plan(owned("w", 6, 12), slot("m", "w", 6, 12), replicas=(1,) * n, transport="ring")
+    assert result.payload_bytes_per_step == n * 2 * (n - 1) * s // n
     scattered, ring = s // n, (n - 1) * s // n
-    assert made.payload_matrix == (
+    assert result.payload_matrix == (
         (0, scattered + ring, scattered),
         (scattered, 0, scattered + ring),
         (scattered + ring, scattered, 0),
@@ -135,17 +137,17 @@ def test_with_shares_of_one_size_every_replica_sends_n_minus_1_over_n_twice():
 def test_as_many_bytes_as_an_all_reduce_whatever_shares_are_like():
     variables = [owned(name, size) for name, size in zip("abcde", (50, 30, 20, 7, 1), strict=True)]
     for replicas in ((1, 1), (1, 1, 1), (2, 1), (1, 2, 1)):
-        made = plan(*variables, replicas=replicas, min_bytes=1000)
+        result = plan(*variables, replicas=replicas, min_bytes=1000)
         reduced = make_plan(
             "all-reduce", {}, step_of(*variables), Topology(replicas_per_task=replicas, batch_size=24)
         )
-        assert made.payload_bytes_per_step == pytest.approx(reduced.payload_bytes_per_step, abs=9)
+        assert result.payload_bytes_per_step == pytest.approx(reduced.payload_bytes_per_step, abs=9)
 
 
 def test_padding_counts():
     """Shares of 30 and 20 floats travel as 30 each way, but through the workers' own ring."""
-    made = plan(owned("a", 30), owned("b", 20), min_bytes=1000, transport="ring")
-    assert made.payload_matrix == ((0, 4 * 60), (4 * 60, 0))
+    result = plan(owned("a", 30), owned("b", 20), min_bytes=1000, transport="ring")
+    assert result.payload_matrix == ((0, 4 * 60), (4 * 60, 0))
     carried = plan(owned("a", 30), owned("b", 20), min_bytes=1000)
     assert carried.payload_matrix == ((0, 4 * (20 + 30)), (4 * (30 + 20), 0))
 
@@ -159,10 +161,10 @@ def test_a_gradient_that_all_read_is_reduced_for_all():
 
 def test_new_values_of_a_table_travel_dense_and_its_gradient_as_rows():
     table = owned("table", 50, 8, sparse=True, rows_per_example=3.0)
-    made = plan(table, batch_size=4)
-    assert node_of(made, "table").partition.sizes == (25, 25)
+    result = plan(table, batch_size=4)
+    assert node_of(result, "table").partition.sizes == (25, 25)
     rows, values = 2 * 3 * (4 * 8 + 8), 2 * 4 * 25 * 8
-    assert made.payload_bytes_per_step == 2 * (rows + 2 * 16) + values
+    assert result.payload_bytes_per_step == 2 * (rows + 2 * 16) + values
     gathered = plan(table, batch_size=4, transport="ring")
     assert gathered.payload_bytes_per_step == 2 * (rows + 2 * 4) + values
 
@@ -174,34 +176,34 @@ def test_replicas_of_one_task_send_nothing():
 @pytest.mark.parametrize("n", [2, 4])
 def test_a_replica_has_all_variables_and_its_share_of_the_slots(n):
     variables = [owned("w", 8, 16), slot("m", "w", 8, 16), slot("v", "w", 8, 16), slot("iteration", None)]
-    made = plan(*variables, replicas=(1,) * n)
+    result = plan(*variables, replicas=(1,) * n)
     size = 4 * 8 * 16
-    assert made.worker_bytes == size + 2 * size // n + 4
+    assert result.worker_bytes == size + 2 * size // n + 4
 
 
 def test_buckets_are_filled_in_the_order_of_backward():
-    made = plan(owned("first", 8, 8, readiness=1), owned("last", 8, 8, readiness=0), bucket_bytes=256)
-    assert {p.group for p in parts_of(node_of(made, "last"))} == {0}
-    assert {p.group for p in parts_of(node_of(made, "first"))} == {1}
+    result = plan(owned("first", 8, 8, readiness=1), owned("last", 8, 8, readiness=0), bucket_bytes=256)
+    assert {p.group for p in parts_of(node_of(result, "last"))} == {0}
+    assert {p.group for p in parts_of(node_of(result, "first"))} == {1}
 
 
 @pytest.mark.parametrize("n", [2, 4])
 def test_fully_sharded_a_replica_has_its_share_of_everything_for_the_same_bytes(n):
     variables = [owned("w", 8, 16), slot("m", "w", 8, 16), slot("v", "w", 8, 16), slot("iteration", None)]
-    made = plan(*variables, replicas=(1,) * n, strategy="fully-sharded")
-    assert [node.variable for node in made.nodes if node.gathered] == ["w"]
+    result = plan(*variables, replicas=(1,) * n, strategy="fully-sharded")
+    assert [node.variable for node in result.nodes if node.gathered] == ["w"]
     size = 4 * 8 * 16
-    assert made.worker_bytes == 3 * size // n + 4
-    assert made.payload_matrix == plan(*variables, replicas=(1,) * n).payload_matrix
+    assert result.worker_bytes == 3 * size // n + 4
+    assert result.payload_matrix == plan(*variables, replicas=(1,) * n).payload_matrix
 
 
 def test_fully_sharded_all_keep_what_a_step_reads_after_its_update():
     late, tied = owned("late", 8, 8, read_before_update=False), owned("tied", 8, apart=False)
     table = owned("table", 50, 8, sparse=True, rows_per_example=3.0)
-    made = plan(owned("w", 8, 8), late, tied, table, strategy="fully-sharded")
-    assert [node.variable for node in made.nodes if node.gathered] == ["w", "table"]
-    assert owners_of(made, "late") in ([0, 1], [1, 0])
+    result = plan(owned("w", 8, 8), late, tied, table, strategy="fully-sharded")
+    assert [node.variable for node in result.nodes if node.gathered] == ["w", "table"]
+    assert owners_of(result, "late") in ([0, 1], [1, 0])
     assert any(
-        note.startswith("kept by every replica") and note.endswith("late, tied") for note in made.notes
+        note.startswith("kept by every replica") and note.endswith("late, tied") for note in result.notes
     )
     assert any(note.startswith("whole table sent in every step") and "table" in note for note in made.notes)

@@ -17,11 +17,11 @@ def comes_before(*nodes):
 
 
 @pytest.mark.parametrize(
-    "made", [lambda *waits: branch("shrinks", "shrinks", *waits), lambda *w: call("shrinks", *w)]
+    "result", [lambda *waits: branch("shrinks", "shrinks", *waits), lambda *w: call("shrinks", *w)]
 )
-def test_an_assignment_in_a_body_does_not_wait_for_what_the_call_takes(made):
-    assert set(comes_before(made()).values()) == {False}
-    assert set(comes_before(made("^gradient")).values()) == {True}
+def test_an_assignment_in_a_body_does_not_wait_for_what_the_call_takes(result):
+    assert set(comes_before(result()).values()) == {False}
+    assert set(comes_before(result("^gradient")).values()) == {True}
 
 
 def test_it_waits_for_what_it_takes_itself():

@@ -74,9 +74,9 @@ def test_a_constant_is_in_the_frame_that_it_waits_for():
 
 def test_waits_across_the_border_of_a_loop_go():
     graph = nested(node("after", "result", "^read", "^start"))
-    made, _ = without_waits_across_loops(graph, ())
-    assert made.by_name["after"].inputs == ("result", "^start")
-    verify(made)
+    result, _ = without_waits_across_loops(graph, ())
+    assert result.by_name["after"].inputs == ("result", "^start")
+    verify(result)
 
 
 def test_an_assignment_comes_after_the_loops_that_take_its_variable():
@@ -84,17 +84,19 @@ def test_an_assignment_comes_after_the_loops_that_take_its_variable():
         node("assign", "v", "result", "^outer/v", op="AssignVariableOp"),
         node("other", "v", "^outer/v", op="ReadVariableOp"),
     )
-    made, _ = without_waits_across_loops(graph, ())
-    assert made.by_name["assign"].inputs == ("v", "result", "^outer/exit")
-    assert made.by_name["other"].inputs == ("v",)
+    result, _ = without_waits_across_loops(graph, ())
+    assert result.by_name["assign"].inputs == ("v", "result", "^outer/exit")
+    assert result.by_name["other"].inputs == ("v",)
 
 
-@pytest.mark.parametrize(("op", "kept"), [("PrintV2", True), ("ReadVariableOp", False), ("Switch", False)])
-def test_what_only_a_merge_made_run_runs_by_itself(op, kept):
+@pytest.mark.parametrize(
+    ("op", "is_merged"), [("PrintV2", True), ("ReadVariableOp", False), ("Switch", False)]
+)
+def test_what_only_a_merge_made_run_runs_by_itself(op, is_merged):
     graph = nested(node("done", op=op))
     waiting = tuple(
         n.changed(inputs=(*n.inputs, "^done")) if n.name == "inner/merge" else n for n in graph.nodes
     )
-    made, must_run = without_waits_across_loops(graph.with_nodes(waiting), ("result",))
-    assert made.by_name["inner/merge"].control_inputs == ()
-    assert must_run == (("result", "done") if kept else ("result",))
+    result, must_run = without_waits_across_loops(graph.with_nodes(waiting), ("result",))
+    assert result.by_name["inner/merge"].control_inputs == ()
+    assert must_run == (("result", "done") if is_merged else ("result",))

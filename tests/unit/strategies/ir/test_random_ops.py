@@ -117,9 +117,9 @@ def test_tensors_that_carry_draws_to_what_is_wanted():
             node("other", "Neg", "elsewhere"),
         )
     )
-    found = draws_of(graph, ["loss"])
-    assert set(found.tensors) == {"keys", "keys:1", "drawn", "noise"}
-    assert found.hidden == ()
+    result = draws_of(graph, ["loss"])
+    assert set(result.tensors) == {"keys", "keys:1", "drawn", "noise"}
+    assert result.hidden == ()
     assert draws_of(graph, ["waits"]).tensors == ()
 
 
@@ -143,6 +143,6 @@ def test_what_a_loop_draws_is_hidden_and_what_comes_of_the_loop_is_not():
             node("loss", "Neg", "after"),
         )
     )
-    found = draws_of(graph, ["loss"])
-    assert found.hidden == ("inside", "waiting")
-    assert found.tensors == ("after",)
+    result = draws_of(graph, ["loss"])
+    assert result.hidden == ("inside", "waiting")
+    assert result.tensors == ("after",)

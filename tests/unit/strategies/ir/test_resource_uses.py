@@ -38,29 +38,31 @@ def uses(*nodes):
 
 
 def test_reads_and_writes_in_graph_order():
-    found = uses(
+    result = uses(
         node("r", "ReadVariableOp", "v"),
         node("w", "AssignVariableOp", "v", "r"),
         node("g", "ResourceGather", "v", "ids"),
         node("s", "ResourceScatterAdd", "u", "ids", "g"),
     )
-    assert found["v"].reads == ("r", "g")
-    assert found["v"].writes == ("w",)
-    assert found["u"].writes == ("s",)
+    assert result["v"].reads == ("r", "g")
+    assert result["v"].writes == ("w",)
+    assert result["u"].writes == ("s",)
 
 
 def test_through_identities_and_frames():
-    found = uses(node("i", "Identity", "v"), node("e", "Enter", "i"), node("w", "AssignVariableOp", "e", "x"))
-    assert found["v"].writes == ("w",)
+    result = uses(
+        node("i", "Identity", "v"), node("e", "Enter", "i"), node("w", "AssignVariableOp", "e", "x")
+    )
+    assert result["v"].writes == ("w",)
 
 
 def test_a_call_writes_what_its_functions_write():
-    found = uses(
+    result = uses(
         node("branch", "If", "p", "v", t=FunctionRef("reads"), e=FunctionRef("writes")),
         node("loop", "While", "u", c=FunctionRef("reads"), b=FunctionRef("reads")),
     )
-    assert found["v"].writes == ("branch",)
-    assert found["u"].reads == ("loop",)
+    assert result["v"].writes == ("branch",)
+    assert result["u"].reads == ("loop",)
 
 
 def test_positions_survive_nesting():

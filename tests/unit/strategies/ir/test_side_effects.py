@@ -37,15 +37,15 @@ def test_what_waited_for_something_shown_waits_for_what_that_waited_for():
     )
     quiet = without_visible_ops(graph)
     assert quiet.nodes == (node("call", "f__quiet"),)
-    made = quiet.functions["f__quiet"]
-    assert made.nodes == (node("before", "NoOp"), node("print", "NoOp", "^before"), after)
-    assert made.control_results == graph.functions["f"].control_results
+    function = quiet.functions["f__quiet"]
+    assert function.nodes == (node("before", "NoOp"), node("print", "NoOp", "^before"), after)
+    assert function.control_results == graph.functions["f"].control_results
     assert quiet.functions["f"] is graph.functions["f"]
 
 
 def test_print_hands_its_tensor_on():
-    shown = node("shown", "Print", "x", "text", "^before", T=FLOAT, U=(FLOAT,), message=b"x is", first_n=-1)
-    quiet = without_visible_ops(Graph(nodes=(node("x", "Const"), shown)))
+    output = node("shown", "Print", "x", "text", "^before", T=FLOAT, U=(FLOAT,), message=b"x is", first_n=-1)
+    quiet = without_visible_ops(Graph(nodes=(node("x", "Const"), output)))
     assert quiet.nodes == (node("x", "Const"), node("shown", "Identity", "x", "^before", T=FLOAT))
 
 

@@ -167,8 +167,8 @@ def test_every_attribute_comes_back(attr, name, extra):
 )
 def test_values_of_constants_come_back(dtype, values):
     name = {"<f4": "float", "<f8": "double", "<i4": "int32", "?": "bool", "<f2": "half"}[dtype]
-    for shown in (values, values[:1]):
-        proto = tensor_proto(name, shown)
+    for output in (values, values[:1]):
+        proto = tensor_proto(name, output)
         text = f"c = Const() {{value={tensor_text(proto)}}}\n"
         assert from_text(text).nodes[0].attrs["value"] == TensorValue(proto)
         assert exact_text(from_text(text)) == text

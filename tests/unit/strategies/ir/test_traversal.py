@@ -190,9 +190,9 @@ def test_functions_are_found_through_lists_attributes_and_bodies():
     library["outer"] = function_calling("outer", calling("n", op="as_op"))
     library["as_op"] = function_calling("as_op", calling("n", f=FunctionRef("deep")))
     graph = Graph(nodes=(calling("call", branches=(ref, FunctionRef("other"))),), functions=library)
-    kept = drop_unreachable_functions(graph)
-    assert set(kept.functions) == {"outer", "bound", "other", "as_op", "deep"}
-    assert drop_unreachable_functions(kept) is kept
+    functions = drop_unreachable_functions(graph)
+    assert set(functions.functions) == {"outer", "bound", "other", "as_op", "deep"}
+    assert drop_unreachable_functions(functions) is functions
 
 
 def test_functions_that_lead_to_a_node_are_found_through_their_callers():

@@ -19,10 +19,10 @@ def test_what_is_owed_is_shared_out_without_loss(before, after, seed):
     random = np.random.default_rng(seed)
     saved = {rank: random.integers(-9, 9, 2).astype(float) for rank in before}
     owners = tuple(sorted(after))
-    each = {rank: fresh("share", owners).inherited(rank, saved) for rank in owners}
-    np.testing.assert_array_equal(sum(each.values()), sum(saved.values()))
+    per_rank = {rank: fresh("share", owners).inherited(rank, saved) for rank in owners}
+    np.testing.assert_array_equal(sum(per_rank.values()), sum(saved.values()))
     for rank in set(owners[1:]) & before:
-        np.testing.assert_array_equal(each[rank], saved[rank])
+        np.testing.assert_array_equal(per_rank[rank], saved[rank])
 
 
 @given(before=RANKS, after=RANKS)
@@ -35,12 +35,12 @@ def test_what_all_must_have_alike_is_the_first_one_s(before, after):
 @pytest.mark.parametrize("kind", ["zeros", "normal", "seed"])
 @pytest.mark.parametrize("inherits", ["own", "first", "share"])
 def test_what_nobody_saved_begins_anew(inherits, kind):
-    made = fresh(inherits, kind=kind)
-    np.testing.assert_array_equal(made.inherited(0, {}), made.value())
+    result = fresh(inherits, kind=kind)
+    np.testing.assert_array_equal(result.inherited(0, {}), result.value())
 
 
 def test_a_replica_goes_on_with_its_own_or_begins_anew():
-    made, saved = fresh("own", kind="normal"), {1: np.ones(2)}
-    np.testing.assert_array_equal(made.inherited(1, saved), [1.0, 1.0])
-    np.testing.assert_array_equal(made.inherited(2, saved), made.value())
+    result, saved = fresh("own", kind="normal"), {1: np.ones(2)}
+    np.testing.assert_array_equal(result.inherited(1, saved), [1.0, 1.0])
+    np.testing.assert_array_equal(result.inherited(2, saved), result.value())
     assert fresh("own").inherited(None, {0: np.ones(2, np.float32)}).dtype == np.float64

@@ -105,7 +105,7 @@ def test_owners_get_sums(n, owners, keys):
         )
         return sums, done
 
-    total = [sum(each) for each in zip(*map(values_of, range(n)), strict=True)]
+    total = [sum(parts) for parts in zip(*map(values_of, range(n)), strict=True)]
     for rank, (sums, _) in enumerate(run(n, member)):
         own = [t for t, owner in zip(total, owners, strict=True) if owner == rank]
         assert [s.shape for s in sums] == [np.shape(t) for t in own]
@@ -129,8 +129,8 @@ def test_all_get_what_owners_have(n, owners, keys):
             hint="auto",
         )
 
-    made = [values_of(owner)[k] for k, owner in enumerate(owners)]
+    results = [values_of(owner)[k] for k, owner in enumerate(owners)]
     for rank, (others, _) in enumerate(run(n, member)):
-        theirs = [value for value, owner in zip(made, owners, strict=True) if owner != rank]
+        theirs = [value for value, owner in zip(results, owners, strict=True) if owner != rank]
         for got, expected in zip(others, theirs, strict=True):
             np.testing.assert_array_equal(got, expected)

@@ -26,12 +26,12 @@ def summed(gradients, states):
     (left,) = directions(sum(products[1:], products[0]))
     own = [own_right_factors(matrix, left)[0] for matrix in matrices]
     right = sum(own[1:], own[0])
-    kept = [
+    residuals = [
         kept_of_projection(matrix, left, mine, right, factor, shapes=(DIMS,))
         for matrix, mine, (_, factor) in zip(matrices, own, states, strict=True)
     ]
     (total,) = sums_of_factors(left, right, shapes=(DIMS,), dtype=dtype_number(DType("float")))
-    return total.numpy(), kept
+    return total.numpy(), residuals
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def beginning(random):
 
 def test_what_is_sent_and_kept_is_all_there_was(random):
     gradients = [random.normal(size=DIMS).astype(np.float32) for _ in range(2)]
-    total, kept = summed(gradients, beginning(random))
-    owed = sum(residual.numpy() for residual, _ in kept)
+    total, residuals = summed(gradients, beginning(random))
+    owed = sum(residual.numpy() for residual, _ in residuals)
     np.testing.assert_allclose(total + owed, sum(gradients), rtol=1e-5, atol=1e-5)
     assert np.abs(owed).max() > 0.1
 
@@ -57,7 +57,7 @@ def test_what_is_not_finite_arrives_and_no_member_keeps_it(random, bad):
     gradients = [random.normal(size=DIMS).astype(np.float32) for _ in range(2)]
     spoilt = gradients[0].copy()
     spoilt[2, 3] = bad
-    total, kept = summed([spoilt, gradients[1]], beginning(random))
+    total, residuals = summed([spoilt, gradients[1]], beginning(random))
     assert not np.isfinite(total).any()
-    assert all(np.isfinite(part.numpy()).all() for state in kept for part in state)
-    assert np.isfinite(summed(gradients, kept)[0]).all()
+    assert all(np.isfinite(part.numpy()).all() for state in residuals for part in state)
+    assert np.isfinite(summed(gradients, residuals)[0]).all()

@@ -17,9 +17,9 @@ IDS = st.lists(st.integers(0, LENGTH - 1), max_size=12)
 
 def run(function):
     with tf.Graph().as_default():
-        made = function()
+        result = function()
         with tf.compat.v1.Session() as session:
-            return session.run(made)
+            return session.run(result)
 
 
 @settings(max_examples=15)
@@ -39,10 +39,10 @@ def test_lookups_in_parts_are_lookups_in_the_whole(ids):
 
     def looked_up():
         wanted = tf.constant(ids, tf.int32)
-        made = split_ids(wanted, starts=STARTS)
+        result = split_ids(wanted, starts=STARTS)
         tables = np.split(table, STARTS[1:])
-        rows = [tf.gather(tf.constant(t), local) for t, local in zip(tables, made[:3], strict=True)]
-        return stitch_rows(wanted, *made[3:], *rows)
+        rows = [tf.gather(tf.constant(t), local) for t, local in zip(tables, result[:3], strict=True)]
+        return stitch_rows(wanted, *result[3:], *rows)
 
     np.testing.assert_array_equal(run(looked_up), table[np.array(ids, int)].reshape(-1, 2))
 
@@ -53,10 +53,11 @@ def test_rows_of_parts_are_all_rows_at_their_ids(ids):
     rows = np.arange(len(ids) * 2, dtype=float).reshape(-1, 2)
 
     def scattered():
-        made = split_rows(tf.constant(rows), tf.constant(ids, tf.int64), starts=STARTS)
+        result = split_rows(tf.constant(rows), tf.constant(ids, tf.int64), starts=STARTS)
         lengths = np.diff([*STARTS, LENGTH])
         dense = [
-            tf.math.unsorted_segment_sum(r, i, n) for r, i, n in zip(made[:3], made[3:], lengths, strict=True)
+            tf.math.unsorted_segment_sum(r, i, n)
+            for r, i, n in zip(result[:3], result[3:], lengths, strict=True)
         ]
         return tf.concat(dense, 0)
 
@@ -67,7 +68,7 @@ def test_rows_of_parts_are_all_rows_at_their_ids(ids):
 
 @pytest.mark.parametrize("wrong", [-1, LENGTH])
 def test_an_id_outside_of_the_table_reaches_a_part_that_refuses_it(wrong):
-    made = run(lambda: split_ids(tf.constant([wrong]), starts=STARTS))
+    process = run(lambda: split_ids(tf.constant([wrong]), starts=STARTS))
     sizes = np.diff([*STARTS, LENGTH])
-    beyond = [i for local, n in zip(made[:3], sizes, strict=True) for i in local if not 0 <= i < n]
+    beyond = [i for local, n in zip(process[:3], sizes, strict=True) for i in local if not 0 <= i < n]
     assert len(beyond) == 1

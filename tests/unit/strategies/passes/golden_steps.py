@@ -106,8 +106,8 @@ def all_text(step: TrainGraph) -> str:
         "beside": step.background,
         "fetches": [ref for ref in (step.n_taken, step.progress) if ref],
     }
-    said = "".join(f"# {what} {', '.join(names)}\n" for what, names in rest.items())
-    return to_text(step.graph) + said + _moved(step)
+    text = "".join(f"# {what} {', '.join(names)}\n" for what, names in rest.items())
+    return to_text(step.graph) + text + _moved(step)
 
 
 def _moved(step: TrainGraph) -> str:
@@ -122,15 +122,15 @@ def check_pass(step: TrainGraph, plan: Plan, task: int, name: str, file: str) ->
     """Check that a pass gives the stored text, the same each time, and leaves its input alone."""
     topology = topology_of(plan)
     passes = list(passes_of(plan, task))
-    names = [each.name for each in passes]
+    names = [rewrite.name for rewrite in passes]
     assert name in names, f"{name} is none of the plan's passes: {', '.join(names)}"
-    *earlier, each = passes[: names.index(name) + 1]
+    *earlier, last = passes[: names.index(name) + 1]
     for one in earlier:
         step = one.apply(step, topology)
     before = all_text(step)
-    made = each.apply(step, topology)
-    after = all_text(made)
-    assert after == all_text(each.apply(step, topology))
+    result = last.apply(step, topology)
+    after = all_text(result)
+    assert after == all_text(last.apply(step, topology))
     assert all_text(step) == before != after
-    verify(made.graph)
+    verify(result.graph)
     check_text(f"## before {name}\n{before}\n## after {name}\n{after}", file)

@@ -14,13 +14,13 @@ from strategies.summary import summarise
 from strategies.topology import Topology
 
 SHAPES = {"one worker of 2": (2,), "2 workers of 1": (1, 1), "2 workers of 2": (2, 2)}
-REWRITING = [each.name for each in STRATEGIES if each.runner == "graph" and not each.single]
+REWRITING = [strategy.name for strategy in STRATEGIES if strategy.runner == "graph" and not strategy.single]
 
 
 def names(strategy: str, shape: str, task: int) -> list[str]:
     topology = Topology(replicas_per_task=SHAPES[shape], batch_size=4)
     plan = make_plan(strategy, {}, summarise(vector(), "vector", {}), topology)
-    return [each.name for each in passes_of(plan, task)]
+    return [rewrite.name for rewrite in passes_of(plan, task)]
 
 
 def test_the_table_of_passes():
@@ -36,13 +36,15 @@ def test_the_table_of_passes():
         summarise(vector(), "vector", {}),
         Topology(replicas_per_task=(2,), batch_size=4),
     )
-    rows.append(f"tpu-replicate:reshard=true: {', '.join(each.name for each in passes_of(resharding, 0))}\n")
+    rows.append(
+        f"tpu-replicate:reshard=true: {', '.join(rewrite.name for rewrite in passes_of(resharding, 0))}\n"
+    )
     check_text("".join(rows), "../order-of-passes.txt")
 
 
 @pytest.mark.parametrize("strategy", REWRITING)
 def test_they_come_in_the_order_of_their_list(strategy):
     passes = CORE_PASSES if strategy == "tpu-replicate" else PASSES
-    places = {each.name: place for place, each in enumerate(passes)}
-    found = names(strategy, "2 workers of 2", 0)
-    assert found == sorted(found, key=places.__getitem__)
+    places = {rewrite.name: place for place, rewrite in enumerate(passes)}
+    result = names(strategy, "2 workers of 2", 0)
+    assert result == sorted(result, key=places.__getitem__)

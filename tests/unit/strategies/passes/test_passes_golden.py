@@ -75,8 +75,8 @@ def test_golden(strategy, task, name):
     if name == "inject-faults":
         fault = fault_of({"worker": task, "kind": "sign-flip"}, seed=0)
         plan = plan.model_copy(update={"faults": (fault,)})
-    for each in passes_of(plan, task):
-        step = each.apply(step, topology_of(plan))
-        if each.name == name:
+    for rewrite in passes_of(plan, task):
+        step = rewrite.apply(step, topology_of(plan))
+        if rewrite.name == name:
             break
     check_text(text_of(step), f"{name}-{strategy}-task-{task}.txt")

@@ -115,9 +115,9 @@ def mixed(step):
 def test_golden(task, name):
     step = two()
     plan = mixed(step)
-    for each in passes_of(plan, task):
-        step = each.apply(step, topology_of(plan))
-        if each.name == name:
+    for rewrite in passes_of(plan, task):
+        step = rewrite.apply(step, topology_of(plan))
+        if rewrite.name == name:
             break
     beside = f"# beside steps {', '.join(step.background)}\n"
     check_text(text_of(step) + beside, f"{name}-mixed-task-{task}.txt")

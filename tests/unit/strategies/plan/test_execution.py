@@ -29,6 +29,6 @@ def test_a_strategy_as_it_comes_waits_for_all(strategy) -> None:
     assert usual.waits_for_all
 
 
-@pytest.mark.parametrize("asked", [{"sync": False}, {"staleness": 1}, {"backup": 1}], ids=str)
-def test_who_does_not_wait_for_all(asked) -> None:
-    assert not Execution.of(asked).waits_for_all
+@pytest.mark.parametrize("knobs", [{"sync": False}, {"staleness": 1}, {"backup": 1}], ids=str)
+def test_who_does_not_wait_for_all(knobs) -> None:
+    assert not Execution.of(knobs).waits_for_all

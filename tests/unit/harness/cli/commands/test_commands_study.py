@@ -27,8 +27,8 @@ def test_only_who_waits_at_a_terminal_is_told_what_goes_on(
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     call(capsys, *command.split())
     call(capsys, *command.split(), "--json")
-    asked = [item[1] if isinstance(item, tuple) else item for item in pipeline.asked]
-    assert [request.live for request in asked] == [False, True, False]
+    requests_seen = [item[1] if isinstance(item, tuple) else item for item in pipeline.asked]
+    assert [request.live for request in requests_seen] == [False, True, False]
 
 
 def test_verify_asks_as_told(capsys: pytest.CaptureFixture[str], pipeline: Pipeline) -> None:
@@ -37,10 +37,10 @@ def test_verify_asks_as_told(capsys: pytest.CaptureFixture[str], pipeline: Pipel
     assert pipeline.asked == [VerifyRequest(target=target, steps=4, dtype=None)]
     assert (target.workers, target.replicas) == (2, 1)
     assert status == 0
-    shown = captured.out.partition("\n")[2]
-    assert shown.startswith("EQUIVALENT: ps (exact) on wide-mlp, 2 workers x 1 replicas, 4 steps in float64")
-    assert "tolerance 1.11e-14, noise floor nan" in shown
-    assert [line.split()[0] for line in shown.splitlines()[5:]] == ["v8", "v7", "v6", "v5", "v4"]
+    output = captured.out.partition("\n")[2]
+    assert output.startswith("EQUIVALENT: ps (exact) on wide-mlp, 2 workers x 1 replicas, 4 steps in float64")
+    assert "tolerance 1.11e-14, noise floor nan" in output
+    assert [line.split()[0] for line in output.splitlines()[5:]] == ["v8", "v7", "v6", "v5", "v4"]
 
 
 @pytest.mark.parametrize(
@@ -149,8 +149,8 @@ def test_plan_says_what_its_collectives_cost_on_a_slice(
         "on v4:2x2x2: 8 chips as a mesh, with 3 of 6 links in use, each of 50 GB/s one way\n"
         "lower limit per step, without latency: 35.0 ms: all-reduce 35.0 ms (3 GB)\n"
     ) in captured.out
-    told = document(call(capsys, *_EIGHT, "v4:2x2x2", "--json")[1])["slice"]
-    assert told == {
+    message = document(call(capsys, *_EIGHT, "v4:2x2x2", "--json")[1])["slice"]
+    assert message == {
         "accelerator": "v4",
         "topology": "2x2x2",
         "n_chips": 8,
@@ -159,7 +159,7 @@ def test_plan_says_what_its_collectives_cost_on_a_slice(
         "links_per_chip": 6,
         "links_in_use": 3,
         "link_bytes_per_s": 50e9,
-        "link_source": told["link_source"],
+        "link_source": message["link_source"],
         "all_reduce_bytes": 3e9,
         "reduce_scatter_bytes": 0,
         "all_gather_bytes": 0,
@@ -168,7 +168,7 @@ def test_plan_says_what_its_collectives_cost_on_a_slice(
         "all_gather_s": None,
         "left_out": [],
     }
-    assert "arXiv:2304.01433" in told["link_source"]
+    assert "arXiv:2304.01433" in message["link_source"]
 
 
 def test_plan_names_the_kinds_of_collectives_and_counts_what_goes_by_none(
@@ -221,9 +221,9 @@ def test_gpus_are_shared_where_that_is_asked_for(
     capsys: pytest.CaptureFixture[str], pipeline: Pipeline
 ) -> None:
     for command in ("plan", "verify"):
-        for given, shares in ((("--share-gpus",), True), ((), False)):
-            said = call(capsys, command, "wide-mlp", "-s", "ps", "--device", "gpu", *given)[1].out
-            assert ("replicas share GPUs: times" in said) is (shares and command == "plan")
+        for options, shares in ((("--share-gpus",), True), ((), False)):
+            text = call(capsys, command, "wide-mlp", "-s", "ps", "--device", "gpu", *options)[1].out
+            assert ("replicas share GPUs: times" in text) is (shares and command == "plan")
             target = pipeline.asked.pop().target
             assert shape_of(target) == ClusterShape(workers=2, device="gpu", share_gpus=shares)
 

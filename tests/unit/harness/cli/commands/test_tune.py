@@ -45,7 +45,7 @@ def test_options_lie_over_settings_as_those_of_a_run_do(
     settings = ["--set", "cluster.workers=4", "--set", "measure.seed=9"]
     assert call(capsys, "tune", "wide-mlp", "-s", "ps", *settings)[0] == 0
     assert call(capsys, "tune", "wide-mlp", "-s", "ps", *settings, "--workers", "2", "--seed", "0")[0] == 0
-    shapes = [(each.spec.cluster.workers, each.spec.measure.seed) for each in pipeline.asked]
+    shapes = [(request.spec.cluster.workers, request.spec.measure.seed) for request in pipeline.asked]
     assert shapes == [((4,), 9), ((2,), 0)]
 
 
@@ -69,11 +69,11 @@ def test_it_shows_what_was_tried_and_what_was_decided(capsys: pytest.CaptureFixt
 
 def test_its_document_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     status, captured = call(capsys, "tune", "wide-mlp", "--strategy", "ps", "--json")
-    told = document(captured)
+    message = document(captured)
     assert status == 0
-    assert (told["plan"], told["strategy"]) == ("tuned.plan.json", "ps:local_proxy_variable=true")
-    assert told["link"] == {"rate_mbit": 100.0}
-    assert told["candidates"][0] == {
+    assert (message["plan"], message["strategy"]) == ("tuned.plan.json", "ps:local_proxy_variable=true")
+    assert message["link"] == {"rate_mbit": 100.0}
+    assert message["candidates"][0] == {
         "strategy": "ps:local_proxy_variable=true",
         "outcome": "chosen",
         "ratio": 1.25,

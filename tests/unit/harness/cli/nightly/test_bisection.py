@@ -27,9 +27,9 @@ from reports.history.store import writing
 BEGAN = datetime(2026, 1, 5, 2, tzinfo=UTC)
 N_COMMITS, FIRST_BAD = 12, 7
 CASE = next(
-    each
-    for each in expand(load_experiment("quickstart"))
-    if (each.workload_name, each.strategy.name) == ("digits-cnn", "ps")
+    case
+    for case in expand(load_experiment("quickstart"))
+    if (case.workload_name, case.strategy.name) == ("digits-cnn", "ps")
 )
 
 
@@ -130,8 +130,8 @@ class Bisection:
         return write_run(out, cases, seed=number, minutes=(1.0, 1.05), n_repeats=self.n_repeats)
 
     def said(self, *arguments: str, case: str = "ps") -> tuple[int, dict[str, Any]]:
-        asked = ["nightly", "bisect", "quickstart", "--store", str(self.store), case, "--json", *arguments]
-        status = main(asked)
+        command = ["nightly", "bisect", "quickstart", "--store", str(self.store), case, "--json", *arguments]
+        status = main(command)
         return status, json.loads(self.capsys.readouterr().out)
 
 
@@ -154,7 +154,7 @@ class UsersRepository:
 
     def nights(self, *, later: int = N_COMMITS - 1, own_later: str = "a" * 40, known: bool = True) -> None:
         spec = load_experiment("x.yaml")
-        case = next(each for each in expand(spec) if each.strategy.name == "ps")
+        case = next(case for case in expand(spec) if case.strategy.name == "ps")
         rng = np.random.default_rng(3)
         with writing(self.store) as history:
             for number in range(15):
@@ -214,21 +214,21 @@ def bisect_users(
     users: UsersRepository, capsys: pytest.CaptureFixture[str]
 ) -> tuple[int, dict[str, Any], str]:
     status = main(["nightly", "bisect", "x.yaml", "--store", str(users.store), "ps", "--json"])
-    said = capsys.readouterr()
-    return status, json.loads(said.out), said.err
+    captured = capsys.readouterr()
+    return status, json.loads(captured.out), captured.err
 
 
 def test_the_repository_of_the_workloads_file_is_bisected_and_named(
     users: UsersRepository, capsys: pytest.CaptureFixture[str]
 ) -> None:
     users.nights()
-    status, said, told = bisect_users(users, capsys)
-    assert (status, said["repository"]) == (0, "models")
-    assert said["first_bad"] == {"commit": users.commits[FIRST_BAD], "subject": f"units {FIRST_BAD}"}
-    assert said["verdict"].startswith(
+    status, output, message = bisect_users(users, capsys)
+    assert (status, output["repository"]) == (0, "models")
+    assert output["first_bad"] == {"commit": users.commits[FIRST_BAD], "subject": f"units {FIRST_BAD}"}
+    assert output["verdict"].startswith(
         f"first bad commit of models: {users.commits[FIRST_BAD][:10]} units 7: "
     )
-    assert f"bisecting models in {users.repository.root}: {N_COMMITS} commits" in told
+    assert f"bisecting models in {users.repository.root}: {N_COMMITS} commits" in message
     assert [units for units, _ in users.asked][:2] == [0, N_COMMITS - 1]
     # By stratbench as it is, not by what lies in the user's repository.
     assert {path for _, path in users.asked} == {str(own_checkout())}
@@ -239,7 +239,7 @@ def test_our_own_commits_are_bisected_where_the_users_are_the_same(
     users: UsersRepository, capsys: pytest.CaptureFixture[str]
 ) -> None:
     users.nights(later=0, own_later="b" * 40)
-    status, said, _ = bisect_users(users, capsys)
+    status, output, _ = bisect_users(users, capsys)
     assert status == 2
     assert (
         f"needs commit aaaaaaaaaa, which is missing in the checkout {own_checkout()}"
@@ -251,16 +251,16 @@ def test_the_same_commits_of_both_are_told_with_their_repository(
     users: UsersRepository, capsys: pytest.CaptureFixture[str]
 ) -> None:
     users.nights(later=0)
-    status, said, _ = bisect_users(users, capsys)
+    status, output, _ = bisect_users(users, capsys)
     assert status == 2
-    assert f"got {users.commits[0][:10]} of models for both" in said["error"]["message"]
+    assert f"got {users.commits[0][:10]} of models for both" in output["error"]["message"]
 
 
 def test_nights_without_the_users_commit_are_refused_by_name(
     users: UsersRepository, capsys: pytest.CaptureFixture[str]
 ) -> None:
     users.nights(known=False)
-    status, said, _ = bisect_users(users, capsys)
+    status, output, _ = bisect_users(users, capsys)
     assert status == 2
     assert "needs nights with a known commit of models" in said["error"]["message"]
 
@@ -270,9 +270,9 @@ def test_commits_of_both_repositories_are_named_in_the_night(
 ) -> None:
     users.nights(later=2)
     assert main(["nightly", "replay", "x.yaml", "--store", str(users.store), "2026-01-19", "--json"]) == 4
-    said = json.loads(capsys.readouterr().out)
-    assert said["code"] == ["stratbench aaaaaaaaaa", f"models {users.commits[2][:10]}"]
-    (regression,) = said["regressions"]
+    document = json.loads(capsys.readouterr().out)
+    assert document["code"] == ["stratbench aaaaaaaaaa", f"models {users.commits[2][:10]}"]
+    (regression,) = document["regressions"]
     short = [users.repository.git("rev-parse", "--short", users.commits[number]) for number in (2, 1)]
     assert regression["commits"] == [f"models {short[0]} units 2", f"models {short[1]} units 1"]
     assert f"models {users.commits[2][:10]}" in (users.store / "trend.html").read_text()
@@ -294,14 +294,14 @@ def test_the_commit_that_brought_it_is_named_with_its_ratio(
     bisection.nights(metrics=metrics)
     # What has no ratio is judged by its rate, although here all cases have got slower alike.
     bisection.slows_all = metrics == ("rate",)
-    status, said = bisection.said()
+    status, output = bisection.said()
     assert status == 0
-    assert said["first_bad"] == {"commit": bisection.commits[FIRST_BAD], "subject": f"change {FIRST_BAD}"}
-    assert said["interval"]["low"] < 1 / 1.25 < said["interval"]["high"] < 1
-    assert said["ratio"] == pytest.approx(1 / 1.25, rel=0.05)
-    assert said["metric"] == metrics[-1]
+    assert output["first_bad"] == {"commit": bisection.commits[FIRST_BAD], "subject": f"change {FIRST_BAD}"}
+    assert output["interval"]["low"] < 1 / 1.25 < output["interval"]["high"] < 1
+    assert output["ratio"] == pytest.approx(1 / 1.25, rel=0.05)
+    assert output["metric"] == metrics[-1]
     assert bisection.asked[:2] == [0, N_COMMITS - 1]
-    assert len(bisection.asked) == said["runs"] <= 6
+    assert len(bisection.asked) == output["runs"] <= 6
     # No more is run than the case and its baseline.
     for experiment in bisection.experiments:
         (workload,) = experiment["workloads"]
@@ -314,11 +314,11 @@ def test_the_commit_that_brought_it_is_named_with_its_ratio(
 def test_commits_that_do_not_run_are_passed_over_and_told(bisection: Bisection) -> None:
     bisection.nights()
     bisection.problems = {FIRST_BAD: "it does not start", FIRST_BAD - 1: "nor does this"}
-    status, said = bisection.said()
+    status, output = bisection.said()
     assert status == 1
-    assert said["first_bad"] is None
-    assert said["suspects"] == bisection.commits[FIRST_BAD - 1 : FIRST_BAD + 2]
-    assert {each["commit"]: each["why"] for each in said["skipped"]} == {
+    assert output["first_bad"] is None
+    assert output["suspects"] == bisection.commits[FIRST_BAD - 1 : FIRST_BAD + 2]
+    assert {skipped["commit"]: skipped["why"] for skipped in output["skipped"]} == {
         bisection.commits[FIRST_BAD]: "it does not start",
         bisection.commits[FIRST_BAD - 1]: "nor does this",
     }
@@ -333,26 +333,24 @@ def test_ends_that_are_alike_here_and_now_end_the_search(bisection: Bisection) -
     assert bisection.asked == [0, N_COMMITS - 1]
 
 
-@pytest.mark.parametrize(("end", "asked"), [(0, [0]), (N_COMMITS - 1, [0, N_COMMITS - 1])])
-def test_a_case_that_fails_at_an_end_is_told_as_that(
-    bisection: Bisection, end: int, asked: list[int]
-) -> None:
+@pytest.mark.parametrize(("end", "ends"), [(0, [0]), (N_COMMITS - 1, [0, N_COMMITS - 1])])
+def test_a_case_that_fails_at_an_end_is_told_as_that(bisection: Bisection, end: int, ends: list[int]) -> None:
     bisection.nights()
     bisection.failing = {end}
-    status, said = bisection.said()
-    assert (status, said["error"]["type"]) == (1, "end-does-not-run")
-    assert said["error"]["message"].startswith(f"{bisection.commits[end][:10]} change {end} must run")
-    assert "worker 1 was killed by signal 9" in said["error"]["message"]
-    assert bisection.asked == asked
+    status, output = bisection.said()
+    assert (status, output["error"]["type"]) == (1, "end-does-not-run")
+    assert output["error"]["message"].startswith(f"{bisection.commits[end][:10]} change {end} must run")
+    assert "worker 1 was killed by signal 9" in output["error"]["message"]
+    assert bisection.asked == ends
 
 
 def test_a_ratio_is_not_judged_by_the_rate_where_the_baseline_fails(bisection: Bisection) -> None:
     bisection.nights()
     bisection.without_baseline = {FIRST_BAD}
-    status, said = bisection.said()
+    status, output = bisection.said()
     assert status == 1
-    assert said["suspects"] == bisection.commits[FIRST_BAD : FIRST_BAD + 2]
-    (skipped,) = said["skipped"]
+    assert output["suspects"] == bisection.commits[FIRST_BAD : FIRST_BAD + 2]
+    (skipped,) = output["skipped"]
     assert skipped["commit"] == bisection.commits[FIRST_BAD]
     assert "no rounds with the baseline" in skipped["why"]
 
@@ -369,31 +367,31 @@ def test_an_end_without_a_ratio_is_told_as_that(bisection: Bisection, end: int) 
 def test_a_rate_is_judged_without_a_baseline(bisection: Bisection) -> None:
     bisection.nights(metrics=("rate",))
     bisection.without_baseline = {FIRST_BAD}
-    status, said = bisection.said()
+    status, output = bisection.said()
     assert status == 0
-    assert said["first_bad"]["commit"] == bisection.commits[FIRST_BAD]
+    assert output["first_bad"]["commit"] == bisection.commits[FIRST_BAD]
 
 
 def test_too_few_repeats_for_an_interval_tell_nothing(bisection: Bisection) -> None:
     bisection.nights()
     bisection.n_repeats = 2
-    status, said = bisection.said()
-    assert (status, said["error"]["type"]) == (1, "ends-alike")
-    assert "both runs need 3 repeats" in said["error"]["message"]
+    status, output = bisection.said()
+    assert (status, output["error"]["type"]) == (1, "ends-alike")
+    assert "both runs need 3 repeats" in output["error"]["message"]
 
 
 def test_time_that_is_up_leaves_the_commits_that_are_left(bisection: Bisection) -> None:
     bisection.nights()
     # Of eleven, the middle is good, and then there is no time left.
     bisection.problems = {8: None}
-    status, said = bisection.said()
+    status, output = bisection.said()
     assert status == 1
     assert bisection.asked == [0, 11, 5, 8]
-    assert said["suspects"] == bisection.commits[6:]
-    assert "time was up" in said["verdict"]
+    assert output["suspects"] == bisection.commits[6:]
+    assert "time was up" in output["verdict"]
     bisection.problems = {11: None}
-    status, said = bisection.said()
-    assert (status, said["error"]["type"]) == (1, "out-of-time")
+    status, output = bisection.said()
+    assert (status, output["error"]["type"]) == (1, "out-of-time")
 
 
 def test_code_of_another_commit_is_not_taken_for_it(
@@ -419,9 +417,9 @@ def test_what_cannot_be_searched_for_is_refused(bisection: Bisection) -> None:
         (("--prometheus", "x.prom"), "ps", "No such option: --prometheus"),
         (("--set", "strategies=[single, none]"), "ps", "must be a case of the experiment"),
     ):
-        status, said = bisection.said(*arguments, case=case)
+        status, output = bisection.said(*arguments, case=case)
         assert status == 2
-        assert expected in said["error"]["message"]
+        assert expected in output["error"]["message"]
     assert bisection.asked == []
 
 
@@ -436,6 +434,6 @@ def test_a_regression_without_commits_to_run_is_refused(
     bisection: Bisection, metrics: Sequence[str], later: int, expected: str
 ) -> None:
     bisection.nights(metrics=metrics, later=later)
-    status, said = bisection.said()
+    status, output = bisection.said()
     assert status == 2
-    assert expected in said["error"]["message"]
+    assert expected in output["error"]["message"]

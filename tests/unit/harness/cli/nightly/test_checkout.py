@@ -163,7 +163,7 @@ def test_worktrees_of_others_whose_folder_is_away_stay(repository: Repository, t
     away.rename(theirs)
     assert repository.worktrees == 2
     assert repository.git("-C", str(theirs), "rev-parse", "HEAD") == commit.sha
-    assert [each.name for each in (repository.root / ".git" / "worktrees").iterdir()] == ["theirs"]
+    assert [path.name for path in (repository.root / ".git" / "worktrees").iterdir()] == ["theirs"]
     assert not list(tmp_path.glob("worktree-*"))
 
 
@@ -203,16 +203,16 @@ def searched(
     """Numbers of commits that a search has found good, bad, and all that it asked about."""
     shas = [repository.commit(f"{number}", {"file": f"{number}"}) for number in range(N_COMMITS)]
     commits = checkout(repository).commits_in_a_row(shas[0], shas[-1])
-    good, bad, asked = [0], [N_COMMITS - 1], []
+    good, bad, ends = [0], [N_COMMITS - 1], []
 
     with checkout(repository).worktree(commits[0], folder) as worktree:
 
         def judge(sha: str) -> int:
             number = shas.index(sha)
             assert (worktree.root / "file").read_text() == f"{number}"
-            if len(asked) == most:
+            if len(ends) == most:
                 return STOP
-            asked.append(number)
+            ends.append(number)
             if number in skipped:
                 return SKIP
             (bad if number >= first_bad else good).append(number)
@@ -221,28 +221,28 @@ def searched(
         worktree.bisect(commits[0], commits[-1], judge)
     assert repository.worktrees == 1
     assert not (repository.root / ".git" / "BISECT_LOG").exists()
-    return good, bad, asked
+    return good, bad, ends
 
 
 @pytest.mark.parametrize("first_bad", [1, 4, 11])
 def test_git_finds_the_first_bad_commit_by_few_questions(
     first_bad: int, repository: Repository, tmp_path: Path
 ) -> None:
-    good, bad, asked = searched(repository, tmp_path, first_bad, frozenset())
+    good, bad, ends = searched(repository, tmp_path, first_bad, frozenset())
     assert (max(good), min(bad)) == (first_bad - 1, first_bad)
-    assert len(asked) <= 4
+    assert len(ends) <= 4
 
 
 def test_git_passes_over_commits_that_decide_nothing(repository: Repository, tmp_path: Path) -> None:
     skipped = frozenset((6, 7))
-    good, bad, asked = searched(repository, tmp_path, 7, skipped)
+    good, bad, ends = searched(repository, tmp_path, 7, skipped)
     assert (max(good), min(bad)) == (5, 8)
-    assert skipped <= set(asked)
+    assert skipped <= set(ends)
 
 
 def test_a_search_that_is_stopped_ends_with_what_is_known(repository: Repository, tmp_path: Path) -> None:
-    good, bad, asked = searched(repository, tmp_path, 7, frozenset(), most=1)
-    assert len(asked) == 1
+    good, bad, ends = searched(repository, tmp_path, 7, frozenset(), most=1)
+    assert len(ends) == 1
     assert max(good) < 7 <= min(bad)
 
 

@@ -97,36 +97,36 @@ def test_a_slowdown_is_pending_and_then_ends_with_4_until_it_is_known(
     night: Callable[..., tuple[int, dict[str, Any]]], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     for _ in range(12):
-        status, said = night()
+        status, output = night()
         assert status == 0
-    assert said["series"]["regressed"] == 0
-    status, said = night(slower={"ps": 1.5})
-    assert (status, said["series"]["regressed"]) == (0, 0)
-    assert said["series"]["pending"] >= 1
-    first = said["night"]
+    assert output["series"]["regressed"] == 0
+    status, output = night(slower={"ps": 1.5})
+    assert (status, output["series"]["regressed"]) == (0, 0)
+    assert output["series"]["pending"] >= 1
+    first = output["night"]
     night(slower={"ps": 1.5})
-    status, said = night(slower={"ps": 1.5})
+    status, output = night(slower={"ps": 1.5})
     assert status == 4
-    found = {each["metric"]: each for each in said["regressions"]}
-    assert found["ratio"]["strategy"] == "ps"
-    assert found["ratio"]["since"] == first
-    assert found["ratio"]["interval"]["low"] < 1 / 1.5 < found["ratio"]["interval"]["high"]
-    assert said["causes"][0]["what"] == "ps on w"
-    assert "ps on w" in said["verdict"]
-    status, again = night("replay", said["night"])
-    assert (status, again["verdict"]) == (4, said["verdict"])
+    results = {regression["metric"]: regression for regression in output["regressions"]}
+    assert results["ratio"]["strategy"] == "ps"
+    assert results["ratio"]["since"] == first
+    assert results["ratio"]["interval"]["low"] < 1 / 1.5 < results["ratio"]["interval"]["high"]
+    assert output["causes"][0]["what"] == "ps on w"
+    assert "ps on w" in output["verdict"]
+    status, again = night("replay", output["night"])
+    assert (status, again["verdict"]) == (4, output["verdict"])
     status, refused = night("ack", "pss", "--reason", "a slower lock")
     assert (status, refused["error"]["field"]) == (2, "ack")
     assert "did you mean 'ps'" in refused["error"]["message"]
     status, known = night("ack", "ps", "--reason", "a slower lock")
-    assert (status, known["until"]) == (0, said["night"])
-    status, said = night(slower={"ps": 1.5})
-    assert (status, said["series"]["regressed"]) == (0, 0)
-    assert said["series"]["known"] >= 1
+    assert (status, known["until"]) == (0, output["night"])
+    status, output = night(slower={"ps": 1.5})
+    assert (status, output["series"]["regressed"]) == (0, 0)
+    assert output["series"]["known"] >= 1
     store = str(tmp_path / "store")
-    status, captured = call(capsys, "nightly", "replay", "quickstart", "--store", store, said["night"])
+    status, captured = call(capsys, "nightly", "replay", "quickstart", "--store", store, output["night"])
     assert status == 0
-    assert captured.out.startswith(f"{said['night']}: ")
+    assert captured.out.startswith(f"{output['night']}: ")
     assert "a slower lock" in captured.out
 
 
@@ -136,10 +136,10 @@ def test_a_case_that_computes_something_else_fails_its_night_whether_run_replaye
     prometheus, store = tmp_path / "night.prom", tmp_path / "store"
     for _ in range(12):
         night()
-    status, said = night("--prometheus", str(prometheus), slower={"ps": 0.5}, wrong="ps")
+    status, output = night("--prometheus", str(prometheus), slower={"ps": 0.5}, wrong="ps")
     assert status == 1
-    assert said["verdict"].endswith("5 missed, 1 without a figure - ps on w is not equivalent")
-    (lost,) = said["lost"]
+    assert output["verdict"].endswith("5 missed, 1 without a figure - ps on w is not equivalent")
+    (lost,) = output["lost"]
     assert (lost["status"], lost["message"]) == (
         "not-equivalent",
         "it does not compute what one device computes",
@@ -148,9 +148,9 @@ def test_a_case_that_computes_something_else_fails_its_night_whether_run_replaye
     metrics = prometheus.read_text()
     assert 'stratbench_nightly_cases_without_figure{experiment="quickstart"} 1.0' in metrics
     assert 'strategy="ps"' not in metrics
-    status, captured = call(capsys, "nightly", "replay", "quickstart", "--store", str(store), said["night"])
+    status, captured = call(capsys, "nightly", "replay", "quickstart", "--store", str(store), output["night"])
     assert status == 1
-    assert captured.out.splitlines()[0] == said["verdict"]
+    assert captured.out.splitlines()[0] == output["verdict"]
     assert captured.out.splitlines()[1].startswith("not-equivalent: ps on w · ")
     ps = Case(workload="w", strategy="ps", equivalent=False)
     run = write_run(tmp_path / "run", [ps], seed=99, experiment_name="quickstart")
@@ -228,14 +228,14 @@ def test_each_night_writes_the_trend_page_and_names_it(
     night: Callable[..., tuple[int, dict[str, Any]]], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     store = tmp_path / "store"
-    _, said = night()
+    _, output = night()
     page = store / "trend.html"
-    assert said["report"] == str(page)
-    assert said["verdict"] in page.read_text()
-    _, said = night()
-    assert said["night"] in page.read_text()
+    assert output["report"] == str(page)
+    assert output["verdict"] in page.read_text()
+    _, output = night()
+    assert output["night"] in page.read_text()
     run = write_run(tmp_path / "r", [Case(workload="w", strategy="ps")], experiment_name="quickstart")
-    for arguments in (["replay", said["night"]], ["import", str(run)]):
+    for arguments in (["replay", output["night"]], ["import", str(run)]):
         page.unlink()
         _, again = night(*arguments)
         assert again["report"] == str(page)
@@ -251,13 +251,13 @@ def test_a_page_that_cannot_be_written_costs_a_line_and_not_the_night(
 ) -> None:
     page = tmp_path / "store" / "trend.html"
     page.mkdir(parents=True)
-    status, said = night()
-    assert (status, said["report"]) == (0, None)
+    status, output = night()
+    assert (status, output["report"]) == (0, None)
     status, captured = call(
-        capsys, "nightly", "replay", "quickstart", "--store", str(page.parent), said["night"]
+        capsys, "nightly", "replay", "quickstart", "--store", str(page.parent), output["night"]
     )
     assert status == 0
-    assert captured.out.startswith(f"{said['night']}: ")
+    assert captured.out.startswith(f"{output['night']}: ")
     assert "report: " not in captured.out
     assert captured.err.count("\n") == 1
     assert f"{page} cannot be written (Is a directory)" in captured.err
@@ -288,17 +288,17 @@ def test_a_night_is_written_for_prometheus_as_it_was_judged(
     assert usual["stratbench_nightly_regressed", "", ""] == 0
     assert not any(name == "stratbench_nightly_regression_ratio" for name, *_ in usual)
     for _ in range(3):
-        status, said = night("--prometheus", str(page), slower={"ps": 1.5})
+        status, output = night("--prometheus", str(page), slower={"ps": 1.5})
     assert status == 4
     slower = values()
     assert slower["stratbench_nightly_regressed", "", ""] == 1
-    for state, count in said["series"].items():
+    for state, count in output["series"].items():
         assert slower["stratbench_nightly_series", state, ""] == count
-    ratio = {each["metric"]: each["ratio"] for each in said["regressions"]}["ratio"]
+    ratio = {regression["metric"]: regression["ratio"] for regression in output["regressions"]}["ratio"]
     assert slower["stratbench_nightly_regression_ratio", "ps", "ratio"] == pytest.approx(ratio)
     of_ps = "stratbench_nightly_figure", "ps", "rate"
     assert slower[of_ps] == pytest.approx(usual[of_ps] / 1.5, rel=0.1)
-    first = said["night"].rpartition(".")[0] + ".13"
+    first = output["night"].rpartition(".")[0] + ".13"
     night("replay", first, "--prometheus", str(page))
     assert values() == usual
     assert [path.name for path in page.parent.iterdir()] == [page.name]
@@ -331,17 +331,17 @@ def test_a_file_for_prometheus_that_fails_after_a_night_leaves_its_verdict_and_s
     tmp_path: Path,
 ) -> None:
     for k in range(16):
-        _, said = night(slower={"ps": 1.5} if k >= 12 else None)
+        _, output = night(slower={"ps": 1.5} if k >= 12 else None)
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("harness.cli.nightly.publishing.write_output", full)
     path, store = tmp_path / "night.prom", str(tmp_path / "store")
-    arguments = ["replay", said["night"], "--prometheus", str(path)]
+    arguments = ["replay", output["night"], "--prometheus", str(path)]
     status, captured = call(capsys, *command("quickstart", store, *arguments))
     assert status == 4
-    assert captured.out.startswith(f"{said['night']}: ")
+    assert captured.out.startswith(f"{output['night']}: ")
     assert captured.err.count("\n") == 1
     assert f"{path} cannot be written (No space left on device)" in captured.err
 
@@ -352,12 +352,12 @@ def test_runs_that_are_there_become_nights_and_only_once(
     runs = [
         str(write_run(tmp_path / f"run-{k}", [Case(workload="w", strategy="ps")], seed=k)) for k in range(3)
     ]
-    status, said = night("import", *runs)
+    status, output = night("import", *runs)
     assert status == 0
-    assert said["night"].endswith(".3")
-    assert said["series"]["new"] >= 1
+    assert output["night"].endswith(".3")
+    assert output["series"]["new"] >= 1
     _, again = night("import", runs[1])
-    assert again["night"] == said["night"]
+    assert again["night"] == output["night"]
     with writing(tmp_path / "store") as history:
         assert len(history.nights()) == 3
 
@@ -444,16 +444,16 @@ def test_a_history_whose_disk_is_full_stays_as_it_was(
     with monkeypatch.context() as full:
         full.setattr("reports.history.store.connected", with_few_pages)
         arguments = {"import": ["import", str(run)], "ack": ["ack", "ps", "--reason", "x" * 100_000]}
-        status, said = night(*arguments.get(way, []), n_more=40)
+        status, output = night(*arguments.get(way, []), n_more=40)
     assert status == 3
-    assert f"the disk of {tmp_path / 'store'} must have room for the history" in said["error"]["message"]
-    assert "make room" in said["error"]["message"]
+    assert f"the disk of {tmp_path / 'store'} must have room for the history" in output["error"]["message"]
+    assert "make room" in output["error"]["message"]
     with writing(tmp_path / "store") as history:
         assert len(history.nights()) == 4
         assert not history.known()
         assert history.connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    status, said = night("import", str(run))
-    assert (status, said["night"][-2:]) == (0, ".5")
+    status, output = night("import", str(run))
+    assert (status, output["night"][-2:]) == (0, ".5")
 
 
 def with_few_pages(path: Path, *, is_read: bool = False) -> sqlite3.Connection:
@@ -533,8 +533,8 @@ def test_a_regression_after_four_nights_ends_imports_and_replays_with_4(
     status, captured = call(
         capsys, *command("quickstart", tmp_path / "store", "import", *map(str, paths)), "--json"
     )
-    said = json.loads(captured.out)
-    assert (status, said["series"]["regressed"]) == (4, 2)
+    document = json.loads(captured.out)
+    assert (status, document["series"]["regressed"]) == (4, 2)
     with reading(tmp_path / "store") as history:
         names = [night.name for night in history.nights()]
     for name, expected in zip(names[5:], [0, *[4] * 6], strict=True):
@@ -601,12 +601,12 @@ def test_a_first_night_of_which_every_case_failed_is_told_replayed_and_has_nothi
     monkeypatch.setattr(pipeline, "run", run)
     nightly = ("nightly", "run", "quickstart", "--store", str(tmp_path), "--no-isolation")
     status, captured = call(capsys, *nightly, "--json")
-    said = json.loads(captured.out)
+    document = json.loads(captured.out)
     assert status == 1
-    assert said["verdict"] == f"{said['night']}: no series, 4 without a figure"
+    assert document["verdict"] == f"{document['night']}: no series, 4 without a figure"
     assert (tmp_path / "trend.html").is_file()
-    status, captured = call(capsys, *command("quickstart", tmp_path, "replay", said["night"]), "--json")
-    assert (status, json.loads(captured.out)["verdict"]) == (1, said["verdict"])
+    status, captured = call(capsys, *command("quickstart", tmp_path, "replay", document["night"]), "--json")
+    assert (status, json.loads(captured.out)["verdict"]) == (1, document["verdict"])
     status, captured = call(capsys, *command("quickstart", tmp_path, "ack", "ps", "--reason", "x"))
     assert (status, captured.out) == (2, "")
     assert captured.err.endswith("got 'ps'; none are known\n")
@@ -632,8 +632,8 @@ def test_a_first_night_of_which_every_case_failed_is_told_replayed_and_has_nothi
 def test_what_cannot_be_used_costs_one_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], status: int, expected: str
 ) -> None:
-    found, captured = call(capsys, *command("quickstart", tmp_path / "s", *arguments))
-    assert (found, captured.out) == (status, "")
+    result, captured = call(capsys, *command("quickstart", tmp_path / "s", *arguments))
+    assert (result, captured.out) == (status, "")
     assert expected in captured.err
     assert captured.err.count("\n") == 1
 
@@ -754,8 +754,8 @@ def test_a_run_that_is_there_already_leaves_the_page_to_the_newest_night(store: 
 
 def test_a_night_that_joins_between_others_does_not_put_the_page_back(store: Store) -> None:
     store.called("import", str(store.benchmarks(8)), experiment="pytest-benchmark")
-    _, said = store.said("import", str(store.benchmarks(6)), experiment="pytest-benchmark")
-    assert said["night"] == "2026-01-08"
+    _, output = store.said("import", str(store.benchmarks(6)), experiment="pytest-benchmark")
+    assert output["night"] == "2026-01-08"
     assert "2 nights so far" in store.page.read_text()
 
 
@@ -787,9 +787,9 @@ def test_what_is_acknowledged_ends_its_alert_on_the_page_and_for_prometheus(stor
     text = store.page.read_text()
     assert "Regressed since" not in text
     assert "a slower lock" in text
-    _, said = store.said("ack", "ps", "--reason", "again")
-    assert {"case": "ps", "until": LAST, "reason": "again"}.items() <= said.items()
-    assert said["report"] == str(store.page)
+    _, output = store.said("ack", "ps", "--reason", "again")
+    assert {"case": "ps", "until": LAST, "reason": "again"}.items() <= output.items()
+    assert output["report"] == str(store.page)
 
 
 def test_where_nothing_has_changed_there_is_nothing_to_acknowledge(store: Store) -> None:
@@ -888,9 +888,9 @@ def test_what_is_known_is_so_to_a_replay_of_an_earlier_night(store: Store) -> No
 def test_what_is_acknowledged_of_several_experiments_is_on_the_pages_of_all(store: Store) -> None:
     store.nights("quickstart")
     store.nights("rivals")
-    _, said = store.said("ack", "ps", "--reason", "a slower lock", experiment="rivals")
+    _, output = store.said("ack", "ps", "--reason", "a slower lock", experiment="rivals")
     pages = [store.page, store.path / "trend-rivals.html"]
-    assert said["report"] == str(pages[1])
+    assert output["report"] == str(pages[1])
     assert all("a slower lock" in page.read_text() for page in pages)
 
 
@@ -904,8 +904,8 @@ def test_an_import_of_several_experiments_tells_of_each_and_ends_with_4_if_any_r
     assert status == 4
     assert out[0].startswith("pytest-benchmark: 2026-01-19: 1 regressed")
     assert out[-1] == f"report: {store.path / 'trend-quickstart.html'}"
-    status, said = store.said(*paths)
-    (other,) = said["others"]
+    status, output = store.said(*paths)
+    (other,) = output["others"]
     assert (status, other["experiment"], other["series"]["regressed"]) == (4, "pytest-benchmark", 1)
     assert other["report"] == str(store.page)
     assert store.said("import", str(run))[0] == 0
@@ -916,11 +916,11 @@ def test_each_test_file_is_judged_by_the_newest_night_that_has_it(store: Store) 
     unchanged = [store.benchmarks(k + 1, test_file="b.py", hour=4) for k in range(N_NIGHTS)]
     paths = ["import", *map(str, (*slower, *unchanged))]
     prometheus = store.folder / "night.prom"
-    status, said = store.said(*paths, "--prometheus", str(prometheus), experiment="pytest-benchmark")
-    assert (status, said["night"]) == (4, "2026-01-19.2")
-    assert said["series"]["regressed"] == said["series"]["ok"] == 1
-    assert said["series"]["missed"] == 0
-    assert [each["case"] for each in said["regressions"]] == ["a.py::test_b"]
+    status, output = store.said(*paths, "--prometheus", str(prometheus), experiment="pytest-benchmark")
+    assert (status, output["night"]) == (4, "2026-01-19.2")
+    assert output["series"]["regressed"] == output["series"]["ok"] == 1
+    assert output["series"]["missed"] == 0
+    assert [regression["case"] for regression in output["regressions"]] == ["a.py::test_b"]
     assert regressed(prometheus) == 1
 
 
@@ -974,20 +974,20 @@ def test_a_store_that_is_not_there_is_not_made_by_what_cannot_be_done(store: Sto
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda _: "{}", "odd.json must be a file of pytest-benchmark"),
         (lambda text: text.replace("2026-01", "2999-01"), "a night must have begun by now, got 2999-01-06"),
     ],
 )
 def test_an_import_of_which_one_is_refused_adds_none(
-    store: Store, change: Callable[[str], str], told: str
+    store: Store, change: Callable[[str], str], message: str
 ) -> None:
     store.nights("quickstart")
     odd = store.folder / "odd.json"
     odd.write_text(change(store.benchmarks(6).read_text()))
     status, _, (line,) = store.called("import", str(store.benchmarks(5)), str(odd))
-    assert (status, told in line) == (2, True)
+    assert (status, message in line) == (2, True)
     with writing(store.path) as history:
         assert {night.experiment for night in history.nights()} == {"quickstart"}
 
@@ -1003,7 +1003,7 @@ def test_an_experiment_is_named_by_what_its_file_says(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "offer"),
+    ("name", "offer"),
     [
         ("2026-01-21", "the newest before it is 2026-01-19; there are nights from 2026-01-05 to 2026-01-27"),
         ("2026-01-05.3", "the newest before it is 2026-01-05.2; there are nights from 2026-01-05"),
@@ -1012,14 +1012,14 @@ def test_an_experiment_is_named_by_what_its_file_says(store: Store) -> None:
     ],
 )
 def test_an_unknown_date_is_answered_with_the_newest_night_before_it(
-    store: Store, asked: str, offer: str
+    store: Store, name: str, offer: str
 ) -> None:
     days = (5, 5, 12, 19, 27)
     files = [str(store.benchmarks(day, median=0.1 + k / 100)) for k, day in enumerate(days)]
     store.called("import", *files)
-    status, _, (line,) = store.called("replay", asked, experiment="pytest-benchmark")
+    status, _, (line,) = store.called("replay", name, experiment="pytest-benchmark")
     assert status == 2
-    assert f"replay: must be a night of pytest-benchmark, got '{asked}'; {offer}" in line
+    assert f"replay: must be a night of pytest-benchmark, got '{name}'; {offer}" in line
 
 
 @pytest.mark.parametrize("arguments", [["bisect", "ps"], ["replay", LAST], ["trend"]])
@@ -1051,10 +1051,13 @@ def regressed(page: Path) -> float:
 def test_a_file_without_a_benchmark_is_refused(store: Store) -> None:
     empty = store.benchmarks(5)
     empty.write_text(json.dumps({**json.loads(empty.read_text()), "benchmarks": []}))
-    status, said = store.said("import", str(empty))
-    assert (status, said["error"]["message"]) == (2, f"{empty} must hold benchmarks, got none; name another")
-    status, said = store.said("import", str(store.benchmarks(6)))
-    assert (status, said["series"]["new"]) == (0, 1)
+    status, output = store.said("import", str(empty))
+    assert (status, output["error"]["message"]) == (
+        2,
+        f"{empty} must hold benchmarks, got none; name another",
+    )
+    status, output = store.said("import", str(store.benchmarks(6)))
+    assert (status, output["series"]["new"]) == (0, 1)
 
 
 def test_the_page_of_the_newest_night_is_written_again(store: Store) -> None:

@@ -144,22 +144,22 @@ def test_what_is_no_time_of_day_is_refused(
 def test_a_night_is_asked_for_with_the_same_options(
     former: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[list[str]] = []
+    commands: list[list[str]] = []
 
     def once(hour: time, night, **_: object) -> None:
         assert hour == HOUR
-        asked.append(night.args[0])
+        commands.append(night.args[0])
         raise KeyboardInterrupt
 
     monkeypatch.setattr(schedule, "every_day", once)
-    given = ["quickstart", "--store", "s p", "--time-budget", "30m", "--confirm", "4", "--keep", "7"]
-    given += ["--prometheus", "x.prom", "--set", "measure.repeats=4", "--set", "cluster.workers=1"]
-    given += ["--timeout-factor", "2.0", "--no-isolation"]
-    assert main(["nightly", *former, *given, "--at", "02:30"]) == 130
+    options = ["quickstart", "--store", "s p", "--time-budget", "30m", "--confirm", "4", "--keep", "7"]
+    options += ["--prometheus", "x.prom", "--set", "measure.repeats=4", "--set", "cluster.workers=1"]
+    options += ["--timeout-factor", "2.0", "--no-isolation"]
+    assert main(["nightly", *former, *options, "--at", "02:30"]) == 130
     capsys.readouterr()
-    (arguments,) = asked
+    (arguments,) = commands
     assert arguments[:3] == ["nightly", "run", "quickstart"]
-    assert sorted(arguments[2:]) == sorted(given)
+    assert sorted(arguments[2:]) == sorted(options)
 
 
 def test_it_has_no_answer_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ def document(name: str) -> dict[str, Any]:
 
 def pods() -> list[dict[str, Any]]:
     spec = document(KUBERAY)["spec"]
-    return [each["template"]["spec"] for each in (spec["headGroupSpec"], *spec["workerGroupSpecs"])]
+    return [group["template"]["spec"] for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"])]
 
 
 def test_every_file_is_tested() -> None:
@@ -57,32 +57,32 @@ def test_pods_mount_their_volumes_alone() -> None:
 
 @pytest.mark.parametrize("name", LAUNCHER)
 def test_machines_have_the_settings_of_all_nodes_and_the_token_in_a_file(name: str) -> None:
-    made = document(name)
-    options = made["docker"]["run_options"]
+    result = document(name)
+    options = result["docker"]["run_options"]
     variables = dict(
         option.removeprefix("--env=").split("=", 1) for option in options if option.startswith("--env=")
     )
     assert variables.pop("RAY_AUTH_TOKEN_PATH") == "/run/stratbench/token"
     assert variables == NODE_VARIABLES
-    assert made["file_mounts"] == {"/run/stratbench": made["metadata"]["secret"]}
+    assert result["file_mounts"] == {"/run/stratbench": result["metadata"]["secret"]}
 
 
 def test_pods_have_the_settings_of_all_nodes_and_the_token_in_a_file() -> None:
     for pod in pods():
         (container,) = pod["containers"]
-        variables = {each["name"]: each["value"] for each in container["env"]}
+        variables = {variable["name"]: variable["value"] for variable in container["env"]}
         assert variables.pop("RAY_AUTH_TOKEN_PATH") == "/run/stratbench/token"
         assert variables == NODE_VARIABLES
-        (mount,) = [each for each in container["volumeMounts"] if each["mountPath"] == "/run/stratbench"]
-        (volume,) = [each for each in pod["volumes"] if each["name"] == mount["name"]]
+        (mount,) = [mount for mount in container["volumeMounts"] if mount["mountPath"] == "/run/stratbench"]
+        (volume,) = [volume for volume in pod["volumes"] if volume["name"] == mount["name"]]
         assert volume["secret"]["secretName"] == "stratbench-token"
 
 
 def test_only_the_head_has_a_port_for_clients_and_no_service_leads_there() -> None:
     for name in LAUNCHER:
-        made = document(name)
-        assert "--ray-client-server-port=10001" in " ".join(made["head_start_ray_commands"])
-        assert "client" not in " ".join(made["worker_start_ray_commands"])
+        result = document(name)
+        assert "--ray-client-server-port=10001" in " ".join(result["head_start_ray_commands"])
+        assert "client" not in " ".join(result["worker_start_ray_commands"])
     spec = document(KUBERAY)["spec"]
     assert spec["headGroupSpec"]["rayStartParams"]["ray-client-server-port"] == "10001"
     assert [port["containerPort"] for port in pods()[0]["containers"][0]["ports"]] == [6379]
@@ -90,9 +90,9 @@ def test_only_the_head_has_a_port_for_clients_and_no_service_leads_there() -> No
 
 
 def test_slices_have_the_hosts_and_chips_of_their_kind() -> None:
-    made = document("tpu-vm.yaml")
-    assert made["metadata"]["slice"] == SLICE.kind
-    assert made["available_node_types"]["slice"]["resources"] == {"TPU": SLICE.chips_per_host}
+    result = document("tpu-vm.yaml")
+    assert result["metadata"]["slice"] == SLICE.kind
+    assert result["available_node_types"]["slice"]["resources"] == {"TPU": SLICE.chips_per_host}
     (group,) = document(KUBERAY)["spec"]["workerGroupSpecs"]
     pod = group["template"]["spec"]
     assert group["numOfHosts"] == SLICE.n_hosts

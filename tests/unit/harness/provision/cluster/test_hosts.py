@@ -26,7 +26,7 @@ def node(name: str, boot: str, *cores: int) -> NodeFacts:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "each", "expected"),
+    ("nodes", "cores_per_worker", "expected"),
     [
         ([node("a", "1", 0, 1), node("b", "2", 0, 1)], 2, [(0, 1), (0, 1)]),
         ([node("a", "1", 0, 1), node("b", "1", 0, 1)], 1, [(0,), (1,)]),
@@ -37,13 +37,13 @@ def node(name: str, boot: str, *cores: int) -> NodeFacts:
     ],
 )
 def test_no_core_has_two_workers(
-    nodes: list[NodeFacts], each: int, expected: list[tuple[int, ...] | None]
+    nodes: list[NodeFacts], cores_per_worker: int, expected: list[tuple[int, ...] | None]
 ) -> None:
-    assert cores_of_workers(nodes, each, {}) == expected
+    assert cores_of_workers(nodes, cores_per_worker, {}) == expected
 
 
 @pytest.mark.parametrize(
-    ("nodes", "held", "expected"),
+    ("nodes", "fixed_cores", "expected"),
     [
         # In place of a node of another machine: the cores of its own.
         ([node("a", "3", 4, 5), node("b", "2", 0, 1)], {1: (0,)}, (4,)),
@@ -54,15 +54,17 @@ def test_no_core_has_two_workers(
     ],
 )
 def test_a_worker_in_place_of_a_lost_one_has_cores_of_its_own_node(
-    nodes: list[NodeFacts], held: dict[int, tuple[int, ...] | None], expected: tuple[int, ...] | None
+    nodes: list[NodeFacts], fixed_cores: dict[int, tuple[int, ...] | None], expected: tuple[int, ...] | None
 ) -> None:
-    assert cores_of_workers(nodes, 1, held) == [expected, held[1]]
+    assert cores_of_workers(nodes, 1, fixed_cores) == [expected, fixed_cores[1]]
 
 
 @pytest.mark.skipif(shutil.which("ip") is None, reason="iproute2 is not installed")
 def test_every_address_of_every_interface_is_known() -> None:
-    told = subprocess.run(["ip", "-json", "-4", "addr"], capture_output=True, check=True, text=True).stdout
-    entries = [entry for link in json.loads(told) for entry in link["addr_info"]]
+    addresses = subprocess.run(
+        ["ip", "-json", "-4", "addr"], capture_output=True, check=True, text=True
+    ).stdout
+    entries = [entry for link in json.loads(addresses) for entry in link["addr_info"]]
     assert sorted(hosts._addresses()) == sorted(entry["local"] for entry in entries)
 
 

@@ -64,9 +64,9 @@ def host(
 HEAD = {"Alive": True, "NodeID": "h", "NodeManagerAddress": "10.0.0.9", "Resources": {"CPU": 8}, "Labels": {}}
 
 
-def names(found: list[list[dict[str, str]]]) -> list[list[tuple[str, str]]]:
+def names(results: list[list[dict[str, str]]]) -> list[list[tuple[str, str]]]:
     return [
-        [(host["ray.io/tpu-slice-name"], host["ray.io/tpu-worker-id"]) for host in hosts] for hosts in found
+        [(host["ray.io/tpu-slice-name"], host["ray.io/tpu-worker-id"]) for host in hosts] for hosts in results
     ]
 
 
@@ -75,7 +75,7 @@ def test_workers_take_all_chips_of_a_host() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cluster", "told"),
+    ("cluster", "message"),
     [
         (
             {"workers": [2, 4]},
@@ -103,8 +103,10 @@ def test_workers_take_all_chips_of_a_host() -> None:
         ),
     ],
 )
-def test_what_no_slice_has_is_refused_before_anything_is_started(cluster: dict[str, Any], told: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(told)) as raised:
+def test_what_no_slice_has_is_refused_before_anything_is_started(
+    cluster: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)) as raised:
         check_experiment(on_slice(**cluster))
     assert "\n" not in str(raised.value)
 
@@ -142,7 +144,7 @@ def test_a_slice_of_one_host_needs_no_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "told"),
+    ("there", "message"),
     [
         (
             [HEAD],
@@ -160,8 +162,8 @@ def test_a_slice_of_one_host_needs_no_name() -> None:
         ([host("a", 0, kind="v4-8")], "got 10.0.0.0 of v4-8 with 8 CPU and 4 TPU; start it"),
     ],
 )
-def test_what_is_lacking_is_told_in_one_line(there: list[dict[str, Any]], told: str) -> None:
-    with pytest.raises(ProvisionError, match=re.escape(told)) as raised:
+def test_what_is_lacking_is_told_in_one_line(there: list[dict[str, Any]], message: str) -> None:
+    with pytest.raises(ProvisionError, match=re.escape(message)) as raised:
         whole_slices(there, shape(2))
     assert raised.value.exit_status == 3
     assert "\n" not in str(raised.value)

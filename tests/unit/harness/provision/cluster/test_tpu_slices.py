@@ -14,8 +14,8 @@ PACK = Connection(address="head:10001", placement="pack")
 
 def nodes(*resources: dict[str, float], alive: bool = True) -> list[dict[str, Any]]:
     return [
-        {"Alive": alive, "NodeManagerAddress": f"10.0.0.{k}", "Resources": each}
-        for k, each in enumerate(resources, 1)
+        {"Alive": alive, "NodeManagerAddress": f"10.0.0.{k}", "Resources": resource}
+        for k, resource in enumerate(resources, 1)
     ]
 
 
@@ -35,7 +35,7 @@ def test_what_suffices_is_taken(shape: ClusterShape, there: list[dict[str, Any]]
 
 
 @pytest.mark.parametrize(
-    ("shape", "there", "told"),
+    ("shape", "there", "message"),
     [
         (
             ClusterShape(workers=2, cores_per_worker=2),
@@ -67,9 +67,9 @@ def test_what_suffices_is_taken(shape: ClusterShape, there: list[dict[str, Any]]
     ],
 )
 def test_what_is_lacking_is_told_in_one_line(
-    shape: ClusterShape, there: list[dict[str, Any]], told: str
+    shape: ClusterShape, there: list[dict[str, Any]], message: str
 ) -> None:
-    with pytest.raises(ProvisionError, match=re.escape(told)) as raised:
+    with pytest.raises(ProvisionError, match=re.escape(message)) as raised:
         require_room(there, shape)
     assert raised.value.exit_status == 3
     assert "\n" not in str(raised.value)

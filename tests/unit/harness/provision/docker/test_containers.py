@@ -28,9 +28,9 @@ PLACE = RunPlace(
 class FakeEngine:
     """Notes which helpers it was asked for, and lets each end with a status and a last word."""
 
-    def __init__(self, status: int = 0, told: bytes = b"") -> None:
+    def __init__(self, status: int = 0, message: bytes = b"") -> None:
         self.status = status
-        self.told = told
+        self.told = message
         self.asked: list[tuple[str, list[str]]] = []
         self.refuses = False
         self.n_left = 0

@@ -47,11 +47,11 @@ def ray_folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def hosts(tmp_path: Path, container: _Container, ray_folder: Path) -> ContainerHosts:
     place = cast("RunPlace", _Place(ray_folder.parent))
-    made = ContainerHosts(cast("Any", None), place, cast("Networks", None), (), tmp_path / "logs")
-    made._head = ContainerNode(
+    container_hosts = ContainerHosts(cast("Any", None), place, cast("Networks", None), (), tmp_path / "logs")
+    container_hosts._head = ContainerNode(
         role="head", container=cast("Any", container), control_address="", data_address=None
     )
-    return made
+    return container_hosts
 
 
 def test_logs_are_kept_and_links_of_containers_are_not_followed(
@@ -66,10 +66,10 @@ def test_logs_are_kept_and_links_of_containers_are_not_followed(
     (logs / "raylet.log").write_text("started")
     (ray_folder / "session_2025").symlink_to(secret)
     hosts.stop()
-    kept = log_of_host(tmp_path / "logs", "head")
-    assert kept.read_bytes() == b"said\n"
-    assert sorted(path.name for path in kept.parent.iterdir()) == sorted([kept.name, "raylet.log"])
-    assert (kept.parent / "raylet.log").read_text() == "started"
+    log = log_of_host(tmp_path / "logs", "head")
+    assert log.read_bytes() == b"said\n"
+    assert sorted(path.name for path in log.parent.iterdir()) == sorted([log.name, "raylet.log"])
+    assert (log.parent / "raylet.log").read_text() == "started"
     assert container.is_removed
 
 

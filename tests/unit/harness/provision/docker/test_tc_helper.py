@@ -38,7 +38,7 @@ class FakeNetlink:
     ) -> None:
         if command == "del":
             self.devices.clear()
-            self.made = {(made, of) for made, of in self.made if of != index}
+            self.made = {(result, of) for result, of in self.made if of != index}
             return
         self._refuse(kind)
         self.devices.add(ifname)
@@ -47,8 +47,8 @@ class FakeNetlink:
         self, command: str, kind: str = "", interface: int = 0, *, index: int = 0, **options: object
     ) -> None:
         if command == "del":
-            gone = "tbf" if options["parent"] == tc_helper.TC_H_ROOT else "ingress"
-            self.made.remove((gone, index))
+            text = "tbf" if options["parent"] == tc_helper.TC_H_ROOT else "ingress"
+            self.made.remove((text, index))
             return
         self._refuse(kind if interface != 9 else f"{kind} of {interface}")
         self.made.add((kind, interface))
@@ -103,9 +103,9 @@ def test_what_cannot_be_limited_both_ways_is_not_limited(
     netlink.refused = refused
     assert run(monkeypatch, netlink, ADDRESS, "100", "50000") == status
     assert (netlink.made, netlink.devices) == (set(), set())
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert "not supported" in told
+    lines = capsys.readouterr().err
+    assert lines.count("\n") == 1
+    assert "not supported" in lines
 
 
 def test_an_address_of_nobody_is_said(

@@ -193,10 +193,10 @@ class _EndedHosts:
 
 
 @pytest.mark.parametrize(
-    ("has_own", "told"), [(False, "see ray/worker-0/output.log,"), (True, "see zygote-0.log,")]
+    ("has_own", "message"), [(False, "see ray/worker-0/output.log,"), (True, "see zygote-0.log,")]
 )
 def test_a_container_that_ends_early_is_told_of_with_its_own_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_own: bool, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_own: bool, message: str
 ) -> None:
     class Actor:
         class facts:  # noqa: N801 - as the handle names it
@@ -205,13 +205,13 @@ def test_a_container_that_ends_early_is_told_of_with_its_own_log(
     monkeypatch.setattr(pool, "start_actor", lambda *_: Actor())
     monkeypatch.setattr(pool, "ready", lambda *_: [])
     monkeypatch.setattr(pool.ray, "kill", lambda *_, **__: None)
-    kept = tmp_path / "ray" / "worker-0" / "output.log"
-    kept.parent.mkdir(parents=True)
-    kept.write_text("no room for shared memory\n")
+    log = tmp_path / "ray" / "worker-0" / "output.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("no room for shared memory\n")
     own = tmp_path / "zygote-0.log"
     if has_own:
         own.write_text("imported\n")
-    seat = Seat(resources={}, environment={}, log=own, host_log=kept)
+    seat = Seat(resources={}, environment={}, log=own, host_log=log)
     cluster = RayCluster(
         [seat],
         hosts=cast("Hosts", _EndedHosts()),
@@ -220,7 +220,7 @@ def test_a_container_that_ends_early_is_told_of_with_its_own_log(
         started_s=time.monotonic(),
         options=StartOptions(imports=(), preload_s=1.0),
     )
-    with pytest.raises(WorkerFailure, match=told) as raised:
+    with pytest.raises(WorkerFailure, match=message) as raised:
         cluster.wait_ready(1)
     last = "imported" if has_own else "no room for shared memory"
     assert last in "\n".join(raised.value.__notes__)

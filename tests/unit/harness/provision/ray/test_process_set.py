@@ -60,7 +60,7 @@ PEER_FAILED = JobError(type="UnavailableError", message="Socket closed", traceba
 
 
 @pytest.mark.parametrize(
-    ("reply", "halted", "kind", "told", "condemned"),
+    ("reply", "halted", "kind", "message", "condemned"),
     [
         (PEER_FAILED, {1}, "unresponsive", "worker 1: its process is stopped", set()),
         (PEER_FAILED, set(), "worker-error", "worker 0: wait raised UnavailableError", set()),
@@ -74,7 +74,7 @@ def test_a_host_that_has_just_been_halted_is_the_cause_of_what_its_peers_say(
     reply: object,
     halted: set[int],
     kind: str,
-    told: str,
+    message: str,
     condemned: set[int],
 ) -> None:
     monkeypatch.setattr(RayProcessSet, "_gather", lambda *_: ({}, {0: reply}))
@@ -84,7 +84,7 @@ def test_a_host_that_has_just_been_halted_is_the_cause_of_what_its_peers_say(
     actors = dict.fromkeys(range(2), cast("Any", actor))
     logs = [Path("log")] * 2
     processes = RayProcessSet(actors, {0: 7, 1: 8}, logs, cast("Any", hosts), {}, SharedFiles())
-    with pytest.raises(CaseError, match=told) as caught:
+    with pytest.raises(CaseError, match=message) as caught:
         processes.call(wait, [(), ()], timeout_s=60)
     assert caught.value.kind == kind
     assert hosts.condemned == condemned

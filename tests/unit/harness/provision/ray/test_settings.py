@@ -31,7 +31,7 @@ def test_warnings_and_ends_of_threads_are_logged_where_they_are_of_ray(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, speak: Callable[[str], None], is_of_ray: bool
 ) -> None:
     printed: list[object] = []
-    monkeypatch.setattr(warnings, "showwarning", lambda *told, **_: printed.append(told))
+    monkeypatch.setattr(warnings, "showwarning", lambda *message, **_: printed.append(message))
     monkeypatch.setattr(threading, "excepthook", printed.append)
     before = warnings.showwarning, threading.excepthook
     with chatter_in(tmp_path / "ray.log"):

@@ -31,18 +31,18 @@ def gradients(dtype: type = np.float32) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("rounding", [PLAIN, *VARIATIONS], ids=lambda r: r.name)
 def test_every_rounding_is_the_mean_by_examples_but_for_rounding(rounding: Rounding) -> None:
-    made = gradients()
-    expected = sum(w * g.astype(np.float64) for w, g in zip(WEIGHTS, made, strict=True))
-    values, ids = RoundedSums(rounding).of_boundary(boundary(), [(g, None) for g in made], SHARDS)
+    result = gradients()
+    expected = sum(w * g.astype(np.float64) for w, g in zip(WEIGHTS, result, strict=True))
+    values, ids = RoundedSums(rounding).of_boundary(boundary(), [(g, None) for g in result], SHARDS)
     assert ids is None
     assert values.dtype == np.float32
     np.testing.assert_allclose(values, expected, rtol=8 * np.finfo(np.float32).eps, atol=1e-7)
-    np.testing.assert_array_equal(RoundedSums(rounding).of_all(made, SHARDS, "mean"), values)
+    np.testing.assert_array_equal(RoundedSums(rounding).of_all(result, SHARDS, "mean"), values)
 
 
 def test_variations_round_differently() -> None:
-    made = [np.full(1000, 1 / 3) * (1 + np.arange(1000)) for _ in SHARDS]
-    sums = {r.name: RoundedSums(r).of_all(made, SHARDS, "mean") for r in (PLAIN, *VARIATIONS)}
+    results = [np.full(1000, 1 / 3) * (1 + np.arange(1000)) for _ in SHARDS]
+    sums = {r.name: RoundedSums(r).of_all(results, SHARDS, "mean") for r in (PLAIN, *VARIATIONS)}
     for name in (BACKWARDS.name, PAIRWISE.name, JITTERED.name):
         assert (sums[name] != sums[PLAIN.name]).any()
 
@@ -54,8 +54,8 @@ def test_what_replicas_add_up_is_not_weighed() -> None:
 
 
 def test_the_first_replica_speaks_for_all_in_any_order() -> None:
-    made = [(g, None) for g in gradients()]
-    assert RoundedSums(BACKWARDS).of_boundary(boundary("first-replica"), made, SHARDS) is made[0]
+    results = [(g, None) for g in gradients()]
+    assert RoundedSums(BACKWARDS).of_boundary(boundary("first-replica"), results, SHARDS) is results[0]
 
 
 def test_rows_are_laid_one_after_the_other_with_their_ids() -> None:
@@ -88,10 +88,10 @@ def test_examples_are_off_by_rounding_but_for_those_that_are_exact(eps: float) -
 
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
 def test_complex_contributions_keep_both_parts(dtype: type) -> None:
-    made = [(g + 1j * g[::-1]).astype(dtype) for g in gradients(np.float64)]
-    expected = sum(w * g.astype(np.complex128) for w, g in zip(WEIGHTS, made, strict=True))
+    astypes = [(g + 1j * g[::-1]).astype(dtype) for g in gradients(np.float64)]
+    expected = sum(w * g.astype(np.complex128) for w, g in zip(WEIGHTS, astypes, strict=True))
     for rounding in (PLAIN, *VARIATIONS):
-        total = RoundedSums(rounding).of_all(made, SHARDS, "mean")
+        total = RoundedSums(rounding).of_all(astypes, SHARDS, "mean")
         assert total.dtype == dtype
         np.testing.assert_allclose(total, expected, rtol=1e-6, atol=1e-6)
 
@@ -102,6 +102,8 @@ def test_threads_draw_apart_and_the_same_each_time() -> None:
     np.testing.assert_array_equal(first, again)
     assert len({value.tobytes() for value in first}) == len(values)
     sums = RoundedSums(JITTERED)
-    made = [np.full(1000, 1 / 3)] * len(SHARDS)
-    drawn = {each.of_all(made, SHARDS, "mean").tobytes() for each in (*sums.apart(4), *sums.apart(4))}
+    result = [np.full(1000, 1 / 3)] * len(SHARDS)
+    drawn = {
+        rounding.of_all(result, SHARDS, "mean").tobytes() for rounding in (*sums.apart(4), *sums.apart(4))
+    }
     assert len(drawn) == 8

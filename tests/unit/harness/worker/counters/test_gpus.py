@@ -77,8 +77,8 @@ class Driver:
 
     def samples(self, _: str, kind: int, since_us: int) -> tuple[int, list[Any]]:
         assert (kind, since_us < time.time() * 1e6) == (1, True)
-        found = [SimpleNamespace(timeStamp=5_000_000, sampleValue=SimpleNamespace(uiVal=75))]
-        return 1, self.answer("samples", found)
+        results = [SimpleNamespace(timeStamp=5_000_000, sampleValue=SimpleNamespace(uiVal=75))]
+        return 1, self.answer("samples", results)
 
     def processes(self, name: str, listed: list[tuple[int, int | None]]) -> Any:
         return self.answer(name, [SimpleNamespace(pid=pid, usedGpuMemory=n) for pid, n in listed])
@@ -135,9 +135,9 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
 
 
 def read_one(since_s: float | None = None) -> GpuReading:
-    found = read_gpus(since_s)
-    assert found is not None
-    (reading,) = found.gpus
+    result = read_gpus(since_s)
+    assert result is not None
+    (reading,) = result.gpus
     return reading
 
 
@@ -149,8 +149,8 @@ def test_each_visible_gpu_is_read(
     driver.text = text
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     read_gpus()
-    found = read_gpus()
-    assert found is not None
+    result = read_gpus()
+    assert result is not None
     whole = GpuReading(
         uuid="GPU-0",
         joules=2.5,
@@ -165,8 +165,8 @@ def test_each_visible_gpu_is_read(
         sm_mhz=1980,
         memory_mhz=2619,
     )
-    assert [replace(gpu, at_s=0.0) for gpu in found.gpus] == [whole, replace(whole, uuid="GPU-1")]
-    assert found.gpus[0].at_s == pytest.approx(time.time(), abs=60)
+    assert [replace(gpu, at_s=0.0) for gpu in result.gpus] == [whole, replace(whole, uuid="GPU-1")]
+    assert result.gpus[0].at_s == pytest.approx(time.time(), abs=60)
     assert driver.starts == 1
 
 
@@ -187,10 +187,10 @@ def test_a_counter_that_wraps_or_is_unknown_to_the_binding_has_its_reason(
     driver.fields[197] = SHORT, 1000
     for name in ("THROUGHPUT_DATA_TX", "COUNT_XMIT_BYTES"):
         monkeypatch.delattr(sys.modules["pynvml"], f"NVML_FI_DEV_NVLINK_{name}")
-    found = read_one()
-    assert (found.pcie_bytes, found.link_bytes, found.joules) == (None, None, 2.5)
-    assert "32 bits" in found.why_no["pcie_bytes"]
-    assert "nvidia-ml-py does not know it" in found.why_no["link_bytes"]
+    result = read_one()
+    assert (result.pcie_bytes, result.link_bytes, result.joules) == (None, None, 2.5)
+    assert "32 bits" in result.why_no["pcie_bytes"]
+    assert "nvidia-ml-py does not know it" in result.why_no["link_bytes"]
 
 
 def test_newer_gpus_count_bytes_of_their_links_under_another_name(driver: Driver) -> None:
@@ -216,9 +216,9 @@ def test_each_figure_that_a_gpu_does_not_count_has_its_reason(
     driver: Driver, function: str, names: set[str]
 ) -> None:
     driver.lacking.add(function)
-    found = read_one(1.0)
-    assert {name for name in GpuReading.__slots__ if getattr(found, name) is None} == names
-    assert found.why_no == dict.fromkeys(names, NOT_SUPPORTED)
+    result = read_one(1.0)
+    assert {name for name in GpuReading.__slots__ if getattr(result, name) is None} == names
+    assert result.why_no == dict.fromkeys(names, NOT_SUPPORTED)
 
 
 def test_what_gpus_are_is_read_once_by_kind(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,9 +279,9 @@ def test_why_nothing_is_known_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_part_of_a_gpu_tells_what_it_can(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-7")
     driver.lacking |= {"energy", "samples", "utilization", "fields", "clock"}
-    found = read_one(1.0)
-    assert (found.uuid, found.own_bytes, found.foreign) == ("MIG-7", 3 << 30, 0.0)
-    assert found.why_no["busy"] == NOT_SUPPORTED
+    result = read_one(1.0)
+    assert (result.uuid, result.own_bytes, result.foreign) == ("MIG-7", 3 << 30, 0.0)
+    assert result.why_no["busy"] == NOT_SUPPORTED
 
 
 @contextmanager
@@ -306,15 +306,20 @@ def test_processes_of_this_run_are_no_strangers(
     with program(folder) as pid:
         driver.computing.append((pid, 1 << 30))
         driver.utilization = [(os.getpid(), 60), (pid, 40)]
-        found = read_one(1.0)
-    assert (found.n_foreign, found.foreign) == (n_foreign, foreign)
+        result = read_one(1.0)
+    assert (result.n_foreign, result.foreign) == (n_foreign, foreign)
 
 
 def test_programs_of_another_namespace_are_not_told_apart(driver: Driver) -> None:
     driver.computing = [(STRANGER, 1 << 30)]
-    found = read_one(1.0)
-    assert (found.own_bytes, found.n_foreign, found.foreign, found.has_unlisted) == (None, None, None, False)
-    assert all("does not list this process" in found.why_no[name] for name in ("own_bytes", "n_foreign"))
+    result = read_one(1.0)
+    assert (result.own_bytes, result.n_foreign, result.foreign, result.has_unlisted) == (
+        None,
+        None,
+        None,
+        False,
+    )
+    assert all("does not list this process" in result.why_no[name] for name in ("own_bytes", "n_foreign"))
 
 
 @pytest.mark.parametrize(("listed", "n_foreign", "foreign"), [([], 0, 0.0), ([STRANGER + 1], 1, None)])
@@ -324,10 +329,10 @@ def test_a_container_whose_driver_counts_use_by_ids_of_the_host_disturbs_nobody(
     """Seen with driver 560: processes have the container's ids and no bytes, their use the host's ids."""
     driver.computing = [(pid, 0) for pid in (os.getpid(), *listed)]
     driver.utilization = [(STRANGER, 60)]
-    found = read_one(1.0)
-    assert (found.n_foreign, found.foreign, found.has_unlisted) == (n_foreign, foreign, False)
-    assert found.own_bytes is None
-    assert "how much memory" in found.why_no["own_bytes"]
+    result = read_one(1.0)
+    assert (result.n_foreign, result.foreign, result.has_unlisted) == (n_foreign, foreign, False)
+    assert result.own_bytes is None
+    assert "how much memory" in result.why_no["own_bytes"]
 
 
 @pytest.mark.parametrize(
@@ -363,10 +368,10 @@ def test_without_tensorflow_or_its_gpu_a_peak_has_its_reason(monkeypatch: pytest
 
 
 def test_a_peak_begins_anew_with_each_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = {"current": 5, "peak": 9}
+    memory = {"current": 5, "peak": 9}
     fake = SimpleNamespace(
-        get_memory_info=lambda name: held if name == "GPU:1" else {},
-        reset_memory_stats=lambda _: held.update(peak=held["current"]),
+        get_memory_info=lambda name: memory if name == "GPU:1" else {},
+        reset_memory_stats=lambda _: memory.update(peak=memory["current"]),
     )
     monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace())  # type: ignore[arg-type]
     monkeypatch.setattr(gpus, "_allocators", lambda: fake)
@@ -386,7 +391,7 @@ def test_allocators_are_asked_beside_the_context_of_eager_operations() -> None:
     assert float(tf.constant(2.0) * 3.0) == 6.0
 
 
-def core_reading(at_s: float, found: GpuReadings | None) -> CoreReading:
+def core_reading(at_s: float, result: GpuReadings | None) -> CoreReading:
     return CoreReading(
         kernel="k",
         cores=(0,),
@@ -398,7 +403,7 @@ def core_reading(at_s: float, found: GpuReadings | None) -> CoreReading:
         throttled_s=None,
         n_hot=None,
         energy=EnergyReading(missing="none"),
-        gpus=found,
+        gpus=result,
     )
 
 
@@ -429,10 +434,10 @@ def disturbed(*windows: Worker) -> Stability:
 def test_steps_of_all_windows_share_what_all_gpus_took() -> None:
     first = of(gpu(1.0)), of(gpu(3.0, pcie_bytes=40, peak_bytes=80))
     second = of(gpu(5.0, uuid="b")), of(gpu(6.0, uuid="b", link_bytes=12))
-    found = used(first, second)
-    assert found is not None
-    assert set(found.why_no) == {"busy"}
-    assert replace(found, why_no={}) == GpuUse(
+    result = used(first, second)
+    assert result is not None
+    assert set(result.why_no) == {"busy"}
+    assert replace(result, why_no={}) == GpuUse(
         n_gpus=2,
         joules_per_step=2 * (2 + 1) / 4,
         own_bytes=100,
@@ -458,27 +463,27 @@ def test_every_figure_that_is_not_known_has_its_reason() -> None:
             "lost",
         ),
     )
-    found = disturbed((of(gpu(1.0)), of(lost)))
-    nulls = {name for name in Stability.__slots__ if "gpu" in name and getattr(found, name) is None}
-    assert found.why_no_gpu == dict.fromkeys(nulls, "lost")
+    result = disturbed((of(gpu(1.0)), of(lost)))
+    nulls = {name for name in Stability.__slots__ if "gpu" in name and getattr(result, name) is None}
+    assert result.why_no_gpu == dict.fromkeys(nulls, "lost")
     assert nulls == {"foreign_gpu", "n_foreign_gpu", "throttled_gpu", "gpu_sm_mhz", "gpu_memory_mhz"}
 
 
 def test_a_gpu_that_is_lost_within_a_window_says_so(driver: Driver) -> None:
     before = read_gpus()
     driver.is_lost = True
-    found = used((before, read_gpus(1.0)))
-    assert found is not None
-    assert found.joules_per_step is None
-    assert found.why_no["joules_per_step"] == found.why_no["busy"] == "NVIDIA's driver says: GPU is lost"
+    result = used((before, read_gpus(1.0)))
+    assert result is not None
+    assert result.joules_per_step is None
+    assert result.why_no["joules_per_step"] == result.why_no["busy"] == "NVIDIA's driver says: GPU is lost"
 
 
 def test_samples_count_by_how_long_they_lay_in_windows() -> None:
     # The first has no known length; the second lies outside by more than its half, the third by less.
     seen = ((8.5, 1.0), (10.3, 0.9), (11.5, 0.4), (12.5, 0.2))
-    found = used((of(gpu(1.0, at_s=10.0)), of(gpu(1.0, at_s=13.0, busy=seen))))
-    assert found is not None
-    assert found.busy == pytest.approx((1.2 * 0.4 + 1.0 * 0.2) / 2.2)
+    result = used((of(gpu(1.0, at_s=10.0)), of(gpu(1.0, at_s=13.0, busy=seen))))
+    assert result is not None
+    assert result.busy == pytest.approx((1.2 * 0.4 + 1.0 * 0.2) / 2.2)
 
 
 def test_a_sample_taken_after_a_short_window_is_found_by_the_next_reading() -> None:
@@ -488,16 +493,16 @@ def test_a_sample_taken_after_a_short_window_is_found_by_the_next_reading() -> N
     uses = [
         core_use([(core_reading(0.0, before), core_reading(1.0, after))]) for before, after in (first, next_)
     ]
-    found = consumption(uses, 4).gpus
-    assert found is not None
-    assert found.busy == pytest.approx(0.8)
+    result = consumption(uses, 4).gpus
+    assert result is not None
+    assert result.busy == pytest.approx(0.8)
 
 
 def test_without_a_sample_in_a_window_the_reason_says_what_helps() -> None:
-    found = used((of(gpu(1.0, at_s=10.0)), of(gpu(1.0, at_s=10.1, busy=((9.5, 1.0), (10.4, 1.0))))))
-    assert found is not None
-    assert found.busy is None
-    assert "raise measure.window_s" in found.why_no["busy"]
+    result = used((of(gpu(1.0, at_s=10.0)), of(gpu(1.0, at_s=10.1, busy=((9.5, 1.0), (10.4, 1.0))))))
+    assert result is not None
+    assert result.busy is None
+    assert "raise measure.window_s" in result.why_no["busy"]
 
 
 def test_a_gpu_that_two_workers_share_counts_once() -> None:
@@ -516,10 +521,10 @@ def test_a_gpu_that_two_workers_share_counts_once() -> None:
 
 @pytest.mark.parametrize("after_j", [None, 0.5], ids=["not counted", "driver loaded anew"])
 def test_what_one_gpu_does_not_tell_is_not_made_up(after_j: float | None) -> None:
-    found = used((of(gpu(1.0)), of(gpu(after_j))))
-    assert found is not None
-    assert (found.joules_per_step, found.own_bytes) == (None, 100)
-    assert found.why_no["joules_per_step"]
+    result = used((of(gpu(1.0)), of(gpu(after_j))))
+    assert result is not None
+    assert (result.joules_per_step, result.own_bytes) == (None, 100)
+    assert result.why_no["joules_per_step"]
 
 
 def test_without_gpus_there_is_nothing_and_without_a_driver_a_reason() -> None:
@@ -537,24 +542,24 @@ def test_a_program_that_appears_in_a_window_is_noticed(driver: Driver) -> None:
     assert disturbed(quiet).grade == "steady"
     driver.computing.append((STRANGER, 1 << 30))
     driver.utilization = [(os.getpid(), 50), (STRANGER, 50)]
-    found = disturbed(quiet, (quiet[1], read_at(3.0)))
-    assert (found.n_foreign_gpu, found.foreign_gpu, found.grade) == (1, pytest.approx(0.25), "disturbed")
+    result = disturbed(quiet, (quiet[1], read_at(3.0)))
+    assert (result.n_foreign_gpu, result.foreign_gpu, result.grade) == (1, pytest.approx(0.25), "disturbed")
 
 
 def test_a_program_whose_use_is_not_known_makes_a_repeat_unsteady(driver: Driver) -> None:
     driver.lacking.add("utilization")
     driver.drawing.append((STRANGER, None))
-    found = disturbed((read_gpus(), read_gpus(1.0)))
-    assert (found.n_foreign_gpu, found.foreign_gpu, found.grade) == (1, None, "unsteady")
-    assert found.why_no_gpu["foreign_gpu"] == NOT_SUPPORTED
+    result = disturbed((read_gpus(), read_gpus(1.0)))
+    assert (result.n_foreign_gpu, result.foreign_gpu, result.grade) == (1, None, "unsteady")
+    assert result.why_no_gpu["foreign_gpu"] == NOT_SUPPORTED
 
 
 def test_memory_that_no_listed_program_holds_is_of_another_one(driver: Driver) -> None:
     quiet = read_gpus()
     driver.used_bytes += 2 << 30
-    found = disturbed((quiet, read_gpus(1.0)))
-    assert (found.n_foreign_gpu, found.foreign_gpu, found.grade) == (1, None, "unsteady")
-    assert "does not list here" in found.why_no_gpu["foreign_gpu"]
+    result = disturbed((quiet, read_gpus(1.0)))
+    assert (result.n_foreign_gpu, result.foreign_gpu, result.grade) == (1, None, "unsteady")
+    assert "does not list here" in result.why_no_gpu["foreign_gpu"]
 
 
 class _OneLoss(StepSession):
@@ -612,10 +617,10 @@ def test_throttled_gpus_are_graded_as_throttled_cores(
     clocks = {"sm_mhz": 1500, "memory_mhz": 2619}
     before = gpu(1.0, at_s=10.0, held_down_s=start, **clocks)
     after = gpu(1.0, at_s=12.0, held_down_s=end, reasons=reasons, n_foreign=0, foreign=0.0, **clocks)
-    found = disturbed((of(before), of(after)))
-    assert found.throttled_gpu == pytest.approx(share)
-    assert (found.gpu_slowdowns, found.grade) == (slowdowns, grade)
-    assert (found.gpu_sm_mhz, found.gpu_memory_mhz, found.why_no_gpu) == (1500.0, 2619.0, {})
+    result = disturbed((of(before), of(after)))
+    assert result.throttled_gpu == pytest.approx(share)
+    assert (result.gpu_slowdowns, result.grade) == (slowdowns, grade)
+    assert (result.gpu_sm_mhz, result.gpu_memory_mhz, result.why_no_gpu) == (1500.0, 2619.0, {})
 
 
 def test_memory_that_is_left_is_known_by_gpu_and_beside_the_hosts(

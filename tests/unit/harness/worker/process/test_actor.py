@@ -89,12 +89,12 @@ def test_each_fork_is_another_process_with_the_given_environment(
 def test_a_process_that_is_gone_before_it_is_known_can_be_let_go(
     worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def gone(pid: int, pidfd: int, jobs: socket.socket, log_path: str) -> ForkedProcess:
+    def process_gone(pid: int, pidfd: int, jobs: socket.socket, log_path: str) -> ForkedProcess:
         os.kill(pid, signal.SIGKILL)
         eventually(lambda: start_time(pid) is None, LONG_S, "its keeper has reaped it")
         return ForkedProcess(pid, pidfd, jobs, log_path)
 
-    monkeypatch.setattr("harness.worker.process.actor.ForkedProcess", gone)
+    monkeypatch.setattr("harness.worker.process.actor.ForkedProcess", process_gone)
     pid = worker.fork(str(tmp_path / "worker.log"))
     assert isinstance(pid, int)
     assert worker.call(pid, pack_job(actor_jobs.pid, ()), 5.0) == Died(what="process", exit_code=-9)

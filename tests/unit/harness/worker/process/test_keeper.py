@@ -24,8 +24,8 @@ MEMORY = Path("/dev/shm")
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("PYTHONPATH", str(Path(actor_jobs.__file__).parent))
-    with run_folder(tmp_path) as made:
-        yield made
+    with run_folder(tmp_path) as result:
+        yield result
 
 
 @pytest.fixture
@@ -90,15 +90,15 @@ def test_what_hides_and_its_memory_end_with_the_process(
 ) -> None:
     daemon = of_worker(worker, pid, actor_jobs.start_daemon, True)
     assert isinstance(daemon, int)
-    held = MEMORY / f"stratbench-test-{pid}-daemon"
-    assert held.exists()
+    path = MEMORY / f"stratbench-test-{pid}-daemon"
+    assert path.exists()
     tracked = of_worker(worker, pid, actor_jobs.make_memory, True)
     untracked = of_worker(worker, pid, actor_jobs.make_memory, False)
     semaphore = of_worker(worker, pid, actor_jobs.make_semaphore)
     end(worker, pid, folder)
     eventually(lambda: start_time(daemon) is None, LONG_S, "the daemon is gone")
-    made = {held, *(MEMORY / str(name) for name in (tracked, untracked, semaphore))}
-    eventually(lambda: made.isdisjoint(MEMORY.iterdir()), LONG_S, "its shared memory is gone")
+    results = {path, *(MEMORY / str(name) for name in (tracked, untracked, semaphore))}
+    eventually(lambda: results.isdisjoint(MEMORY.iterdir()), LONG_S, "its shared memory is gone")
     assert (MEMORY / others_memory.name).exists()
 
 
@@ -121,16 +121,16 @@ def test_files_and_memory_that_somebody_uses_stay(worker: Worker, pid: int) -> N
 def test_a_process_beside_it_keeps_what_it_has_started(worker: Worker, pid: int, folder: Path) -> None:
     other = worker.fork(str(folder / "other.log"))
     assert isinstance(other, int)
-    ended, kept = (of_worker(worker, each, actor_jobs.start_daemon, False) for each in (pid, other))
+    ended, left = (of_worker(worker, pid_of, actor_jobs.start_daemon, False) for pid_of in (pid, other))
     assert isinstance(ended, int)
-    assert isinstance(kept, int)
+    assert isinstance(left, int)
     memory = of_worker(worker, other, actor_jobs.make_memory, False)
     assert worker.kill(pid)
     assert start_time(ended) is None
-    assert start_time(kept) is not None
+    assert start_time(left) is not None
     assert (MEMORY / str(memory)).exists()
     assert worker.kill(other)
-    assert start_time(kept) is None
+    assert start_time(left) is None
     assert not (MEMORY / str(memory)).exists()
 
 

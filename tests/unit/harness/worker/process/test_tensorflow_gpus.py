@@ -53,9 +53,9 @@ Ask = Callable[..., TensorFlowGpus]
 @pytest.fixture
 def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
     def ask(
-        *, names: tuple[str, ...] = (), libraries: tuple[str, ...] = (), refusal: str = "", said: str = ""
+        *, names: tuple[str, ...] = (), libraries: tuple[str, ...] = (), refusal: str = "", output: str = ""
     ) -> TensorFlowGpus:
-        stand_in = STAND_IN.format(names=names, libraries=libraries, refusal=refusal, said=said)
+        stand_in = STAND_IN.format(names=names, libraries=libraries, refusal=refusal, said=output)
         (tmp_path / "tensorflow.py").write_text(stand_in)
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
         return tensorflow_gpus()
@@ -85,9 +85,9 @@ def test_a_library_of_which_another_spelling_is_loaded_is_not_missing(ask: Ask) 
 )
 def test_the_way_out_is_to_install_what_a_library_comes_with(ask: Ask, library: str, way_out: str) -> None:
     others = {"driver", "make setup"} - {way_out}
-    _, said = ask(libraries=(library,)).why_fewer
-    assert way_out in said
-    assert not any(other in said for other in others)
+    _, output = ask(libraries=(library,)).why_fewer
+    assert way_out in output
+    assert not any(other in output for other in others)
 
 
 def test_a_gpu_that_tensorflow_makes_no_device_of_is_not_seen(ask: Ask) -> None:
@@ -99,8 +99,8 @@ def test_a_gpu_that_tensorflow_makes_no_device_of_is_not_seen(ask: Ask) -> None:
 
 def test_a_gpu_that_is_too_old_is_the_reason(ask: Ask) -> None:
     line = "Ignoring visible gpu device (device: 0) with Cuda compute capability 2.0."
-    said = f"I0000 00:00:1.2 7 gpu_device.cc:2412] {line}\nI0000 00:00:1.3 7 port.cc:1] another\n"
-    assert ask(said=said).why_fewer[0] == line
+    message = f"I0000 00:00:1.2 7 gpu_device.cc:2412] {line}\nI0000 00:00:1.3 7 port.cc:1] another\n"
+    assert ask(output=message).why_fewer[0] == line
 
 
 def test_a_driver_that_shows_no_gpu_is_the_reason(ask: Ask) -> None:
@@ -261,7 +261,7 @@ def test_replicas_that_share_gpus_get_logical_devices_before_their_server(divide
     seen: list[dict[str, list[int]]] = []
 
     def server(state: JobState, task: int, addresses: Sequence[str], n_devices: int) -> None:
-        seen.append({gpu: [each.memory_limit for each in own] for gpu, own in divided.of.items()})
+        seen.append({gpu: [device.memory_limit for device in own] for gpu, own in divided.of.items()})
 
     shared_mib = [[[1]], [[4500, 4500], [9000]]]
     start_on_gpus(JobState(), 1, ["a:1", "b:1"], 1, server=server, n_gpus=[1, 2], shared_mib=shared_mib)

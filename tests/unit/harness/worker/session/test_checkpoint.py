@@ -86,27 +86,27 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_nothing_else(saved):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, limits[1]))
     try:
-        with pytest.raises(CaseError, match=r"kept: cannot be written: .*; make room") as told:
+        with pytest.raises(CaseError, match=r"kept: cannot be written: .*; make room") as failure:
             write_checkpoint(saved, large, OLD, 4)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert (told.value.kind, told.value.stage) == ("checkpoint-unwritable", "checkpoint")
+    assert (failure.value.kind, failure.value.stage) == ("checkpoint-unwritable", "checkpoint")
     assert {file: file.read_bytes() for file in saved.iterdir()} == before
 
 
 def test_a_folder_that_cannot_be_made_is_told_in_one_line(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(CaseError, match="cannot be written: Not a directory") as told:
+    with pytest.raises(CaseError, match="cannot be written: Not a directory") as failure:
         write_checkpoint(tmp_path / "file" / "kept", OLD, OLD, 1)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(failure.value)
 
 
 def refused(path: Path, model: dict[str, np.ndarray] = OLD) -> str:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as failure:
         read_checkpoint(path, model)
-    assert told.value.field == "restore"
-    assert "\n" not in str(told.value)
-    return str(told.value)
+    assert failure.value.field == "restore"
+    assert "\n" not in str(failure.value)
+    return str(failure.value)
 
 
 def test_no_checkpoint_is_told_in_one_line(tmp_path):
@@ -126,7 +126,7 @@ def test_a_half_written_checkpoint_is_told_in_one_line(saved):
 
 
 @pytest.mark.parametrize(
-    ("model", "told"),
+    ("model", "message"),
     [
         (
             {**OLD, "dense/kernel": np.zeros((2, 4), np.float32)},
@@ -137,8 +137,8 @@ def test_a_half_written_checkpoint_is_told_in_one_line(saved):
         ({"seed": OLD["seed"]}, "its variables must be the workload's, got 'dense/kernel'"),
     ],
 )
-def test_another_model_s_checkpoint_is_refused_by_the_first_variable(saved, model, told):
-    assert told in refused(saved, model)
+def test_another_model_s_checkpoint_is_refused_by_the_first_variable(saved, model, message):
+    assert message in refused(saved, model)
 
 
 def test_a_checkpoint_of_objects_is_refused_with_the_way_out(tmp_path):

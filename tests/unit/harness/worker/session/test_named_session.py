@@ -22,10 +22,10 @@ def graph_def():
     graph = tf.Graph()
     with graph.as_default():
         fed = v1.placeholder(tf.float32, [None], name="fed")
-        held = v1.get_variable("held", [2], initializer=v1.zeros_initializer(), use_resource=True)
-        tf.identity(squared(fed) + held, name="sum")
-        tf.unstack(held, num=2, name="apart")
-        tf.raw_ops.AssignAddVariableOp(resource=held.handle, value=tf.constant([1.0, 2.0]), name="added")
+        variable = v1.get_variable("held", [2], initializer=v1.zeros_initializer(), use_resource=True)
+        tf.identity(squared(fed) + variable, name="sum")
+        tf.unstack(variable, num=2, name="apart")
+        tf.raw_ops.AssignAddVariableOp(resource=variable.handle, value=tf.constant([1.0, 2.0]), name="added")
         v1.global_variables_initializer()
     return graph.as_graph_def()
 
@@ -57,8 +57,8 @@ def test_targets_run_without_being_fetched(named) -> None:
 
 def test_what_is_fed_or_asked_for_twice_is_fetched_too(named) -> None:
     fed = np.array([3.0, 4.0], np.float32)
-    first, given, second = named.run(["sum", "fed:0", "sum:0"], {"fed": fed})
-    assert given is fed
+    first, fed_value, second = named.run(["sum", "fed:0", "sum:0"], {"fed": fed})
+    assert fed_value is fed
     np.testing.assert_array_equal(first, second)
 
 

@@ -109,13 +109,13 @@ def steps(session, program):
 def test_a_step_is_the_same_as_on_a_server(captured) -> None:
     program = captured.program("none", (2, 1), task=0)
     servers = POOL.take([program])
-    found = []
+    results = []
     for target in (OWN_DEVICES, servers[0].target):
         session = WorkerSession(program, target, captured.initial)
-        found.append(steps(session, program))
+        results.append(steps(session, program))
         session.close()
     POOL.give_back([program], servers)
-    (losses, values), (expected_losses, expected) = found
+    (losses, values), (expected_losses, expected) = results
     np.testing.assert_array_equal(losses, expected_losses)
     assert values.keys() == expected.keys()
     for copy, parts in values.items():

@@ -112,12 +112,12 @@ def test_nothing_befalls_a_worker_in_steps_that_others_have_made(monkeypatch: py
     passed = iter([False, True, True, False, False])
     slow = Fault(worker=0, kind="slow", delay_ms=100.0, from_step=1, to_step=4)
     faults = ProcessFaults(faults=[slow], passes=lambda: next(passed))
-    made: list[int] = []
-    step = faults.around(made.append)
+    results: list[int] = []
+    step = faults.around(results.append)
     for number in range(5):
         step(number)
     # Steps are counted whether or not this worker makes them: the fault is in those from 1 to 3.
-    assert made == [0, 1, 2, 3, 4]
+    assert results == [0, 1, 2, 3, 4]
     assert slept == [0.1]
     assert faults.n_made == 5
 

@@ -19,12 +19,12 @@ def test_groups_are_as_few_as_the_bound_allows(sizes: list[int]) -> None:
 
 
 def test_a_group_is_there_before_later_items_are_made() -> None:
-    taken = []
+    calls_seen = []
 
     def items():
         for size in (6, 6, 6):
-            taken.append(size)
+            calls_seen.append(size)
             yield size
 
     next(byte_groups(items(), lambda size: size, limit=LIMIT))
-    assert len(taken) == 2
+    assert len(calls_seen) == 2

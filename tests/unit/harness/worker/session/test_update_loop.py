@@ -81,7 +81,7 @@ def test_a_failed_update_ends_the_waits_and_is_raised_by_the_next_step():
 
 def test_a_late_worker_skips_the_steps_that_others_made():
     pace = Pace()
-    made = []
+    results = []
     # Step come to and lateness after each step that it makes.
     progress = iter([(1, 0), (4, 1), (5, 0)])
     for _ in range(5):
@@ -89,10 +89,10 @@ def test_a_late_worker_skips_the_steps_that_others_made():
         losses = pace.skipped()
         assert is_ahead == (losses is not None)
         if losses is None:
-            made.append(len(made))
-            losses = pace.record([np.float32(made[-1])], np.array(next(progress)))
-        assert losses == [made[-1]]
-    assert made == [0, 1, 2]
+            results.append(len(results))
+            losses = pace.record([np.float32(results[-1])], np.array(next(progress)))
+        assert losses == [results[-1]]
+    assert results == [0, 1, 2]
     assert (pace.dropped, pace.passed) == (1, 2)
     assert pace.note().startswith("1 contributions came too late and 2 steps passed without it")
     assert next(progress, None) is None

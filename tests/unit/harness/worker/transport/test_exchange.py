@@ -190,19 +190,19 @@ def test_the_end_reaches_whoever_waits(transport):
         take(exchange.calls(), FIRST)
 
 
-@pytest.mark.parametrize(("level", "kept"), [(BEFORE_ALL, False), (1, True)])
-def test_what_others_keep_is_held_for_a_step_only(transport, level, kept):
+@pytest.mark.parametrize(("level", "n_kept"), [(BEFORE_ALL, False), (1, True)])
+def test_what_others_keep_is_held_for_a_step_only(transport, level, n_kept):
     """Memory of what owners have made is used again; of what is gathered for a step, none stays."""
     gather = Transfer(name="gather", kind="gather", shares=(2, 3), level=level)
     exchange = Exchange(transport, [gather], 0)
     calls = exchange.calls()
     calls[gather.given_token](np.ones(2, np.float32))
-    (came,) = calls[gather.taken_token]()
-    memory = weakref.ref(came.base)
-    del came
+    (received,) = calls[gather.taken_token]()
+    memory = weakref.ref(received.base)
+    del received
     deadline_s = time.monotonic() + TIMEOUT_S
-    while not kept and memory() is not None and time.monotonic() < deadline_s:
+    while not n_kept and memory() is not None and time.monotonic() < deadline_s:
         calls[gather.given_token](np.ones(2, np.float32))
         calls[gather.taken_token]()
-    assert (memory() is not None) == kept
+    assert (memory() is not None) == n_kept
     exchange.close()

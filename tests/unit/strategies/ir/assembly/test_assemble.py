@@ -119,8 +119,8 @@ def test_trainables_whose_names_flatten_alike_keep_their_own_slots():
     named = [replace(v, slot_of="a/b") if v.name == "m" else v for v in named]
     named.append(variable("a_b", placeholder=None))
     marks = tuple(replace(m, variable="a/b") for m in step.marks)
-    made = assemble(replace(step, variables=tuple(named), marks=marks))
-    (slot,) = (v for v in made.variables if v.kind == "slot")
+    result = assemble(replace(step, variables=tuple(named), marks=marks))
+    (slot,) = (v for v in result.variables if v.kind == "slot")
     assert (slot.slot_of, slot.group) == ("a/b", "momentums")
 
 
@@ -204,10 +204,10 @@ def test_forward_values_that_the_update_reads_are_copied_for_it():
         node("more", "AssignSubVariableOp", "w_handle", "scaled2", dtype=FLOAT),
         node("scaled2", "Mul", "g", "shared", T=FLOAT),
     )
-    made = traced(
+    result = traced(
         shared, *used, variables=[variable("n", trainable=False)], must_run=("step", "slot", "more")
     )
-    step = assemble(replace(made, loss="loss2"))
+    step = assemble(replace(result, loss="loss2"))
     assert step.graph.by_name["scaled2"].inputs == ("g", "update/shared")
     assert step.graph.by_name["loss2"].inputs == ("loss", "shared")
 
@@ -282,9 +282,9 @@ def test_the_rule_of_forward_state_follows_from_how_it_is_written(nodes, dtype, 
 
 
 def test_effects_are_told_from_state_and_nothing_waits_for_them():
-    shown = node("shown", "PrintV2", "loss")
+    output = node("shown", "PrintV2", "loss")
     count = node("count", "AssignVariableOp", "n_handle", "x", "^shown", dtype=FLOAT)
-    step = state(shown, count, must_run=("shown", "count"))
+    step = state(output, count, must_run=("shown", "count"))
     assert step.effects == ("shown",)
     assert step.state_targets == ("count",)
     assert "shown" not in step.graph.by_name["count"].control_inputs

@@ -60,8 +60,8 @@ update = AssignSubVariableOp(table, rows, ^read) {{dtype=float}}
 def test_rows_pass_what_the_value_passed_on_its_way():
     step = with_row_lookups(from_text(CAST.format(user="")), {"table"})
     verify(step)
-    found = {name: (n.op, n.inputs) for name, n in step.by_name.items() if name.startswith("rows")}
-    assert found == {
+    results = {name: (n.op, n.inputs) for name, n in step.by_name.items() if name.startswith("rows")}
+    assert results == {
         "rows/rows_0": ("ResourceGather", ("table", "ids")),
         "rows/rows_1": ("Identity", ("rows/rows_0",)),
         "rows": ("Cast", ("rows/rows_1",)),

@@ -72,8 +72,8 @@ def test_in_a_lone_worker_no_collective_is_needed():
     step = normalising()
     shape = Topology(replicas_per_task=(2,), batch_size=4)
     plan = make_plan("ps", {"sync_batch_norm": True}, summarise(step, "tiny", {}), shape)
-    for each in passes_of(plan, 0):
-        step = each.apply(step, topology_of(plan))
+    for rewrite in passes_of(plan, 0):
+        step = rewrite.apply(step, topology_of(plan))
     assert not [n.op for n in step.graph.nodes if n.op.startswith("Collective")]
     sums = {step.graph.by_name[f"replica_{rank}/mean"].inputs for rank in range(2)}
     assert len(sums) == 1

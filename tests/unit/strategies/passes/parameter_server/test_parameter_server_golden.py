@@ -39,7 +39,7 @@ def test_with_one_task_there_is_nothing_to_do(params, name):
         "ps", params, summarise(step, "tiny", {}), Topology(replicas_per_task=(2,), batch_size=3)
     )
     topology = topology_of(plan)
-    for each in passes_of(plan, 0):
-        made = each.apply(step, topology)
-        assert each.name != name or made is step
-        step = made
+    for rewrite in passes_of(plan, 0):
+        result = rewrite.apply(step, topology)
+        assert rewrite.name != name or result is step
+        step = result

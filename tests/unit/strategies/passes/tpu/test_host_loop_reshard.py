@@ -33,12 +33,12 @@ def taken(graph: Graph) -> set[str]:
 def test_golden(name):
     graph = CHANGED[name]()
     before = exact_text(graph)
-    made = reshard_host_loops(graph)
+    resharding = reshard_host_loops(graph)
     assert exact_text(graph) == before
-    assert to_text(reshard_host_loops(CHANGED[name]()).graph) == to_text(made.graph)
-    verify(made.graph)
-    left = "".join(f"# left: {node}: {reason}\n" for node, reason in made.left.items())
-    lines = (to_text(each).splitlines(keepends=True) for each in (graph, made.graph))
+    assert to_text(reshard_host_loops(CHANGED[name]()).graph) == to_text(resharding.graph)
+    verify(resharding.graph)
+    left = "".join(f"# left: {node}: {reason}\n" for node, reason in resharding.left.items())
+    lines = (to_text(one_graph).splitlines(keepends=True) for one_graph in (graph, resharding.graph))
     diff = difflib.unified_diff(*lines, fromfile="before", tofile="after", n=1_000)
     check_text(f"{left}{''.join(diff)}", f"{name}.txt", folder="resharding")
 
@@ -48,23 +48,23 @@ def test_left_as_it_is(name):
     make, reasons = LEFT[name]
     graph = make()
     verify(graph)
-    made = reshard_host_loops(graph)
-    assert made.graph is graph
-    assert made.left.keys() == reasons.keys()
-    assert all(made.left[node].startswith(reason) for node, reason in reasons.items())
+    resharding = reshard_host_loops(graph)
+    assert resharding.graph is graph
+    assert resharding.left.keys() == reasons.keys()
+    assert all(resharding.left[node].startswith(reason) for node, reason in reasons.items())
 
 
 @pytest.mark.parametrize("name", CHANGED)
 def test_a_graph_that_is_resharded_stays_as_it_is(name):
-    made = reshard_host_loops(CHANGED[name]()).graph
-    assert reshard_host_loops(made).graph is made
+    graph = reshard_host_loops(CHANGED[name]()).graph
+    assert reshard_host_loops(graph).graph is graph
 
 
 @pytest.mark.parametrize("name", CHANGED)
 def test_each_replica_has_a_format_of_its_own(name):
-    made = nodes_of(reshard_host_loops(CHANGED[name]()).graph)
-    by_name = {node.name: node for node in made}
-    reshards = [node for node in made if node.op == RESHARD]
+    nodes = nodes_of(reshard_host_loops(CHANGED[name]()).graph)
+    by_name = {node.name: node for node in nodes}
+    reshards = [node for node in nodes if node.op == RESHARD]
     states = [by_name[node.data_inputs[-1].split(":")[0]].attrs["shared_name"] for node in reshards]
     assert all(state.startswith(STATE) for state in states)
     # One before each iteration, one after the last.
@@ -84,8 +84,8 @@ def test_each_replica_has_a_format_of_its_own(name):
     ],
 )
 def test_another_handle_is_of_the_same_variable_by_name_and_device(device, shared_name, is_w):
-    made = reshard_host_loops(second_handle(device, shared_name)).graph
-    assert taken(made) == ({"m"} if is_w else {"w", "m"})
+    graph = reshard_host_loops(second_handle(device, shared_name)).graph
+    assert taken(graph) == ({"m"} if is_w else {"w", "m"})
 
 
 BY = {
@@ -120,8 +120,8 @@ def test_a_handle_is_followed_through_calls():
     call = Node(name="by", op="PartitionedCall", inputs=("m_0", "again"), attrs=attrs)
     for ref, others in (("by", {"m"}), ("by:1", {"w"})):
         graph = second_handle(by=[call], ref=ref)
-        made = reshard_host_loops(Graph(nodes=graph.nodes, functions={**graph.functions, "swap": swap}))
-        assert taken(made.graph) == others
+        resharding = reshard_host_loops(Graph(nodes=graph.nodes, functions={**graph.functions, "swap": swap}))
+        assert taken(resharding.graph) == others
 
 
 def test_a_handle_of_one_of_several_variables_may_be_of_any():
@@ -129,8 +129,8 @@ def test_a_handle_of_one_of_several_variables_may_be_of_any():
         Node(name="which", op="Placeholder", attrs={"dtype": RESOURCE}),
         Node(name="by", op="Merge", inputs=("again", "m_0"), attrs={"T": RESOURCE, "N": 2}),
     ]
-    made = reshard_host_loops(second_handle(shared_name="y", by=nodes, ref="by"))
-    assert not taken(made.graph)
+    resharding = reshard_host_loops(second_handle(shared_name="y", by=nodes, ref="by"))
+    assert not taken(resharding.graph)
 
 
 def test_other_resources_are_no_variables():
