@@ -101,13 +101,13 @@ class Damage:
 
     Attributes:
         words: of which one must be in a line that names it.
-        held: keeps something as long as the command runs.
+        during: keeps something as long as the command runs.
     """
 
     name: str
     apply: Callable[[Place], object]
     words: tuple[str, ...]
-    held: Callable[[Place], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
+    during: Callable[[Place], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -650,7 +650,9 @@ STORE_DAMAGE = (
     _sql("a name as bytes", "UPDATE night SET name = x'ff00' WHERE id = 3"),
     _sql("a strategy edited", "UPDATE series SET strategy = 'x' WHERE id = 2"),
     _sql("what is known as bytes", f"INSERT INTO known VALUES ('s1', {N_NIGHTS}, x'ff')"),
-    Damage(name="history.sqlite: locked", apply=lambda _place: None, words=("history.sqlite",), held=_locked),
+    Damage(
+        name="history.sqlite: locked", apply=lambda _place: None, words=("history.sqlite",), during=_locked
+    ),
 )
 
 
@@ -669,7 +671,7 @@ def tried(place: Place, template: Path, command: Command, damage: Damage | None 
         damage.apply(place)
     outside = _content(place.outside)
     measured: list[int] = []
-    with (damage or _NONE).held(place), _stand_ins(place, measured, is_night=command.name == "nightly run"):
+    with (damage or _NONE).during(place), _stand_ins(place, measured, is_night=command.name == "nightly run"):
         status, out, err = _called(command.arguments(place))
     assert _content(place.outside) == outside, "a file outside was touched"
     return Outcome(

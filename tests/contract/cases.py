@@ -39,14 +39,14 @@ class Case:
     """A captured step, in float64 if not asked otherwise, with all that a check needs; keeps references.
 
     Attributes:
-        held: the verdict on the capture in its own types, beside its author's own step.
+        capture_verdict: the verdict on the capture in its own types, beside its author's own step.
     """
 
     step: TrainGraph
     summary: StepSummary
     initial: InitialValues
     batches: Sequence[Sequence[Any]]
-    held: Callable[[], CaptureVerdict] | None = None
+    capture_verdict: Callable[[], CaptureVerdict] | None = None
     _references: dict[Topology, Reference] = field(default_factory=dict)
     _verdicts: dict[Hashable, Verdict] = field(default_factory=dict)
     _shorter: dict[int, "Case"] = field(default_factory=dict)
@@ -176,7 +176,7 @@ def case_of_model(model: Model, folder: Path, *, float64: bool = True) -> Case:
     case = case_of(captured, model.batches, folder, float64=float64)
     own_types = InitialValues(folder)
     check = partial(check_capture, users, captured.step, own_types, model.batches[:CAPTURE_CHECK_STEPS])
-    return replace(case, held=check)
+    return replace(case, capture_verdict=check)
 
 
 def case_of(captured: Any, fed: Sequence[Sequence[Any]], folder: Path, *, float64: bool = True) -> Case:

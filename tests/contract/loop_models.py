@@ -74,9 +74,9 @@ def _here(
     return tf.graph_util.import_graph_def(graph_def, inputs, names, name="")
 
 
-def _with_gradients(found: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> tf.Tensor:
+def _with_gradients(outputs: Sequence[tf.Tensor], variables: Sequence[tf.Variable]) -> tf.Tensor:
     """The loss, for a tape: what is imported is on none, so each sum is zero, with the imported gradient."""
-    value, *gradients = found
+    value, *gradients = outputs
     value = tf.ensure_shape(value, [])
     for v, gradient in zip(variables, gradients, strict=True):
         value += tf.reduce_sum((v - tf.stop_gradient(v)) * gradient)

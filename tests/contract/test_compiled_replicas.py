@@ -126,7 +126,7 @@ def apart():
         yield pool
 
 
-def made(name):
+def built(name):
     keras.backend.clear_session()
     keras.utils.set_random_seed(1)
     return (MODELS | OWN)[name]()
@@ -134,11 +134,11 @@ def made(name):
 
 def compilable(name, folder, n_replicas):
     """A model captured for replicas of known shapes, with batches that they share evenly, and its plan."""
-    model = made(name)
+    model = built(name)
     n = len(model.batches[0][0]) // n_replicas * n_replicas
     free = capture(model.step, model.spec, replica_batch=n // n_replicas)
     rules = {v.name: v.rule for v in free.step.variables if v.rule is not None}
-    model = made(name)
+    model = built(name)
     captured = capture(model.step, model.spec, replica_batch=n // n_replicas, compiled_rules=rules)
     case = case_of(captured, [[part[:n] for part in batch] for batch in model.batches], folder)
     topology = replace(case.topology((n_replicas,)), device="tpu")

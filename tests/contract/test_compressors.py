@@ -126,7 +126,7 @@ class Totals:
     """Totals moved by all steps, by trainable and in units of gradients."""
 
     sent: Values
-    kept: Values
+    residuals: Values
 
     @classmethod
     def of(cls, case: Case, plan: Plan, programs: Sequence[Program] | None = None) -> "Totals":
@@ -145,12 +145,12 @@ class Totals:
             name: sum(value for (own, _), value in values.items() if own == f"compressor/{name}/residual")
             for name in sent
         }
-        return cls(sent=sent, kept=residuals)
+        return cls(sent=sent, residuals=residuals)
 
     def missing(self, exact: "Totals") -> float:
         """The largest part of a gradient that was neither sent nor kept, relative to its tensor's largest."""
         return max(
-            np.abs(total - self.sent[name] - self.kept[name]).max() / np.abs(total).max()
+            np.abs(total - self.sent[name] - self.residuals[name]).max() / np.abs(total).max()
             for name, total in exact.sent.items()
         )
 
@@ -170,7 +170,7 @@ def test_what_workers_sent_and_kept_are_the_sum_of_all_gradients(steady, strateg
     # Gradients hardly change while variables do; what a sum in the wire type rounds away is not fed back.
     rounded = {"fp16-ef": 2.0**-10, "bf16-ef": 2.0**-7}.get(compressor, 0.0)
     assert result.missing(exact) < 1e-3 + (N_STEPS * rounded if "all-reduce" in strategy else 0.0)
-    assert max(np.abs(value).max() for value in result.kept.values()) > 0
+    assert max(np.abs(value).max() for value in result.residuals.values()) > 0
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_what_workers_sent_and_kept_of_parts_is_the_sum_of_all_gradients(steady,
     assert any(node.compressor and node.partition for node in plan.nodes)
     result, exact = Totals.of(steady, plan), Totals.of(steady, plan_of(steady, "all-reduce", None))
     assert result.missing(exact) < 1e-3
-    assert max(np.abs(value).max() for value in result.kept.values()) > 0
+    assert max(np.abs(value).max() for value in result.residuals.values()) > 0
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

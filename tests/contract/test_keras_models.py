@@ -116,7 +116,7 @@ class Snapshot(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         net = self.model
         variables = [*net.variables, *net.metrics_variables, *net.optimizer.variables]
-        self.held = {last_parts(variable.path): variable.numpy() for variable in variables}
+        self.variables = {last_parts(variable.path): variable.numpy() for variable in variables}
 
 
 def last_parts(path):
@@ -132,7 +132,7 @@ def fitted(name, batches):
     data = tf.data.Dataset.from_tensor_slices(whole).batch(BATCH_SIZE)
     snapshot = Snapshot()
     net.fit(data, verbose=0, callbacks=[snapshot])
-    return snapshot.held
+    return snapshot.variables
 
 
 @pytest.mark.parametrize("name", COMPILED)

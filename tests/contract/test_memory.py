@@ -23,7 +23,7 @@ def case(cases):
     return cases.of("wide-mlp", "adam")
 
 
-def held(case, plan):
+def held_bytes(case, plan):
     """Bytes by task."""
     results = {}
     with InProcessCluster(programs_of(case.step, plan), case.initial) as cluster:
@@ -54,7 +54,8 @@ def test_a_replica_has_its_share_of_the_slots(case, replicas):
     plan = case.plan("sharded-update", replicas, min_bytes=1)
     n, everything = sum(replicas), of_slots(case)
     of_slots_by_task = [
-        result - n_local * of_a_copy(case) for result, n_local in zip(held(case, plan), replicas, strict=True)
+        result - n_local * of_a_copy(case)
+        for result, n_local in zip(held_bytes(case, plan), replicas, strict=True)
     ]
     assert sum(of_slots_by_task) == everything
     # A row or column is not divided; the widest has 16 elements, and Adam two slots.
@@ -69,7 +70,7 @@ def test_a_replica_has_its_share_of_the_slots(case, replicas):
 def test_a_replica_has_its_share_of_variables_and_slots(case, replicas):
     plan = case.plan("fully-sharded", replicas, min_bytes=1)
     n, everything = sum(replicas), of_slots(case) + of_a_copy(case)
-    result = held(case, plan)
+    result = held_bytes(case, plan)
     # Adam's count of steps and its rate are for all updates, and every replica has them.
     common = bytes_of(v for v in case.step.variables if v.kind == "slot" and v.slot_of is None)
     common += bytes_of(v for v in case.step.variables if v.kind == "state")
@@ -85,7 +86,7 @@ def test_a_replica_has_its_share_of_variables_and_slots(case, replicas):
 @pytest.mark.parametrize("replicas", [(1, 1), (1, 1, 1)])
 @pytest.mark.parametrize("strategy", ["partitioned-ps", "uneven-partitioned-ps", "sharded-ps"])
 def test_servers_hold_as_much_as_each_other(case, strategy, replicas):
-    n_bytes = held(case, case.plan(strategy, replicas, **PARAMS[strategy]))
+    n_bytes = held_bytes(case, case.plan(strategy, replicas, **PARAMS[strategy]))
     assert sum(n_bytes) == of_slots(case) + of_a_copy(case)
     assert max(n_bytes) <= 1.1 * min(n_bytes)
 
@@ -97,5 +98,5 @@ def test_workers_hold_what_the_plan_says(case, strategy):
     served = plan.server_bytes
     own = plan.worker_bytes
     # The plan counts in float32, and tells what the replica holds that owns the most.
-    for task, result in enumerate(held(case, plan)):
+    for task, result in enumerate(held_bytes(case, plan)):
         assert result / 2 == pytest.approx(own + served[task], rel=0.03)

@@ -57,7 +57,7 @@ def case(shared):
     return case_of_model(adapted(), shared / "only-read")
 
 
-def kept(case):
+def own_variables(case):
     """Names of the variables that each replica should have for itself."""
     return {v.name for v in case.summary.variables if v.only_read}
 
@@ -65,7 +65,7 @@ def kept(case):
 def test_what_replicas_read_and_no_step_writes_is_only_read(case):
     by_name = {v.name: v for v in case.summary.variables}
     frozen = {name for name in by_name if name.startswith("sequential/")}
-    assert kept(case) == {*frozen, "temperature"}
+    assert own_variables(case) == {*frozen, "temperature"}
     assert len(frozen) == 6
     assert {name for name, v in by_name.items() if v.reads == 0} >= {"anchor", "seen/total", "seen/count"}
 
@@ -75,7 +75,7 @@ def test_servers_train_with_it(case, name):
     strategy, params = ON_SERVERS[name]
     replicas = (1, 1) if name == "robust-ps-copies" else (1, 2)
     plan = case.plan(strategy, replicas, **params)
-    assert kept(case) <= {node.variable for node in plan.nodes if node.destination is None}
+    assert own_variables(case) <= {node.variable for node in plan.nodes if node.destination is None}
     verdict = case.check(plan)
     worst = max(verdict.variables, key=lambda v: v.update_error)
     assert verdict.equivalent, f"{worst.name} is off by {worst.update_error:.1e}"
@@ -109,7 +109,7 @@ def test_workers_that_go_ahead_read_their_own(case, params):
     with InProcessCluster(programs_of(case.step, plan), case.initial) as cluster:
         assert all(np.isfinite(cluster.step(batch)) for batch in case.batches)
         read = cluster.read()
-    for name in kept(case):
+    for name in own_variables(case):
         for rank in (0, 1):
             np.testing.assert_array_equal(read[name, rank], case.initial.value(name))
 

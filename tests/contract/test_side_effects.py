@@ -15,7 +15,7 @@ from model import BATCH_SIZE, on_rows
 from state_models import descent, kernel
 
 
-class Shown:
+class SideEffects:
     """A step that prints in a function which its loss needs, writes summaries, counts, and has a metric."""
 
     def __init__(self, folder):
@@ -65,7 +65,7 @@ class Shown:
     ],
 )
 def test_what_a_step_shows_is_shown_once_and_what_it_counts_is_merged(tmp_path, strategy, params, replicas):
-    output = Shown(tmp_path)
+    output = SideEffects(tmp_path)
     case, n_steps = output.case, len(output.model.batches)
     n_files = output.n_files()
     verdict = case.check(case.plan(strategy, replicas, **params))
@@ -77,7 +77,7 @@ def test_what_a_step_shows_is_shown_once_and_what_it_counts_is_merged(tmp_path, 
 
 
 def test_metrics_and_counters_stand_for_all_replicas(tmp_path):
-    output = Shown(tmp_path)
+    output = SideEffects(tmp_path)
     rules = {
         v.name: v.rule for v in output.case.step.variables if v.kind == "state" and v.rule != "per-replica"
     }

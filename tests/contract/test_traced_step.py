@@ -30,7 +30,7 @@ def tell(case, plan):
         return traces, case.reference(plan.replicas_per_task).judge(Outcome(values=cluster.read()))
 
 
-def told(traces, op):
+def events(traces, op):
     return [event for trace in traces for event in trace.events if event.op == op]
 
 
@@ -48,7 +48,7 @@ def test_a_traced_step_is_exact_and_tells_what_moved(cases, model, strategy, par
     case = cases.model(model)
     traces, verdict = tell(case, case.plan(strategy, (1, 1), **params))
     assert verdict.equivalent
-    assert {e.kind for e in told(traces, moves)} == {"transfer"}
+    assert {e.kind for e in events(traces, moves)} == {"transfer"}
     result = summary(together(traces))
     for parts in zip(result.step_s, result.compute_s, result.transfer_s, result.wait_s, strict=True):
         assert 0 < parts[1] <= sum(parts[1:]) <= parts[0]
@@ -60,8 +60,8 @@ def test_calls_of_programs_are_no_computing_of_their_own(cases):
     case = cases.model("digits-mlp+momentum").for_row("tpu-replicate", (1, 1))
     traces, verdict = tell(case, case.plan("tpu-replicate", (1, 1), steps_per_loop=2))
     assert verdict.equivalent
-    assert {e.kind for e in told(traces, "StatefulPartitionedCall")} == {"part"}
-    assert {e.kind for e in told(traces, "CollectiveReduceV2")} == {"transfer"}
+    assert {e.kind for e in events(traces, "StatefulPartitionedCall")} == {"part"}
+    assert {e.kind for e in events(traces, "CollectiveReduceV2")} == {"transfer"}
     result = summary(together(traces))
     assert all(n > 0 for n in result.compute_s)
     assert all(n > 0 for n in result.transfer_s)
@@ -73,7 +73,7 @@ def test_rows_that_moved_are_no_more_than_the_plan_says(cases):
     plan = case.plan("all-reduce", (1, 1))
     (table,) = (node for node in plan.nodes if node.sparse)
     traces, _ = tell(case, plan)
-    (moved,) = {event.n_bytes for event in told(traces, "concatenate")}
+    (moved,) = {event.n_bytes for event in events(traces, "concatenate")}
     rows = min(table.shape[0], 4 * 4) + min(table.shape[0], 3 * 4)
     assert 0 < moved <= rows * (8 * table.shape[1] + 8)
 
@@ -84,8 +84,8 @@ def test_collectives_beside_a_step_are_traced_with_it(cases):
     assert all(program.step.background for program in programs)
     with InProcessCluster(programs, case.initial) as cluster:
         traces = traced(cluster, case)
-    assert told(traces, "CollectiveReduceV2")
-    assert told(traces, "RecvTensor")
+    assert events(traces, "CollectiveReduceV2")
+    assert events(traces, "RecvTensor")
 
 
 def test_what_is_pulled_and_pushed_is_what_the_plan_says(cases):

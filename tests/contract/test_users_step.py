@@ -43,14 +43,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def test_a_captured_step_is_its_author_s_own(cases: Any, model: str) -> None:
-    n_bytes = cases.model(model).held()
+    verdict = cases.model(model).capture_verdict()
     if model in NO_PLAIN_STEP:
-        assert n_bytes.equal is None
-        assert "frame" in n_bytes.explanation
+        assert verdict.equal is None
+        assert "frame" in verdict.explanation
         return
-    assert n_bytes.equal is True, n_bytes.explanation
-    assert n_bytes.steps == 2
-    assert not n_bytes.not_compared
+    assert verdict.equal is True, verdict.explanation
+    assert verdict.steps == 2
+    assert not verdict.not_compared
 
 
 def verdict_on(
@@ -506,5 +506,5 @@ def test_a_model_of_float64_is_held_to_float64(tmp_path: Path) -> None:
 
 def test_contract_cases_hold_their_captures(tmp_path: Path) -> None:
     first, _, w = two_updates()
-    assert case_of_model(on_rows(first, [w]), tmp_path / "case").held().equal is True
+    assert case_of_model(on_rows(first, [w]), tmp_path / "case").capture_verdict().equal is True
     assert ROWS.shape == (3,)

@@ -231,7 +231,7 @@ COUPLED = {
 
 
 @pytest.fixture
-def found(tmp_path):
+def judged(tmp_path):
     """Separability of a newly built step, by default on two workers with two replicas and one."""
 
     def measured(make, *, spec=SPEC, fed=None, replica_batch=None, **topology):
@@ -250,8 +250,8 @@ def found(tmp_path):
 
 
 @pytest.mark.parametrize("name", MEANS)
-def test_a_mean_over_examples_is_separable(found, name):
-    separability = found(MEANS[name])
+def test_a_mean_over_examples_is_separable(judged, name):
+    separability = judged(MEANS[name])
     assert separability.separable is True, separability.explanation
     assert max(separability.gradient_difference, separability.loss_difference) < 1e-13
 
@@ -259,16 +259,16 @@ def test_a_mean_over_examples_is_separable(found, name):
 @pytest.mark.parametrize(
     "name", ["recurrent", "summed-state", "averaged-state", "sharpness-aware", "noisy", "thrice"]
 )
-def test_so_are_loops_state_and_gradients_in_a_row(found, name):
+def test_so_are_loops_state_and_gradients_in_a_row(judged, name):
     model = MODELS[name]()
-    separability = found(lambda: model.step, spec=model.spec, fed=model.batches[0])
+    separability = judged(lambda: model.step, spec=model.spec, fed=model.batches[0])
     assert separability.separable is True, separability.explanation
     assert separability.gradient_difference < 1e-13
 
 
-def test_a_metric_of_shards_is_told_and_makes_no_difference(found):
+def test_a_metric_of_shards_is_told_and_makes_no_difference(judged):
     model = MODELS["keras-own-step"]()
-    separability = found(lambda: model.step, spec=model.spec, fed=model.batches[0])
+    separability = judged(lambda: model.step, spec=model.spec, fed=model.batches[0])
     assert separability.separable is True, separability.explanation
     assert "which is only added to, differs" in separability.explanation
 
@@ -301,14 +301,14 @@ def aged():
 
 
 @pytest.mark.parametrize(("make", "is_told"), [(counted_by_hand, False), (aged, True)])
-def test_what_counts_passes_changes_what_is_trained_only_if_it_is_read(found, make, is_told):
+def test_what_counts_passes_changes_what_is_trained_only_if_it_is_read(judged, make, is_told):
     model = make()
-    separability = found(lambda: model.step, spec=model.spec, fed=model.batches[0])
+    separability = judged(lambda: model.step, spec=model.spec, fed=model.batches[0])
     assert separability.separable is True, separability.explanation
     assert ("which is only added to, differs" in separability.explanation) is is_told
 
 
-def test_a_count_that_an_update_reads_is_no_tally(found, monkeypatch):
+def test_a_count_that_an_update_reads_is_no_tally(judged, monkeypatch):
     """Were it added up over replicas, what is trained would differ."""
     model = counted_by_hand()
     assembled = assemble.state_rules
@@ -317,48 +317,48 @@ def test_a_count_that_an_update_reads_is_no_tally(found, monkeypatch):
         return dict.fromkeys(assembled(*args), "sum")
 
     monkeypatch.setattr(assemble, "state_rules", added_up)
-    separability = found(lambda: model.step, spec=model.spec, fed=model.batches[0])
+    separability = judged(lambda: model.step, spec=model.spec, fed=model.batches[0])
     assert separability.separable is False
     assert separability.state_variable == "t"
 
 
-def test_what_computes_in_float32_has_a_tolerance_of_float32(found):
-    separability = found(lambda: training(in_single_precision))
+def test_what_computes_in_float32_has_a_tolerance_of_float32(judged):
+    separability = judged(lambda: training(in_single_precision))
     assert separability.separable is True, separability.explanation
     assert separability.gradient_difference > 1e-9
-    assert found(lambda: training(lambda *fed: in_single_precision(*fed) ** 2)).separable is False
+    assert judged(lambda: training(lambda *fed: in_single_precision(*fed) ** 2)).separable is False
 
 
 @pytest.mark.parametrize("name", SUMS)
-def test_a_sum_says_so_or_is_refused(found, name):
+def test_a_sum_says_so_or_is_refused(judged, name):
     with pytest.raises(UsageError, match=r'got a sum.*TrainStep\(reduction="sum"\)'):
-        found(lambda: training(SUMS[name]))
-    declared = found(lambda: training(SUMS[name], reduction="sum"))
+        judged(lambda: training(SUMS[name]))
+    declared = judged(lambda: training(SUMS[name], reduction="sum"))
     assert declared.separable is True, declared.explanation
     assert declared.gradient_difference < 1e-13
 
 
-def test_a_whole_function_that_sums_is_refused(found):
+def test_a_whole_function_that_sums_is_refused(judged):
     with pytest.raises(UsageError, match="got a sum"):
-        found(whole_function)
+        judged(whole_function)
 
 
-def test_a_mean_is_not_to_be_declared_a_sum(found):
+def test_a_mean_is_not_to_be_declared_a_sum(judged):
     with pytest.raises(UsageError, match="drop reduction"):
-        found(lambda: training(mean, reduction="sum"))
+        judged(lambda: training(mean, reduction="sum"))
 
 
 @pytest.mark.parametrize("name", COUPLED)
-def test_a_loss_that_couples_examples_is_not_separable(found, name):
-    separability = found(lambda: training(COUPLED[name]))
+def test_a_loss_that_couples_examples_is_not_separable(judged, name):
+    separability = judged(lambda: training(COUPLED[name]))
     assert separability.separable is False, separability.explanation
     assert "examples of a batch are coupled" in separability.explanation
     assert separability.gradient_difference > 2e-5
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_a_sum_beside_norms_is_told_apart_from_what_couples_examples(found, reduction):
-    separability = found(lambda: training(regularised(total), reduction=reduction))
+def test_a_sum_beside_norms_is_told_apart_from_what_couples_examples(judged, reduction):
+    separability = judged(lambda: training(regularised(total), reduction=reduction))
     assert separability.separable is False
     assert "terms that each shard counts again" in separability.explanation
 
@@ -370,26 +370,26 @@ class TestStatistics:
     def normalising(loss=mean, **options):
         return training(loss, layers.Dense(8), layers.BatchNormalization(), layers.Dense(5), **options)
 
-    def test_of_shards_couple_examples_and_the_way_out_is_told(self, found):
-        separability = found(self.normalising)
+    def test_of_shards_couple_examples_and_the_way_out_is_told(self, judged):
+        separability = judged(self.normalising)
         assert separability.separable is False
         assert separability.state_variable.endswith("moving_variance")
         assert "sync_batch_norm=true" in separability.explanation
 
-    def test_of_micro_batches_have_no_such_way_out(self, found):
-        separability = found(self.normalising, micro_batches=2, replicas_per_task=(1, 1))
+    def test_of_micro_batches_have_no_such_way_out(self, judged):
+        separability = judged(self.normalising, micro_batches=2, replicas_per_task=(1, 1))
         assert separability.separable is False
         assert "sync_batch_norm" not in separability.explanation
 
-    def test_beside_another_coupling_are_no_way_out(self, found):
-        separability = found(lambda: self.normalising(in_training(weighted_mean)))
+    def test_beside_another_coupling_are_no_way_out(self, judged):
+        separability = judged(lambda: self.normalising(in_training(weighted_mean)))
         assert separability.separable is False
         assert "sync_batch_norm" not in separability.explanation
 
     @pytest.mark.parametrize(("loss", "reduction"), [(mean, "mean"), (total, "sum")])
-    def test_of_the_whole_batch_are_separable(self, found, loss, reduction):
+    def test_of_the_whole_batch_are_separable(self, judged, loss, reduction):
         result = lambda: self.normalising(loss, reduction=reduction)  # noqa: E731 - once for two arguments
-        separability = found(result, global_statistics=True)
+        separability = judged(result, global_statistics=True)
         assert separability.separable is True, separability.explanation
 
 
@@ -406,25 +406,25 @@ class TestNoAnswer:
             (paired_by_shuffle, "RandomShuffle' shuffles the examples of the batch"),
         ],
     )
-    def test_names_what_draws(self, found, loss, reason):
-        separability = found(lambda: training(loss))
+    def test_names_what_draws(self, judged, loss, reason):
+        separability = judged(lambda: training(loss))
         assert separability.separable is None
         assert re.search(reason, separability.explanation)
 
-    def test_for_a_model_of_a_fixed_batch(self, found):
+    def test_for_a_model_of_a_fixed_batch(self, judged):
         def fixed():
             def loss(net, x, y, w):
                 return mean(net, tf.concat([x[i : i + 1] for i in range(x.shape[0])], 0), y, w)
 
             return training(loss)
 
-        separability = found(fixed, replica_batch=2)
+        separability = judged(fixed, replica_batch=2)
         assert separability.separable is None
         assert "takes 2 examples at a time" in separability.explanation
 
 
-def test_one_shard_is_the_whole_batch(found):
-    assert found(lambda: training(total), replicas_per_task=(1,)).separable is True
+def test_one_shard_is_the_whole_batch(judged):
+    assert judged(lambda: training(total), replicas_per_task=(1,)).separable is True
 
 
 @pytest.mark.parametrize(

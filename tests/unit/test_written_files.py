@@ -52,7 +52,7 @@ def writes(tree: ast.AST) -> Iterator[ast.Call]:
             yield call
 
 
-def found() -> dict[str, list[str]]:
+def matches() -> dict[str, list[str]]:
     calls = {
         path.relative_to(ROOT).as_posix(): [
             f"line {call.lineno}: {ast.unparse(call)}" for call in writes(ast.parse(path.read_text()))
@@ -64,12 +64,12 @@ def found() -> dict[str, list[str]]:
 
 
 def test_files_are_written_in_one_way() -> None:
-    others = {path: lines for path, lines in found().items() if path not in ALLOWED}
+    others = {path: lines for path, lines in matches().items() if path not in ALLOWED}
     assert not others, f"open these through harness.records.contained_files or harness.atomic_files: {others}"
 
 
 def test_no_exception_is_left_over() -> None:
-    assert set(ALLOWED) == set(found())
+    assert set(ALLOWED) == set(matches())
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ class MadeRepeats:
         return self.tuner.tuned(self.folder, None)
 
 
-def made(seconds: float = 100.0, spec: Experiment | None = None, **output: Any) -> MadeRepeats:
+def made_repeats(seconds: float = 100.0, spec: Experiment | None = None, **output: Any) -> MadeRepeats:
     return MadeRepeats(
         tuner=tuner_of(experiment() if spec is None else spec, seconds=seconds), **cast("Any", output)
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_repeats import experiment, made
+from made_repeats import experiment, made_repeats
 
 from harness.errors import CaseError, UsageError
 from harness.records.outcome import Equivalence, Failure
@@ -34,7 +34,7 @@ def named(knobs: str) -> str:
 
 
 def test_the_default_is_measured_first_and_beside_every_candidate() -> None:
-    repeats = made()
+    repeats = made_repeats()
     assert [(slot.case, slot.repeat) for slot in repeats.tuner.default_slots] == [(repeats.tuner.default, 0)]
     repeats.run(repeats.tuner.default_slots)
     first = repeats.rung(left_s=100)
@@ -53,7 +53,7 @@ def test_the_default_is_measured_first_and_beside_every_candidate() -> None:
 
 
 def test_a_faster_candidate_is_chosen_by_repeats_of_its_own() -> None:
-    repeats = made(rates={MIB: 1.2, KIB_256: 0.5})
+    repeats = made_repeats(rates={MIB: 1.2, KIB_256: 0.5})
     tuned = repeats.to_the_end(seconds=100)
     assert str(tuned.case.strategy) == named(MIB)
     best = tuned.tried[0]
@@ -66,13 +66,13 @@ def test_a_faster_candidate_is_chosen_by_repeats_of_its_own() -> None:
 
 
 def test_where_none_is_faster_the_default_stays_and_it_says_so() -> None:
-    slower = made(rates=dict.fromkeys(("chunk_size=1", KIB_256, MIB, "bucket_bytes=4194304"), 0.9))
+    slower = made_repeats(rates=dict.fromkeys(("chunk_size=1", KIB_256, MIB, "bucket_bytes=4194304"), 0.9))
     tuned = slower.to_the_end(seconds=100)
     assert tuned.case == slower.tuner.default
     assert tuned.verdict.startswith(
         f"{ALL} stays: no candidate that was tried is faster, the best is all-reduce:"
     )
-    alike = made(rates={MIB: 1.0003})
+    alike = made_repeats(rates={MIB: 1.0003})
     tuned = alike.to_the_end(seconds=100)
     assert tuned.case == alike.tuner.default
     assert tuned.tried[0].outcome is Outcome.NOT_FASTER
@@ -94,7 +94,7 @@ def test_where_none_is_faster_the_default_stays_and_it_says_so() -> None:
     ],
 )
 def test_what_fails_loses_and_is_named(fields: dict[str, Any], why: str) -> None:
-    repeats = made(rates={MIB: 2.0, KIB_256: 1.2}, failures={MIB: fields})
+    repeats = made_repeats(rates={MIB: 2.0, KIB_256: 1.2}, failures={MIB: fields})
     tuned = repeats.to_the_end(seconds=100)
     assert str(tuned.case.strategy) == named(KIB_256)
     failed = {
@@ -106,7 +106,7 @@ def test_what_fails_loses_and_is_named(fields: dict[str, Any], why: str) -> None
 
 
 def test_time_that_is_over_too_soon_leaves_the_default() -> None:
-    repeats = made(rates={MIB: 1.2})
+    repeats = made_repeats(rates={MIB: 1.2})
     repeats.run(repeats.tuner.default_slots)
     for left_s in (100, 100, 1.9):
         repeats.rung(left_s=left_s)
@@ -118,7 +118,7 @@ def test_time_that_is_over_too_soon_leaves_the_default() -> None:
 
 
 def test_an_interrupted_tuning_keeps_what_it_has_found() -> None:
-    repeats = made(rates={MIB: 1.2})
+    repeats = made_repeats(rates={MIB: 1.2})
     repeats.run(repeats.tuner.default_slots)
     assert not repeats.tuner.has_plans
     repeats.rung(left_s=100)
@@ -129,7 +129,7 @@ def test_an_interrupted_tuning_keeps_what_it_has_found() -> None:
 
 
 def test_the_file_is_a_plan_and_says_how_it_was_found(tmp_path: Path) -> None:
-    repeats = made(rates={MIB: 1.2}, failures={KIB_256: {"status": "implausible"}})
+    repeats = made_repeats(rates={MIB: 1.2}, failures={KIB_256: {"status": "implausible"}})
     repeats.to_the_end(seconds=60)
     tuned = repeats.tuner.tuned(repeats.folder, tmp_path / "tuned.json")
     tuned.write()
@@ -148,7 +148,7 @@ def test_the_file_is_a_plan_and_says_how_it_was_found(tmp_path: Path) -> None:
 
 
 def test_a_plan_that_all_knobs_come_to_is_told() -> None:
-    repeats = made(spec=experiment("all-reduce:chunk_size=7"))
+    repeats = made_repeats(spec=experiment("all-reduce:chunk_size=7"))
     tuned = repeats.to_the_end(seconds=100)
     assert tuned.tried == []
     assert tuned.verdict.endswith("stays: all values of its knobs give the same plan here")
@@ -180,7 +180,7 @@ def failed(kind: str) -> dict[str, Any]:
 def test_a_default_that_cannot_be_measured_is_an_error(
     fields: dict[str, Any], kind: type, message: str
 ) -> None:
-    repeats = made(failures={"transport=ring": fields})
+    repeats = made_repeats(failures={"transport=ring": fields})
     repeats.run(repeats.tuner.default_slots)
     assert repeats.rung(left_s=100) == ()
     with pytest.raises(kind, match=message):
@@ -188,7 +188,7 @@ def test_a_default_that_cannot_be_measured_is_an_error(
 
 
 def test_too_little_time_for_a_candidate_is_told_with_what_a_repeat_takes() -> None:
-    repeats = made(seconds=40)
+    repeats = made_repeats(seconds=40)
     repeats.run(repeats.tuner.default_slots)
     assert repeats.rung(left_s=1.9) == ()
     with pytest.raises(UsageError, match="about 1 s each once all is captured, got 40; give it more"):
@@ -215,7 +215,7 @@ def test_what_cannot_be_tuned_is_refused_before_anything_starts(
 
 
 def test_the_verdict_tells_of_those_that_there_was_no_time_for() -> None:
-    repeats = made(rates=dict.fromkeys(("chunk_size=1", KIB_256, MIB, "bucket_bytes=4194304"), 0.9))
+    repeats = made_repeats(rates=dict.fromkeys(("chunk_size=1", KIB_256, MIB, "bucket_bytes=4194304"), 0.9))
     repeats.run(repeats.tuner.default_slots)
     assert len(repeats.rung(left_s=5)) == 2
     verdict = repeats.tuner.tuned(repeats.folder, None).verdict

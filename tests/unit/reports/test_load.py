@@ -182,7 +182,7 @@ def a_record(run: str, case: str) -> Record:
     )
 
 
-def shown(run: Run) -> set[str]:
+def figures(run: Run) -> set[str]:
     """Everything that a report could show of a run folder's documents and records."""
     head = {"created": run.stored.created_utc, "spec": run.stored.spec_hash}
     documents = {"experiment": run.experiment, "environment": run.stored.environment}
@@ -202,7 +202,7 @@ def shown(run: Run) -> set[str]:
     ],
 )
 def test_no_flipped_bit_changes_what_is_shown_without_a_word(small: Path, name: str, n_bits: int) -> None:
-    sound = shown(load(small, with_files=True))
+    sound = figures(load(small, with_files=True))
     file = small / name
     data = file.read_bytes()
     rng = random.Random(name)
@@ -211,8 +211,8 @@ def test_no_flipped_bit_changes_what_is_shown_without_a_word(small: Path, name: 
         place, bit = rng.randrange(len(data)), 1 << rng.randrange(8)
         file.write_bytes(data[:place] + bytes([data[place] ^ bit]) + data[place + 1 :])
         run = load(small, with_files=True)
-        assert shown(run) <= sound
-        if shown(run) != sound or name.startswith("cases"):
+        assert figures(run) <= sound
+        if figures(run) != sound or name.startswith("cases"):
             assert any(item.where.startswith(name.removeprefix("cases/")) for item in run.left_out)
             n_noticed += 1
     # What else there is are spaces, and letters that a number or an escape may be written with.

@@ -300,7 +300,7 @@ def timed(step_s: float) -> TimedSteps:
     return TimedSteps(times=times, weights=(1.0,))
 
 
-def made() -> Steps:
+def steps() -> Steps:
     numbers = np.arange(N_DONE, dtype=np.int32)
     start_s = numbers.astype(float)
     return Steps(
@@ -314,20 +314,20 @@ def made() -> Steps:
     )
 
 
-def found(processes: FakeProcesses, n_pairs: int = 3) -> ObserverEffect:
-    return observer_effect(processes, made(), n_pairs=n_pairs, window_shape=(N_STEPS, N_LEAD))
+def effect_of(processes: FakeProcesses, n_pairs: int = 3) -> ObserverEffect:
+    return observer_effect(processes, steps(), n_pairs=n_pairs, window_shape=(N_STEPS, N_LEAD))
 
 
 def test_each_kind_of_window_is_first_in_every_other_pair_and_steps_go_on() -> None:
     processes = Processes()
-    found(processes)
+    effect_of(processes)
     kinds = [run_steps, unobserved_steps, unobserved_steps, run_steps, run_steps, unobserved_steps]
     assert [job for job, _ in processes.asked] == kinds
     assert [first for _, first in processes.asked] == [N_DONE + 6 * k for k in range(6)]
 
 
 def test_the_mean_step_of_the_slowest_worker_is_kept_without_those_that_lead() -> None:
-    effect = found(Processes())
+    effect = effect_of(Processes())
     assert effect.with_s == pytest.approx((3.0,) * 3)
     assert effect.without_s == (3.5,) * 3
 
@@ -339,7 +339,7 @@ def test_what_fails_here_costs_no_result() -> None:
                 raise CaseError("worker-died", "worker 1 is gone; go on with --resume", stage="collect")
             return super().answer(job, per_worker_args, stage)
 
-    assert found(Failing()) == ObserverEffect(why_none="a window failed: worker 1 is gone", failed=True)
+    assert effect_of(Failing()) == ObserverEffect(why_none="a window failed: worker 1 is gone", failed=True)
 
 
 def test_an_unobserved_loop_makes_all_steps_and_times_those_after_the_lead(monkeypatch) -> None:

@@ -146,15 +146,15 @@ class TestLooking:
 
 class TestPreflight:
     @pytest.mark.parametrize(
-        ("found", "message"),
+        ("devices", "message"),
         [
             (HostDevices(), "got a host without NVIDIA's driver (no /dev/nvidiactl); install it, or set"),
             (HostDevices(no_gpus=("no program nvidia-smi", "mend it")), "got no program nvidia-smi; mend it"),
         ],
     )
-    def test_a_host_without_gpus(self, found: HostDevices, message: str) -> None:
+    def test_a_host_without_gpus(self, devices: HostDevices, message: str) -> None:
         with pytest.raises(ProvisionError) as caught:
-            shared_out(found, shape(1, 1))
+            shared_out(devices, shape(1, 1))
         assert str(caught.value).startswith(f"cluster.device: device gpu needs GPUs, {message}")
         assert str(caught.value).endswith("set cluster.device=cpu")
         assert "\n" not in str(caught.value)

@@ -49,7 +49,7 @@ class Site:
 
     factor: float
     clock_s: float = 0.0
-    given: list[int] = field(default_factory=list)
+    started: list[int] = field(default_factory=list)
     n_workers: list[int] = field(default_factory=list)
     preload_s: set[float] = field(default_factory=set)
 
@@ -72,7 +72,7 @@ class Site:
 
     def run(self, slots: Sequence[Slot]) -> Iterator[tuple[Slot, Ended]]:
         self.clock_s += REPEAT_S
-        self.given.append(slots[0].repeat)
+        self.started.append(slots[0].repeat)
         for slot in slots:
             is_slow = slot.case.strategy.name == "ps" and slot.repeat % 2
             step_s = (self.factor if is_slow else 1.0,) * 10
@@ -139,17 +139,17 @@ def repeats_by_case(folder: Folder) -> dict[str, list[int]]:
 def test_repeats_go_on_until_ratios_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     quiet = Site(factor=1.0)
     run(quiet, monkeypatch, at_most="10m")
-    assert quiet.given == [0, 1, 2, 3]
+    assert quiet.started == [0, 1, 2, 3]
     noisy = Site(factor=1.08)
     folder = run(noisy, monkeypatch, at_most="10m")
-    assert noisy.given == [0, 1, 2, 3, 4, 5, 6]
+    assert noisy.started == [0, 1, 2, 3, 4, 5, 6]
     assert set(map(tuple, repeats_by_case(folder).values())) == {tuple(range(7))}
 
 
 def test_nothing_is_begun_that_would_end_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
     site = Site(factor=3.0)
     run(site, monkeypatch, at_most="65s")
-    assert site.given == [0, 1, 2, 3, 4, 5]
+    assert site.started == [0, 1, 2, 3, 4, 5]
     assert site.clock_s <= 65.0
 
 
@@ -171,7 +171,7 @@ def test_a_worker_that_its_fault_kills_is_no_failure_to_stop_at(monkeypatch: pyt
 
     site = Killed(factor=1.0)
     run(site, monkeypatch, at_most="1s", fail_fast=True)
-    assert site.given == [0, 1, 2, 3]
+    assert site.started == [0, 1, 2, 3]
 
 
 def test_whoever_waits_longer_waits_longer_for_workers_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,7 @@ def test_a_time_budget_ends_further_repeats_and_none_of_them_is_skipped(
 ) -> None:
     site = Site(factor=3.0)
     folder = run(site, monkeypatch, at_most="10m", budget_s=50.0)
-    assert site.given == [0, 1, 2, 3, 4]
+    assert site.started == [0, 1, 2, 3, 4]
     assert {record.status for record in folder.records} == {"ok"}
 
 
@@ -196,7 +196,7 @@ def test_a_resumed_run_has_workers_for_all_that_may_follow(monkeypatch: pytest.M
     resumed = Site(factor=3.0)
     folder = run(resumed, monkeypatch, at_most="35s", before=before, workers=4)
     assert resumed.n_workers == [4]
-    assert resumed.given == [1, 4, 5]
+    assert resumed.started == [1, 4, 5]
     assert set(map(tuple, map(sorted, repeats_by_case(folder).values()))) == {tuple(range(6))}
 
 
@@ -207,7 +207,7 @@ def test_a_run_of_several_sites_goes_on_site_by_site(monkeypatch: pytest.MonkeyP
     assert len(resumed.n_workers) == 2, "each site comes up once"
     assert len(repeats_by_case(folder)) == 4
     assert all(len(set(result)) == len(result) for result in repeats_by_case(folder).values())
-    assert resumed.given == [4, 5, 6, 7, 4, 5, 6, 7]
+    assert resumed.started == [4, 5, 6, 7, 4, 5, 6, 7]
 
 
 def read_folders(workload: str, **sections: object) -> tuple[Path, ...]:

@@ -39,11 +39,11 @@ class InFloat64:
     """Stands for `Captures`: answers with one verdict, or fails."""
 
     answer: Verdict | Exception
-    asked: list[Plan] = field(default_factory=list)
+    plans: list[Plan] = field(default_factory=list)
     n_batches: int = 20
 
     def verdict_in_float64(self, case: Case, capture: Any, plan: Plan, n_steps: int) -> Verdict:
-        self.asked.append(plan)
+        self.plans.append(plan)
         if isinstance(self.answer, Exception):
             raise self.answer
         if n_steps > CHECK_STEPS:
@@ -77,7 +77,7 @@ def decided(
         plan.model_copy(update={"device": device}),
         equivalence,
     )
-    return result, captures.asked
+    return result, captures.plans
 
 
 def test_float64_decides_what_rounding_hides() -> None:

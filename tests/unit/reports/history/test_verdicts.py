@@ -108,12 +108,12 @@ def nights(tmp_path: Path) -> Nights:
         yield Nights(history)
 
 
-def said(nights: Nights, night: Night, **options: int) -> NightVerdict:
+def night_verdict(nights: Nights, night: Night, **options: int) -> NightVerdict:
     return verdict_of(nights.history, night, **options)
 
 
 def test_of_what_has_not_changed_all_is_well(nights: Nights) -> None:
-    verdict = said(nights, nights.add(30))
+    verdict = night_verdict(nights, nights.add(30))
     assert verdict.counts["ok"] == 18
     assert not verdict.regressed
     assert verdict_line(verdict) == "2026-02-03: 18 ok"
@@ -124,7 +124,7 @@ def test_runs_of_one_day_count_one_after_the_other(nights: Nights) -> None:
     nights.add(45)
     slower = {("ps", "w", "ratio"): 0.85}
     nights.add(1, slower)
-    verdict = said(nights, nights.add(3, slower))
+    verdict = night_verdict(nights, nights.add(3, slower))
     (regressed,) = verdict.regressed
     assert regressed.since is not None
     assert regressed.since.name == "2026-01-05.46"
@@ -136,27 +136,29 @@ def test_weekdays_are_those_of_dates_although_some_have_two_runs(nights: Nights)
         for run in range(1 if day % 7 else 2):
             nights.now = BEGAN + timedelta(days=day, hours=run)
             last = nights.add(1, usual)
-    rates = [verdict for verdict in said(nights, last).series if verdict.series.subject.metric == "rate"]
+    rates = [
+        verdict for verdict in night_verdict(nights, last).series if verdict.series.subject.metric == "rate"
+    ]
     assert {rate.state for rate in rates} == {"ok"}
     assert max(rate.analysis.sigma for rate in rates) < 0.015
 
 
 def test_the_first_nights_are_new(nights: Nights) -> None:
-    assert said(nights, nights.add(3)).counts["new"] == 18
+    assert night_verdict(nights, nights.add(3)).counts["new"] == 18
 
 
 def test_a_change_is_pending_and_then_a_regression_with_its_night(nights: Nights) -> None:
     nights.add(25)
     slower = {("ps", "w", "ratio"): 0.85, ("ps", "w", "rate"): 0.85}
     first = nights.add(1, slower)
-    young = [verdict for verdict in said(nights, first).series if verdict.state == "pending"]
+    young = [verdict for verdict in night_verdict(nights, first).series if verdict.state == "pending"]
     assert len(young) == 2
     for item in young:
         assert item.interval is not None
         assert item.interval.contains(0.85)
         assert not item.interval.contains(1.0)
-    assert not said(nights, first).regressed
-    verdict = said(nights, nights.add(3, slower))
+    assert not night_verdict(nights, first).regressed
+    verdict = night_verdict(nights, nights.add(3, slower))
     assert {item.series.subject.metric for item in verdict.regressed} == {"rate", "ratio"}
     (cause,) = verdict.causes
     assert cause.what == "ps on w"
@@ -189,7 +191,7 @@ def test_a_regression_after_few_nights_is_told_and_kept(
     nights.hours = hours
     nights.of_one(metric, "l", [100.0] * n_before + [1600.0] * 12)
     for night in nights.history.nights()[n_before + 2 :]:
-        (regressed,) = said(nights, night).regressed
+        (regressed,) = night_verdict(nights, night).regressed
         assert regressed.since is not None
         assert regressed.since.run == f"run-{n_before}"
         assert regressed.factor == pytest.approx(16, rel=0.01)
@@ -199,7 +201,7 @@ def test_a_drift_is_told_once_and_stays_one(nights: Nights) -> None:
     noise = np.random.default_rng(0).normal(0, 0.01, 80)
     nights.of_one("seconds", "l", np.exp(0.005 * np.arange(80) + noise).tolist())
     all_nights = nights.history.nights()
-    verdicts = [said(nights, all_nights[n - 1]) for n in (38, 39, 40, 41, 60, 80)]
+    verdicts = [night_verdict(nights, all_nights[n - 1]) for n in (38, 39, 40, 41, 60, 80)]
     assert [len(verdict.new_drifts) for verdict in verdicts] == [0, 0, 1, 0, 0, 0]
     assert not any(verdict.regressed for verdict in verdicts)
     assert [verdict.counts["drifting"] for verdict in verdicts] == [0, 0, 1, 1, 1, 1]
@@ -212,18 +214,18 @@ def test_a_drift_is_told_once_and_stays_one(nights: Nights) -> None:
     (drift,) = document_of(last, lambda _: ())["drifts"]  # type: ignore[misc]
     assert (drift["since"], drift["is_new"]) == ("2026-01-05", False)
     nights.history.acknowledge("c", until=all_nights[39], reason="x")
-    assert not said(nights, all_nights[39]).new_drifts
+    assert not night_verdict(nights, all_nights[39]).new_drifts
 
 
 def test_what_gets_better_little_by_little_is_no_alarm(nights: Nights) -> None:
-    verdict = said(nights, nights.of_one("rate", "l", np.exp(0.005 * np.arange(40)).tolist()))
+    verdict = night_verdict(nights, nights.of_one("rate", "l", np.exp(0.005 * np.arange(40)).tolist()))
     assert verdict.counts["drifting"] == 1
     assert not verdict.new_drifts
 
 
 def test_of_few_nights_an_interval_is_wide_and_told(nights: Nights) -> None:
     nights.add(5)
-    verdict = said(nights, nights.add(2, {("ps", "w", "ratio"): 0.85}))
+    verdict = night_verdict(nights, nights.add(2, {("ps", "w", "ratio"): 0.85}))
     (pending,) = [item for item in verdict.series if item.state == "pending"]
     assert pending.interval is not None
     assert pending.interval.contains(0.85)
@@ -252,7 +254,7 @@ def test_a_change_names_its_metric_factor_and_interval(
     nights: Nights, metric: str, lock_hash: str, factor: float, expected: str
 ) -> None:
     usual = {"seconds": 6.69e-3, "peak_rss_bytes": 6.69e9}.get(metric, 6.69e6)
-    verdict = said(
+    verdict = verdict_of(
         nights,
         nights.of_one(metric, lock_hash, [usual] * 15 + [usual * factor] * 3),
     )
@@ -264,8 +266,8 @@ def test_a_change_names_its_metric_factor_and_interval(
 def test_more_nights_are_waited_for_if_asked(nights: Nights) -> None:
     nights.add(25)
     last = nights.add(4, {("ps", "w", "ratio"): 0.8})
-    assert said(nights, last).regressed
-    verdict = said(nights, last, confirm=8)
+    assert night_verdict(nights, last).regressed
+    verdict = night_verdict(nights, last, confirm=8)
     assert not verdict.regressed
     assert verdict.counts["pending"] == 1
 
@@ -283,16 +285,16 @@ def test_more_nights_are_waited_for_if_asked(nights: Nights) -> None:
 )
 def test_what_got_worse_together_has_one_cause(nights: Nights, effects: Effects, cause: str) -> None:
     nights.add(25)
-    verdict = said(nights, nights.add(6, effects))
+    verdict = night_verdict(nights, nights.add(6, effects))
     assert [cause.what for cause in verdict.causes] == [cause]
 
 
 def test_what_got_better_is_no_regression_and_fewer_bytes_are_better(nights: Nights) -> None:
     nights.add(25)
     better = {("ps", "w", "ratio"): 1.2, ("ps", "w", "payload_bytes"): 0.5}
-    verdict = said(nights, nights.add(4, better))
+    verdict = night_verdict(nights, nights.add(4, better))
     assert verdict.counts["improved"] == 2
-    worse = said(nights, nights.add(30, {("ps", "v", "payload_bytes"): 1.02}))
+    worse = night_verdict(nights, nights.add(30, {("ps", "v", "payload_bytes"): 1.02}))
     assert [
         verdict.series.subject.metric for verdict in worse.regressed if verdict.series.subject.workload == "v"
     ] == ["payload_bytes"]
@@ -304,13 +306,13 @@ def test_what_is_known_is_said_with_its_reason_until_the_next_change(nights: Nig
     night = nights.add(4, slower)
     for name in ("w-ps", "ps", "w ps"):
         nights.history.acknowledge(name, until=night, reason="a new kernel")
-        verdict = said(nights, nights.add(1, slower))
+        verdict = night_verdict(nights, nights.add(1, slower))
         assert not verdict.regressed
         assert verdict.counts["known"] == 1
         assert any(line.endswith("a new kernel") for line in further_lines(verdict, lambda _: ()))
-    again = said(nights, nights.add(15, slower))
+    again = night_verdict(nights, nights.add(15, slower))
     assert not again.regressed
-    assert said(nights, nights.add(6, {("ps", "w", "ratio"): 0.7})).regressed
+    assert night_verdict(nights, nights.add(6, {("ps", "w", "ratio"): 0.7})).regressed
 
 
 def test_a_later_change_does_not_hide_a_regression_that_it_does_not_make_up_for(nights: Nights) -> None:
@@ -318,12 +320,12 @@ def test_a_later_change_does_not_hide_a_regression_that_it_does_not_make_up_for(
     slower = {("ps", "w", "ratio"): 0.8}
     nights.add(8, slower)
     odd = nights.add(1, {("ps", "w", "ratio"): 0.95})
-    assert said(nights, odd).regressed
+    assert night_verdict(nights, odd).regressed
     nights.add(6, slower)
     partly = nights.add(8, {("ps", "w", "ratio"): 0.87})
-    assert said(nights, partly).regressed
+    assert night_verdict(nights, partly).regressed
     whole = nights.add(8)
-    assert not said(nights, whole).regressed
+    assert not night_verdict(nights, whole).regressed
 
 
 @pytest.mark.parametrize(
@@ -341,7 +343,7 @@ def test_of_several_changes_the_largest_loss_that_is_left_is_told_with_what_beca
     nights: Nights, levels: tuple[float, ...], since: int, factor: float, first: float, words: str
 ) -> None:
     values = [100.0] * 25 + [100.0 * level for level in levels[1:] for _ in range(8)]
-    (regressed,) = said(nights, nights.of_one("rate", "l", values)).regressed
+    (regressed,) = night_verdict(nights, nights.of_one("rate", "l", values)).regressed
     assert regressed.since is not None
     assert regressed.since.run == f"run-{since}"
     assert regressed.factor == pytest.approx(factor, rel=0.005)
@@ -354,14 +356,14 @@ def test_of_several_changes_the_largest_loss_that_is_left_is_told_with_what_beca
 def test_what_is_known_is_no_part_of_a_later_loss(nights: Nights) -> None:
     values = [100.0] * 25 + [70.0] * 8
     nights.history.acknowledge("c", until=nights.of_one("rate", "l", values), reason="x")
-    (regressed,) = said(nights, nights.of_one("rate", "l", values + [66.5] * 8)).regressed
+    (regressed,) = night_verdict(nights, nights.of_one("rate", "l", values + [66.5] * 8)).regressed
     assert regressed.factor == pytest.approx(0.95, rel=0.005)
     assert regressed.later == ()
 
 
 def test_a_loss_that_was_made_up_for_is_none_although_another_one_is_left(nights: Nights) -> None:
     values = [100.0] * 25 + [70.0] * 8 + [100.0] * 8 + [94.0] * 8
-    (regressed,) = said(nights, nights.of_one("rate", "l", values)).regressed
+    (regressed,) = night_verdict(nights, nights.of_one("rate", "l", values)).regressed
     assert regressed.factor == pytest.approx(0.94, rel=0.005)
     assert change_text(regressed, is_brief=True) == "examples per second 0.940×"
 
@@ -369,26 +371,26 @@ def test_a_loss_that_was_made_up_for_is_none_although_another_one_is_left(nights
 def test_what_is_known_ends_with_the_night_that_it_was_said_of(nights: Nights) -> None:
     nights.hours = 0
     nights.history.acknowledge("ps", until=nights.add(30), reason="x")
-    assert said(nights, nights.add(5, {("ps", "w", "ratio"): 0.8})).regressed
+    assert night_verdict(nights, nights.add(5, {("ps", "w", "ratio"): 0.8})).regressed
 
 
 def test_seldom_nights_have_their_regressions_too(nights: Nights) -> None:
     nights.hours = 24 * 12
     nights.add(20)
-    assert said(nights, nights.add(4, {("ps", "w", "ratio"): 0.7})).regressed
+    assert night_verdict(nights, nights.add(4, {("ps", "w", "ratio"): 0.7})).regressed
 
 
 def test_after_a_month_it_is_what_is_usual(nights: Nights) -> None:
     nights.add(25)
     slower = {("ps", "w", "ratio"): 0.85}
-    assert said(nights, nights.add(20, slower)).regressed
-    assert not said(nights, nights.add(20, slower)).regressed
+    assert night_verdict(nights, nights.add(20, slower)).regressed
+    assert not night_verdict(nights, nights.add(20, slower)).regressed
 
 
 def test_a_case_that_is_not_there_is_missed_and_then_forgotten(nights: Nights) -> None:
     nights.add(20)
-    assert said(nights, nights.add(1, without="ps")).counts["missed"] == 6
-    assert said(nights, nights.add(20, without="ps")).counts["missed"] == 0
+    assert night_verdict(nights, nights.add(1, without="ps")).counts["missed"] == 6
+    assert night_verdict(nights, nights.add(20, without="ps")).counts["missed"] == 0
 
 
 def test_a_regression_stands_on_nights_without_its_figure(nights: Nights) -> None:
@@ -423,9 +425,9 @@ def test_a_night_is_judged_again_as_it_was(nights: Nights) -> None:
     nights.add(25)
     slower = {("ps", "w", "ratio"): 0.85}
     night = nights.add(4, slower)
-    before = said(nights, night)
+    before = night_verdict(nights, night)
     nights.add(10)
-    again = said(nights, night)
+    again = night_verdict(nights, night)
     assert verdict_line(again) == verdict_line(before)
 
 
@@ -434,7 +436,7 @@ def test_wrong_cases_are_named_before_all_else(nights: Nights) -> None:
         Lost(case=f"c{k}", workload="w", shape="s", strategy=f"s{k}", status=status, message="m")
         for k, status in enumerate(["failed", "not-equivalent", *["beyond-bound"] * 5])
     ]
-    verdict = said(
+    verdict = verdict_of(
         nights,
         nights.history.add(
             NewNight(
@@ -486,5 +488,5 @@ def test_names_are_spelt_out_on_a_terminal(nights: Nights) -> None:
             run_dir="",
         )
     )
-    verdict = said(nights, night)
+    verdict = night_verdict(nights, night)
     assert all(line.isprintable() for line in (verdict_line(verdict), *further_lines(verdict, lambda _: ())))

@@ -52,7 +52,7 @@ def texts(pieces: list[Token]) -> Iterator[str]:
     return (piece.content for piece in pieces if piece.type == "text")
 
 
-def shown(pieces: list[Token]) -> str:
+def visible_text(pieces: list[Token]) -> str:
     assert {piece.type for piece in pieces} <= {"text", "html_inline"}
     assert {piece.content for piece in pieces if piece.type == "html_inline"} <= {"<!-- -->"}
     return "".join(texts(pieces))
@@ -61,14 +61,14 @@ def shown(pieces: list[Token]) -> str:
 @pytest.mark.parametrize("text", [*REFERRING, SCRIPT, FORMULA, MARKDOWN, ONERROR])
 def test_text_is_shown_as_it_is_and_refers_to_nothing(text: str) -> None:
     pieces = inline(f"x {markdown_text(text)}")
-    assert shown(pieces) == f"x {' '.join(spelt_out(text).split())}"
+    assert visible_text(pieces) == f"x {' '.join(spelt_out(text).split())}"
     assert not [text for text in texts(pieces) if LINKED.search(text)]
 
 
 @given(st.text(alphabet="@#:/.wgh-1a\\&;<!> `*_[]()|~"))
 def test_no_text_refers_to_anything(text: str) -> None:
     pieces = inline(f"x{markdown_text(text)}")
-    assert shown(pieces) == f"x{' '.join(text.split())}"
+    assert visible_text(pieces) == f"x{' '.join(text.split())}"
     assert not [text for text in texts(pieces) if LINKED.search(text)]
 
 

@@ -63,7 +63,7 @@ def as_in_snippets() -> Iterator[None]:
         tf.compat.v1.enable_control_flow_v2()
 
 
-def asked(rule: str, **knobs: object) -> Aggregation:
+def aggregation_of(rule: str, **knobs: object) -> Aggregation:
     """A rule for the workers of the table above."""
     n, f = SHAPES[rule]
     aggregation = Aggregation.of({"rule": rule, "f": f, "pre": "none", **knobs}, n)
@@ -118,7 +118,7 @@ def inputs(n: int, dim: int = DIM) -> Mapping[str, Vector]:
 
 @pytest.mark.parametrize("rule", list(BY_NAME))
 def test_a_rule_equals_its_definition(rule: str) -> None:
-    aggregation = asked(rule)
+    aggregation = aggregation_of(rule)
     aggregate = aggregate_of(aggregation)
     for name, rows in inputs(aggregation.n).items():
         assert_equal(aggregate(rows), reference(rows, aggregation), rows, name)
@@ -140,16 +140,16 @@ def test_the_last_round_of_bulyan_counts_a_neighbour() -> None:
 
 
 def test_bulyan_of_aggregathor_makes_two_rounds_less() -> None:
-    aggregation = asked("bulyan", variant="aggregathor")
+    aggregation = aggregation_of("bulyan", variant="aggregathor")
     rows = inputs(aggregation.n)["normal"]
     got = aggregate_of(aggregation)(rows)
     assert_equal(got, reference(rows, aggregation), rows, "aggregathor")
-    assert np.abs(got - aggregate_of(asked("bulyan"))(rows)).max() > 1e-3
+    assert np.abs(got - aggregate_of(aggregation_of("bulyan"))(rows)).max() > 1e-3
 
 
 @pytest.mark.parametrize("rule", ["median", "krum", "trimmed-mean", "mean"])
 def test_mixing_gives_a_rule_means_of_neighbours(rule: str) -> None:
-    aggregation = asked(rule, pre=MIXING)
+    aggregation = aggregation_of(rule, pre=MIXING)
     aggregate = aggregate_of(aggregation)
     for name, rows in inputs(aggregation.n).items():
         # Rounding in the mixed rows, which the reference does not share, would make or break ties of others.
@@ -159,7 +159,7 @@ def test_mixing_gives_a_rule_means_of_neighbours(rule: str) -> None:
 
 @pytest.mark.parametrize("rule", BY_NAME)
 def test_what_is_not_finite_is_left_out_and_counts_as_faulty(rule: str) -> None:
-    aggregation = asked(rule)
+    aggregation = aggregation_of(rule)
     aggregate = aggregate_of(aggregation)
     rows = inputs(aggregation.n)["normal"].copy()
     for n_bad, bad in enumerate((np.nan, np.inf, -np.inf)):
@@ -177,13 +177,13 @@ def test_a_step_without_enough_finite_contributions_fails_in_words() -> None:
         tf.errors.InvalidArgumentError,
         match=r"rule=median needs 1\] \[finite contributions\] \[of 5 workers, got\] \[0",
     ):
-        aggregate_of(asked("median"))(rows)
+        aggregate_of(aggregation_of("median"))(rows)
 
 
 def test_the_mean_weighs_by_examples() -> None:
     shares = (0.1, 0.2, 0.3, 0.2, 0.2)
     rows = inputs(5)["normal"].copy()
-    aggregate = aggregate_of(asked("mean"), shares=shares)
+    aggregate = aggregate_of(aggregation_of("mean"), shares=shares)
     np.testing.assert_allclose(aggregate(rows), np.array(shares) @ rows, rtol=1e-14)
     rows[2] = np.nan
     left = [0, 1, 3, 4]
@@ -207,7 +207,7 @@ PERMUTATION = st.permutations(range(12))
 def test_the_order_of_workers_does_not_matter_to_a_digit(
     rule: str, pre: str, values: list[list[float]], order: list[int]
 ) -> None:
-    aggregation = asked(rule, pre=pre)
+    aggregation = aggregation_of(rule, pre=pre)
     aggregate = aggregate_of(aggregation)
     n = aggregation.n
     rows = np.array(values)[:n]
@@ -234,7 +234,7 @@ def test_one_huge_contribution_leaves_the_others_their_digits(rule: str, pre: st
 
 @pytest.mark.parametrize("huge", [-1e150, 1e150])
 def test_the_largest_contribution_moves_centered_clipping_no_farther_than_its_limit(huge: float) -> None:
-    aggregation = asked("centered-clipping", tau=0.1, iterations=3)
+    aggregation = aggregation_of("centered-clipping", tau=0.1, iterations=3)
     aggregate = aggregate_of(aggregation)
     rows = np.random.default_rng(5).normal(size=(aggregation.n, DIM))
     rows[3] = huge
@@ -247,7 +247,7 @@ def test_the_largest_contribution_moves_centered_clipping_no_farther_than_its_li
 
 @pytest.mark.parametrize("rule", BY_NAME)
 def test_the_order_of_workers_does_not_matter_beside_what_is_not_finite(rule: str) -> None:
-    aggregation = asked(rule)
+    aggregation = aggregation_of(rule)
     aggregate = aggregate_of(aggregation)
     rows = inputs(aggregation.n)["tied"].copy() if aggregation.f else inputs(aggregation.n)["normal"].copy()
     rows[1, 2] = np.nan
@@ -263,11 +263,11 @@ def test_the_order_of_workers_does_not_matter_beside_what_is_not_finite(rule: st
 def test_a_rule_moves_and_grows_with_what_it_combines(
     rule: str, values: list[list[float]], shift: int, exponent: int
 ) -> None:
-    aggregation = asked(rule)
+    aggregation = aggregation_of(rule)
     # Of whole numbers, whose sums and multiples by powers of two are exact.
     rows = np.round(np.clip(np.array(values)[: aggregation.n], -100, 100) * 4)
     factor = 2.0**exponent
-    scaled = asked(rule, nu=aggregation.nu * factor) if rule == "geometric-median" else aggregation
+    scaled = aggregation_of(rule, nu=aggregation.nu * factor) if rule == "geometric-median" else aggregation
     moved = aggregate_of(scaled)((rows + shift) * factor)
     expected = (aggregate_of(aggregation)(rows) + shift) * factor
     np.testing.assert_allclose(moved, expected, rtol=0, atol=1e-9 * factor * (np.abs(rows).max() + 8))
@@ -280,8 +280,8 @@ def test_centered_clipping_grows_with_gradients_and_limit_together(
 ) -> None:
     factor = 2.0**exponent
     rows = np.clip(np.array(values)[:6], -100, 100)
-    got = aggregate_of(asked("centered-clipping", tau=factor))(rows * factor)
-    expected = aggregate_of(asked("centered-clipping"))(rows) * factor
+    got = aggregate_of(aggregation_of("centered-clipping", tau=factor))(rows * factor)
+    expected = aggregate_of(aggregation_of("centered-clipping"))(rows) * factor
     np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-12 * factor)
 
 
@@ -289,7 +289,7 @@ def test_centered_clipping_grows_with_gradients_and_limit_together(
 @settings(max_examples=20, deadline=None)
 @given(value=st.lists(st.floats(-1e150, 1e150), min_size=DIM, max_size=DIM))
 def test_equal_contributions_come_back_unchanged(rule: str, value: list[float]) -> None:
-    aggregation = asked(rule)
+    aggregation = aggregation_of(rule)
     rows = np.tile(np.array(value), (aggregation.n, 1))
     np.testing.assert_allclose(aggregate_of(aggregation)(rows), rows[0], rtol=1e-10, atol=1e-300)
 
@@ -297,7 +297,7 @@ def test_equal_contributions_come_back_unchanged(rule: str, value: list[float]) 
 @pytest.mark.parametrize("rule", BY_NAME)
 def test_long_vectors_go_in_chunks(rule: str) -> None:
     """Chunks of the smallest length give the same as the rule in one piece."""
-    aggregation = asked(rule, **({"tau": 1e4} if rule == "centered-clipping" else {}))
+    aggregation = aggregation_of(rule, **({"tau": 1e4} if rule == "centered-clipping" else {}))
     dim = 3 * 2**16 + 5
     rows = np.random.default_rng(3).normal(size=(aggregation.n, dim))
     rows[:2] *= -10

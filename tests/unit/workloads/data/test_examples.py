@@ -154,33 +154,35 @@ def batches(
     return worker_batches(examples_of(Numbers(make), seed=seed), share, seed=seed, n_threads=1)
 
 
-def taken(n: int, *args: Any, **kwargs: Any) -> list[int]:
+def first_examples(n: int, *args: Any, **kwargs: Any) -> list[int]:
     return [int(k) for (batch,) in itertools.islice(batches(*args, **kwargs), n) for k in batch]
 
 
 @pytest.mark.parametrize("make", [lambda: tf.data.Dataset.range(30), lambda: generated(30)])
 def test_workers_examples_are_disjoint_and_all_there_are(make: Callable[[], Any]) -> None:
-    of_workers = [set(taken(40, make, worker=worker)) for worker in range(2)]
+    of_workers = [set(first_examples(40, make, worker=worker)) for worker in range(2)]
     assert not of_workers[0] & of_workers[1]
     assert of_workers[0] | of_workers[1] == set(range(30))
 
 
 def test_one_worker_takes_whole_batches_of_everything() -> None:
-    examples = taken(40, lambda: tf.data.Dataset.range(32), n_workers=1)
+    examples = first_examples(40, lambda: tf.data.Dataset.range(32), n_workers=1)
     assert set(examples) == set(range(32))
     # Passes mix where they meet, by no more than a buffer.
     assert all(8 <= n <= 12 for n in Counter(examples).values())
 
 
 def test_equal_seeds_give_equal_batches_in_an_order_of_their_own() -> None:
-    first, again, other = (taken(9, lambda: tf.data.Dataset.range(64), seed=seed) for seed in (3, 3, 4))
+    first, again, other = (
+        first_examples(9, lambda: tf.data.Dataset.range(64), seed=seed) for seed in (3, 3, 4)
+    )
     assert first == again != other
     assert first != sorted(first)
 
 
 def test_fewer_examples_are_shuffled_where_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examples, "SHUFFLE_BYTES", 8)  # one number
-    assert taken(4, lambda: tf.data.Dataset.range(32)) == list(range(0, 32, 2))
+    assert first_examples(4, lambda: tf.data.Dataset.range(32)) == list(range(0, 32, 2))
 
 
 @pytest.mark.parametrize("make", [lambda: tf.data.Dataset.range(7), lambda: generated(7)])

@@ -129,7 +129,7 @@ class Bisection:
         out = runs.folder / "runs" / str(number)
         return write_run(out, cases, seed=number, minutes=(1.0, 1.05), n_repeats=self.n_repeats)
 
-    def said(self, *arguments: str, case: str = "ps") -> tuple[int, dict[str, Any]]:
+    def output(self, *arguments: str, case: str = "ps") -> tuple[int, dict[str, Any]]:
         command = ["nightly", "bisect", "quickstart", "--store", str(self.store), case, "--json", *arguments]
         status = main(command)
         return status, json.loads(self.capsys.readouterr().out)
@@ -294,7 +294,7 @@ def test_the_commit_that_brought_it_is_named_with_its_ratio(
     bisection.nights(metrics=metrics)
     # What has no ratio is judged by its rate, although here all cases have got slower alike.
     bisection.slows_all = metrics == ("rate",)
-    status, output = bisection.said()
+    status, output = bisection.output()
     assert status == 0
     assert output["first_bad"] == {"commit": bisection.commits[FIRST_BAD], "subject": f"change {FIRST_BAD}"}
     assert output["interval"]["low"] < 1 / 1.25 < output["interval"]["high"] < 1
@@ -314,7 +314,7 @@ def test_the_commit_that_brought_it_is_named_with_its_ratio(
 def test_commits_that_do_not_run_are_passed_over_and_told(bisection: Bisection) -> None:
     bisection.nights()
     bisection.problems = {FIRST_BAD: "it does not start", FIRST_BAD - 1: "nor does this"}
-    status, output = bisection.said()
+    status, output = bisection.output()
     assert status == 1
     assert output["first_bad"] is None
     assert output["suspects"] == bisection.commits[FIRST_BAD - 1 : FIRST_BAD + 2]
@@ -337,7 +337,7 @@ def test_ends_that_are_alike_here_and_now_end_the_search(bisection: Bisection) -
 def test_a_case_that_fails_at_an_end_is_told_as_that(bisection: Bisection, end: int, ends: list[int]) -> None:
     bisection.nights()
     bisection.failing = {end}
-    status, output = bisection.said()
+    status, output = bisection.output()
     assert (status, output["error"]["type"]) == (1, "end-does-not-run")
     assert output["error"]["message"].startswith(f"{bisection.commits[end][:10]} change {end} must run")
     assert "worker 1 was killed by signal 9" in output["error"]["message"]
@@ -347,7 +347,7 @@ def test_a_case_that_fails_at_an_end_is_told_as_that(bisection: Bisection, end: 
 def test_a_ratio_is_not_judged_by_the_rate_where_the_baseline_fails(bisection: Bisection) -> None:
     bisection.nights()
     bisection.without_baseline = {FIRST_BAD}
-    status, output = bisection.said()
+    status, output = bisection.output()
     assert status == 1
     assert output["suspects"] == bisection.commits[FIRST_BAD : FIRST_BAD + 2]
     (skipped,) = output["skipped"]
@@ -367,7 +367,7 @@ def test_an_end_without_a_ratio_is_told_as_that(bisection: Bisection, end: int) 
 def test_a_rate_is_judged_without_a_baseline(bisection: Bisection) -> None:
     bisection.nights(metrics=("rate",))
     bisection.without_baseline = {FIRST_BAD}
-    status, output = bisection.said()
+    status, output = bisection.output()
     assert status == 0
     assert output["first_bad"]["commit"] == bisection.commits[FIRST_BAD]
 
@@ -375,7 +375,7 @@ def test_a_rate_is_judged_without_a_baseline(bisection: Bisection) -> None:
 def test_too_few_repeats_for_an_interval_tell_nothing(bisection: Bisection) -> None:
     bisection.nights()
     bisection.n_repeats = 2
-    status, output = bisection.said()
+    status, output = bisection.output()
     assert (status, output["error"]["type"]) == (1, "ends-alike")
     assert "both runs need 3 repeats" in output["error"]["message"]
 
@@ -384,13 +384,13 @@ def test_time_that_is_up_leaves_the_commits_that_are_left(bisection: Bisection) 
     bisection.nights()
     # Of eleven, the middle is good, and then there is no time left.
     bisection.problems = {8: None}
-    status, output = bisection.said()
+    status, output = bisection.output()
     assert status == 1
     assert bisection.asked == [0, 11, 5, 8]
     assert output["suspects"] == bisection.commits[6:]
     assert "time was up" in output["verdict"]
     bisection.problems = {11: None}
-    status, output = bisection.said()
+    status, output = bisection.output()
     assert (status, output["error"]["type"]) == (1, "out-of-time")
 
 
@@ -410,14 +410,14 @@ def test_code_of_another_commit_is_not_taken_for_it(
 
 
 def test_what_cannot_be_searched_for_is_refused(bisection: Bisection) -> None:
-    assert "must hold a history" in bisection.said()[1]["error"]["message"]
+    assert "must hold a history" in bisection.output()[1]["error"]["message"]
     bisection.nights()
     for arguments, case, expected in (
         ((), "sharded", "must be a case that has regressed by 2026-01-19, got 'sharded'"),
         (("--prometheus", "x.prom"), "ps", "No such option: --prometheus"),
         (("--set", "strategies=[single, none]"), "ps", "must be a case of the experiment"),
     ):
-        status, output = bisection.said(*arguments, case=case)
+        status, output = bisection.output(*arguments, case=case)
         assert status == 2
         assert expected in output["error"]["message"]
     assert bisection.asked == []
@@ -434,6 +434,6 @@ def test_a_regression_without_commits_to_run_is_refused(
     bisection: Bisection, metrics: Sequence[str], later: int, expected: str
 ) -> None:
     bisection.nights(metrics=metrics, later=later)
-    status, output = bisection.said()
+    status, output = bisection.output()
     assert status == 2
     assert expected in output["error"]["message"]

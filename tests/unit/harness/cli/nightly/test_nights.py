@@ -699,7 +699,7 @@ class Store:
         captured = self.capsys.readouterr()
         return status, captured.out.splitlines(), captured.err.splitlines()
 
-    def said(self, *arguments: str, experiment: str = "quickstart") -> tuple[int, dict[str, Any]]:
+    def output(self, *arguments: str, experiment: str = "quickstart") -> tuple[int, dict[str, Any]]:
         status, out, _ = self.called(*arguments, "--json", experiment=experiment)
         return status, json.loads("\n".join(out))
 
@@ -754,7 +754,7 @@ def test_a_run_that_is_there_already_leaves_the_page_to_the_newest_night(store: 
 
 def test_a_night_that_joins_between_others_does_not_put_the_page_back(store: Store) -> None:
     store.called("import", str(store.benchmarks(8)), experiment="pytest-benchmark")
-    _, output = store.said("import", str(store.benchmarks(6)), experiment="pytest-benchmark")
+    _, output = store.output("import", str(store.benchmarks(6)), experiment="pytest-benchmark")
     assert output["night"] == "2026-01-08"
     assert "2 nights so far" in store.page.read_text()
 
@@ -775,7 +775,7 @@ def test_a_replayed_night_has_a_page_of_its_own(store: Store) -> None:
 def test_what_is_acknowledged_ends_its_alert_on_the_page_and_for_prometheus(store: Store) -> None:
     store.nights("quickstart")
     prom = store.folder / "night.prom"
-    status, _ = store.said("replay", LAST, "--prometheus", str(prom))
+    status, _ = store.output("replay", LAST, "--prometheus", str(prom))
     assert (status, regressed(prom)) == (4, 1)
     assert "Regressed since" in store.page.read_text()
     status, out, err = store.called("ack", "ps", "--reason", "a slower lock", "--prometheus", str(prom))
@@ -787,7 +787,7 @@ def test_what_is_acknowledged_ends_its_alert_on_the_page_and_for_prometheus(stor
     text = store.page.read_text()
     assert "Regressed since" not in text
     assert "a slower lock" in text
-    _, output = store.said("ack", "ps", "--reason", "again")
+    _, output = store.output("ack", "ps", "--reason", "again")
     assert {"case": "ps", "until": LAST, "reason": "again"}.items() <= output.items()
     assert output["report"] == str(store.page)
 
@@ -817,7 +817,7 @@ def test_a_change_of_a_case_that_is_missed_tonight_can_be_acknowledged(store: St
                 run_dir="",
             )
         )
-    assert store.said("ack", "ps", "--reason", "x")[0] == 0
+    assert store.output("ack", "ps", "--reason", "x")[0] == 0
 
 
 def test_each_experiment_of_a_store_has_a_page_and_others_than_the_named_are_told(store: Store) -> None:
@@ -845,7 +845,7 @@ def test_experiments_whose_names_are_alike_as_files_have_pages_apart(store: Stor
         # A name with a slash on the command line is a file's.
         file = store.folder / f"{number}.yaml"
         file.write_text(f"name: {name}\nworkloads: [digits-cnn]\nstrategies: [single]\n")
-        reports.add(store.said("replay", last, experiment=str(file))[1]["report"])
+        reports.add(store.output("replay", last, experiment=str(file))[1]["report"])
     assert len(reports) == 4
     assert {Path(report).parent for report in reports} == {store.path}
 
@@ -854,8 +854,8 @@ def test_an_experiment_that_is_called_like_a_date_does_not_share_a_page_with_a_n
     store.nights("quickstart")
     store.nights(SINCE, days=40)
     last = (BEGAN + timedelta(days=40 + N_NIGHTS - 1)).date().isoformat()
-    live = store.said("replay", last, experiment=SINCE)[1]["report"]
-    assert store.said("replay", SINCE)[1]["report"] != live
+    live = store.output("replay", last, experiment=SINCE)[1]["report"]
+    assert store.output("replay", SINCE)[1]["report"] != live
     assert f"{SINCE}, night {last}</title>" in Path(live).read_text()
 
 
@@ -888,7 +888,7 @@ def test_what_is_known_is_so_to_a_replay_of_an_earlier_night(store: Store) -> No
 def test_what_is_acknowledged_of_several_experiments_is_on_the_pages_of_all(store: Store) -> None:
     store.nights("quickstart")
     store.nights("rivals")
-    _, output = store.said("ack", "ps", "--reason", "a slower lock", experiment="rivals")
+    _, output = store.output("ack", "ps", "--reason", "a slower lock", experiment="rivals")
     pages = [store.page, store.path / "trend-rivals.html"]
     assert output["report"] == str(pages[1])
     assert all("a slower lock" in page.read_text() for page in pages)
@@ -904,11 +904,11 @@ def test_an_import_of_several_experiments_tells_of_each_and_ends_with_4_if_any_r
     assert status == 4
     assert out[0].startswith("pytest-benchmark: 2026-01-19: 1 regressed")
     assert out[-1] == f"report: {store.path / 'trend-quickstart.html'}"
-    status, output = store.said(*paths)
+    status, output = store.output(*paths)
     (other,) = output["others"]
     assert (status, other["experiment"], other["series"]["regressed"]) == (4, "pytest-benchmark", 1)
     assert other["report"] == str(store.page)
-    assert store.said("import", str(run))[0] == 0
+    assert store.output("import", str(run))[0] == 0
 
 
 def test_each_test_file_is_judged_by_the_newest_night_that_has_it(store: Store) -> None:
@@ -916,7 +916,7 @@ def test_each_test_file_is_judged_by_the_newest_night_that_has_it(store: Store) 
     unchanged = [store.benchmarks(k + 1, test_file="b.py", hour=4) for k in range(N_NIGHTS)]
     paths = ["import", *map(str, (*slower, *unchanged))]
     prometheus = store.folder / "night.prom"
-    status, output = store.said(*paths, "--prometheus", str(prometheus), experiment="pytest-benchmark")
+    status, output = store.output(*paths, "--prometheus", str(prometheus), experiment="pytest-benchmark")
     assert (status, output["night"]) == (4, "2026-01-19.2")
     assert output["series"]["regressed"] == output["series"]["ok"] == 1
     assert output["series"]["missed"] == 0
@@ -1051,18 +1051,18 @@ def regressed(page: Path) -> float:
 def test_a_file_without_a_benchmark_is_refused(store: Store) -> None:
     empty = store.benchmarks(5)
     empty.write_text(json.dumps({**json.loads(empty.read_text()), "benchmarks": []}))
-    status, output = store.said("import", str(empty))
+    status, output = store.output("import", str(empty))
     assert (status, output["error"]["message"]) == (
         2,
         f"{empty} must hold benchmarks, got none; name another",
     )
-    status, output = store.said("import", str(store.benchmarks(6)))
+    status, output = store.output("import", str(store.benchmarks(6)))
     assert (status, output["series"]["new"]) == (0, 1)
 
 
 def test_the_page_of_the_newest_night_is_written_again(store: Store) -> None:
     store.nights("quickstart")
-    status, document = store.said("trend")
+    status, document = store.output("trend")
     assert (status, document["night"], document["report"]) == (0, LAST, str(store.path / "trend.html"))
     assert (store.path / "trend.html").is_file()
     status, _, (line,) = store.called("trend", experiment="rivals")

@@ -22,7 +22,7 @@ def nodes_of(graph: Graph) -> list[Node]:
     return [*graph.nodes, *(node for function in graph.functions.values() for node in function.nodes)]
 
 
-def taken(graph: Graph) -> set[str]:
+def resharded_names(graph: Graph) -> set[str]:
     """Variables that nodes reshard before executes, by the names that the cases give them."""
     shards = [node for node in nodes_of(graph) if node.op == RESHARD and node.name.endswith("/shard")]
     refs = (part for node in shards for ref in node.data_inputs[:-2] for part in ref.split("/"))
@@ -85,7 +85,7 @@ def test_each_replica_has_a_format_of_its_own(name):
 )
 def test_another_handle_is_of_the_same_variable_by_name_and_device(device, shared_name, is_w):
     graph = reshard_host_loops(second_handle(device, shared_name)).graph
-    assert taken(graph) == ({"m"} if is_w else {"w", "m"})
+    assert resharded_names(graph) == ({"m"} if is_w else {"w", "m"})
 
 
 BY = {
@@ -108,8 +108,11 @@ BY = {
 @pytest.mark.parametrize("by", BY)
 def test_a_handle_is_followed_to_where_it_is_made(by):
     nodes, ref = BY[by]
-    assert taken(reshard_host_loops(second_handle(by=nodes, ref=ref)).graph) == {"m"}
-    assert taken(reshard_host_loops(second_handle(shared_name="x", by=nodes, ref=ref)).graph) == {"w", "m"}
+    assert resharded_names(reshard_host_loops(second_handle(by=nodes, ref=ref)).graph) == {"m"}
+    assert resharded_names(reshard_host_loops(second_handle(shared_name="x", by=nodes, ref=ref)).graph) == {
+        "w",
+        "m",
+    }
 
 
 def test_a_handle_is_followed_through_calls():
@@ -121,7 +124,7 @@ def test_a_handle_is_followed_through_calls():
     for ref, others in (("by", {"m"}), ("by:1", {"w"})):
         graph = second_handle(by=[call], ref=ref)
         resharding = reshard_host_loops(Graph(nodes=graph.nodes, functions={**graph.functions, "swap": swap}))
-        assert taken(resharding.graph) == others
+        assert resharded_names(resharding.graph) == others
 
 
 def test_a_handle_of_one_of_several_variables_may_be_of_any():
@@ -130,7 +133,7 @@ def test_a_handle_of_one_of_several_variables_may_be_of_any():
         Node(name="by", op="Merge", inputs=("again", "m_0"), attrs={"T": RESOURCE, "N": 2}),
     ]
     resharding = reshard_host_loops(second_handle(shared_name="y", by=nodes, ref="by"))
-    assert not taken(resharding.graph)
+    assert not resharded_names(resharding.graph)
 
 
 def test_other_resources_are_no_variables():
@@ -142,7 +145,7 @@ def test_other_resources_are_no_variables():
             read("loop/iterator"),
         ],
     )
-    assert taken(reshard_host_loops(graph).graph) == {"w", "m"}
+    assert resharded_names(reshard_host_loops(graph).graph) == {"w", "m"}
 
 
 def test_metadata_keeps_what_it_does_not_know():
