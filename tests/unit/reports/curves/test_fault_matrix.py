@@ -191,7 +191,10 @@ def test_one_repeat_that_went_to_pieces_makes_a_cell_diverged(matrix_of: MatrixO
     assert (cell.value, cell.outcome, cell.note) == (None, "diverged", f"{n_diverged} of 3 repeats")
     assert not lines["median"].on_front
     outputs = {cells[0].text: cells for cells in fault_table(matrix).rows}
-    assert (outputs["median"][2].text, outputs["median"][2].note) == ("diverged", f"{n_diverged} of 3 repeats")
+    assert (outputs["median"][2].text, outputs["median"][2].note) == (
+        "diverged",
+        f"{n_diverged} of 3 repeats",
+    )
     assert (outputs["median"][3].text, outputs["median"][3].value) == ("diverged", None)
     assert front_line(matrix).startswith("Best worst-case accuracy for its speed: krum (0.700 at ")
 

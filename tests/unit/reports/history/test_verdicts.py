@@ -396,15 +396,15 @@ def test_a_case_that_is_not_there_is_missed_and_then_forgotten(nights: Nights) -
 def test_a_regression_stands_on_nights_without_its_figure(nights: Nights) -> None:
     nights.add(25)
     slower = {("ps", "w", "ratio"): 0.8}
-    assert said(nights, nights.add(4, slower)).regressed
+    assert night_verdict(nights, nights.add(4, slower)).regressed
     last = date_of(int(nights.history.series()[0].days[-1]))
-    without = said(nights, nights.add(1, without="ps"))
+    without = night_verdict(nights, nights.add(1, without="ps"))
     (standing,) = without.regressed
     assert (standing.has_figure, without.counts["missed"]) == (False, 5)
     assert any(f"; last measured on {last}" in line for line in further_lines(without, lambda _: ()))
     # Longer than a series is missed for, until the month is over.
-    assert said(nights, nights.add(18, without="ps")).regressed
-    assert not said(nights, nights.add(15, without="ps")).regressed
+    assert night_verdict(nights, nights.add(18, without="ps")).regressed
+    assert not night_verdict(nights, nights.add(15, without="ps")).regressed
 
 
 @pytest.mark.parametrize("is_known", [False, True])
@@ -416,9 +416,9 @@ def test_a_regression_without_a_figure_ends_when_it_is_known_or_the_level_is_bac
     night = nights.add(1, without="ps")
     if is_known:
         nights.history.acknowledge("ps", until=night, reason="x")
-        known = said(nights, night)
+        known = night_verdict(nights, night)
         assert (known.regressed, known.counts["missed"]) == ((), 6)
-    assert not said(nights, nights.add(10)).regressed
+    assert not night_verdict(nights, nights.add(10)).regressed
 
 
 def test_a_night_is_judged_again_as_it_was(nights: Nights) -> None:

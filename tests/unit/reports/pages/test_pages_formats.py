@@ -68,7 +68,7 @@ def test_the_page_refers_to_nothing_outside_itself(page: Page, html: str) -> Non
     ]
     code = gzip.decompress(base64.b64decode(page.scripts["stratbench-code"]))
     hashes = (hashlib.sha256(source).digest() for source in (page.scripts[""].encode(), code))
-    scripts = " ".join(f"'sha256-{base64.b64encode(each).decode()}'" for each in hashes)
+    scripts = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in hashes)
     allowed = f"style-src 'unsafe-inline'; img-src data:; script-src {scripts}"
     assert policy == [f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"]
 
