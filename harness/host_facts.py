@@ -42,7 +42,7 @@ _DISTRIBUTIONS = (
     "grpcio",
     "protobuf",
 )
-# Of each, the device of the lock file that installs it.
+# Distribution → the device of the lock file that installs it.
 _TENSORFLOWS = {"tensorflow-tpu": "tpu", "tensorflow-cpu": "cpu", "tensorflow": "gpu"}
 _OF_GPUS = "nvidia-ml-py"
 _OF_DEVELOPERS = "pytest"  # workers' lock files leave it out

@@ -408,7 +408,7 @@ class Tuner:
             try:
                 plan = plan_of(case)
             except CaseError as error:
-                # What cannot run here is no candidate.
+                # Plans that cannot run here are no candidates.
                 if error.kind != UNSUPPORTED:
                     self._refused[case.id] = error.message
                 continue

@@ -1,6 +1,6 @@
 """Capture a training step, rewrite its graph for a strategy, and say what each strategy costs.
 
-What a user's own strategy needs is exported here; importing it never imports TensorFlow.
+Everything that a user's own strategy needs is exported here; importing it never imports TensorFlow.
 """
 
 from importlib import import_module

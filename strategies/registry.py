@@ -253,7 +253,7 @@ _DESCRIBED = (
         devices=("tpu",),
     ),
 )
-# Of every strategy that rewrites graphs, so that what their updates cost is the same for all.
+# For every strategy that rewrites graphs, so that updates cost the same for all.
 FUSED_UPDATE = Param(
     name="fused_update",
     type=bool,

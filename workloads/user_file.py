@@ -1,6 +1,6 @@
 """A user's Python file, and the class or function in it that makes something: `path/to/file.py:name`.
 
-What it makes, a workload or a strategy's builder, is called its kind here; errors begin with it.
+Its result, a workload or a strategy's builder, is called its kind here; errors begin with it.
 """
 
 import hashlib

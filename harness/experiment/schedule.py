@@ -88,7 +88,7 @@ def baseline_of(case: Case, cases: Sequence[Case], baseline: StrategyRef) -> Cas
 def blocks_of(cases: Sequence[Case]) -> list[list[Case]]:
     """Cases that are measured together; one worker alone has no links, and joins the first block.
 
-    Where devices serve one process at a time, each case is a block.
+    If devices serve one process at a time, each case is a block.
     """
     blocks: dict[tuple[object, ...], list[Case]] = {}
     for case in sorted(cases, key=lambda case: case.shape.workers == 1):

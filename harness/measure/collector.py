@@ -307,7 +307,7 @@ def observer_effect(
                     workers = [(n_workers,)] * n_workers
                     processes.call(settle, workers, timeout_s=timeouts.setup_s, stage="collect")
     except CaseError as error:
-        # What can be done about a failed case is of no use here: it has its result.
+        # Advice on failed cases is useless here: the case already has its result.
         what = first_line(str(error)).partition(";")[0]
         return ObserverEffect(why_none=f"a window failed: {what}", failed=True)
     return ObserverEffect(with_s=tuple(with_s), without_s=tuple(without_s))

@@ -118,7 +118,7 @@ def _rates(
     receivers = {pair.receiver: (None, (pair.lead_bytes, pair.window_s)) for pair in pairs}
     idle = (None, None)
     args = [(senders | receivers).get(worker, idle) for worker in range(len(processes.pids))]
-    # What comes before the window takes as long as the bursts do, and a slow start.
+    # The time before the window covers bursts and TCP's slow start.
     longest_s = max(
         (pair.window_s + pair.lead_bytes * 8 / (pair.asked_mbit * 1e6) for pair in pairs), default=0
     )

@@ -47,7 +47,7 @@ def largest_of_shared(pairs: Sequence[GpuPair]) -> GpuPair:
     """The pair of one GPU that represents all workers on it: that of the worker with the most memory."""
     before, after = max(pairs, key=lambda pair: pair[1].peak_bytes or pair[1].own_bytes or 0)
     if len(pairs) > 1:
-        # What the driver lists in one worker's container lacks the memory of the others.
+        # In a worker's container the driver does not list the memory of the others.
         before, after = (replace(reading, has_unlisted=False) for reading in (before, after))
     return before, after
 
@@ -309,7 +309,7 @@ def _package_j(known: Sequence[Readings]) -> tuple[float | None, str | None]:
         joules = taken_j(before.energy, after.energy)
         if joules is None:
             return None, after.energy.missing or "a counter of energy came or went within a window"
-        # Of workers on one host, each sees what all take.
+        # Each worker on a host sees the use of all its workers.
         of_host[before.kernel] = max(of_host.get(before.kernel, 0.0), joules)
     return sum(of_host.values()), None
 

@@ -31,7 +31,7 @@ _PER_S = 1e6  # the format counts microseconds
 def trace_document(title: str, traces: Sequence[WorkerTrace]) -> dict[str, JsonValue]:
     """All workers' steps in the trace-event format: a process for each worker, its rows as threads.
 
-    Where there are more than `MAX_EVENTS` events the longest are kept, and the file says so.
+    Beyond `MAX_EVENTS` events only the longest are kept, with a note in the file.
 
     Args:
         traces: by task, as `together` leaves them.

@@ -172,7 +172,7 @@ def _children(names: tuple[str, ...]) -> dict[int, int | None]:
     return children
 
 
-# What a process takes that has imported TensorFlow, before it has a model.
+# Memory of a process after the import of TensorFlow, before it has a model.
 _WORKER_BYTES = 300 * 2**20
 
 

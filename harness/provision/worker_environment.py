@@ -57,7 +57,7 @@ def process_variables(
             variables["CUDA_VISIBLE_DEVICES"] = ",".join(own)
         # Else the first process takes nearly all memory of each GPU that it sees, whatever it needs.
         variables["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
-        # As NVML counts, by which GPUs that Ray gives by number are read.
+        # In the order of NVML, which reads GPUs that Ray assigns by number.
         variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     else:
         variables["CUDA_VISIBLE_DEVICES"] = "-1"

@@ -55,7 +55,7 @@ def require_sealed(document: Mapping[str, JsonValue]) -> None:
 
 
 def _checksum(document: JsonValue) -> str:
-    # As `canonical_hash`, for what JSON can say already: a report checks thousands of documents.
+    # Like `canonical_hash`, for JSON documents only: a report checks thousands of them.
     text = json.dumps(_in_one_spelling(document), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -114,7 +114,7 @@ def is_name(text: str) -> bool:
 def open_to_write(path: Path, *, is_appended: bool = False, is_replaced: bool = False) -> int:
     """Open a regular file of ours for writing in place, made if need be; its folder must be there.
 
-    What is replaced as a whole goes through `atomic_files`, where a link is refused too.
+    Whole files are replaced through `atomic_files`, which refuses links too.
 
     Args:
         is_appended: write to the end.

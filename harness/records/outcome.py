@@ -188,7 +188,7 @@ class Resharding:
 
 
 Grade = Literal["steady", "unsteady", "disturbed"]
-# Of the cores' or a GPU's time that others have taken, from which on a repeat is unsteady, and disturbed.
+# Shares of the cores' or a GPU's time used by others from which a repeat is unsteady, and disturbed.
 UNSTEADY_SHARE, DISTURBED_SHARE = 0.05, 0.20
 UNSTEADY_DRIFT, DISTURBED_DRIFT = 0.10, 0.30
 _LEAST_ROUNDS = 6
@@ -198,13 +198,13 @@ _LEAST_ROUNDS = 6
 class Stability:
     """Disturbance of a repeat's windows; None for figures that are not known.
 
-    Of the time of the workers' cores in the counted windows, `foreign_cpu` was used by other programs, the
+    Shares of the workers' core time in the counted windows: `foreign_cpu` was used by other programs, the
     kernel's handling of interrupts left out; `stolen_cpu` was given to other virtual machines;
     `throttled_cpu` was withheld by the limit of a control group. `foreign_cpu_most` is that of the window
     with most of it. `n_hot` counts how often cores were slowed down for their heat. `drift` is by how much
     steps of the last third of the rounds are longer than those of the first. `grade` sums that up.
 
-    Of GPUs, that with most of it counts: `foreign_gpu` is the share of the time in which kernels of other
+    The most disturbed GPU counts: `foreign_gpu` is the share of the time in which kernels of other
     programs ran, `n_foreign_gpu` the most programs of others that were seen on it; `throttled_gpu` the share
     in which its clocks were held down, `gpu_slowdowns` by what. Clocks are medians at the ends of windows.
     `why_no_gpu`: field that is None although there are GPUs → reason.

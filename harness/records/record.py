@@ -301,7 +301,7 @@ def _refuse_constant(token: str) -> JsonValue:
 
 
 def _whole(text: str) -> int:
-    # What a float can hold: reports compute with floats.
+    # The range of floats, with which reports compute.
     if math.isinf(float(text)):
         raise ValueError(f"{text[:20]} is larger than any number of a record")
     return int(text)

@@ -175,7 +175,7 @@ class RunFolder:
                 field="out",
             ) from error
         if not (self.path / RESULTS).exists():
-            # What is written to a file that is in no folder any more can be written for hours, and is lost.
+            # Writes to a deleted file succeed for hours, and are lost.
             raise StoreError(
                 f"{self.path / RESULTS} must stay where it is while its run goes on, got it removed; "
                 "begin again",
@@ -406,7 +406,7 @@ def _remove(folder: Path, *, dry_run: bool) -> bool:
     try:
         if dry_run:
             return True
-        # What makes it a run folder goes last, so that one half removed is found again; the lock too.
+        # The files that mark a run folder are removed last, so that a partial removal is detected; so is the lock.
         for item in folder.iterdir():
             if item.name in (RUN_FILE, LOCK_FILE):
                 continue

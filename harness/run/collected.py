@@ -77,7 +77,7 @@ def aggregated(processes: ProcessSet, plan: Plan, step: StepSummary, timeouts: T
     counted = processes.call(
         after_repeats.aggregation_counts, args, timeout_s=timeouts.setup_s, stage="collect"
     )
-    # Where every worker combines for itself, all count the same.
+    # If every worker combines for itself, all counts are the same.
     counts = next((counts_of_worker for counts_of_worker in counted if counts_of_worker), None)
     taken_s = processes.call_one(
         UPDATER,

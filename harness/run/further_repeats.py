@@ -129,7 +129,7 @@ def _due(case: Case, own: Sequence[Record], others: Sequence[Record], spec: Expe
     until = spec.measure.until
     assert until is not None
     latest = max(own, key=lambda record: record.repeat, default=None)
-    # What failed would fail again; of what cannot be believed more is not believed either.
+    # Failed cases would fail again, and more repeats do not make an implausible case plausible.
     if latest is None or latest.status != "ok" or any(record.status == "implausible" for record in own):
         return None
     ratios = paired_ratios(*([record for record in of if record.status == "ok"] for of in (own, others)))

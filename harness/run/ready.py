@@ -140,7 +140,7 @@ class _Runner:
 
 def _runner_of(prepared: PreparedCase) -> _Runner:
     plan, case, seed = prepared.plan, prepared.case, prepared.seed
-    # What a pipeline makes comes from the host.
+    # Batches of a pipeline come from the host.
     staged = str(prepared.batches) if prepared.input == "staged" else None
     match case.chosen.strategy.runner_on(case.shape.hardware):
         case "graph":

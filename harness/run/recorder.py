@@ -221,7 +221,7 @@ class RunRecorder:
         control = self._controls.get(_alike(record))
         if record.control or record.workers * record.replicas == 1 or control is None:
             return None
-        # Of different rounds where both were not measured together.
+        # From different rounds if both were not measured together.
         in_rounds_s = differences_s(record, control)
         if in_rounds_s:
             return statistics.median(in_rounds_s)

@@ -68,7 +68,7 @@ class SlotRunner:
     def prepare(self, slots: Sequence[Slot], *, deadline_s: float) -> None:
         """Capture every workload and make every reference, so that no time passes between cases for that.
 
-        What cannot be made is recorded when the turn of its first repeat comes.
+        A failed capture or plan is recorded at the turn of its first repeat.
 
         Args:
             deadline_s: on `time.monotonic()`; nothing is begun after it.

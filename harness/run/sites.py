@@ -263,13 +263,13 @@ def _shape(cases: Sequence[Case]) -> ClusterShape:
 def users_folders(cases: Sequence[Case], spec: Experiment) -> tuple[Path, ...]:
     """Folders that workers read, each once: of users' workloads and strategies, of the checkpoint to restore.
 
-    Of a file that is reached by a link there are two folders: workers open it where it is named, and its
+    A file that is reached by a link has two folders: workers open it where it is named, and its
     neighbours may be in its folder.
     """
     named = [file_of(case.workload.reference) for case in cases if case.workload.is_path]
     named += [file_of(case.strategy.name) for case in cases if case.strategy.is_file]
     files = {path for name in named for path in (normalised(name), name.resolve())}
-    # Where `..` comes after a link, the path as it is written may name a folder that is not there.
+    # With `..` after a link, the literal path may name a folder that does not exist.
     folders = {path.parent for path in files if path.parent.is_dir()}
     if spec.checkpoint.restore is not None:
         restore = normalised(spec.checkpoint.restore)

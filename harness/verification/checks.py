@@ -188,7 +188,7 @@ class CaseChecks:
     def decided(self, case: Case, capture: Capture, plan: Plan, equivalence: Equivalence) -> Equivalence:
         """Decide in float64, on processors beside the workers, what their own steps cannot show.
 
-        Of devices that compile their own programs it is evidence and no verdict, unless the graph is wrong.
+        For devices that compile their own programs it is evidence, not a verdict, unless the graph is wrong.
 
         Args:
             found: what their steps told; the answer where that is something, where there is no captured graph

@@ -239,7 +239,7 @@ class Reference:
         for (name, rank), value in actual.items():
             if name in errors:
                 expected = self._expected(name, rank)
-                # Where the reference goes out of the numbers, what is wrong in the same way is no better.
+                # If the reference is not finite, an equally infinite result is no better.
                 error = relative_error(value, expected, self.scales[name], difference_of_unequal)
                 errors[name] = max(errors[name], error)
         return {name: inf if error < 0.0 else error for name, error in errors.items()}
@@ -265,7 +265,7 @@ def _limits(floor: float, eps: float, n_steps: int, *, per_store: float = 0.0) -
 
 def _gradient_norms(outcome: Outcome, others: Sequence[Outcome], eps: float) -> dict[Gradient, GradientNorm]:
     norms = {gradient: norm for gradient, (norm,) in outcome.gradient_norms.items()}
-    # What is small beside all others may be nothing but rounding.
+    # Values that are small compared with all others may be rounding alone.
     least = GROUP_SHARE * max((norm for norm in norms.values() if isfinite(norm)), default=0.0)
     measured = {}
     for gradient, norm in norms.items():
@@ -310,7 +310,7 @@ def _scales(
 ) -> dict[str, float]:
     """Variable → what its error is relative to: how far it moved, at least a thousandth of what follows.
 
-    Of trainables and slots, the farthest of their group that stays in the numbers. Forward state is no group,
+    For trainables and slots, the largest finite error of their group. Forward state is no group,
     for averages are next to counts, which have another unit: its own largest number.
     """
     kinds = {v.name: v.kind for v in variables}

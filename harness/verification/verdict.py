@@ -122,7 +122,7 @@ class Verdict:
     @property
     def nearest(self) -> VariableVerdict | None:
         decidable = [v for v in self.variables if v.decidable]
-        # Where nothing differs, one that could have differed.
+        # If nothing differs, one that could have differed.
         return max(decidable, key=lambda v: (v.use_of_tolerance, v.limits.tolerance), default=None)
 
     @property

@@ -126,7 +126,7 @@ def _buckets(
 ) -> dict[str, int]:
     """Variable → its bucket, numbered in the order in which they are complete.
 
-    What takes half a bucket or more has one of its own, and so have rows that may be many: they wait for no
+    Gradients of half a bucket or more get their own bucket, and so do rows that may be many: they wait for no
     others, nor do the small ones around them need a bucket on either side.
     """
     limit_bytes, limit_count = params.get("bucket_bytes"), params.get("chunk_size")

@@ -23,7 +23,7 @@ PARAMS = (
 def by_gradient(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
     """Dense gradients in buckets of `chunk_size`; sparse ones, and their slots, on the least loaded servers.
 
-    What updates share, such as a step counter, every replica has for itself. Beside servers collectives are
+    Every replica has its own copy of shared values such as a step counter. With servers, collectives are
     TensorFlow's: the workers' own ring waits on a thread that others may need to read here.
     """
     sparse = {v.name for v in step.variables if v.synced and v.sparse}

@@ -116,7 +116,7 @@ def _owners(
     step: StepSummary, nodes: Mapping[str, PlanNode], cuts: Cuts, n: int
 ) -> dict[str, tuple[int, ...]]:
     """Variable → the rank that owns each of its parts, one for a whole variable."""
-    # Of an empty variable nothing would travel, and who waits for it would wait for ever.
+    # An empty variable would send nothing, and its receiver would wait for ever.
     owned = [v for v in step.variables if v.kind == "trainable" and v.synced and v.apart and v.bytes]
     order = {v.name: i for i, v in enumerate(owned)}
     pieces = [piece for v in owned for piece in _pieces(v, cuts)]

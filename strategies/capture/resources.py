@@ -97,7 +97,7 @@ def remade_table(placeholder: str, handle: tf.Tensor) -> TracedTable:
     handles: list[tf.Tensor] = []
 
     def make() -> None:
-        # Where a table has no handle it makes one, here in the graph, and its initializer takes that.
+        # A table without a handle makes one, here in the graph, and its initializer takes that.
         owner._resource_handle = None  # noqa: SLF001 - no public way; TrackableResource documents the two methods
         owner._initialize()  # noqa: SLF001
         handles.append(owner.resource_handle)

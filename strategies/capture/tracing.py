@@ -249,10 +249,10 @@ def trace_sized(body: Body, element_spec: object, size: int | None, *, compilabl
             recorder.failure = recorder.failure or failure
             raise
         if returned is None and recorder.targets.targets:
-            return None  # What its gradients are of is its loss.
+            return None  # Its gradients are those of its loss.
         loss = _checked_loss(returned, recorder)
         marked = tf.identity(loss, name="loss")
-        # What the function returns waits for every update; the loss itself must not.
+        # Returned values wait for every update; the loss must not.
         recorder.loss = marked.name
         return marked
 

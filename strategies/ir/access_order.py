@@ -73,7 +73,7 @@ class AccessOrder:
         while True:
             known = dict(walk.rounds)
             body = walk.through(graph.nodes, _Body(), (), bits)
-            # What a loop's round leaves to the next one is known at its end.
+            # Values carried to the next iteration of a loop are known at its end.
             if walk.rounds == known:
                 return cls(accesses=tuple(walk.accesses.values()), marks=bits, done=body.done)
 

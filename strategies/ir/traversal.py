@@ -14,7 +14,7 @@ _HOLDERS = (tuple, FunctionRef)
 def called_functions(attrs: Mapping[str, Attr]) -> set[str]:
     """Names of functions in attributes, in lists and bound attributes too."""
     names: set[str] = set()
-    # Of the attributes of a graph, hardly any can hold a reference.
+    # Few attributes of a graph can hold a reference.
     waiting = [attr for attr in attrs.values() if isinstance(attr, _HOLDERS)]
     while waiting:
         attr = waiting.pop()

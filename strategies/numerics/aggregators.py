@@ -182,7 +182,7 @@ def krum(rows: Rows, *, f: tf.Tensor, m: int) -> tf.Tensor:
 def bulyan(rows: Rows, *, f: tf.Tensor, rounds: tf.Tensor) -> tf.Tensor:
     """Places of the rows of the first phase: in each round Krum's best of those left, which it takes out.
 
-    Of p rows left the nearest p − f − 2 count, but one at least. The second phase is the mean around the
+    With p rows left the nearest p − f − 2 count, at least one. The second phase is the mean around the
     median of the chosen ones, of rounds − 2f values for each coordinate.
 
     Args:

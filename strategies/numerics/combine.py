@@ -19,7 +19,7 @@ def weighted_sum(*values: tf.Tensor, weights: tuple[float, ...]) -> tf.Tensor:
 def _weighted(value: tf.Tensor, weight: float) -> tf.Tensor:
     if weight == 1.0:
         return value
-    # What has no weight must not matter even where it is not a number.
+    # Values of weight zero must not matter even if they are NaN.
     return tf.zeros_like(value) if weight == 0.0 else value * tf.constant(weight, value.dtype)
 
 

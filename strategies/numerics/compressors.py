@@ -289,7 +289,7 @@ def _largest(flat: tf.Tensor, k: int) -> tf.Tensor:
     that do are ranked.
     """
     magnitude = tf.abs(flat)
-    # What is not a number has no rank among numbers, and must be sent.
+    # NaN has no rank among numbers, and must be sent.
     score = tf.where(tf.math.is_nan(flat), tf.constant(float("inf"), flat.dtype), magnitude)
     n = flat.shape[0]
     block = n // (k * _BLOCKS_PER_KEPT)
@@ -366,7 +366,7 @@ def right_factor(matrix: tf.Tensor, directions: tf.Tensor) -> tf.Tensor:
 def orthonormal(columns: tf.Tensor) -> tf.Tensor:
     """Orthonormal columns that span the given ones; NaN everywhere where something is not finite."""
     finite = tf.reduce_all(tf.math.is_finite(columns))
-    # What is not finite would leave a factorisation free to return anything.
+    # With infinite values a factorisation could return anything.
     safe = tf.where(finite, columns, tf.zeros_like(columns))
     # Columns of one length each: their products neither overflow nor vanish.
     largest = tf.reduce_max(tf.abs(safe), axis=0, keepdims=True)

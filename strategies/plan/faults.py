@@ -275,7 +275,7 @@ def deviations(n: int, f: int) -> float:
     """
     supporters = n // 2 + 1 - f
     share = (n - f - supporters) / max(n - f, 1)
-    # Of so few workers that all must support it, or none, the formula has no finite value.
+    # With so few workers that all or none must support it, the formula has no finite value.
     return NormalDist().inv_cdf(min(max(share, 0.05), 0.95))
 
 

@@ -99,7 +99,7 @@ def bring_up(runtime: TpuRuntime, n_replicas: int, *, label: str, matmul: str) -
     Raises:
         StrategyError: TensorFlow finds no TPU devices, or fewer than replicas.
     """
-    # Of NVIDIA's devices by its name; TPUs go by it too, says TensorFlow's reference.
+    # On NVIDIA's devices by its name; TensorFlow's reference says the same of TPUs.
     tf.config.experimental.enable_tensor_float_32_execution(matmul == "bfloat16")
     resolver = runtime.resolve()
     try:

@@ -17,7 +17,7 @@ N_BYTES = 256
 UNKNOWN_WORD = 0
 _WORD = re.compile(r"[a-z]+(?:'[a-z]+)?")
 _WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
-# Of BERT's vocabulary, in this order here.
+# BERT's special tokens, in this order here.
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _MOST_LETTERS = 100
 
@@ -156,7 +156,7 @@ def sentences_of(files: Iterable[Path]) -> list[list[str]]:
 
 
 Array = npt.NDArray[np.generic]
-# Of the masked places: so many get the mask, so many of the rest any piece; the others keep their own.
+# Shares of masked places: these get the mask, these of the rest any piece; the others keep their own.
 _MASKED, _ANY = 0.8, 0.5
 _MARKS = 3
 
@@ -173,7 +173,7 @@ def masked_pairs(
 ) -> Mapping[str, Array]:
     """Make examples of a sentence and the next one, or in half of them any other.
 
-    Where a pair has fewer pieces than predictions, some are predicted twice.
+    If a pair has fewer pieces than predictions, some are predicted twice.
 
     Args:
         sentences: two or more, as numbers of pieces. vocabulary: numbers there are.

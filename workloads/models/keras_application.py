@@ -119,7 +119,7 @@ def _narrowed(model: "keras.Model", multiplier: float) -> "keras.Model":
     """
     import keras
 
-    # What follows it, if anything, only shapes its output.
+    # Nodes after it, if any, only shape its output.
     classifier = next((layer for layer in reversed(model.layers) if _widths(layer)), None)
 
     def narrower(layer: keras.layers.Layer) -> keras.layers.Layer:

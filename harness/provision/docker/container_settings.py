@@ -22,7 +22,7 @@ def shared_group() -> int:
 def share(folder: Path) -> None:
     """Let containers write into a folder, and the driver remove what they write.
 
-    What is made in it inherits the group, and containers run with a mask that leaves the group its rights.
+    New files in it inherit the group, and containers run with a mask that leaves the group its rights.
     """
     os.chown(folder, -1, shared_group())
     folder.chmod(0o2775)

@@ -123,7 +123,7 @@ class ContainerHosts(Hosts):
                 self._client, self._place, self._workers, limits, self._limited_links
             )
         except BaseException:
-            # What became of which link is not known; new containers have none that is limited.
+            # The state of each link is unknown; links of new containers are unlimited.
             self._condemned.update(range(len(limits)))
             self._limited_links = {}
             raise

@@ -29,7 +29,7 @@ def labels_of(run_id: str, role: str) -> dict[str, str]:
 @contextmanager
 def guarded(run_id: str) -> Iterator[None]:
     """Start a separate process that removes the remains of a run, however this one ends."""
-    # What carries the run's folder in its environment is ended with the folder, and this must go on.
+    # Processes with the run's folder in their environment end with the folder; this one must go on.
     environment = {name: value for name, value in os.environ.items() if name != RUN_FOLDER_VARIABLE}
     guard = subprocess.Popen(
         module_command("harness.provision.docker.guard", run_id),

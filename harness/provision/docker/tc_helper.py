@@ -3,7 +3,7 @@
 `python -m harness.provision.docker.tc_helper ADDRESS [RATE_MBIT BURST_BYTES]`, without a rate to free it. It
 runs in a container of its own beside a worker's, for it needs the capability NET_ADMIN, which no worker has.
 
-What is sent waits in a token bucket on the interface that has the address. What comes in is led through one
+Outgoing traffic waits in a token bucket on the interface of the address. Incoming traffic passes one
 on a device `ifb`, since only what is sent can wait.
 """
 

@@ -110,7 +110,7 @@ class RayProcessSet:
         failed.update(failures_of_hosts(self._hosts, set(self._workers) - failed.keys(), stopped_s=0))
         worker, value = min(failed.items(), key=lambda item: (_rank(item[1]), item[0]))
         if isinstance(value, CutOff) and value.peer is not None:
-            # Which of the two has lost its network does not show.
+            # It is unknown which of the two has lost its network.
             self._hosts.condemn(worker)
             self._hosts.condemn(value.peer)
         rank = self._workers.index(worker)

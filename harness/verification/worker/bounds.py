@@ -238,7 +238,7 @@ def _losses(
         if rank not in after_step:
             bound += codec.loss_bound(own)
             continue
-        # What is kept is not lost: only additions on the wire may lose anything then.
+        # Residuals are not lost: only additions on the wire lose precision then.
         yield _Loss(
             step=n,
             what=f"{where}, of which replica {rank} keeps a part,",

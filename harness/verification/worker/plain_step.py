@@ -260,7 +260,7 @@ def drawn_by(step: TrainGraph, drawing: Collection[str]) -> Drawn:
     reached: set[str] = set()
     nodes = descendants(step.graph, drawing, control=False)
     while True:
-        # What takes a handle and depends on draws may assign.
+        # A node that takes a handle and depends on random draws may assign.
         new = {name for name, own in users.items() if any(n.name in nodes for n in own)} - reached
         if not new:
             return Drawn(variables=frozenset(reached), loss=producer(step.losses[0].tensor) in nodes)

@@ -27,7 +27,7 @@ def naming_users_line(
 ) -> Iterator[None]:
     """Turn what fails since the captured step fails into one line that names the user's.
 
-    What fails is looked for by running the step, in its own types and on one device, on each shard.
+    The failing node is found by running the step, in its own types and on one device, on each shard.
 
     Args:
         read_batches: gives global ones, in the step's own types.

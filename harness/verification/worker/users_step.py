@@ -141,7 +141,7 @@ def is_traced_alike(users: UsersStep, n_fixed: int | None) -> bool:
     try:
         step = users.build()
         if isinstance(step, CapturableStep) and not step.optimizer.built:
-            # As capture does; the first trace would build it otherwise.
+            # As in capture; otherwise the first trace would build it.
             step.optimizer.build(list(step.variables))
         traces = []
         for _ in range(2):

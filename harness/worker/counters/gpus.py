@@ -22,14 +22,14 @@ _KIB = 1024
 _SAMPLES_S = 10.0
 # Less than that of a GPU's memory may be the driver's own.
 _UNLISTED_BYTES = 512 * 2**20
-# By the type that the driver gives a counter; those of other types have 32 bits.
+# Bits by the driver's type of a counter; other types have 32 bits.
 _WHOLE = MappingProxyType({2: "ulVal", 3: "ullVal"})
 POWER_LIMIT = "power limit"
 # Seconds in which clocks were held down, by what: counters of nanoseconds.
 _HELD_DOWN = MappingProxyType(
     {POWER_LIMIT: "NVML_FI_DEV_PERF_POLICY_POWER", "heat": "NVML_FI_DEV_PERF_POLICY_THERMAL"}
 )
-# What holds clocks down at a moment, by its bit.
+# Reasons for lowered clocks, by bit.
 _REASONS = MappingProxyType(
     {0x04: POWER_LIMIT, 0x08: "hardware slowdown", 0x20: "heat", 0x40: "heat", 0x80: "power brake"}
 )
@@ -112,7 +112,7 @@ def read_gpus(since_s: float | None = None) -> GpuReadings | None:
         return GpuReadings(missing=f"NVIDIA's driver does not report {visible}: {error}")
     readers = [_Reader(*device) for device in devices]
     if since_s is None:
-        # What takes long comes before what belongs to the edge of the window that follows.
+        # Slow readings come before those that mark the edge of the next window.
         beside = [reader.beside(since_s) for reader in readers]
         at_edge = [reader.at_edge() for reader in readers]
     else:

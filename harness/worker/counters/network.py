@@ -278,6 +278,6 @@ def _totals(readings: Sequence[Interface | None]) -> dict[tuple[str, str, int], 
         if reading is None:
             return None
         place = (reading.kernel, reading.namespace, reading.index)
-        # Of workers that share it, the one that reads last sees what all have sent.
+        # Among workers that share it, the last reader sees the bytes of all.
         totals[place] = max(totals.get(place, 0), reading.sent_bytes)
     return totals

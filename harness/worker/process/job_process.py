@@ -61,7 +61,7 @@ def _run(state: JobState, message: bytearray) -> object:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        # As above; None means that there is none.
+        # As above; None if there is none.
         with suppress(ValueError, OSError, AttributeError):
             stream.flush()
 

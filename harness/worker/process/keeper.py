@@ -133,7 +133,7 @@ def _end_orphans() -> None:
         except ChildProcessError:
             return
         for pid in os_process.children(os.getpid()):
-            # What unlinks memory ends by itself after all others.
+            # The process that unlinks memory ends by itself, after all others.
             if waited_s > _UNLINKING_S or not _unlinks_memory(pid):
                 with suppress(PermissionError):  # another user's now
                     os.kill(pid, signal.SIGKILL)

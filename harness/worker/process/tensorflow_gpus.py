@@ -145,7 +145,7 @@ def tensorflow_gpus(environment: Mapping[str, str] = os.environ) -> TensorFlowGp
 def _end(status: int, output: str) -> str:
     """A process that gave no answer, in words."""
     if status < 0:
-        # What it printed last need not be of that.
+        # Its last line may be about something else.
         return f"its process was killed by signal {-status} ({signal.strsignal(-status)})"
     lines = output.strip().splitlines() or ["no output"]
     return f"its process ended with status {status}: {lines[-1]}"

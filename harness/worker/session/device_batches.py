@@ -74,7 +74,7 @@ def read_staged(
                 parts[source, own] = _part(source, own, *sources[source], number, prefix)
             node.input[place] = parts[source, own].tensor
     for node in graph_def.node:
-        # What is not fed is not waited for.
+        # Tensors that are not fed need no wait.
         waits = [name for name in node.input if name[0] == "^" and name[1:] in fed]
         for name in waits:
             node.input.remove(name)

@@ -291,7 +291,7 @@ class WorkerSession:
 
     def settle(self, n_workers: int) -> None:
         """Wait until background updates have used the contributions of all workers to as many steps."""
-        # Where contributions may come too late, a step ends with its update.
+        # If contributions may come too late, a step ends with its update.
         if self.updates is not None and self.pace is None:
             self.updates.wait_for(n_workers * self._n_contributed)
 

@@ -73,7 +73,7 @@ def session_config(program: Program, use: Use, target: str) -> tf.compat.v1.Conf
     config = v1.ConfigProto(allow_soft_placement=True)
     if target == OWN_DEVICES:
         _with_devices(config, program.n_devices)
-        # Where gradients alone are waited for all has been handed over, and nothing else needs the thread.
+        # If only gradients are waited for, everything was handed over, and nothing else needs the thread.
         if program.n_waiting > 1:
             config.use_per_session_threads = True
             config.inter_op_parallelism_threads = n_threads_beside(program.n_waiting)
@@ -92,7 +92,7 @@ def session_config(program: Program, use: Use, target: str) -> tf.compat.v1.Conf
         # Without that alone, other optimizers leave a branch in a loop with handles of outside the loop.
         rewrites.disable_meta_optimizer = True
     if use is Use.PARTS_OF_STEPS:
-        # Where a run takes a part of the step, reads are left over that nothing consumes. TensorFlow's
+        # A run of a part of the step has unused reads. TensorFlow's
         # optimizer of dependencies drops them, and with them the assignments that only they wait for.
         rewrites.dependency_optimization = RewriterConfig.OFF
     if program.group_leader is not None:

@@ -82,7 +82,7 @@ class RunsInSession:
             self._prepared[key] = self._session.traced(fed, fetches, targets, options)
         values, metadata = self._prepared[key](*feeds)
         for device in metadata.step_stats.dev_stats:
-            # As workers know it of each other.
+            # The clock offset that workers measured.
             device.device = device.device.replace(_OWN, task_device(self._task))
         return values, metadata
 

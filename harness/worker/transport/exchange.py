@@ -148,7 +148,7 @@ class Exchange:
     ) -> list[Vector]:
         sizes = list(zip(lengths, dtypes, strict=True))
         if transfer.level == BEFORE_ALL:
-            # What others keep is here for a step only, or it would be kept here too.
+            # Parts of other owners are here for one step only, or they would stay here too.
             return [_aligned(_store(n * dtype.itemsize), n, dtype) for n, dtype in sizes]
         return [self._pools[transfer, k].free(n, dtype) for k, (n, dtype) in enumerate(sizes)]
 
@@ -191,7 +191,7 @@ class _Pool:
             # Held by the list and by the call's own argument; vectors hold it too.
             if sys.getrefcount(self._stores[i]) == 2:
                 if self._stores[i].nbytes < n_bytes + _ALIGNMENT_BYTES:
-                    # Of what comes in other lengths each time, the next may be a little longer.
+                    # If lengths change each time, the next may be a little longer.
                     self._stores[i] = _store(n_bytes * 5 // 4)
                 return _aligned(self._stores[i], length, dtype)
         self._stores.append(_store(n_bytes))

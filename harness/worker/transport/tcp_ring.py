@@ -125,7 +125,7 @@ def as_bytes(vector: Vector) -> memoryview:
 
 # Still in a core's cache when they are weighed or rounded; fewer cost more calls than they save.
 VALUES_ADDED_AT_ONCE = 1 << 16
-# Of two workers each adds up the whole of so short a vector: as many bytes, one round less, more additions.
+# With two workers, each sums all of a short vector: same bytes, one round less, more additions.
 SWAPPED_BYTES = 1 << 20
 
 

@@ -49,7 +49,7 @@ def split_sides(
     }
     boundary = frozenset(n for m in marks for n in (m.values, m.indices) if n is not None)
     after = _after(graph, boundary, uses)
-    # What a later forward pass assigns of its examples is state, although it reads what an update wrote.
+    # Assignments of a later forward pass are state, although it reads updated values.
     from_gradients = descendants(graph, boundary, control=False)
     own = descendants(graph, [b.node for b in traced.batch], stop=boundary, control=False) - from_gradients
     marked = {m.variable for m in marks}

@@ -192,7 +192,7 @@ def _counts_of_updates(
     scopes: dict[str, list[TracedVariable]] = {}
     for v in variables:
         scopes.setdefault(v.name.rpartition("/")[0], []).append(v)
-    # What has no scope has nothing to do with each other.
+    # Variables without a scope are unrelated.
     scopes.pop("", None)
     counts: dict[str, Rule] = {}
     for members in scopes.values():

@@ -126,7 +126,7 @@ class _Walk:
         if fact is None:
             node = self.step.graph.by_name[producer(ref)]
             fact = constant_fact(node) if node.op == "Const" else UNKNOWN
-        # What is refused is taken as whole from there on, so that it spares the others.
+        # A refused tensor counts as whole from there on, so that others are not refused with it.
         return whole(fact.shape) if fact.variable in self.refused else fact
 
     def _check_other_users(self, graph: Graph, inside: set[str]) -> None:

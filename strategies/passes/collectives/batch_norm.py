@@ -30,7 +30,7 @@ class SyncStatistics:
     find, and a replica's with respect to m_i, in its own scale, is w/v of it: for means the same sum,
     backward. A variance is taken about m, so that it is a mean like any other.
 
-    What does not need each other travels together. A worker sums its replicas first, so that bytes do not
+    Independent values travel together. A worker sums its replicas first, so that bytes do not
     depend on how many it has.
     """
 

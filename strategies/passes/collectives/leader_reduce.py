@@ -14,7 +14,7 @@ from strategies.topology import Topology
 class LeaderReduce:
     """Let the first replica of this task contribute what all of its replicas do, and the others nothing.
 
-    What goes to a server, for a variable that replicas share, is one contribution of the task in any case.
+    For variables on servers the task sends one contribution in any case.
     """
 
     name: ClassVar[str] = "leader-reduce"

@@ -9,7 +9,7 @@ from strategies.passes.task_plan import Between
 from strategies.topology import Replica, Topology
 
 GROUP_KEY = 1
-# Of one replica for each worker, where that is not all of them.
+# For one replica per worker, if that is not all of them.
 LEADERS_KEY = 2
 GATHER_GROUP_KEY = 3
 """The same members as those of `GROUP_KEY`, who gather what updates have made; instance keys of one group are

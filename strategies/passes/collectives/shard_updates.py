@@ -113,8 +113,8 @@ class _ShardedStep:
         self._givers = {name: rank for name, rank in plan.owners.items() if name not in plan.gathered}
         self._own = [r for r in graph.regions if not self._is_elsewhere(r.variable, r.rank)]
         self._foreign = [b for b in graph.gradients() if self._is_elsewhere(b.variable, b.rank)]
-        # What only the owner has: a variable's slots, itself if it is gathered, and its gradient if it is not
-        # told to all.
+        # Values that only the owner has: a variable's slots, itself if it is gathered, and its gradient
+        # unless it is sent to all.
         self._private = {
             v.handle: v
             for v in graph.variables

@@ -59,7 +59,7 @@ class Placement:
         places: dict[str, int] = {}
         for v in graph.variables:
             if v.rank is None:
-                # What all updates read (a learning rate) draws none of them to its own server.
+                # A variable that all updates read (a learning rate) does not decide their server.
                 common = v.kind == "slot" and v.slot_of is None
                 place = _SEVERAL if common else self.plan.destinations[v.name]
                 places |= dict.fromkeys(v.access, place)
@@ -70,7 +70,7 @@ class Placement:
                 )
         handles = {v.handle for v in graph.variables}
         shared = graph.update_nodes().union(graph.state_targets, places)
-        # What a replica updates for itself is on its device already.
+        # Variables of one replica are on its device already.
         affected = graph.graph.with_nodes(
             n for n in graph.graph.nodes if n.name in shared and (n.name in places or not n.device)
         )

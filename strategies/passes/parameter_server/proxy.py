@@ -31,7 +31,7 @@ class ProxyVariables:
         host = topology.host_device(self.plan.task)
         apart = late_nodes(graph, shared) | graph.update_nodes()
         apart |= {name for v in variables.values() for name in (v.read, v.load)}
-        # What a step reads after an update of its own must be read again.
+        # Values read after the step's own update must be read again.
         crossing = {n for b in graph.boundaries for n in (b.values, b.indices) if n is not None}
         apart |= {name for name, level in levels_of(graph.graph, crossing).items() if level > 0}
         copies: dict[str, tuple[Node, Node]] = {}

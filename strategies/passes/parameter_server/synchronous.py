@@ -47,7 +47,7 @@ class ParameterServerSync:
         late = late_nodes(graph, [v for v in graph.variables if v.rank is None])
         not_waited_for = graph.update_nodes() | {v.read for v in graph.variables} | late
         crossing = {boundary.variable for boundary in shared}
-        # What no gradient crosses (a step counter in the loss) is updated when all gradients have come.
+        # Variables without a gradient (a step counter in the loss) are updated when all gradients have come.
         common = [
             read
             for name, handle in handles.items()
@@ -55,7 +55,7 @@ class ParameterServerSync:
             for read in uses[handle].reads
             if read not in not_waited_for
         ]
-        # What a replica reads after an update it reads for the gradients of the next level.
+        # Reads after an update are for the gradients of the next level.
         levels = levels_of(graph.graph, {n for b in shared for n in (b.values, b.indices) if n is not None})
 
         def reads_before(pushed: Sequence[Boundary]) -> Iterable[str]:

@@ -145,7 +145,7 @@ class PartGradients:
     def split(self, node: Node) -> Iterator[Node]:
         """Nodes of the parts' gradients, in place of the node of a gradient's values.
 
-        Of a sparse gradient the ids are made too, whose own node is to be left out.
+        For a sparse gradient the ids are created too, whose original node is to be left out.
         """
         b = self._names.boundaries[node.name]
         return self._dense(b, node) if b.indices is None else self._sparse(b, node, b.indices)

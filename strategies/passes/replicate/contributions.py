@@ -146,11 +146,11 @@ _MULTIPLIED = ("float", "double")
 class LocalReduce:
     """Scale contributions by their weights and add up those that cross one boundary.
 
-    Where replicas share their variables this is a sum on the host of the task; where each owns its copy there
+    If replicas share their variables this is a sum on the host of the task; where each owns its copy there
     is one contribution to a boundary, which is scaled in place, or those of the whole task to the boundary of
     its leader, where they are added up. Sparse gradients are concatenated.
 
-    Where all contributions have the same weight, the workers' own transport multiplies the complete sum: it
+    If all contributions have the same weight, the workers' own transport multiplies the complete sum: it
     has the values in a cache, and here each gradient would pass once more through memory.
     """
 

@@ -74,7 +74,7 @@ def _merge_reads(graph: Graph, handles: Collection[str], left_alone: Collection[
         return graph
     own = {read: handle for handle, read in first_reads.items() if read in renamed.values()}
     return graph.with_nodes(
-        # What the remaining read waited for could itself wait for one that is merged into it.
+        # A wait of the remaining read could itself wait for a read that is merged into it.
         replace(node, inputs=(own[node.name],)) if node.name in own else _followed(node, renamed)
         for node in graph.nodes
         if node.name not in renamed

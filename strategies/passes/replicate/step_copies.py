@@ -18,7 +18,7 @@ from strategies.topology import Shard, Topology
 class Owners:
     """Nodes of which each shard has a copy, and those of which each replica has one; others exist once.
 
-    Where a replica takes its shard at once there is nothing that a shard has and its replica has not.
+    If a replica takes its shard at once, a shard has nothing that its replica lacks.
     """
 
     per_shard: AbstractSet[str]
@@ -236,7 +236,7 @@ class StepCopies:
                 for s in self.shards
             ),
             state_targets=self.refs(graph.state_targets),
-            # What is seen outside happens once in a step, where rank 0 is.
+            # Side effects happen once in a step, where rank 0 is.
             effects=self.refs(graph.effects, [first]) if first.rank == 0 else (),
             tables=tuple(
                 dict.fromkeys(

@@ -262,7 +262,7 @@ class ServerGathering:
             # The own push has the queue already.
             nodes += [take] if task == self.task else [queue.handle, take]
         n_sent = len(self.vector.sent_types)
-        # Of each kind that of every worker: vectors, and of each sparse gradient rows and then ids.
+        # For each kind, every worker's: vectors, and for each sparse gradient rows and then ids.
         received = [tensor(take.name, kind) for kind in range(n_sent) for take in takes]
         aggregated = self.vector.aggregated(
             received, topology, rank=rank, owners=owners, device=self.device, gathered=False

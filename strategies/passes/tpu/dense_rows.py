@@ -19,7 +19,7 @@ from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Topology
 
 _LOOKUPS = frozenset({"ResourceGather", "ResourceGatherNd"})
-# Of these, a result is zero where the first input is, any of them, or all.
+# Ops whose result is zero if the first input is, if any is, or if all are.
 _ZERO_OF_FIRST = op_set("""
     Abs Cast CheckNumerics ClipByValue Div DivNoNan Identity Neg RealDiv Sign Sqrt Square Tanh
     UnsortedSegmentSum

@@ -133,7 +133,7 @@ def _loop_program(
     own = {node.name for node in computation.body}
     for node in computation.body:
         inputs = [renames[ref] for ref in node.inputs]
-        # What takes arguments alone would not wait for the iteration before, which may write variables.
+        # A node with only arguments would not wait for the previous iteration, which may write variables.
         if own.isdisjoint(map(producer, node.inputs)) and pivot not in inputs:
             inputs.append(pivot)
         loop.frame.nodes.append(in_program(node, tuple(inputs)))
@@ -141,7 +141,7 @@ def _loop_program(
         loop.output(f"result_{place}", node.inputs[0], dtype_of(node), is_loss=place == 0)
         for place, node in enumerate(computation.outputs)
     ]
-    # What only a result reads must have been read before the next iteration writes.
+    # A read that only a result uses must happen before the next iteration writes.
     count = loop.end([DONE, *(producer(node.inputs[0]) for node in computation.outputs)])
     return function_of(
         PROGRAM,

@@ -200,7 +200,7 @@ def _fused(matcher: Matcher, kernel: Kernel, match: Match, variable: Variable, a
                 return number("zero", 0.0)
 
     inputs = tuple(ref(kernel_input) for kernel_input in kernel.inputs)
-    # As an assignment does: of two that come at once, one waits.
+    # Like an assignment: of two concurrent ones, one waits.
     attrs: Mapping[str, Attr] = {"T": dtype, "use_locking": True, **kernel.attrs}
     node = Node(
         name=anchor.name,
