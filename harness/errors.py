@@ -123,7 +123,7 @@ def unexpected(error: Exception) -> CaseError:
 
 
 @contextlib.contextmanager
-def own_mistakes() -> Iterator[None]:
+def own_errors() -> Iterator[None]:
     """Make our own mistake the failure of one case: a night's run must not end by it.
 
     Raises:

@@ -16,8 +16,8 @@ from harness.worker.session.step_trace import (
     TraceEvent,
     WorkerTrace,
     doubts,
-    in_pieces,
     sees_no_kernels,
+    split_pieces,
     summary,
     together,
 )
@@ -40,7 +40,7 @@ def trace_document(title: str, traces: Sequence[WorkerTrace]) -> dict[str, JsonV
     """
     steps = [_whole(trace) for trace in traces]
     pieces = [
-        (task, piece) for task, trace in enumerate(traces) for e in trace.events for piece in in_pieces(e)
+        (task, piece) for task, trace in enumerate(traces) for e in trace.events for piece in split_pieces(e)
     ]
     longest = heapq.nlargest(MAX_EVENTS, pieces, key=lambda item: item[1].end_s - item[1].start_s)
     n_left_out = len(pieces) - len(longest) + sum(trace.n_left_out for trace in traces)

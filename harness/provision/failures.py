@@ -16,7 +16,7 @@ REFUSED_STEP = "refused-step"
 """Kind of a failure by chance: TensorFlow took a step for one that it had seen before."""
 # Its master numbers a step by a generator that it seeds with 32 random bits for each, and a server refuses
 # a number that is among the last 100,000: of n steps two are alike with a chance of about n² / 2³³.
-SEEN_TWICE = "The same RunGraph (Worker) request was received twice"
+STEP_ID_COLLISION = "The same RunGraph (Worker) request was received twice"
 HEAD_GONE = "cluster: its head must answer, and has ended; go on with --resume once it is up"
 HOST_LOG = "output.log"
 """Name of the folder with a worker's host's logs."""
@@ -124,7 +124,7 @@ def _of_job(failed: JobError, awaited: Awaited) -> CaseError:
     if failed.kind is not None:
         stage = failed.stage or awaited.stage
         return CaseError(failed.kind, failed.message, stage=stage, field=failed.field)
-    if failed.usage and SEEN_TWICE not in failed.message:
+    if failed.usage and STEP_ID_COLLISION not in failed.message:
         return CaseError(USER_ERROR, failed.message, stage=awaited.stage, field=failed.field)
     kind, sentence = _refusal(failed, awaited.what)
     return WorkerFailure(
@@ -164,7 +164,7 @@ def _loss(cause: Died | Silent | CutOff, awaited: Awaited) -> tuple[str, str]:
 
 def _refusal(failed: JobError, what: str) -> tuple[str, str]:
     """Kind and sentence of a job that raised."""
-    if SEEN_TWICE in failed.message:
+    if STEP_ID_COLLISION in failed.message:
         return REFUSED_STEP, (
             f"TensorFlow mistook a step in {what} for an earlier one, by a collision of random ids; repeat "
             "the case with --resume"

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 SCHEMA = 2
 """Since 2 every record carries its checksum."""
 
-WENT_TO_PIECES = (NON_FINITE_LOSS, NON_FINITE_GRADIENTS)
+DIVERGED_KINDS = (NON_FINITE_LOSS, NON_FINITE_GRADIENTS)
 """Types of the failure of a training that has gone to pieces."""
 KILLED_BY_FAULT = "killed-by-fault"
 """Failure type when an injected fault killed a worker."""
@@ -169,7 +169,7 @@ class Record:
     @property
     def is_broken_by_faults(self) -> bool:
         has_faults = self.method is not None and bool(self.method.faults)
-        return has_faults and self.error is not None and self.error.type in (*WENT_TO_PIECES, KILLED_BY_FAULT)
+        return has_faults and self.error is not None and self.error.type in (*DIVERGED_KINDS, KILLED_BY_FAULT)
 
     @property
     def median_examples_per_s(self) -> float | None:

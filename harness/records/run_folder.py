@@ -406,7 +406,7 @@ def _remove(folder: Path, *, dry_run: bool) -> bool:
     try:
         if dry_run:
             return True
-        # The files that mark a run folder are removed last, so that a partial removal is detected; the lock too.
+        # The files that mark a run folder are removed last, so that a partial removal is detected.
         for item in folder.iterdir():
             if item.name in (RUN_FILE, LOCK_FILE):
                 continue

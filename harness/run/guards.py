@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.errors import OUT_OF_MEMORY, CaseError, StoreError
 from harness.provision.failures import WorkerFailure
-from harness.records.record import KILLED_BY_FAULT, WENT_TO_PIECES
+from harness.records.record import DIVERGED_KINDS, KILLED_BY_FAULT
 from harness.worker.process.messages import Died
 from strategies.plan.faults import Fault, sending_wrong
 
@@ -46,7 +46,7 @@ def of_batch(error: CaseError, workload: str, batch_size: int) -> CaseError:
 def of_faults(error: CaseError, faults: Sequence[Fault]) -> CaseError:
     """The same failure, or what faults have to do with it: a worker killed, a training that they ruin."""
     named = error
-    if error.kind in WENT_TO_PIECES and sending_wrong(faults):
+    if error.kind in DIVERGED_KINDS and sending_wrong(faults):
         fault_list = ", ".join(f"worker {fault.worker} {fault}" for fault in faults)
         named = CaseError(error.kind, f"under faults ({fault_list}): {error.message}", stage=error.stage)
     elif isinstance(error, WorkerFailure):

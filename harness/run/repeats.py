@@ -8,7 +8,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.errors import UNSUPPORTED, CaseError, UsageError, first_line, own_mistakes
+from harness.errors import UNSUPPORTED, CaseError, UsageError, first_line, own_errors
 from harness.experiment.cases import Case
 from harness.experiment.model import Experiment, Measure
 from harness.experiment.schedule import Slot, baseline_of
@@ -84,7 +84,7 @@ class SlotRunner:
             if time.monotonic() >= deadline_s:
                 return
             try:
-                with self.progress.preparing(case.workload_name, self.timeouts.prepare_s), own_mistakes():
+                with self.progress.preparing(case.workload_name, self.timeouts.prepare_s), own_errors():
                     self._prepare(case, warned)
             except CaseError as error:
                 errors.append(error)
@@ -139,7 +139,7 @@ class SlotRunner:
 
     def _ready(self, slot: Slot, n_seats: int) -> tuple[PreparedCase, Equivalence | None]:
         case = slot.case
-        with self.progress.doing(slot.title), own_mistakes():
+        with self.progress.doing(slot.title), own_errors():
             require_input(case, self.spec.measure)
             capture, plan = planned_to_run(self.captures, case)
             require_evaluation(capture, case, self.spec.measure)
@@ -212,7 +212,7 @@ class SlotRunner:
         beside = self.folder.path / LOGS / f"baseline-beside-{first.block}"
         logs = [beside / f"worker-{worker}.log" for worker in range(baseline.shape.workers)]
         try:
-            with own_mistakes():
+            with own_errors():
                 require_input(baseline, self.spec.measure)
                 capture, plan = planned_to_run(self.captures, baseline)
                 repeat = self._repeat(

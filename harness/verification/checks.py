@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import isfinite
 
-from harness.errors import CaseError, first_line, own_mistakes
+from harness.errors import CaseError, first_line, own_errors
 from harness.experiment.cases import Case
 from harness.experiment.model import Measure
 from harness.measure.timeouts import USUAL, Timeouts
@@ -169,7 +169,7 @@ class CaseChecks:
             return Equivalence(checked=False, reason=f"the check did not end: {first_line(str(error))}")
         if verdict.within is None:
             try:
-                with own_mistakes():
+                with own_errors():
                     verdict = self.captures.bounds(case, capture, _on_cpus(plan), CHECK_STEPS, float64=True)
                 dtype = "float64"
             except CaseError as error:
@@ -207,7 +207,7 @@ class CaseChecks:
         if not hidden or case.chosen.strategy.runner != "graph":
             return equivalence
         try:
-            with own_mistakes():
+            with own_errors():
                 verdict = self._in_float64(case, capture, plan)
         except CaseError as error:
             self.keep(error)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from harness.records.record import KILLED_BY_FAULT, WENT_TO_PIECES
+from harness.records.record import DIVERGED_KINDS, KILLED_BY_FAULT
 from reports.curves.sizes_and_links import Source, is_single
 from reports.quantities import interval_of
 from reports.rows.report import Comparison, FaultCell, FaultLine, FaultMatrix
@@ -110,7 +110,7 @@ def _cell(row: Row | None, metric: str, *, has_faults: bool) -> FaultCell | None
     alone = row.mark.kind == "reference"
     void = has_faults and not alone and (row.rule is None or row.rule.n_faulty > row.rule.f)
     mean = row.metrics.get(metric)
-    n_diverged = sum(len(problem.repeats) for problem in row.problems if problem.type in WENT_TO_PIECES)
+    n_diverged = sum(len(problem.repeats) for problem in row.problems if problem.type in DIVERGED_KINDS)
     if n_diverged:
         # Whoever trains once may have one of these; a mean of the others would hide them.
         note = f"{n_diverged} of {row.n_repeats} repeats"

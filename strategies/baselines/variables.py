@@ -59,7 +59,7 @@ def refused_by_tensorflow() -> Iterator[None]:
         ) from error
 
 
-def made_when_traced(
+def created_while_tracing(
     body: Callable[[object], object], structure: object, n_examples: int, distribution: tf.distribute.Strategy
 ) -> list[tf.Variable]:
     """Create variables that a step creates in its first call, as metrics do, before replicas are traced.

@@ -78,7 +78,7 @@ def _value(node: Node) -> Array:
 _REMADE = frozenset({"HashTableV2", "SummaryWriter"})
 
 
-def remade_table(placeholder: str, handle: tf.Tensor) -> TracedTable:
+def recreated_table(placeholder: str, handle: tf.Tensor) -> TracedTable:
     """Nodes that make and initialise the resource behind an eager handle.
 
     Args:

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from strategies.capture.boundary import AnyOptimizer, BoundaryRecorder, raw_variable, variable_name
-from strategies.capture.resources import constant_of, is_large, large_constants, remade_table
+from strategies.capture.resources import constant_of, is_large, large_constants, recreated_table
 from strategies.capture.tracing import AnyVariable, Trace, unique_name, with_effects
 from strategies.errors import CaptureError
 from strategies.ir.assembly.split import outermost_gradients, used_gradients
@@ -225,7 +225,7 @@ def _captures(concrete: tf.types.experimental.ConcreteFunction, handles: set[int
         if id(external) in handles:
             variables[id(external)] = name
         elif external.dtype in (tf.resource, tf.variant):
-            tables.append(remade_table(name, external))
+            tables.append(recreated_table(name, external))
         elif is_large(external):
             large[name] = external.numpy()
         else:

@@ -53,7 +53,7 @@ def own_right_factors(*tensors: tf.Tensor) -> list[tf.Tensor]:
     return [right_factor(m, left) for m, left in zip(matrices, lefts, strict=True)]
 
 
-def kept_of_projection(*tensors: tf.Tensor, shapes: tuple[Dims, ...]) -> list[tf.Tensor]:
+def projection_states(*tensors: tf.Tensor, shapes: tuple[Dims, ...]) -> list[tf.Tensor]:
     """Residual and next factor of the first gradient, of the second, …
 
     Args:
@@ -64,7 +64,7 @@ def kept_of_projection(*tensors: tf.Tensor, shapes: tuple[Dims, ...]) -> list[tf
     states = []
     for matrix, left, own, right, factor, dims in zip(*_in(5, tensors), shapes, strict=True):
         lost = matrix - tf.matmul(left, own, transpose_b=True)
-        # As `owed`, of all values at a time: one that is not finite has made all of the first factor so, or a
+        # Like `next_residual`, for all values at once: an infinite one has made all of the first factor so, or a
         # column of the second. To look at each would take as long as the products, and so would SelectV2,
         # which copies what it takes.
         finite = tf.math.is_finite(tf.reduce_sum(left)) & tf.math.is_finite(tf.reduce_sum(own))
@@ -220,7 +220,7 @@ def _power_sums(
     rights = _all_reduced(own, group, keys[1])
     factors = [factor for _, factor in states]
     shapes = tuple(map(_dims, gradients))
-    next_states = kept_of_projection(*matrices, *lefts, *own, *rights, *factors, shapes=shapes)
+    next_states = projection_states(*matrices, *lefts, *own, *rights, *factors, shapes=shapes)
     sums = sums_of_factors(*lefts, *rights, shapes=shapes, dtype=gradients[0].dtype.as_datatype_enum)
     return sums, _grouped(next_states, n)
 

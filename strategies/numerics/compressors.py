@@ -22,7 +22,7 @@ class StateSpec:
 
     Attributes:
         initial: zeros; `normal`, the same draws on every replica; `seed`, a random state of its own.
-        residual: a part of the gradient that is still to be sent; sums over replicas must not get lost.
+        is_residual: a part of the gradient that is still to be sent; sums over replicas must not get lost.
         common: all who have it must have the same, also after a checkpoint.
     """
 
@@ -30,7 +30,7 @@ class StateSpec:
     dims: Dims
     dtype: str
     initial: Literal["zeros", "normal", "seed"] = "zeros"
-    owed: bool = False
+    is_residual: bool = False
     common: bool = False
 
 
@@ -132,14 +132,17 @@ class Feedback:
     codec: Codec
 
     def states(self, dims: Dims, dtype: str) -> tuple[StateSpec, ...]:
-        return (StateSpec(name=RESIDUAL, dims=dims, dtype=dtype, owed=True), *self.codec.states(dims, dtype))
+        return (
+            StateSpec(name=RESIDUAL, dims=dims, dtype=dtype, is_residual=True),
+            *self.codec.states(dims, dtype),
+        )
 
     def encode(self, gradient: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, States]:
         """Encode the gradient plus the residual; the loss becomes the next residual."""
         residual, *inner = state
         corrected = gradient + residual
         payload, inner_state = self.codec.encode(corrected, *inner)
-        return payload, (owed(self.codec.lost(corrected, payload)), *inner_state)
+        return payload, (next_residual(self.codec.lost(corrected, payload)), *inner_state)
 
     def decode(self, payload: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
         return self.codec.decode(payload, dims, dtype)
@@ -151,7 +154,7 @@ class Feedback:
         return self.codec.loss_bound(gradient)
 
 
-def owed(lost: tf.Tensor) -> tf.Tensor:
+def next_residual(lost: tf.Tensor) -> tf.Tensor:
     """Residual: the part of a gradient that was not sent.
 
     Where that is not finite the residual is zero: the receiver has seen it, and keeping it would spoil every

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.provision.failures import SEEN_TWICE
+from harness.provision.failures import STEP_ID_COLLISION
 
 _AGAIN = pytest.StashKey[bool]()
 
@@ -27,8 +27,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
     try:
         return (yield)
     except Exception as error:
-        if SEEN_TWICE not in str(error) or _AGAIN in pyfuncitem.stash:
+        if STEP_ID_COLLISION not in str(error) or _AGAIN in pyfuncitem.stash:
             raise
     pyfuncitem.stash[_AGAIN] = True
-    warnings.warn(pytest.PytestWarning(f"{pyfuncitem.nodeid} runs again: {SEEN_TWICE}"), stacklevel=1)
+    warnings.warn(pytest.PytestWarning(f"{pyfuncitem.nodeid} runs again: {STEP_ID_COLLISION}"), stacklevel=1)
     return pyfuncitem.ihook.pytest_pyfunc_call(pyfuncitem=pyfuncitem)

@@ -158,7 +158,7 @@ def test_a_mistake_leaves_the_bound(cases, monkeypatch, compressor, mistake):
 
 @pytest.mark.parametrize("strategy", ["ps-load-balancing", "all-reduce"])
 def test_memory_that_is_not_kept_is_noticed(cases, monkeypatch, strategy):
-    monkeypatch.setattr("strategies.numerics.compressors.owed", lambda lost: lost / 2)
+    monkeypatch.setattr("strategies.numerics.compressors.next_residual", lambda lost: lost / 2)
     case = cases.of("digits-mlp", "adam")
     # A ratio that no other test has: equal codecs are traced once.
     plan = case.plan(strategy, (2, 1), compressor="topk", compressor_ratio=0.17)

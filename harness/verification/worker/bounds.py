@@ -45,13 +45,13 @@ class CompressedSteps:
     Attributes:
         passed: of each step, what boundaries passed on to the updates, the parts of each gradient that is
             compressed.
-        owed: residuals of compressors, by name and rank, before the first step and after each.
+        residuals: of compressors, by name and rank, before the first step and after each.
         losses: global, of each step.
         values: the state after the last step.
     """
 
     passed: Sequence[Mapping[Gradient, Pieces]]
-    owed: Sequence[Mapping[Copy, Array]]
+    residuals: Sequence[Mapping[Copy, Array]]
     outcome: Outcome
 
 
@@ -68,7 +68,7 @@ def compressed_steps(
     passed, losses = [], []
     with InProcessCluster([rewritten.program for rewritten in compiled], initial) as cluster:
         values = cluster.read()
-        owed = [_owed(values)]
+        residuals = [_residuals(values)]
         for batch in batches:
 
             def one(session: WorkerSession, batch: Sequence[Array] = batch) -> tuple[list[Array], float]:
@@ -81,11 +81,11 @@ def compressed_steps(
             passed.append(_gathered(crossings, [values for values, _ in by_task]))
             losses.append(sum(loss for _, loss in by_task))
             values = cluster.read()
-            owed.append(_owed(values))
-    return CompressedSteps(passed=passed, owed=owed, outcome=Outcome(values=values, losses=losses))
+            residuals.append(_residuals(values))
+    return CompressedSteps(passed=passed, residuals=residuals, outcome=Outcome(values=values, losses=losses))
 
 
-def _owed(values: Mapping[Copy, Array]) -> dict[Copy, Array]:
+def _residuals(values: Mapping[Copy, Array]) -> dict[Copy, Array]:
     return {copy: value for copy, value in values.items() if copy[0].endswith(f"/{RESIDUAL}")}
 
 
@@ -204,7 +204,7 @@ class BoundMeter:
         memory = f"compressor/{name}{f'__{place}' if place else ''}/{RESIDUAL}"
         meant, after_step = brought, {}
         if isinstance(codec, Feedback):
-            before, after = self.compressed.owed[n], self.compressed.owed[n + 1]
+            before, after = self.compressed.residuals[n], self.compressed.residuals[n + 1]
             meant = {rank: own + before[memory, rank] for rank, own in brought.items()}
             after_step = {rank: after[memory, rank] for rank in brought}
         scale = sum(map(_norm, meant.values()))

@@ -126,12 +126,12 @@ def tallied(step: TrainGraph) -> set[str]:
     """Forward state that a step adds to and never reads, neither forward nor in its updates."""
     shapes = {node.name for node in step.graph.nodes if node.op == "VariableShape"}
     updates = [target for region in step.regions for target in region.targets]
-    needed = ancestors(step.graph, made_by_forward(step), stop=shapes)
+    needed = ancestors(step.graph, forward_results(step), stop=shapes)
     needed |= ancestors(step.graph, updates, stop=shapes, control=False)
     return {v.name for v in step.variables if v.rule == "sum" and v.handle not in needed}
 
 
-def made_by_forward(step: TrainGraph) -> list[str]:
+def forward_results(step: TrainGraph) -> list[str]:
     """Nodes of the loss, and of what crosses boundaries."""
     by_name = step.graph.by_name
     crossing = [n for b in step.boundaries for n in (b.values, b.indices) if n is not None]
@@ -171,7 +171,7 @@ def separability_of(
             f"the model takes {fixed} examples at a time, and the batch has {topology.batch_size}; leave the "
             "batch axis of its inputs free"
         )
-    draws = draws_of(step.graph, made_by_forward(step))
+    draws = draws_of(step.graph, forward_results(step))
     if draws.hidden:
         return unknown(
             f"{_named(draws.hidden)} draws random numbers within a function or a loop, where shards cannot "
@@ -335,7 +335,7 @@ def _of_examples(drawn: Mapping[str, Array], part: Mapping[str, Array]) -> dict[
 
 
 def _forward_alone(step: TrainGraph) -> TrainGraph:
-    needed = ancestors(step.graph, made_by_forward(step))
+    needed = ancestors(step.graph, forward_results(step))
     return replace(
         step,
         variables=tuple(v for v in step.variables if v.handle in needed or v.rule == "sum"),

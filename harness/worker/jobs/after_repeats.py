@@ -13,7 +13,7 @@ import numpy.typing as npt
 from harness.experiment.cases import Case
 from harness.worker.counters.read import memory_left_bytes
 from harness.worker.jobs.training import Training
-from harness.worker.jobs.workload import users_mistakes, workload_anew
+from harness.worker.jobs.workload import users_errors, workload_anew
 from harness.worker.process.job import JobState
 from harness.worker.variable_parts import Pieces, values_of
 from strategies.plan.aggregation import Aggregation
@@ -173,7 +173,7 @@ def evaluate(
     for name, variable in matched(captured, created, declared_variables(step)).items():
         if name in values:
             variable.assign(values[name])
-    with users_mistakes(workload, "evaluate() must return metrics by name"):
+    with users_errors(workload, "evaluate() must return metrics by name"):
         metrics = workload.evaluate()
         return {str(name): float(value) for name, value in metrics.items()}
 

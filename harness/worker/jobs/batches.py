@@ -13,7 +13,7 @@ from harness.experiment.cases import Case, global_batch
 from harness.worker.jobs.arithmetic import set_tf32
 from harness.worker.jobs.training import Batch as FedBatch
 from harness.worker.jobs.training import StepSession, Training, stage
-from harness.worker.jobs.workload import users_mistakes, workload_of
+from harness.worker.jobs.workload import users_errors, workload_of
 from harness.worker.process import os_process
 from harness.worker.process.job import JobState
 from harness.worker.session.capture_store import of_type
@@ -43,7 +43,7 @@ def lay_batches(
     from workloads.data.examples import examples_of
 
     workload = workload_of(case)
-    with users_mistakes(workload, "dataset() must return examples"):
+    with users_errors(workload, "dataset() must return examples"):
         examples = examples_of(workload, seed=seed)
     batches = first_batches(case, workload, examples, n_batches, n_least)
     target = Path(folder)
@@ -67,7 +67,7 @@ def first_batches(
     example_bytes = sum(part.n_bytes for part in examples.components)
     # Once as they are read and once as they are written.
     _require_memory(2 * n_least * size * example_bytes, case, size)
-    with users_mistakes(workload, "dataset() must return examples"):
+    with users_errors(workload, "dataset() must return examples"):
         batches = examples.batches(size)
         first = next(batches)
         batch_bytes = max(1, sum(part.nbytes for part in first))
@@ -104,7 +104,7 @@ def open_pipeline(state: JobState, case: Case, seed: int, share: "WorkerShare") 
     training = state.get(Training)
     _leave_gpus_to_the_session()
     workload = workload_of(case)
-    with users_mistakes(workload, "dataset() must return examples"):
+    with users_errors(workload, "dataset() must return examples"):
         examples = examples_of(workload, seed=seed)
         rows = worker_batches(examples, share, seed=seed, n_threads=case.shape.cores_per_worker)
         first = next(rows)

@@ -63,10 +63,10 @@ def start_server(
     Raises:
         CaseError: `port-in-use`, when another process took the port in between.
     """
-    from harness.worker.session.tensorflow_settings import n_threads_beside
+    from harness.worker.session.tensorflow_settings import n_threads_for_waits
     from harness.worker.session.tensorflow_settings import start_server as start
 
-    n_inter_op = n_threads_beside(n_waiting) if n_waiting else 0
+    n_inter_op = n_threads_for_waits(n_waiting) if n_waiting else 0
     with on_reserved_port(state, task, addresses):
         server = start(task, addresses, n_devices, n_inter_op=n_inter_op)
     state.put(Served(target=server.target, server=server))

@@ -52,7 +52,7 @@ def workload_anew(case: Case, seed: int) -> "tuple[Workload, object]":
 
 
 @contextmanager
-def users_mistakes(workload: "Workload", rule: str) -> Iterator[None]:
+def users_errors(workload: "Workload", rule: str) -> Iterator[None]:
     """Turn whatever a user's code raises, including exits and interrupts, into one line with its place."""
     from workloads.protocol import WorkloadError
     from workloads.user_file import describe_failure

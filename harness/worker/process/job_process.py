@@ -79,7 +79,7 @@ def start_in_child(
     """
     status = 1
     try:
-        keeper.go_on_kept(parent_pid, announce=announce)
+        keeper.continue_below_keeper(parent_pid, announce=announce)
         os.setpgid(0, 0)  # a workload that signals its whole group reaches no other process
         # A terminal sends Ctrl-C to all processes; only the driver should handle it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -103,7 +103,7 @@ def start_in_child(
 
 def main(argv: Sequence[str]) -> None:
     """Serve jobs on an inherited socket until its other end is closed."""
-    keeper.go_on_kept(int(argv[1]))
+    keeper.continue_below_keeper(int(argv[1]))
     # A terminal sends Ctrl-C to all processes; only the driver should handle it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Graphs are millions of objects that live as long as the process; going through them again and again

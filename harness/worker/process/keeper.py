@@ -42,7 +42,7 @@ _EVENT = struct.Struct("iIII")
 _BATCH_BYTES = 65536
 
 
-def go_on_kept(parent_pid: int, *, announce: Callable[[int], None] | None = None) -> None:
+def continue_below_keeper(parent_pid: int, *, announce: Callable[[int], None] | None = None) -> None:
     """Continue in a child of this process; this process becomes its keeper and does not return.
 
     The keeper ends as the child did, and ends the child when the parent is gone or on SIGTERM.

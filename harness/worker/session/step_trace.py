@@ -130,7 +130,7 @@ def sees_no_kernels(traces: Sequence[WorkerTrace]) -> bool:
     )
 
 
-def in_pieces(event: TraceEvent) -> list[TraceEvent]:
+def split_pieces(event: TraceEvent) -> list[TraceEvent]:
     """Waiting and moving part of a transfer; any other event unchanged."""
     if event.kind != "transfer" or event.ready_s is None or event.ready_s <= event.start_s:
         return [event]
@@ -172,7 +172,7 @@ def _shares(trace: WorkerTrace) -> dict[Kind, float]:
 
 def _covered_s(trace: WorkerTrace, kinds: Iterable[Kind]) -> float:
     wanted = frozenset(kinds)
-    pieces = [piece for event in trace.events for piece in in_pieces(event) if piece.kind in wanted]
+    pieces = [piece for event in trace.events for piece in split_pieces(event) if piece.kind in wanted]
     covered_s, reached_s = 0.0, trace.start_s
     for start_s, end_s in sorted((piece.start_s, min(piece.end_s, trace.end_s)) for piece in pieces):
         covered_s += max(0.0, end_s - max(start_s, reached_s))

@@ -34,7 +34,7 @@ def start_server(
     return tf.distribute.Server(cluster, job_name="worker", task_index=task, config=config)
 
 
-def n_threads_beside(n_waiting: int) -> int:
+def n_threads_for_waits(n_waiting: int) -> int:
     """Threads for operations if some block while they wait: those, and one per core."""
     return len(os.sched_getaffinity(0)) + n_waiting
 
@@ -76,7 +76,7 @@ def session_config(program: Program, use: Use, target: str) -> tf.compat.v1.Conf
         # If only gradients are waited for, everything was handed over, and nothing else needs the thread.
         if program.n_waiting > 1:
             config.use_per_session_threads = True
-            config.inter_op_parallelism_threads = n_threads_beside(program.n_waiting)
+            config.inter_op_parallelism_threads = n_threads_for_waits(program.n_waiting)
     else:
         config.device_filters.extend(program.device_filters)
     rewrites = config.graph_options.rewrite_options

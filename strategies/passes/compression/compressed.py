@@ -18,11 +18,11 @@ from strategies.numerics.compressed_sums import (
     decoded_sums,
     directions,
     encode_one,
-    kept_of_projection,
     n_keys,
     own_right_factors,
     payload_dtype,
     projected,
+    projection_states,
     rounded_one,
     sums_of_factors,
 )
@@ -245,7 +245,7 @@ class _LocalGradients:
             for replica, projection in zip(replicas, projections, strict=True)
         ]
         summed = yield inputs_of("right", own_rights, rights)
-        keep = trace(kept_of_projection, specs(matrices, lefts, rights, rights, rights), shapes=shapes)
+        keep = trace(projection_states, specs(matrices, lefts, rights, rights, rights), shapes=shapes)
         for replica, projection, right, state in zip(replicas, projections, own_rights, states, strict=True):
             before = [factor.value for factor in state[1::2]]
             nodes, values = keep.splice(

@@ -52,7 +52,7 @@ class Memory:
         ]
 
     def _part_of(self, spec: StateSpec) -> Part | None:
-        if self.part is None or not spec.owed:
+        if self.part is None or not spec.is_residual:
             return None
         return replace(self.part, variable=f"{self.part.variable}/{spec.name}")
 

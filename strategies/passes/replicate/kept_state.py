@@ -96,7 +96,7 @@ def _inherits(spec: StateSpec, *, shared: bool, lasting: bool) -> Inherits:
         return "alike"
     if shared and spec.initial == "normal":
         return "first"
-    return "share" if spec.owed else "own"
+    return "share" if spec.is_residual else "own"
 
 
 def _access(variable: Variable, *, read_name: str, device: str) -> tuple[Node, ...]:

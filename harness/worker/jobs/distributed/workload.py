@@ -76,7 +76,7 @@ def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, capture
     from harness.worker.jobs.arithmetic import step_in_precision
     from harness.worker.jobs.workload import workload_anew
     from strategies.baselines.replicated_step import ReplicaBoundary
-    from strategies.baselines.variables import lacking, made_when_traced, recorded
+    from strategies.baselines.variables import created_while_tracing, lacking, recorded
     from strategies.capture.capture import declared_variables
     from strategies.capture.tracing import body_of
     from workloads.keras_step import step_of
@@ -98,7 +98,7 @@ def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, capture
     boundary = ReplicaBoundary([b.values for b in captured.gradients()], captured.losses[0], n_examples)
     if lacking(captured.variables, variables, declared_variables(step)):
         with boundary.recorder.recording_optimizers():
-            variables += made_when_traced(
+            variables += created_while_tracing(
                 lambda batch: body(batch, boundary.recorder), structure, n_examples, distribution
             )
     return Built(

@@ -16,7 +16,7 @@ from harness.run.block import Block, BlockResults
 from harness.run.open_case import CaseRun
 from harness.worker.process.messages import Died, JobError
 
-SEEN_TWICE = (
+STEP_ID_COLLISION = (
     "From /job:worker/replica:0/task:0:\nThe same RunGraph (Worker) request was received twice. "
     "step_id: 71 request_id: 42"
 )
@@ -29,7 +29,7 @@ RUN = CaseRun(measurement=cast("Any", SimpleNamespace(n_steps=48)), opened=(), e
 
 
 def refused() -> CaseError:
-    failed = JobError(type="AbortedError", message=SEEN_TWICE, traceback="")
+    failed = JobError(type="AbortedError", message=STEP_ID_COLLISION, traceback="")
     return failure_of(failed, Awaited(worker=1, what="run_steps", waited_s=1.0, log=None, stage="run"))
 
 

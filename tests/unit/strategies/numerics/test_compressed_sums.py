@@ -9,9 +9,9 @@ pytest.importorskip("tensorflow")
 from strategies.ir.graph import DType
 from strategies.numerics.compressed_sums import (
     directions,
-    kept_of_projection,
     own_right_factors,
     projected,
+    projection_states,
     sums_of_factors,
 )
 from strategies.tf_bridge.attrs import dtype_number
@@ -27,7 +27,7 @@ def summed(gradients, states):
     own = [own_right_factors(matrix, left)[0] for matrix in matrices]
     right = sum(own[1:], own[0])
     residuals = [
-        kept_of_projection(matrix, left, mine, right, factor, shapes=(DIMS,))
+        projection_states(matrix, left, mine, right, factor, shapes=(DIMS,))
         for matrix, mine, (_, factor) in zip(matrices, own, states, strict=True)
     ]
     (total,) = sums_of_factors(left, right, shapes=(DIMS,), dtype=dtype_number(DType("float")))
