@@ -64,9 +64,9 @@ def projection_states(*tensors: tf.Tensor, shapes: tuple[Dims, ...]) -> list[tf.
     states = []
     for matrix, left, own, right, factor, dims in zip(*_in(5, tensors), shapes, strict=True):
         lost = matrix - tf.matmul(left, own, transpose_b=True)
-        # Like `next_residual`, for all values at once: an infinite one has made all of the first factor so, or a
-        # column of the second. To look at each would take as long as the products, and so would SelectV2,
-        # which copies what it takes.
+        # Like `next_residual`, for all values at once: one infinite value makes the whole first factor infinite,
+        # or a column of the second. Checking each value would take as long as the products, and SelectV2 too,
+        # which copies its inputs.
         finite = tf.math.is_finite(tf.reduce_sum(left)) & tf.math.is_finite(tf.reduce_sum(own))
         residual = tf.raw_ops.Select(condition=finite, x=lost, y=tf.zeros_like(lost))
         states += [tf.reshape(residual, dims), next_factor(right, factor)]
