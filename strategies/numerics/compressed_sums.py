@@ -64,7 +64,7 @@ def projection_states(*tensors: tf.Tensor, shapes: tuple[Dims, ...]) -> list[tf.
     states = []
     for matrix, left, own, right, factor, dims in zip(*_in(5, tensors), shapes, strict=True):
         lost = matrix - tf.matmul(left, own, transpose_b=True)
-        # Like `next_residual`, for all values at once: one infinite value makes the whole first factor infinite,
+        # Like `next_residual`, for all values at once: one infinite value makes all of the first factor so,
         # or a column of the second. Checking each value would take as long as the products, and SelectV2 too,
         # which copies its inputs.
         finite = tf.math.is_finite(tf.reduce_sum(left)) & tf.math.is_finite(tf.reduce_sum(own))
