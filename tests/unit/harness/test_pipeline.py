@@ -52,7 +52,6 @@ def test_a_report_that_cannot_be_written_costs_a_line_and_not_the_table(
     assert outcome.exit_status == status
     assert outcome.to_document()["report"] is None
     line = (
-        f"no report: {path} must take more files, got not now; make room and write it by "
-        f"`stratbench report {path}`"
+        f"no report: {path} cannot be written: not now; make room and write it by `stratbench report {path}`"
     )
     assert outcome.notes[-1] == line

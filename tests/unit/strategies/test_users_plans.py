@@ -667,5 +667,5 @@ def test_variables_in_parts_need_a_loop_of_the_host():
     def edit(document):
         document["nodes"][0]["in_parts"] = True
 
-    with pytest.raises(StrategyError, match="while a loop of the host runs, got device_loop=true"):
+    with pytest.raises(StrategyError, match="during a host loop, got device_loop=true"):
         edited(plan, edit).plan(step, topology)

@@ -254,7 +254,7 @@ def test_a_change_names_its_metric_factor_and_interval(
     nights: Nights, metric: str, lock_hash: str, factor: float, expected: str
 ) -> None:
     usual = {"seconds": 6.69e-3, "peak_rss_bytes": 6.69e9}.get(metric, 6.69e6)
-    verdict = verdict_of(
+    verdict = night_verdict(
         nights,
         nights.of_one(metric, lock_hash, [usual] * 15 + [usual * factor] * 3),
     )
@@ -436,7 +436,7 @@ def test_wrong_cases_are_named_before_all_else(nights: Nights) -> None:
         Lost(case=f"c{k}", workload="w", shape="s", strategy=f"s{k}", status=status, message="m")
         for k, status in enumerate(["failed", "not-equivalent", *["beyond-bound"] * 5])
     ]
-    verdict = verdict_of(
+    verdict = night_verdict(
         nights,
         nights.history.add(
             NewNight(

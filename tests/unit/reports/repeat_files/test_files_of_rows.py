@@ -198,7 +198,7 @@ def test_alike_variables_are_one_line(tmp_path: Path) -> None:
             {"synchronizer": "hierarchical-all-reduce"},
             "all replicas",
             "then between",
-            "one replica of each worker",
+            "one leader per worker",
         ),
         ({"synchronizer": "average"}, "all replicas", "average of copies", "averaged every 8 steps"),
         ({"synchronizer": "cross-replica-sum"}, "all replicas", "between cores", "run one computation"),
