@@ -22,8 +22,8 @@ def blocks(page: str, language: str) -> list[str]:
 
 def commands(page: str) -> list[str]:
     """The commands of a page, in console blocks and at the beginning of table rows."""
-    shown = [line for block in blocks(page, "console") for line in block.splitlines()]
-    return [*shown, *re.findall(r"^\| `(stratbench [^`]*)`", page, re.MULTILINE)]
+    lines = [line for block in blocks(page, "console") for line in block.splitlines()]
+    return [*lines, *re.findall(r"^\| `(stratbench [^`]*)`", page, re.MULTILINE)]
 
 
 @cache
@@ -50,9 +50,9 @@ def refuse_unknown_options(command: str) -> None:
 
 def run(command: str, folder: Path) -> str:
     """Run a command that must succeed, with `> FILE` at its end, and return its output."""
-    shown, _, file = command.partition(" > ")
+    output, _, file = command.partition(" > ")
     done = subprocess.run(
-        [STRATBENCH, *shlex.split(shown)[1:]],
+        [STRATBENCH, *shlex.split(output)[1:]],
         cwd=folder,
         capture_output=True,
         text=True,

@@ -55,5 +55,5 @@ def test_experiments_are_valid(page: Path) -> None:
 
 
 def test_the_site_has_every_page() -> None:
-    shown = set(re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
-    assert shown == {name.removeprefix("docs/") for name in NAMES if name.startswith("docs/")}
+    names = set(re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    assert names == {name.removeprefix("docs/") for name in NAMES if name.startswith("docs/")}

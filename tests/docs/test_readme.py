@@ -20,9 +20,9 @@ def test_it_is_read_in_minutes() -> None:
 
 def test_its_two_make_commands_are_targets() -> None:
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    shown = [command.split()[1] for command in commands(README) if command.startswith("make ")]
-    assert shown == ["bench", "test"]
-    assert set(shown) <= set(targets)
+    outputs = [command.split()[1] for command in commands(README) if command.startswith("make ")]
+    assert outputs == ["bench", "test"]
+    assert set(outputs) <= set(targets)
 
 
 def test_commands_and_exit_statuses_are_complete() -> None:

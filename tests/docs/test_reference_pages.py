@@ -70,9 +70,9 @@ def test_options_are_those_of_the_keys(section: type[Section]) -> None:
 
 
 def test_the_example_is_quickstart() -> None:
-    shown = EXPERIMENT.partition("```yaml\n")[2].partition("```")[0]
+    output = EXPERIMENT.partition("```yaml\n")[2].partition("```")[0]
     shipped = (ROOT / "harness/experiment/shipped/quickstart.yaml").read_text()
-    assert yaml.safe_load(shown) == yaml.safe_load(shipped)
+    assert yaml.safe_load(output) == yaml.safe_load(shipped)
 
 
 def test_every_command_and_exit_status_is_named() -> None:

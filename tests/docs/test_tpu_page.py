@@ -31,9 +31,9 @@ def test_the_slice_and_the_repeats_that_it_tells_of_are_those_of_the_experiment(
 
 
 def test_a_slice_has_a_device_for_each_replica() -> None:
-    shown = commands((ROOT / "docs" / "tpu-slices.md").read_text())
-    assert shown
-    for command in shown:
+    output = commands((ROOT / "docs" / "tpu-slices.md").read_text())
+    assert output
+    for command in output:
         (workers,), (replicas,), (name,) = (
             re.findall(rf"--{option} (\S+)", command) for option in ("workers", "replicas", "slice")
         )

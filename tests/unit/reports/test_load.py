@@ -134,18 +134,18 @@ def test_missing_and_damaged_steps_are_said(folder: Path) -> None:
     run.stored.repeat_dir(first).joinpath("steps.parquet").write_bytes(b"PAR1")
     run.stored.repeat_dir(second).joinpath("steps.parquet").unlink()
     for record in (first, second):
-        found = read_steps(run, record)
-        assert isinstance(found, LeftOut)
-        assert "step times are not shown" in found.why
+        steps = read_steps(run, record)
+        assert isinstance(steps, LeftOut)
+        assert "step times are not shown" in steps.why
     assert len(build([run], read_steps=read_steps).left_out) == 2
 
 
 @pytest.mark.parametrize("case", ["../../etc", "..", "a/b", "/etc"])
 def test_a_case_id_cannot_point_out_of_the_folder(folder: Path, case: str) -> None:
     run = edit(folder, lambda lines: [written(lines[0], {"case": case}), *lines[1:]])
-    found = read_steps(run, run.records[0])
-    assert isinstance(found, LeftOut)
-    assert "must be in the run folder" in found.why
+    steps = read_steps(run, run.records[0])
+    assert isinstance(steps, LeftOut)
+    assert "must be in the run folder" in steps.why
 
 
 @pytest.fixture
@@ -237,10 +237,10 @@ def test_flipped_bits_of_steps_are_said(folder: Path) -> None:
 def test_what_a_csv_leaves_out_is_told(folder: Path) -> None:
     file = folder / "results.jsonl"
     file.write_bytes(file.read_bytes().replace(b'"w"', b'"v"', 1))
-    told: list[str] = []
-    text = reports.render([folder], "csv", tell=told.append)
+    messages: list[str] = []
+    text = reports.render([folder], "csv", tell=messages.append)
     assert ",v," not in text
-    (line,) = told
+    (line,) = messages
     assert line.startswith("left out: ")
     assert "results.jsonl line 1: checksum: must be " in line
 
@@ -323,9 +323,9 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("medium", ["html", "md", "csv", "json", "junit"])
 def test_no_medium_has_characters_that_act_on_it(odd: Path, medium: str) -> None:
-    told: list[str] = []
-    text = reports.render([odd], medium, tell=told.append)
-    assert not set(UNSEEN) & set("".join([text, *told]))
+    messages: list[str] = []
+    text = reports.render([odd], medium, tell=messages.append)
+    assert not set(UNSEEN) & set("".join([text, *messages]))
     plainly = text.replace("\\\\", "\\") if medium in ("md", "json", "html") else text
     assert "u202eb" in plainly
     assert "x1b" in plainly

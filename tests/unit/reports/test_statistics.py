@@ -70,10 +70,10 @@ def test_swapping_inverts_ratio_and_interval_and_keeps_p(top: list[float], botto
 
 @given(enough)
 def test_the_interval_holds_the_figure(values: list[float]) -> None:
-    found = estimate(values)
-    assert found.interval is not None
-    assert found.interval.low <= found.value * (1 + 1e-12)
-    assert found.interval.high >= found.value * (1 - 1e-12)
+    result = estimate(values)
+    assert result.interval is not None
+    assert result.interval.low <= result.value * (1 + 1e-12)
+    assert result.interval.high >= result.value * (1 - 1e-12)
 
 
 @given(st.lists(figure, min_size=1, max_size=6), st.lists(figure, min_size=1, max_size=6))
@@ -110,20 +110,20 @@ def test_exact_permutation_agrees_with_scipy() -> None:
 def test_sampled_permutation_is_the_same_each_time_close_to_t_and_never_zero() -> None:
     rng = np.random.default_rng(2)
     top, bottom = list(np.exp(rng.normal(0.03, 0.05, 12))), list(np.exp(rng.normal(0, 0.05, 12)))
-    found = permutation_p(top, bottom)
-    assert found == permutation_p(top, bottom)
-    assert found == pytest.approx(stats.ttest_ind(np.log(top), np.log(bottom)).pvalue, abs=0.02)
+    result = permutation_p(top, bottom)
+    assert result == permutation_p(top, bottom)
+    assert result == pytest.approx(stats.ttest_ind(np.log(top), np.log(bottom)).pvalue, abs=0.02)
     assert 0 < permutation_p([100.0 + i for i in range(12)], [1.0 + i / 100 for i in range(12)]) < 1e-4
 
 
 @pytest.mark.parametrize(("n", "interval"), [(1, False), (2, False), (3, True), (4, True), (5, True)])
 def test_what_is_claimed_depends_on_n(n: int, interval: bool) -> None:
-    found = ratio([2.0 + i / 10 for i in range(n)], [1.0 + i / 10 for i in range(5)])
-    assert (found.interval is not None) is interval
-    assert (found.p_value is not None) is interval
-    assert (found.t_p is not None) is interval
-    assert (found.why_no_interval is None) is interval
-    assert (found.why_no_p is None) is interval
+    result = ratio([2.0 + i / 10 for i in range(n)], [1.0 + i / 10 for i in range(5)])
+    assert (result.interval is not None) is interval
+    assert (result.p_value is not None) is interval
+    assert (result.t_p is not None) is interval
+    assert (result.why_no_interval is None) is interval
+    assert (result.why_no_p is None) is interval
     alone = estimate([2.0 + i / 10 for i in range(n)])
     assert alone.why_no_interval == (None if interval else f"n={n}: no interval")
 
@@ -134,14 +134,14 @@ def test_p_by_t_is_that_of_welch_and_the_test_itself_where_labels_are_too_few(
 ) -> None:
     rng = np.random.default_rng(n_top)
     top, bottom = np.exp(rng.normal(0.1, 0.1, n_top)).tolist(), np.exp(rng.normal(0, 0.05, n_bottom)).tolist()
-    found = ratio(top, bottom)
+    result = ratio(top, bottom)
     welch = stats.ttest_ind(np.log(top), np.log(bottom), equal_var=False).pvalue
-    assert found.t_p == pytest.approx(welch)
-    assert found.by_t().p_value == found.t_p
+    assert result.t_p == pytest.approx(welch)
+    assert result.by_t().p_value == result.t_p
     if min(n_top, n_bottom) < 5:
-        assert (found.p_value, found.least_p) == (found.t_p, 0.0)
+        assert (result.p_value, result.least_p) == (result.t_p, 0.0)
     else:
-        assert found.p_value == permutation_p(top, bottom)
+        assert result.p_value == permutation_p(top, bottom)
 
 
 @pytest.mark.parametrize(("n_top", "n_bottom"), [(5, 5), (5, 6), (6, 6), (12, 12)])
@@ -156,10 +156,10 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
     n_trials, hits, false_alarms = 2000, 0, 0
     for _ in range(n_trials):
         top, bottom = np.exp(rng.normal(math.log(1.3), 0.10, 4)), np.exp(rng.normal(0, 0.04, 3))
-        found = ratio(list(top), list(bottom)).interval
-        assert found is not None
-        hits += found.contains(1.3)
-        false_alarms += not found.contains(1.0)
+        interval = ratio(list(top), list(bottom)).interval
+        assert interval is not None
+        hits += interval.contains(1.3)
+        false_alarms += not interval.contains(1.0)
     assert 0.935 <= hits / n_trials <= 0.98
     # It must also be able to say that there is a difference.
     assert false_alarms / n_trials > 0.8
@@ -175,9 +175,9 @@ def test_splits_choose_every_repeat_as_often(n_top: int, n_bottom: int) -> None:
 
 
 def test_equal_repeats_give_a_point_and_not_an_error() -> None:
-    found = ratio([2.0, 2.0, 2.0], [1.0, 1.0, 1.0])
-    assert found.interval is not None
-    assert found.interval.low == found.interval.high == pytest.approx(2.0)
+    result = ratio([2.0, 2.0, 2.0], [1.0, 1.0, 1.0])
+    assert result.interval is not None
+    assert result.interval.low == result.interval.high == pytest.approx(2.0)
     assert permutation_p([1.0] * 5, [1.0] * 5) == 1.0
 
 
@@ -213,14 +213,14 @@ def pairs(logs: Iterable[float], cores: Sequence[int] | None = None) -> PairedRa
 def test_interval_and_p_are_those_of_the_paired_t_test(logs: list[float]) -> None:
     test = scipy.stats.ttest_1samp(logs, 0.0)
     interval = test.confidence_interval(0.95)
-    found = paired_ratio(pairs(logs))
-    assert found.interval is not None
-    assert math.log(found.interval.low) == pytest.approx(interval.low, abs=1e-9)
-    assert math.log(found.interval.high) == pytest.approx(interval.high, abs=1e-9)
-    assert found.t_p == pytest.approx(test.pvalue, abs=1e-9)
+    result = paired_ratio(pairs(logs))
+    assert result.interval is not None
+    assert math.log(result.interval.low) == pytest.approx(interval.low, abs=1e-9)
+    assert math.log(result.interval.high) == pytest.approx(interval.high, abs=1e-9)
+    assert result.t_p == pytest.approx(test.pvalue, abs=1e-9)
     if len(logs) < 8:
-        assert found.least_p == 0.0
-        assert found.p_value == pytest.approx(test.pvalue, abs=1e-9)
+        assert result.least_p == 0.0
+        assert result.p_value == pytest.approx(test.pvalue, abs=1e-9)
 
 
 # Sums of these are exact: those that differ by rounding alone are one to us, and two to SciPy.
@@ -239,9 +239,9 @@ def test_p_of_signs_is_that_of_a_permutation_of_pairs(logs: list[float]) -> None
 
 @pytest.mark.parametrize("n", [8, 10, 14, 30])
 def test_no_choice_of_signs_has_a_smaller_p_than_the_least(n: int) -> None:
-    found = paired_ratio(pairs(0.5 + i / 100 for i in range(n)))
-    assert found.p_value == pytest.approx(found.least_p)
-    assert found.by_t().p_value == found.t_p
+    result = paired_ratio(pairs(0.5 + i / 100 for i in range(n)))
+    assert result.p_value == pytest.approx(result.least_p)
+    assert result.by_t().p_value == result.t_p
 
 
 def test_many_signs_are_drawn_and_p_is_never_zero() -> None:
@@ -251,10 +251,10 @@ def test_many_signs_are_drawn_and_p_is_never_zero() -> None:
 
 @pytest.mark.parametrize("n", [1, 2])
 def test_below_three_repeats_there_is_a_figure_and_nothing_more(n: int) -> None:
-    found = paired_ratio(pairs([0.1] * n))
-    assert found.value == pytest.approx(math.exp(0.1))
-    assert (found.interval, found.p_value, found.least_effect) == (None, None, None)
-    assert found.why_no_interval == f"n={n}: no interval"
+    result = paired_ratio(pairs([0.1] * n))
+    assert result.value == pytest.approx(math.exp(0.1))
+    assert (result.interval, result.p_value, result.least_effect) == (None, None, None)
+    assert result.why_no_interval == f"n={n}: no interval"
 
 
 def test_repeats_that_agree_to_the_digit_leave_no_doubt() -> None:
@@ -273,11 +273,11 @@ def test_cores_of_different_speed_are_effects_of_a_linear_model(cores: list[int]
     freedom = len(cores) - len(known)
     variance = float(np.sum((logs - model @ solved) ** 2)) / freedom
     half = scipy.stats.t.ppf(0.975, freedom) * math.sqrt(variance * np.linalg.inv(model.T @ model)[0, 0])
-    found = paired_ratio(pairs(logs, cores))
-    assert found.interval is not None
-    assert math.log(found.value) == pytest.approx(solved[0])
-    assert math.log(found.interval.high) - math.log(found.value) == pytest.approx(half)
-    assert found.p_value == pytest.approx(
+    result = paired_ratio(pairs(logs, cores))
+    assert result.interval is not None
+    assert math.log(result.value) == pytest.approx(solved[0])
+    assert math.log(result.interval.high) - math.log(result.value) == pytest.approx(half)
+    assert result.p_value == pytest.approx(
         2 * scipy.stats.t.sf(abs(solved[0]) / half * scipy.stats.t.ppf(0.975, freedom), freedom)
     )
 
@@ -293,10 +293,10 @@ def test_intervals_of_cores_in_turn_cover_what_they_promise_whatever_the_cores_d
     covered, widths = 0, []
     for _ in range(2000):
         logs = draw.normal(np.array([-0.1, 0.1, -0.1, 0.1]), 0.02)
-        found = paired_ratio(pairs(logs, [0, 1, 0, 1]))
-        assert found.interval is not None
-        covered += found.interval.contains(1.0)
-        widths.append(math.log(found.interval.high / found.interval.low))
+        result = paired_ratio(pairs(logs, [0, 1, 0, 1]))
+        assert result.interval is not None
+        covered += result.interval.contains(1.0)
+        widths.append(math.log(result.interval.high / result.interval.low))
     assert covered / 2000 == pytest.approx(0.95, abs=0.015)
     assert np.mean(widths) < 0.1
 
@@ -314,10 +314,10 @@ def test_the_mean_leaves_out_a_fifth_at_either_end(values: list[float]) -> None:
 
 def test_a_true_difference_of_the_least_effect_is_found_four_times_in_five() -> None:
     rng = np.random.default_rng(0)
-    found = paired_ratio(pairs(rng.normal(0.0, 0.1, size=5)))
-    assert found.least_effect is not None
-    error = math.log(found.least_effect) / (scipy.stats.t.ppf(0.975, 4) + scipy.stats.t.ppf(0.8, 4))
-    draws = rng.normal(math.log(found.least_effect), error * math.sqrt(5), size=(4000, 5))
+    result = paired_ratio(pairs(rng.normal(0.0, 0.1, size=5)))
+    assert result.least_effect is not None
+    error = math.log(result.least_effect) / (scipy.stats.t.ppf(0.975, 4) + scipy.stats.t.ppf(0.8, 4))
+    draws = rng.normal(math.log(result.least_effect), error * math.sqrt(5), size=(4000, 5))
     p_values = scipy.stats.ttest_1samp(draws, 0.0, axis=1).pvalue
     assert np.mean(p_values < 0.05) == pytest.approx(0.8, abs=0.1)
 
@@ -356,8 +356,8 @@ def test_people_read_a_sign(wild: Path) -> None:
     assert "–∞" in text
     for word in ("inf ", " nan", "NaN"):
         assert word not in text
-    shown = to_text(build([load(wild)]), folder="run").split()
-    assert not [word for word in shown if "inf" in word or "nan" in word]
+    output = to_text(build([load(wild)]), folder="run").split()
+    assert not [word for word in output if "inf" in word or "nan" in word]
 
 
 def test_junit_can_be_read(wild: Path) -> None:

@@ -46,8 +46,8 @@ def test_at_most_two_warnings_are_shown_and_all_notes_on_request(tmp_path: Path)
     notes = ("workers share cores: 4 asked for, 2 available", "more than 1% TCP retransmits between workers")
     cases = [replace(case, notes=notes, warnings=("choose ps",)) for case in (ALONE, REDUCE)]
     short = text_of(tmp_path / "short", cases)
-    shown = [line for line in short.splitlines() if line.startswith("  ! ")]
-    assert [line.partition(":")[0] for line in shown] == ["  ! workers share cores", "  ! single"]
+    lines = [line for line in short.splitlines() if line.startswith("  ! ")]
+    assert [line.partition(":")[0] for line in lines] == ["  ! workers share cores", "  ! single"]
     whole = text_of(tmp_path / "whole", cases, with_notes=True)
     assert "more than 1% TCP retransmits between workers; check the network" in whole
     assert "--notes" not in whole
