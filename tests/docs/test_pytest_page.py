@@ -21,9 +21,9 @@ def test_its_example_is_one_of_the_benchmarks_that_are_timed() -> None:
 
 def test_its_arguments_are_those_of_the_fixture() -> None:
     table = PAGE.partition("| argument | is |")[2].partition("\n\n")[0]
-    shown = [name for line in table.splitlines() for name in re.findall(r"`(\w+)`", line.split(" | ")[0])]
+    names = [name for line in table.splitlines() for name in re.findall(r"`(\w+)`", line.split(" | ")[0])]
     parameters = inspect.signature(StrategyBenchmark.__call__).parameters.values()
-    assert shown == [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    assert names == [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
 
 
 def test_what_it_says_of_a_result_is_there() -> None:

@@ -48,17 +48,17 @@ def change(case: Case, **fields: object) -> Case:
 
 
 def test_a_clear_leader_is_named_with_ratio_interval_and_bytes(compare: Compare) -> None:
-    found = compare([ALONE, CONTROL, PS, REDUCE])
-    assert [r.strategy for r in found.rows] == ["none", "all-reduce", "ps", "single"]
-    assert [r.rank for r in found.rows] == [None, 1, 2, 3]
-    assert found.verdict.kind == "clear"
-    assert found.verdict.leaders == ("all-reduce",)
+    comparison = compare([ALONE, CONTROL, PS, REDUCE])
+    assert [r.strategy for r in comparison.rows] == ["none", "all-reduce", "ps", "single"]
+    assert [r.rank for r in comparison.rows] == [None, 1, 2, 3]
+    assert comparison.verdict.kind == "clear"
+    assert comparison.verdict.leaders == ("all-reduce",)
     # The next is what one would take otherwise; bytes are alike, and not told of.
     assert re.fullmatch(
         r"WINNER: all-reduce, [12]\.\d\d× single \(.*\), 1\.\d\d× ps \(CI .*, n = 3\), the next",
-        found.verdict.headline,
+        comparison.verdict.headline,
     )
-    ratio = row(found, "all-reduce").ratio
+    ratio = row(comparison, "all-reduce").ratio
     assert ratio is not None
     assert ratio.interval is not None
     assert ratio.interval.contains(2.0)
@@ -66,49 +66,52 @@ def test_a_clear_leader_is_named_with_ratio_interval_and_bytes(compare: Compare)
 
 def test_the_baseline_once_more_is_told_of_and_is_no_candidate(compare: Compare) -> None:
     twin = change(ALONE, is_twin=True, params={"aa": True}, p50_s=0.001)
-    found = compare([twin, ALONE, REDUCE])
-    assert found.baseline == "single"
-    assert found.verdict.leaders == ("all-reduce",)
-    assert (row(found, "single:aa=true").rank, row(found, "single:aa=true").mark.kind) == (None, "twin")
-    told = " ".join(found.notes)
-    assert "A/A test failed: single:aa=true is " in told
-    assert not any("not ranked" in detail for detail in found.verdict.details)
+    comparison = compare([twin, ALONE, REDUCE])
+    assert comparison.baseline == "single"
+    assert comparison.verdict.leaders == ("all-reduce",)
+    assert (row(comparison, "single:aa=true").rank, row(comparison, "single:aa=true").mark.kind) == (
+        None,
+        "twin",
+    )
+    text = " ".join(comparison.notes)
+    assert "A/A test failed: single:aa=true is " in text
+    assert not any("not ranked" in detail for detail in comparison.verdict.details)
 
 
 def test_two_names_of_one_thing_are_not_told_apart(compare: Compare) -> None:
-    found = compare([change(ALONE, is_twin=True, params={"aa": True}), ALONE, REDUCE])
-    told = " ".join(found.notes)
-    assert "A/A test: single:aa=true is " in told
+    comparison = compare([change(ALONE, is_twin=True, params={"aa": True}), ALONE, REDUCE])
+    text = " ".join(comparison.notes)
+    assert "A/A test: single:aa=true is " in text
 
 
 def test_rates_come_from_the_median_step_of_each_repeat(compare: Compare) -> None:
-    found = row(compare([change(REDUCE, noise=0.0, stall_s=3.0), ALONE]), "all-reduce")
-    assert found.rate is not None
-    assert found.window_rate is not None
-    assert found.rate.value == pytest.approx(64 / 0.010, rel=1e-6)
+    result = row(compare([change(REDUCE, noise=0.0, stall_s=3.0), ALONE]), "all-reduce")
+    assert result.rate is not None
+    assert result.window_rate is not None
+    assert result.rate.value == pytest.approx(64 / 0.010, rel=1e-6)
     # A stall hits the wall time of the window and not the median; both are shown.
-    assert found.window_rate.value < 0.2 * found.rate.value
+    assert result.window_rate.value < 0.2 * result.rate.value
 
 
 def test_what_records_say_is_said_with_names_unless_all_say_it(compare: Compare) -> None:
     shared, own = "workers share cores", "one variable stays whole"
-    found = compare([change(ALONE, notes=(shared,)), change(REDUCE, notes=(shared, own))])
-    assert [note for note in found.notes if shared[1:] in note or own in note] == [
+    comparison = compare([change(ALONE, notes=(shared,)), change(REDUCE, notes=(shared, own))])
+    assert [note for note in comparison.notes if shared[1:] in note or own in note] == [
         f"{shared}; use fewer workers or a machine with more cores",
         f"all-reduce: {own}",
     ]
-    assert row(found, "all-reduce").notes == (shared, own)
+    assert row(comparison, "all-reduce").notes == (shared, own)
 
 
 def test_warnings_come_before_all_notes_and_are_part_of_the_row(compare: Compare) -> None:
     why = "nothing is partitioned; choose all-reduce"
-    found = compare(
+    comparison = compare(
         [change(ALONE, notes=("shared",)), change(REDUCE, warnings=(why,), notes=("shared", "own"))]
     )
-    assert found.notes[0] == f"all-reduce: {why}"
-    assert [note.text for note in found.warnings] == [found.notes[0]]
-    assert [note for note in found.notes if why in note] == [found.notes[0]]
-    assert row(found, "all-reduce").notes == (why, "shared", "own")
+    assert comparison.notes[0] == f"all-reduce: {why}"
+    assert [note.text for note in comparison.warnings] == [comparison.notes[0]]
+    assert [note for note in comparison.notes if why in note] == [comparison.notes[0]]
+    assert row(comparison, "all-reduce").notes == (why, "shared", "own")
 
 
 def test_what_only_some_repeats_say_is_counted(tmp_path: Path) -> None:
@@ -123,9 +126,9 @@ def test_the_gravest_warnings_come_first_and_concern_different_subjects(compare:
     shared = "workers share cores: 4 asked for, 2 available"
     retransmits = "more than 1% TCP retransmits between workers"
     notes, advice = (shared, retransmits), ("choose all-reduce",)
-    found = compare([change(ALONE, notes=notes), change(PS, notes=notes, warnings=advice)])
-    assert [note.kind for note in found.warnings] == ["cores-shared", "advice", "retransmits"]
-    assert found.notes[: len(found.warnings)] == tuple(note.text for note in found.warnings)
+    comparison = compare([change(ALONE, notes=notes), change(PS, notes=notes, warnings=advice)])
+    assert [note.kind for note in comparison.warnings] == ["cores-shared", "advice", "retransmits"]
+    assert comparison.notes[: len(comparison.warnings)] == tuple(note.text for note in comparison.warnings)
 
 
 def test_a_capture_that_is_not_its_author_s_step_is_warned_of_once(tmp_path: Path) -> None:
@@ -143,7 +146,7 @@ def test_a_capture_that_is_not_its_author_s_step_is_warned_of_once(tmp_path: Pat
 
 
 def test_what_trains_on_something_else_is_warned_of(tmp_path: Path) -> None:
-    said = "strategies train on the mean over 2 shards"
+    message = "strategies train on the mean over 2 shards"
     records = load(write_run(tmp_path / "run", [PS])).records
 
     def checked(*, separable: bool | None, text: str, **changes: Any) -> list[Record]:
@@ -151,20 +154,20 @@ def test_what_trains_on_something_else_is_warned_of(tmp_path: Path) -> None:
         return [dataclasses.replace(r, equivalence=check, **changes) for r in records]
 
     assert separability_notes({"single": records, "ps": checked(separable=True, text="it is")}) == []
-    coupled = checked(separable=False, text=said)
-    control = checked(separable=False, text=said, control=True)
+    coupled = checked(separable=False, text=message)
+    control = checked(separable=False, text=message, control=True)
     unknown = checked(separable=None, text="it is not known")
     notes = separability_notes({"ps": coupled, "all-reduce": coupled, "none": control, "parallax": unknown})
     assert [(note.severity, note.text) for note in notes] == [
-        ("warning", f"NOT SEPARABLE: ps, all-reduce: {said}"),
+        ("warning", f"NOT SEPARABLE: ps, all-reduce: {message}"),
         ("note", "parallax: it is not known"),
     ]
 
 
 def test_a_baseline_ahead_without_interval_names_the_next(compare: Compare) -> None:
-    found = compare([change(ALONE, p50_s=0.004), REDUCE], n_repeats=1)
-    assert found.verdict.kind == "no-interval"
-    assert found.verdict.claim.startswith("single leads; next is all-reduce, 0.")
+    comparison = compare([change(ALONE, p50_s=0.004), REDUCE], n_repeats=1)
+    assert comparison.verdict.kind == "no-interval"
+    assert comparison.verdict.claim.startswith("single leads; next is all-reduce, 0.")
 
 
 def test_a_stall_is_noted(compare: Compare) -> None:
@@ -172,10 +175,10 @@ def test_a_stall_is_noted(compare: Compare) -> None:
 
 
 def test_the_control_never_wins_and_says_why(compare: Compare) -> None:
-    found = compare([ALONE, CONTROL, REDUCE])
-    assert row(found, "none").rank is None
-    assert row(found, "none").mark.kind == "control"
-    assert "none (control)" in " ".join(found.verdict.details)
+    comparison = compare([ALONE, CONTROL, REDUCE])
+    assert row(comparison, "none").rank is None
+    assert row(comparison, "none").mark.kind == "control"
+    assert "none (control)" in " ".join(comparison.verdict.details)
 
 
 @pytest.mark.parametrize(
@@ -189,11 +192,11 @@ def test_the_control_never_wins_and_says_why(compare: Compare) -> None:
 def test_unproven_strategies_cannot_win(
     compare: Compare, fields: dict[str, object], kind: str, words: str
 ) -> None:
-    found = compare([ALONE, PS, change(REDUCE, **fields)])
-    assert row(found, "all-reduce").mark.kind == kind
-    assert row(found, "all-reduce").rank is None
-    assert found.verdict.leaders == ("ps",)
-    assert words in " ".join(found.verdict.details)
+    comparison = compare([ALONE, PS, change(REDUCE, **fields)])
+    assert row(comparison, "all-reduce").mark.kind == kind
+    assert row(comparison, "all-reduce").rank is None
+    assert comparison.verdict.leaders == ("ps",)
+    assert words in " ".join(comparison.verdict.details)
 
 
 def checked_records(tmp_path: Path, check: Equivalence) -> list[Record]:
@@ -228,8 +231,8 @@ def test_a_compressed_strategy_may_win_within_its_bound(
     unchecked = [dataclasses.replace(r, equivalence=Equivalence(checked=False)) for r in records]
     assert mark_of(unchecked).kind == "not-checked"
     failed = Equivalence(checked=False, reason="the check did not end")
-    told = mark_of([dataclasses.replace(r, equivalence=failed) for r in records]).explanation
-    assert told.endswith("no stored check: the check did not end")
+    explanation = mark_of([dataclasses.replace(r, equivalence=failed) for r in records]).explanation
+    assert explanation.endswith("no stored check: the check did not end")
 
 
 def test_variables_that_rounding_hides_are_named_beside_a_passed_check(tmp_path: Path) -> None:
@@ -242,52 +245,52 @@ def test_variables_that_rounding_hides_are_named_beside_a_passed_check(tmp_path:
 
 
 def test_a_control_that_passes_the_check_makes_the_check_suspect(compare: Compare) -> None:
-    found = compare([ALONE, REDUCE, change(CONTROL, equivalent=True)])
-    assert row(found, "none").rank is None
-    assert any("blind" in note for note in found.notes)
+    comparison = compare([ALONE, REDUCE, change(CONTROL, equivalent=True)])
+    assert row(comparison, "none").rank is None
+    assert any("blind" in note for note in comparison.notes)
 
 
 def test_overlapping_strategies_rank_together(compare: Compare) -> None:
-    found = compare([ALONE, change(REDUCE, noise=0.06), change(PS, p50_s=0.0101, noise=0.06)])
-    assert found.verdict.kind == "together"
-    assert set(found.verdict.leaders) == {"all-reduce", "ps"}
-    assert re.match("NO CLEAR WINNER: .* and .* are tied: ", found.verdict.headline)
-    assert row(found, "all-reduce").rank == row(found, "ps").rank == 1
-    assert row(found, "single").rank == 3
+    comparison = compare([ALONE, change(REDUCE, noise=0.06), change(PS, p50_s=0.0101, noise=0.06)])
+    assert comparison.verdict.kind == "together"
+    assert set(comparison.verdict.leaders) == {"all-reduce", "ps"}
+    assert re.match("NO CLEAR WINNER: .* and .* are tied: ", comparison.verdict.headline)
+    assert row(comparison, "all-reduce").rank == row(comparison, "ps").rank == 1
+    assert row(comparison, "single").rank == 3
 
 
 @pytest.mark.parametrize("n", [1, 2])
 def test_too_few_repeats_name_no_winner(compare: Compare, n: int) -> None:
-    found = compare([ALONE, REDUCE, PS], n_repeats=n)
-    assert found.verdict.kind == "no-interval"
-    assert found.verdict.headline.startswith("NOT ENOUGH REPEATS: all-reduce leads, ")
-    assert f"(no CI, n = {n})" in found.verdict.headline
-    assert all(r.rank is None for r in found.rows)
+    comparison = compare([ALONE, REDUCE, PS], n_repeats=n)
+    assert comparison.verdict.kind == "no-interval"
+    assert comparison.verdict.headline.startswith("NOT ENOUGH REPEATS: all-reduce leads, ")
+    assert f"(no CI, n = {n})" in comparison.verdict.headline
+    assert all(r.rank is None for r in comparison.rows)
 
 
 def test_a_baseline_that_wins_is_said_to(compare: Compare) -> None:
-    found = compare([change(ALONE, p50_s=0.004), REDUCE, PS])
-    assert found.verdict.leaders == ("single",)
-    assert "single: one device is fastest; next is all-reduce, 0." in found.verdict.headline
-    assert row(found, "single").ratio is None
+    comparison = compare([change(ALONE, p50_s=0.004), REDUCE, PS])
+    assert comparison.verdict.leaders == ("single",)
+    assert "single: one device is fastest; next is all-reduce, 0." in comparison.verdict.headline
+    assert row(comparison, "single").ratio is None
 
 
 def test_nothing_proven_means_no_winner(compare: Compare) -> None:
-    found = compare([CONTROL, change(REDUCE, equivalent=False)], baseline="none")
-    assert found.verdict.kind == "none"
-    assert found.verdict.leaders == ()
+    comparison = compare([CONTROL, change(REDUCE, equivalent=False)], baseline="none")
+    assert comparison.verdict.kind == "none"
+    assert comparison.verdict.leaders == ()
 
 
 def test_one_candidate_is_no_comparison(compare: Compare) -> None:
-    found = compare([CONTROL, REDUCE])
-    assert found.verdict.kind == "none"
-    assert found.verdict.headline.startswith("NO RESULT: only all-reduce ")
+    comparison = compare([CONTROL, REDUCE])
+    assert comparison.verdict.kind == "none"
+    assert comparison.verdict.headline.startswith("NO RESULT: only all-reduce ")
 
 
 def test_an_absent_baseline_falls_back_with_a_note(compare: Compare) -> None:
-    found = compare([CONTROL, REDUCE, PS])
-    assert found.baseline in ("all-reduce", "ps")
-    assert any(note.startswith("baseline single has no result") for note in found.notes)
+    comparison = compare([CONTROL, REDUCE, PS])
+    assert comparison.baseline in ("all-reduce", "ps")
+    assert any(note.startswith("baseline single has no result") for note in comparison.notes)
 
 
 @pytest.mark.parametrize("knobs", ["", ":n=2"])
@@ -298,43 +301,51 @@ def test_a_baseline_of_a_users_own_is_found_by_its_file(compare: Compare, knobs:
 
 
 def test_a_failed_baseline_falls_back_too(compare: Compare) -> None:
-    found = compare([change(ALONE, problems=dict.fromkeys(range(3), ("failed", DIED))), REDUCE, PS])
-    assert found.baseline in ("all-reduce", "ps")
-    assert row(found, "single").status == "failed"
+    comparison = compare([change(ALONE, problems=dict.fromkeys(range(3), ("failed", DIED))), REDUCE, PS])
+    assert comparison.baseline in ("all-reduce", "ps")
+    assert row(comparison, "single").status == "failed"
 
 
 def test_failures_lower_n_and_are_listed(compare: Compare) -> None:
-    found = compare([ALONE, REDUCE, change(PS, problems={1: ("failed", DIED)})])
-    assert (row(found, "ps").n, row(found, "ps").n_repeats, row(found, "ps").status) == (2, 3, "ok")
-    assert row(found, "ps").rank is None
-    (problem,) = row(found, "ps").problems
+    comparison = compare([ALONE, REDUCE, change(PS, problems={1: ("failed", DIED)})])
+    assert (row(comparison, "ps").n, row(comparison, "ps").n_repeats, row(comparison, "ps").status) == (
+        2,
+        3,
+        "ok",
+    )
+    assert row(comparison, "ps").rank is None
+    (problem,) = row(comparison, "ps").problems
     assert (problem.repeats, problem.type, problem.stage) == ((1,), "worker-died", "run")
     assert "signal 9" in problem.message
-    assert any("ps: 2 of 3 repeats have a result" in note for note in found.notes)
+    assert any("ps: 2 of 3 repeats have a result" in note for note in comparison.notes)
 
 
 def test_one_implausible_repeat_taints_the_case(compare: Compare) -> None:
-    found = compare([ALONE, PS, change(REDUCE, p50_s=0.001, problems={2: ("implausible", TOO_FAST)})])
-    assert row(found, "all-reduce").status == "implausible"
-    assert found.verdict.leaders == ("ps",)
+    comparison = compare([ALONE, PS, change(REDUCE, p50_s=0.001, problems={2: ("implausible", TOO_FAST)})])
+    assert row(comparison, "all-reduce").status == "implausible"
+    assert comparison.verdict.leaders == ("ps",)
 
 
 def test_skipped_repeats_are_one_problem(compare: Compare) -> None:
-    found = compare([ALONE, PS, change(REDUCE, problems=dict.fromkeys(range(3), ("skipped", NO_GPU)))])
-    assert row(found, "all-reduce").status == "skipped"
-    assert [p.repeats for p in row(found, "all-reduce").problems] == [(0, 1, 2)]
+    comparison = compare([ALONE, PS, change(REDUCE, problems=dict.fromkeys(range(3), ("skipped", NO_GPU)))])
+    assert row(comparison, "all-reduce").status == "skipped"
+    assert [p.repeats for p in row(comparison, "all-reduce").problems] == [(0, 1, 2)]
 
 
 def test_a_case_that_failed_before_its_batch_was_known_keeps_its_place(compare: Compare) -> None:
     early = change(REDUCE, batch_size=None, problems=dict.fromkeys(range(3), ("failed", DIED)))
-    found = compare([ALONE, PS, early])
-    assert {r.strategy: r.status for r in found.rows} == {"ps": "ok", "single": "ok", "all-reduce": "failed"}
+    comparison = compare([ALONE, PS, early])
+    assert {r.strategy: r.status for r in comparison.rows} == {
+        "ps": "ok",
+        "single": "ok",
+        "all-reduce": "failed",
+    }
 
 
 def test_an_ok_record_without_a_figure_is_a_problem(compare: Compare) -> None:
-    found = compare([ALONE, PS, change(REDUCE, batch_size=None)])
-    (problem,) = row(found, "all-reduce").problems
-    assert (row(found, "all-reduce").status, problem.type) == ("failed", "no-figure")
+    comparison = compare([ALONE, PS, change(REDUCE, batch_size=None)])
+    (problem,) = row(comparison, "all-reduce").problems
+    assert (row(comparison, "all-reduce").status, problem.type) == ("failed", "no-figure")
 
 
 @pytest.mark.parametrize(
@@ -353,20 +364,20 @@ def test_bytes_out_of_order_are_noted(compare: Compare, fields: dict[str, object
 
 
 def test_what_messages_cost_beside_a_small_payload_raises_no_alarm(compare: Compare) -> None:
-    found = compare([ALONE, change(REDUCE, payload=1_000.0, overhead=3.0)])
-    assert [note for note in found.notes if "bytes" in note] == []
+    comparison = compare([ALONE, change(REDUCE, payload=1_000.0, overhead=3.0)])
+    assert [note for note in comparison.notes if "bytes" in note] == []
 
 
 def test_a_bound_is_called_one_and_raises_no_alarm(compare: Compare) -> None:
     sparse = change(REDUCE, payload_is_bound=True, overhead=0.6)
-    found = compare([ALONE, sparse])
-    assert [note for note in found.notes if "bytes" in note] == []
-    assert any("is an upper bound" in note for note in found.notes)
+    comparison = compare([ALONE, sparse])
+    assert [note for note in comparison.notes if "bytes" in note] == []
+    assert any("is an upper bound" in note for note in comparison.notes)
 
 
 def test_more_than_a_bound_raises_one(compare: Compare) -> None:
-    found = compare([ALONE, change(REDUCE, payload=1e6, payload_is_bound=True, overhead=3.0)])
-    assert any("TCP bytes are 3.00" in note and "expected within 10 %" in note for note in found.notes)
+    comparison = compare([ALONE, change(REDUCE, payload=1e6, payload_is_bound=True, overhead=3.0)])
+    assert any("TCP bytes are 3.00" in note and "expected within 10 %" in note for note in comparison.notes)
 
 
 def test_missing_interface_bytes_stay_missing(compare: Compare) -> None:
@@ -375,39 +386,39 @@ def test_missing_interface_bytes_stay_missing(compare: Compare) -> None:
 
 def test_single_joins_every_shape_of_its_workload(tmp_path: Path) -> None:
     cases = [ALONE, *(change(case, workers=n) for case in (REDUCE, PS) for n in (2, 4))]
-    found = build([load(write_run(tmp_path / "run", cases))])
-    assert [c.workers for c in found.comparisons] == [2, 4]
-    assert all(c.baseline == "single" for c in found.comparisons)
+    comparison = build([load(write_run(tmp_path / "run", cases))])
+    assert [c.workers for c in comparison.comparisons] == [2, 4]
+    assert all(c.baseline == "single" for c in comparison.comparisons)
 
 
 def test_another_batch_of_the_baseline_is_noted(compare: Compare) -> None:
-    found = compare([change(ALONE, batch_size=32), REDUCE, PS])
-    assert any("batch of single is 32, of the others 64" in note for note in found.notes)
+    comparison = compare([change(ALONE, batch_size=32), REDUCE, PS])
+    assert any("batch of single is 32, of the others 64" in note for note in comparison.notes)
 
 
 def test_of_cases_that_were_never_planned_no_batch_is_told(compare: Compare) -> None:
     skipped = change(PS, batch_size=None, problems=dict.fromkeys(range(3), ("skipped", NO_GPU)))
-    found = compare([ALONE, skipped])
-    assert {r.strategy: r.status for r in found.rows} == {"single": "ok", "ps": "skipped"}
-    assert not [note for note in found.notes if "batch of" in note]
+    comparison = compare([ALONE, skipped])
+    assert {r.strategy: r.status for r in comparison.rows} == {"single": "ok", "ps": "skipped"}
+    assert not [note for note in comparison.notes if "batch of" in note]
 
 
 def test_parameters_make_another_strategy(compare: Compare) -> None:
-    found = compare([ALONE, PS, change(PS, params={"sync": True, "staleness": 2})])
-    assert {r.strategy for r in found.rows} == {"single", "ps", "ps:staleness=2,sync=true"}
+    comparison = compare([ALONE, PS, change(PS, params={"sync": True, "staleness": 2})])
+    assert {r.strategy for r in comparison.rows} == {"single", "ps", "ps:staleness=2,sync=true"}
 
 
 def test_workloads_keep_the_order_of_the_experiment(tmp_path: Path) -> None:
     cases = [change(case, workload=name) for name in ("zebra", "ant") for case in (ALONE, REDUCE)]
-    found = build([load(write_run(tmp_path / "run", cases))])
-    assert [c.workload for c in found.comparisons] == ["zebra", "ant"]
+    comparison = build([load(write_run(tmp_path / "run", cases))])
+    assert [c.workload for c in comparison.comparisons] == ["zebra", "ant"]
 
 
 def test_runs_are_not_mixed(tmp_path: Path) -> None:
     runs = [load(write_run(tmp_path / name, [ALONE, REDUCE], seed=seed)) for seed, name in enumerate("ab")]
-    found = build(runs)
-    assert len(found.comparisons) == 2
-    assert all(r.n == 3 for c in found.comparisons for r in c.rows)
+    comparison = build(runs)
+    assert len(comparison.comparisons) == 2
+    assert all(r.n == 3 for c in comparison.comparisons for r in c.rows)
 
 
 def test_of_many_repeats_a_few_are_drawn_evenly_and_the_page_says_so(tmp_path: Path) -> None:
@@ -482,8 +493,8 @@ def test_an_empty_run_makes_an_empty_report(tmp_path: Path) -> None:
 def test_the_time_of_a_traced_step_is_the_mean_over_its_workers(compare: Compare) -> None:
     split = row(compare([REDUCE, ALONE]), "all-reduce").time_split
     assert split is not None
-    found = (split.step_s, split.compute_s, split.transfer_s, split.wait_s, split.rest_s, split.receiving_s)
-    assert [mean.value for mean in found] == pytest.approx([0.010, 0.0045, 0.002, 0.001, 0.0025, 0.003])
+    results = (split.step_s, split.compute_s, split.transfer_s, split.wait_s, split.rest_s, split.receiving_s)
+    assert [mean.value for mean in results] == pytest.approx([0.010, 0.0045, 0.002, 0.001, 0.0025, 0.003])
     assert split.received_bytes is not None
     assert (split.received_bytes.value, split.step_s.n) == (2000, 3)
 
@@ -508,8 +519,8 @@ def test_bandwidth_is_that_of_the_worker_that_transfers_longest(tmp_path: Path) 
         reduce, alone = alone, reduce
     split = time_split_of([reduce])
     assert split is not None
-    found = split.algorithm_bytes_per_s, split.bus_bytes_per_s, split.n_transfers
-    assert [mean and mean.value for mean in found] == pytest.approx([2e8, 1e6 / 0.003, 14])
+    results = split.algorithm_bytes_per_s, split.bus_bytes_per_s, split.n_transfers
+    assert [mean and mean.value for mean in results] == pytest.approx([2e8, 1e6 / 0.003, 14])
     of_one = time_split_of([alone])
     assert of_one is None or of_one.bus_bytes_per_s is None
 
@@ -526,8 +537,8 @@ def test_bytes_between_hosts_and_those_sent_again_are_told(compare: Compare) -> 
     apart = change(REDUCE, hosts=(0, 1), resent=5.0, payload=1000.0, overhead=1.0)
     table = byte_table(compare([ALONE, apart]))
     assert [column.name for column in table.columns][-2:] == ["of TCP between hosts", "sent again"]
-    shown = {line[0].text: [cell.text for cell in line[-2:]] for line in table.rows}
-    assert shown["all-reduce"] == ["1.00 kB", "5.00 B"]
+    outputs = {line[0].text: [cell.text for cell in line[-2:]] for line in table.rows}
+    assert outputs["all-reduce"] == ["1.00 kB", "5.00 B"]
 
 
 def test_only_strategies_with_a_traced_step_are_in_its_table(compare: Compare) -> None:
@@ -582,26 +593,26 @@ def test_a_limited_link_predicts_the_step(compare: Compare) -> None:
     # Each of two workers sends 0.5 MB: 50 ms at 80 Mbit/s, on top of what is not exposed.
     reduce = change(REDUCE, p50_s=0.066, exposed_s=0.056, payload=1e6, **LINKED)
     comparison = compare([ALONE, change(CONTROL, **LINKED), reduce])
-    found = row(comparison, "all-reduce")
-    assert found.predicted_step_s is not None
-    assert found.step_over_predicted is not None
-    assert found.predicted_step_s.value == pytest.approx(0.06, rel=0.1)
-    assert found.step_over_predicted.value == pytest.approx(0.066 / found.predicted_step_s.value, rel=0.01)
+    result = row(comparison, "all-reduce")
+    assert result.predicted_step_s is not None
+    assert result.step_over_predicted is not None
+    assert result.predicted_step_s.value == pytest.approx(0.06, rel=0.1)
+    assert result.step_over_predicted.value == pytest.approx(0.066 / result.predicted_step_s.value, rel=0.01)
     assert row(comparison, "none").predicted_step_s is None
     table = step_table(comparison)
     assert [column.name for column in table.columns[-2:]] == ["computing + bytes ÷ link rate", "step ÷ that"]
-    shown = {line[0].text: [cell.text for cell in line[-2:]] for line in table.rows}
-    assert shown["none"] == ["–", "–"]
-    assert shown["all-reduce"][0].endswith(" ms")
+    outputs = {line[0].text: [cell.text for cell in line[-2:]] for line in table.rows}
+    assert outputs["none"] == ["–", "–"]
+    assert outputs["all-reduce"][0].endswith(" ms")
 
 
 def test_the_slower_of_two_links_counts_and_is_noted(compare: Compare) -> None:
     unequal = LINKED | {"link_mbit": (80.0, 8.0)}
     reduce = change(REDUCE, p50_s=0.5, exposed_s=0.49, payload=1e6, **unequal)
     comparison = compare([change(CONTROL, **unequal), reduce])
-    found = row(comparison, "all-reduce").predicted_step_s
-    assert found is not None
-    assert found.value == pytest.approx(0.5, rel=0.2)
+    step_s = row(comparison, "all-reduce").predicted_step_s
+    assert step_s is not None
+    assert step_s.value == pytest.approx(0.5, rel=0.2)
     assert "link limits differ: worker 0 80.0 Mbit/s, worker 1 8.00 Mbit/s" in comparison.notes
 
 
@@ -615,8 +626,8 @@ def test_without_limits_of_links_nothing_is_predicted(compare: Compare) -> None:
 def test_processor_time_energy_and_price_are_told_where_they_are_known(compare: Compare) -> None:
     alone = change(ALONE, price_per_hour=1.0, cpu_s=0.018)
     reduce_ = change(REDUCE, price_per_hour=2.6, cpu_s=0.012, package_j=1.5)
-    found = compare([alone, reduce_])
-    table = cost_table(found)
+    comparison = compare([alone, reduce_])
+    table = cost_table(comparison)
     assert [column.name for column in table.columns] == [
         "strategy",
         "CPU time of a step",
@@ -629,18 +640,18 @@ def test_processor_time_energy_and_price_are_told_where_they_are_known(compare: 
     assert first[3].note.startswith("at 2.60 an hour, n=3")
     assert [cell.text for cell in second[:3]] == ["single", "18.0 ms", "–"]
     # Twice as fast for 2.6 times the price.
-    assert found.verdict.leaders == ("all-reduce",)
-    assert "single is cheapest: " in found.verdict.details[-1]
-    cost = row(found, "all-reduce").cost_per_million
+    assert comparison.verdict.leaders == ("all-reduce",)
+    assert "single is cheapest: " in comparison.verdict.details[-1]
+    cost = row(comparison, "all-reduce").cost_per_million
     assert cost is not None
     assert cost.value == pytest.approx(2.6 / 3600 * 0.010 / 64 * 1e6, rel=0.05)
 
 
 def test_memory_of_gpus_is_the_peak_where_it_is_known(compare: Compare) -> None:
     known = GpuUse(n_gpus=1, own_bytes=3 * 10**9, peak_bytes=2 * 10**9)
-    held = dataclasses.replace(known, peak_bytes=None, why_no={"peak_bytes": "no answer"})
-    found = compare([change(ALONE, gpus=held), change(REDUCE, gpus=known)])
-    table = cost_table(found)
+    without_peak = dataclasses.replace(known, peak_bytes=None, why_no={"peak_bytes": "no answer"})
+    comparison = compare([change(ALONE, gpus=without_peak), change(REDUCE, gpus=known)])
+    table = cost_table(comparison)
     place = [column.name for column in table.columns].index("largest worker's GPU memory")
     cells = {cells[0].text: cells[place] for cells in table.rows}
     assert (cells["all-reduce"].text, cells["all-reduce"].note) == (
@@ -648,24 +659,24 @@ def test_memory_of_gpus_is_the_peak_where_it_is_known(compare: Compare) -> None:
         "peak of TensorFlow's allocator",
     )
     assert (cells["single"].text, cells["single"].note) == ("3.00 GB", "held when windows ended")
-    assert "GPU figures unknown in some repeats: peak memory (no answer)" in found.notes
+    assert "GPU figures unknown in some repeats: peak memory (no answer)" in comparison.notes
 
 
 def test_prices_that_even_speed_out_are_not_told_apart(compare: Compare) -> None:
-    found = compare([change(ALONE, price_per_hour=1.0), change(REDUCE, price_per_hour=2.0)])
-    assert " are tied for cheapest: " in found.verdict.details[-1]
+    comparison = compare([change(ALONE, price_per_hour=1.0), change(REDUCE, price_per_hour=2.0)])
+    assert " are tied for cheapest: " in comparison.verdict.details[-1]
 
 
 def test_without_prices_nothing_is_cheapest(compare: Compare) -> None:
-    found = compare([ALONE, REDUCE])
-    assert not any("cheapest" in text for text in found.verdict.details)
-    assert "cost of a million examples" not in [column.name for column in cost_table(found).columns]
+    comparison = compare([ALONE, REDUCE])
+    assert not any("cheapest" in text for text in comparison.verdict.details)
+    assert "cost of a million examples" not in [column.name for column in cost_table(comparison).columns]
 
 
 def test_what_is_wrong_is_never_cheapest(compare: Compare) -> None:
     wrong = change(REDUCE, equivalent=False, price_per_hour=0.01)
-    found = compare([change(ALONE, price_per_hour=1.0), change(PS, price_per_hour=2.0), wrong])
-    assert "single is cheapest" in found.verdict.details[-1]
+    comparison = compare([change(ALONE, price_per_hour=1.0), change(PS, price_per_hour=2.0), wrong])
+    assert "single is cheapest" in comparison.verdict.details[-1]
 
 
 def test_the_part_of_transfer_that_computing_hides(compare: Compare) -> None:

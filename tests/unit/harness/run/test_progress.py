@@ -74,16 +74,16 @@ def test_our_own_mistake_with_one_case_does_not_end_the_preparation_of_others(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = SimpleNamespace(workload_name="w", title="w", shape=ClusterShape(workers=1), id="id")
-    asked: list[str] = []
+    requests: list[str] = []
 
     def planned(_: object, case: SimpleNamespace) -> None:
-        asked.append(case.id)
+        requests.append(case.id)
         raise ValueError("of our own")
 
     monkeypatch.setattr(repeats, "planned_to_run", planned)
     slots = [SimpleNamespace(case=SimpleNamespace(**{**vars(case), "id": name}), repeat=0) for name in "ab"]
     preparing_runner().prepare(cast("Any", slots), deadline_s=math.inf)
-    assert asked == ["a", "b"]
+    assert requests == ["a", "b"]
     assert capsys.readouterr().err == ""
 
 
@@ -105,37 +105,37 @@ def test_a_line_tells_the_rate_that_the_table_will_show(
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: 7.0))
     ended = record(p50_s)
     Progress(1, live=True, quiet=False).ended(SLOT, ended)
-    told = capsys.readouterr().err
+    lines = capsys.readouterr().err
     rate = plain(ended.median_examples_per_s)
-    assert told.endswith(f": {rate} examples/s, median step {seconds(p50_s)}, equivalent\n")
-    assert told.startswith("[1/1] 0:00 wide-mlp ps 2x1 repeat 0")
+    assert lines.endswith(f": {rate} examples/s, median step {seconds(p50_s)}, equivalent\n")
+    assert lines.startswith("[1/1] 0:00 wide-mlp ps 2x1 repeat 0")
 
 
 @pytest.mark.parametrize(
-    ("within", "told"), [(True, "within bound"), (False, "beyond bound"), (None, "undecidable")]
+    ("within", "text"), [(True, "within bound"), (False, "beyond bound"), (None, "undecidable")]
 )
 def test_of_a_compressed_strategy_the_bound_is_told(
-    capsys: pytest.CaptureFixture[str], within: bool | None, told: str
+    capsys: pytest.CaptureFixture[str], within: bool | None, text: str
 ) -> None:
     check = Equivalence(checked=True, within_bound=within, checked_in_repeat=0)
     ended = replace(record(0.01), strategy_class="bounded", equivalence=check)
     Progress(1, live=True, quiet=False).ended(SLOT, ended)
-    assert capsys.readouterr().err.endswith(f", {told}\n")
+    assert capsys.readouterr().err.endswith(f", {text}\n")
 
 
 def test_why_a_check_did_not_pass_is_told_but_of_controls(capsys: pytest.CaptureFixture[str]) -> None:
     check = Equivalence(checked=True, equivalent=False, reason="bias is off by 1", checked_in_repeat=0)
     wrong = replace(record(0.01), equivalence=check)
-    for ended, told in ((wrong, "bias is off by 1"), (replace(wrong, control=True), "control")):
+    for ended, message in ((wrong, "bias is off by 1"), (replace(wrong, control=True), "control")):
         Progress(1, live=True, quiet=False).ended(SLOT, ended)
-        assert capsys.readouterr().err.endswith(f", not equivalent ({told})\n")
+        assert capsys.readouterr().err.endswith(f", not equivalent ({message})\n")
 
 
 def test_of_a_usable_repeat_the_ratio_so_far_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     ratio = RatioSoFar(baseline="single", value=0.5, interval=(0.4, 0.625))
-    shown = Progress(2, live=True, quiet=False)
-    shown.ended(SLOT, record(0.01), ratio)
-    shown.ended(SLOT, replace(record(0.01), status="implausible", plausibility="too fast"), ratio)
+    output = Progress(2, live=True, quiet=False)
+    output.ended(SLOT, record(0.01), ratio)
+    output.ended(SLOT, replace(record(0.01), status="implausible", plausibility="too fast"), ratio)
     usable, doubted = capsys.readouterr().err.splitlines()
     assert usable.endswith(", equivalent, 0.5× single (0.4 to 0.625) so far")
     assert doubted.endswith(", implausible: too fast")
@@ -205,7 +205,7 @@ def test_a_run_goes_on_though_nobody_can_read_its_progress(monkeypatch: pytest.M
 def test_the_live_line_says_round_rate_and_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 100.0
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now_s))
-    shown = Progress(3, live=False, quiet=True)
+    output = Progress(3, live=False, quiet=True)
     moment = Moment(
         experiment="x",
         case="c",
@@ -223,12 +223,12 @@ def test_the_live_line_says_round_rate_and_what_is_left(monkeypatch: pytest.Monk
         payload_bytes=0.0,
         resident_bytes=None,
     )
-    assert shown.live(moment) == "round 2 of 10: wide-mlp ps 1,234 examples/s"
+    assert output.live(moment) == "round 2 of 10: wide-mlp ps 1,234 examples/s"
     now_s += 65.0
-    shown.ended(cast("Any", None), record(0.01))
-    assert shown.live(moment).endswith("1,234 examples/s, about 2:10 left")
-    shown.expect(2)
-    assert shown.left().n_repeats == 4
+    output.ended(cast("Any", None), record(0.01))
+    assert output.live(moment).endswith("1,234 examples/s, about 2:10 left")
+    output.expect(2)
+    assert output.left().n_repeats == 4
 
 
 SPEC = resolve(
@@ -253,34 +253,34 @@ def records_of(steps_s: list[float]) -> list[Record]:
     return [record for pair in pairs for record in pair]
 
 
-def told(records: list[Record], case: Case = PS) -> str:
+def ratio_text(records: list[Record], case: Case = PS) -> str:
     return str(ratio_so_far(case, [SINGLE, PS], SPEC, records))
 
 
 def test_two_repeats_have_a_ratio_and_three_an_interval_too() -> None:
-    assert told(records_of([4.0, 4.0])) == "0.5× single"
-    assert told(records_of([4.0, 4.0, 4.0])) == "0.5× single (0.5 to 0.5)"
+    assert ratio_text(records_of([4.0, 4.0])) == "0.5× single"
+    assert ratio_text(records_of([4.0, 4.0, 4.0])) == "0.5× single (0.5 to 0.5)"
 
 
 def test_the_interval_is_that_of_the_logarithms() -> None:
-    found = ratio_so_far(PS, [SINGLE, PS], SPEC, records_of([4.0, 4.4, 3.6]))
-    assert found is not None
-    assert found.interval is not None
-    low, high = found.interval
-    assert found.value == pytest.approx((0.5 * 2 / 4.4 * 2 / 3.6) ** (1 / 3))
-    assert low * high == pytest.approx(found.value**2)
+    so_far = ratio_so_far(PS, [SINGLE, PS], SPEC, records_of([4.0, 4.4, 3.6]))
+    assert so_far is not None
+    assert so_far.interval is not None
+    low, high = so_far.interval
+    assert so_far.value == pytest.approx((0.5 * 2 / 4.4 * 2 / 3.6) ** (1 / 3))
+    assert low * high == pytest.approx(so_far.value**2)
 
 
 def test_what_failed_counts_for_nothing() -> None:
     records = records_of([4.0, 4.0])
-    assert told([*records, timed(PS, 1.0, repeat=2, status="failed")]) == "0.5× single"
+    assert ratio_text([*records, timed(PS, 1.0, repeat=2, status="failed")]) == "0.5× single"
 
 
 @pytest.mark.parametrize(
     ("case", "records"), [(SINGLE, records_of([4.0])), (PS, []), (PS, [records_of([4.0])[1]])]
 )
 def test_without_two_that_were_timed_in_turn_nothing_is_said(case: Case, records: list[Record]) -> None:
-    assert told(records, case) == "None"
+    assert ratio_text(records, case) == "None"
 
 
 def test_a_repeat_counts_before_the_baseline_has_its_record_of_it() -> None:
@@ -290,9 +290,9 @@ def test_a_repeat_counts_before_the_baseline_has_its_record_of_it() -> None:
     later = timed(PS, 4.0, repeat=1)
     assert later.rounds is not None
     told_early = replace(later, rounds=replace(later.rounds, **beside))
-    found = ratio_so_far(PS, [SINGLE, PS], SPEC, [*records, told_early])
-    assert found is not None
-    assert found.value == pytest.approx(0.5)
+    so_far = ratio_so_far(PS, [SINGLE, PS], SPEC, [*records, told_early])
+    assert so_far is not None
+    assert so_far.value == pytest.approx(0.5)
 
 
 TARGET = Target(workload=WorkloadRef(reference="wide-mlp"), strategy=StrategyRef(name="ps"))
@@ -323,9 +323,9 @@ def test_it_takes_names_as_they_are_and_keeps_off_standard_output(
     watch(monkeypatch)
     with StatusLine(live=True).doing("capturing [bold]x[/bold]"):
         pass
-    told = capsys.readouterr()
-    assert "capturing [bold]x[/bold]" in told.err
-    assert told.out == ""
+    captured = capsys.readouterr()
+    assert "capturing [bold]x[/bold]" in captured.err
+    assert captured.out == ""
 
 
 def test_it_says_nothing_to_nobody(
@@ -352,7 +352,7 @@ class Answer:
 
 @pytest.mark.parametrize("live", [False, True])
 @pytest.mark.parametrize(
-    ("ask", "told"),
+    ("ask", "text"),
     [
         (lambda live: pipeline.plan(PlanRequest(target=TARGET, live=live)), None),
         (
@@ -369,7 +369,7 @@ def test_who_waits_for_a_command_is_told(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     ask: Callable[[bool], object],
-    told: str | None,
+    text: str | None,
     live: bool,
 ) -> None:
     @contextmanager
@@ -382,6 +382,6 @@ def test_who_waits_for_a_command_is_told(
     watch(monkeypatch)
     monkeypatch.setattr(pipeline, "study", study)
     ask(live)
-    said = capsys.readouterr().err
-    assert ("capturing wide-mlp" in said) is live
-    assert told is None or (told in said) is live
+    lines = capsys.readouterr().err
+    assert ("capturing wide-mlp" in lines) is live
+    assert text is None or (text in lines) is live

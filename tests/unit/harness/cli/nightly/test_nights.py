@@ -166,15 +166,15 @@ def test_a_night_without_a_figure_leaves_a_regression_standing(
     for k in range(15):
         status, before = night(slower={"ps": 1.5} if k >= 12 else None)
     assert status == 4
-    status, said = night("--prometheus", str(prometheus), **lost)
+    status, output = night("--prometheus", str(prometheus), **lost)
     assert status == 4
-    assert said["regressions"] == before["regressions"]
-    assert said["causes"] == before["causes"]
+    assert output["regressions"] == before["regressions"]
+    assert output["causes"] == before["causes"]
     metrics = prometheus.read_text()
     assert 'stratbench_nightly_regressed{experiment="quickstart"} 1.0' in metrics
     assert "stratbench_nightly_regression_ratio{" in metrics
     assert not re.search('nightly_figure{.*strategy="ps"', metrics)
-    assert night("replay", said["night"])[0] == 4
+    assert night("replay", output["night"])[0] == 4
 
 
 @pytest.mark.parametrize("failed", [("ps",), tuple(USUAL_S)])
@@ -187,9 +187,9 @@ def test_a_night_with_failed_cases_ends_with_1_whether_imported_or_replayed(
         for name in USUAL_S
     ]
     run = write_run(tmp_path / "run", cases, experiment_name="quickstart")
-    status, said = night("import", str(run))
-    assert (status, len(said["lost"])) == (1, len(failed))
-    assert night("replay", said["night"])[0] == 1
+    status, output = night("import", str(run))
+    assert (status, len(output["lost"])) == (1, len(failed))
+    assert night("replay", output["night"])[0] == 1
 
 
 def test_a_training_that_its_faults_break_costs_a_night_no_status(
@@ -204,8 +204,8 @@ def test_a_training_that_its_faults_break_costs_a_night_no_status(
         problems=dict.fromkeys(range(6), ("failed", broken)),
     )
     run = write_run(tmp_path / "run", [case], experiment_name="quickstart")
-    status, said = night("import", str(run))
-    assert (status, said["lost"][0]["status"]) == (0, "broken-by-fault")
+    status, output = night("import", str(run))
+    assert (status, output["lost"][0]["status"]) == (0, "broken-by-fault")
 
 
 def test_a_run_without_a_record_that_can_be_read_is_no_night(
@@ -399,8 +399,8 @@ def test_a_night_that_is_interrupted_says_how_it_becomes_one(
         raise Interrupted("interrupted; repeat the command with --out x --resume")
 
     monkeypatch.setattr(pipeline, "run", run)
-    given = ("--no-isolation", "--set", "measure.repeats=2")
-    status, captured = call(capsys, "nightly", "run", "quickstart", "--store", str(tmp_path), *given)
+    inputs = ("--no-isolation", "--set", "measure.repeats=2")
+    status, captured = call(capsys, "nightly", "run", "quickstart", "--store", str(tmp_path), *inputs)
     assert status == 130
     if not has_begun:
         assert captured.err == "stratbench: interrupted; no night was added; run the command again\n"
