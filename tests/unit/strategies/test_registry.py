@@ -297,11 +297,11 @@ def test_what_strategies_declare_they_take(strategy):
     for param in strategy.params:
         for value in param.tunable:
             assert param.read(value) == value
-    found = alternatives(each, {})
-    assert bool(found) == any(param.tunable for param in each.params)
-    for params in found:
-        assert settled(each, params)[0].strategy_class == each.strategy_class
-    assert not found or each.runner == "graph", "its plan could not be run again"
+    changes = alternatives(strategy, {})
+    assert bool(changes) == any(param.tunable for param in strategy.params)
+    for params in changes:
+        assert settled(strategy, params)[0].strategy_class == strategy.strategy_class
+    assert not changes or strategy.runner == "graph", "its plan could not be run again"
 
 
 @pytest.mark.parametrize(

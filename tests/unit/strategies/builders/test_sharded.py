@@ -206,4 +206,4 @@ def test_fully_sharded_all_keep_what_a_step_reads_after_its_update():
     assert any(
         note.startswith("kept by every replica") and note.endswith("late, tied") for note in result.notes
     )
-    assert any(note.startswith("whole table sent in every step") and "table" in note for note in made.notes)
+    assert any(note.startswith("whole table sent in every step") and "table" in note for note in result.notes)

@@ -243,7 +243,7 @@ def test_our_own_commits_are_bisected_where_the_users_are_the_same(
     assert status == 2
     assert (
         f"needs commit aaaaaaaaaa, which is missing in the checkout {own_checkout()}"
-        in said["error"]["message"]
+        in output["error"]["message"]
     )
 
 
@@ -262,7 +262,7 @@ def test_nights_without_the_users_commit_are_refused_by_name(
     users.nights(known=False)
     status, output, _ = bisect_users(users, capsys)
     assert status == 2
-    assert "needs nights with a known commit of models" in said["error"]["message"]
+    assert "needs nights with a known commit of models" in output["error"]["message"]
 
 
 def test_commits_of_both_repositories_are_named_in_the_night(
@@ -327,9 +327,9 @@ def test_commits_that_do_not_run_are_passed_over_and_told(bisection: Bisection) 
 def test_ends_that_are_alike_here_and_now_end_the_search(bisection: Bisection) -> None:
     bisection.nights()
     bisection.slower = 1.0
-    status, said = bisection.said()
-    assert (status, said["error"]["type"]) == (1, "ends-alike")
-    assert "on this machine" in said["error"]["message"]
+    status, output = bisection.output()
+    assert (status, output["error"]["type"]) == (1, "ends-alike")
+    assert "on this machine" in output["error"]["message"]
     assert bisection.asked == [0, N_COMMITS - 1]
 
 
@@ -359,9 +359,9 @@ def test_a_ratio_is_not_judged_by_the_rate_where_the_baseline_fails(bisection: B
 def test_an_end_without_a_ratio_is_told_as_that(bisection: Bisection, end: int) -> None:
     bisection.nights()
     bisection.without_baseline = {end}
-    status, said = bisection.said()
-    assert (status, said["error"]["type"]) == (1, "end-does-not-run")
-    assert "no rounds with the baseline" in said["error"]["message"]
+    status, output = bisection.output()
+    assert (status, output["error"]["type"]) == (1, "end-does-not-run")
+    assert "no rounds with the baseline" in output["error"]["message"]
 
 
 def test_a_rate_is_judged_without_a_baseline(bisection: Bisection) -> None:
@@ -404,9 +404,9 @@ def test_code_of_another_commit_is_not_taken_for_it(
         return write_run(runs.folder / "runs" / "x", cases)
 
     monkeypatch.setattr(CommitRuns, "run", run)
-    status, said = bisection.said()
-    assert (status, said["error"]["type"]) == (1, "end-does-not-run")
-    assert "other code ran: commit 0123456789abcdef" in said["error"]["message"]
+    status, output = bisection.output()
+    assert (status, output["error"]["type"]) == (1, "end-does-not-run")
+    assert "other code ran: commit 0123456789abcdef" in output["error"]["message"]
 
 
 def test_what_cannot_be_searched_for_is_refused(bisection: Bisection) -> None:

@@ -261,7 +261,7 @@ def test_a_page_that_cannot_be_written_costs_a_line_and_not_the_night(
     assert "report: " not in captured.out
     assert captured.err.count("\n") == 1
     assert f"{page} cannot be written (Is a directory)" in captured.err
-    assert f"write its page with `nightly replay EXPERIMENT {said['night']}`" in captured.err
+    assert f"write its page with `nightly replay EXPERIMENT {output['night']}`" in captured.err
 
 
 def test_a_night_is_written_for_prometheus_as_it_was_judged(

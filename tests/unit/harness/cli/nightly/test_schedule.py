@@ -115,10 +115,10 @@ def test_nights_go_on_whatever_becomes_of_one_until_it_is_interrupted(
     with pytest.raises(KeyboardInterrupt):
         every_day(HOUR, night, wait_until=wait_until, now=lambda: clock[0], zone=UTC)
     assert [f"{begin:%m-%d %H:%M}" for begin in begins] == [f"03-0{day} 02:30" for day in range(2, 7)]
-    said = capsys.readouterr().err.splitlines()
-    assert said[:2] == ["next night: 2026-03-02 02:30", "the night ended with status 0"]
-    assert "the night could not start: no memory" in said
-    assert [line[-1] for line in said if "ended with status" in line] == ["0", "4", "9", "1"]
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:2] == ["next night: 2026-03-02 02:30", "the night ended with status 0"]
+    assert "the night could not start: no memory" in lines
+    assert [line[-1] for line in lines if "ended with status" in line] == ["0", "4", "9", "1"]
 
 
 def test_an_interrupted_night_alone_says_so(capsys: pytest.CaptureFixture[str]) -> None:
