@@ -163,9 +163,8 @@ LARGEST_TOLERANCE = 1e-5
 """Above it rounding may hide a coupling: the mildest that was measured is 4.7e-5."""
 
 _COUPLED = (
-    "examples of a batch are coupled, as in contrastive losses, statistics of a batch and weighted means, so "
-    "that what they add depends on who is in their shard; no strategy undoes that: train on one replica, or "
-    "take the mean over shards for what you want"
+    "examples of a batch are coupled, as in contrastive losses, batch statistics and weighted means: train "
+    "on one replica, or accept the mean over shards"
 )
 _UNKNOWN = "it is not known whether shards mean what the step means on the whole batch"
 
@@ -312,9 +311,9 @@ def _coupled(
     return _of(
         differences,
         separable=False,
-        explanation=f"strategies train on the {reduction} over {n_shards} shards, which is not what the step "
-        f"computes on the whole batch: the gradient of {name} differs by {difference:.1e}, the loss by "
-        f"{differences.loss:.1e}{beside}, each relative to its own size; {way_out or _COUPLED}",
+        explanation=f"strategies train on the {reduction} over {n_shards} shards; on the whole batch the "
+        f"gradient of {name} differs by {difference:.1e} of its size, the loss by {differences.loss:.1e}"
+        f"{beside}; {way_out or _COUPLED}",
     )
 
 

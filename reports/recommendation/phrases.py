@@ -12,7 +12,7 @@ from reports.rows.report import Note
 FASTEST: Final = "{leader}, {ratios}"
 ONE_DEVICE_IS_FASTEST: Final = "{leader}: one device is fastest; next is {second}, {ratio}"
 BASELINE_IS_FASTEST: Final = "{leader}, the baseline; next is {second}, {ratio}"
-NEXT: Final = "{ratio}, the next"
+NEXT: Final = "the next, {name}"
 TIED: Final = "{names} are tied: {ratio}; {decides}"
 NO_INTERVAL: Final = "{leader} leads{ratio}; at least {least} repeats are needed: --repeats {least}"
 ONLY_ONE: Final = "only {leader} was measured and checked correct"

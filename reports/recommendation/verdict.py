@@ -146,8 +146,8 @@ def _clear(rows: Sequence[Row], leader: Row, second: Row, contrasts: Contrasts) 
         behind = _ratio(second.ratio, leader.strategy)
         return phrase.format(leader=leader.strategy, second=second.strategy, ratio=behind)
     against = "" if second.is_baseline else _against_baseline(rows, leader)
-    of_second = _ratio(ratio, second.strategy)
-    ratios = [against, phrases.NEXT.format(ratio=of_second)] if against else [of_second]
+    next_name = phrases.NEXT.format(name=second.strategy) if against else second.strategy
+    ratios = filter(None, (against, _ratio(ratio, next_name)))
     return phrases.FASTEST.format(leader=leader.strategy, ratios=", ".join(ratios))
 
 

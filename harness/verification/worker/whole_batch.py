@@ -140,9 +140,7 @@ def forward_results(step: TrainGraph) -> list[str]:
 
 _FEW = 2
 _SHUFFLE = "RandomShuffle"
-_SHARE_STATISTICS = (
-    "sync_batch_norm=true gives shards the statistics of the whole batch, and then the two agree"
-)
+_SHARE_STATISTICS = "sync_batch_norm=true gives shards the statistics of the whole batch, and both agree"
 _TAKE_THE_MEAN = (
     "it is a sum over examples beside terms that each shard counts again, such as a regularisation: take the "
     "mean over the examples that the loss is given"

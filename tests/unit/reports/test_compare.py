@@ -53,9 +53,9 @@ def test_a_clear_leader_is_named_with_ratio_interval_and_bytes(compare: Compare)
     assert [r.rank for r in comparison.rows] == [None, 1, 2, 3]
     assert comparison.verdict.kind == "clear"
     assert comparison.verdict.leaders == ("all-reduce",)
-    # The next is what one would take otherwise; bytes are alike, and not told of.
+    # The next is the alternative; equal bytes are not mentioned.
     assert re.fullmatch(
-        r"WINNER: all-reduce, [12]\.\d\d× single \(.*\), 1\.\d\d× ps \(CI .*, n = 3\), the next",
+        r"WINNER: all-reduce, [12]\.\d\d× single \(.*\), 1\.\d\d× the next, ps \(CI .*, n = 3\)",
         comparison.verdict.headline,
     )
     ratio = row(comparison, "all-reduce").ratio

@@ -53,7 +53,7 @@ def towards(tmp_path: Path) -> Callable[[list[Case], str], Advice]:
 def test_the_winner_is_set_against_the_baseline_and_the_next(compare: Compare) -> None:
     advice = compare([ALONE, REDUCE, PS]).verdict
     assert re.fullmatch(
-        rf"WINNER: all-reduce, [\d.]+× single {BEHIND}, [\d.]+× ps {BEHIND}, the next", advice.headline
+        rf"WINNER: all-reduce, [\d.]+× single {BEHIND}, [\d.]+× the next, ps {BEHIND}", advice.headline
     )
     assert f"{advice.label}: {advice.claim}" == advice.headline
 
