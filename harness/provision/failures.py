@@ -1,4 +1,4 @@
-"""Failures of workers in a case, and of a run before it has workers."""
+"""Failures of workers in words with advice, and of a run before it has workers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Fixed phrases of verdicts, and the table of notes: each kind with its severity, phrase and remedy."""
+"""Phrases of verdicts after their label, and the table of notes: severity, phrase and remedy by kind."""
 
 from __future__ import annotations
 

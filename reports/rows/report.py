@@ -1,4 +1,4 @@
-"""A report, its comparisons, their recommendation, and the curves beside their rows."""
+"""A report, its comparisons, their recommendation, the labels of headlines, and the curves beside rows."""
 
 from __future__ import annotations
 
