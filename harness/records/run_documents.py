@@ -1,4 +1,4 @@
-"""Documents of a run folder beside its results: the run's identity, experiment and machine."""
+"""Documents of a run folder beside its results: its default name, identity, experiment and machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run folder of a running run: created or reopened, and appended to."""
+"""Run folder of a running run: created, reopened, appended to; and old ones removed."""
 
 from __future__ import annotations
 

@@ -1,12 +1,20 @@
-"""Phrases of verdicts after their label, and the table of notes: severity, phrase and remedy by kind."""
+"""Phrases of verdicts, and the table of notes: severity, phrase and remedy by kind."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from harness.records.comparison import MIN_REPEATS_INTERVAL
-from reports.rows.report import Note
+from reports.rows.report import Note, VerdictKind
+
+LABELS: Mapping[VerdictKind, str] = {
+    "clear": "WINNER",
+    "together": "NO CLEAR WINNER",
+    "no-interval": "NOT ENOUGH REPEATS",
+    "none": "NO RESULT",
+}
+"""Kind of a verdict → the words that its headline begins with."""
 
 # Claims, each after the label of its kind.
 FASTEST: Final = "{leader}, {ratios}"

@@ -26,7 +26,7 @@ from reports.recommendation.candidates import (
     rows_with_too_few,
     sent_by,
 )
-from reports.rows.report import LABELS, Advice, Answer, Goal, VerdictKind
+from reports.rows.report import Advice, Answer, Goal, VerdictKind
 from reports.rows.row import Row
 from reports.shapes import BASELINE
 from reports.statistics import POWER, Ratio
@@ -91,7 +91,7 @@ def _towards(advice: Advice, goal: Goal) -> Advice:
 
 
 def _headline(kind: VerdictKind, claim: str) -> str:
-    return f"{LABELS[kind]}: {claim}"
+    return f"{phrases.LABELS[kind]}: {claim}"
 
 
 def _advice(

@@ -1,4 +1,4 @@
-"""A report, its comparisons, their recommendation, the labels of headlines, and the curves beside rows."""
+"""A report, its comparisons, their recommendation, and the curves beside their rows."""
 
 from __future__ import annotations
 
@@ -63,13 +63,8 @@ class FaultMatrix:
 Goal = Literal["fastest", "cheapest", "network"]
 GOALS: tuple[Goal, ...] = ("fastest", "cheapest", "network")
 VerdictKind = Literal["clear", "together", "no-interval", "none"]
-LABELS: Mapping[VerdictKind, str] = {
-    "clear": "WINNER",
-    "together": "NO CLEAR WINNER",
-    "no-interval": "NOT ENOUGH REPEATS",
-    "none": "NO RESULT",
-}
-"""Kind of a verdict → the words that its headline begins with."""
+
+
 Severity = Literal["warning", "note"]
 
 
@@ -105,12 +100,12 @@ class Advice:
     @property
     def label(self) -> str:
         """First words of the headline, in capitals."""
-        return LABELS[self.kind]
+        return self.headline.partition(": ")[0]
 
     @property
     def claim(self) -> str:
         """The headline after its label: winner or tied strategies, their ratio, and what would decide."""
-        return self.headline.removeprefix(f"{self.label}: ")
+        return self.headline.partition(": ")[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

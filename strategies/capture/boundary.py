@@ -1,4 +1,4 @@
-"""Marks where gradients leave backward and enter the update, while a step is traced."""
+"""Boundaries of gradients while a step is traced: hooks into gradients and into `apply` of optimizers."""
 
 import functools
 from collections.abc import Callable, Iterator
