@@ -155,7 +155,7 @@ def test_the_jobs_of_a_worker_lay_batches_on_its_gpus(cases, tmp_path, monkeypat
     fed_bytes = {sum(part.nbytes for part in feed) for feed in feeds}
     if n_more_bytes:
         assert opened.input_placement == "host"
-        assert "they lie on the host" in opened.notes[0]
+        assert "they stay on the host" in opened.notes[0]
         assert min(fed_bytes) > 4
     else:
         # Labels are integers of 32 bits.
@@ -187,7 +187,7 @@ def test_a_session_that_has_not_made_a_device_of_its_gpu_is_refused(cases):
     ],
 )
 def test_gpus_of_other_workers_are_not_counted(name, is_own):
-    with nullcontext() if is_own else pytest.raises(CaseError, match="got 0"):
+    with nullcontext() if is_own else pytest.raises(CaseError, match="of 0 of 1 GPUs"):
         require_devices(1, [name], 1)
 
 
@@ -238,7 +238,7 @@ def test_batches_too_large_for_a_gpu_stay_on_the_host(tmp_path, monkeypatch):
     monkeypatch.setattr(device_batches, "gpu_memory_bytes", lambda _: memory)
     assert too_large(tmp_path, 0.75) is None
     assert too_large(tmp_path, 1.0).startswith(
-        "staged batches take 0.002 GB, more than 12% of the 0.012 GB of a GPU: they lie on the host"
+        "staged batches take 0.002 GB, more than 12% of the 0.012 GB of a GPU: they stay on the host"
     )
 
 

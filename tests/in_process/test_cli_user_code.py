@@ -76,7 +76,7 @@ def mine(method: str, *lines: str) -> str:
         ("def Mine(: pass", r"mine\.py:\d+: SyntaxError"),
         ("Other = Good", "has no factory 'Mine'"),
         ("Mine = 3", "mine"),
-        ("def Mine(): return 3", "must return a workload object, got a value of type int"),
+        ("def Mine(): return 3", r"must return a workload or \(model, dataset\), got a value of type int"),
         ("def Mine(): raise KeyError('no model')", r"mine\.py:\d+: KeyError: 'no model'"),
         (
             mine("train_step(self)", "raise RuntimeError('no step')"),

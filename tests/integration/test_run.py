@@ -438,7 +438,8 @@ def test_workers_that_cannot_be_had_are_told_of_before_others_are_measured(tmp_p
     with watched(["run", "quickstart", *sweep, "--out", str(out)], tmp_path) as run:
         status, output, errors = run.finish()
         assert run.leftovers() == []
-    (line,) = errors.splitlines()
+    *estimate, line = errors.splitlines()
+    assert len(estimate) == 1
     assert (status, output) == (3, "")
     assert line.startswith("stratbench: cluster.device: device tpu needs TPU chips, got ")
     assert records(out) == []
