@@ -233,11 +233,21 @@ def make(reference: str, params: Mapping[str, object]) -> Workload:
     return check_workload(returned, where=str(factory))
 
 
+def _described(returned: object) -> str:
+    if returned is None:
+        return "None"
+    if inspect.isclass(returned):
+        return f"the class {returned.__name__}"
+    if isinstance(returned, tuple):
+        return f"a tuple of {', '.join(type(item).__name__ for item in returned) or 'nothing'}"
+    return f"a value of type {type(returned).__name__}"
+
+
 def check_workload(returned: object, *, where: str) -> Workload:
     """Return the object as a workload.
 
     Args:
-        made: what a factory returned.
+        returned: result of a factory.
         where: begins the error line.
 
     Raises:
@@ -251,10 +261,9 @@ def check_workload(returned: object, *, where: str) -> Workload:
         "dataset": (callable, "a method that takes a seed and returns a tf.data.Dataset"),
     }
     if inspect.isclass(returned) or not any(hasattr(returned, attribute) for attribute in rules):
-        kind = "None" if returned is None else f"a value of type {type(returned).__name__}"
-        received = f"the class {returned.__name__}" if inspect.isclass(returned) else kind
         message = (
-            f"{where} must return a workload or (model, dataset), got {received}; end it with `return ...`"
+            f"{where} must return a workload or (model, dataset), got {_described(returned)}; for a step of "
+            "your own return an object with train_step() and dataset(seed)"
         )
         raise WorkloadError(message, field="name")
     for attribute, (holds, rule) in rules.items():
