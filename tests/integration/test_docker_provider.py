@@ -232,7 +232,7 @@ class TestRefusals:
         shape = ClusterShape(workers=1, image="no-such-image:1")
         message = self.refusal(client, shape, tmp_path)
         assert "no-such-image:1 (stratbench " in message
-        assert message.endswith("got none; run `make image`")
+        assert message.endswith("does not exist; run `make image`")
 
     def test_an_image_of_other_code(
         self, client: docker.DockerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -339,7 +339,7 @@ class TestFailures:
         data = client.networks.get(f"stratbench-{RUN}-data")
         error = self.fails(cluster, logs, lambda: data.disconnect(container(client, "worker-1")))
         assert error.kind == "link-down"
-        assert "over their data network" in str(error)
+        assert "on the data network" in str(error)
 
     def test_a_cut_control_link(
         self, cluster: Cluster, client: docker.DockerClient, logs: list[Path]

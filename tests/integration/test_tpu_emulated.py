@@ -43,5 +43,5 @@ def test_it_is_right_and_tells_what_resharding_came_to(tmp_path: Path) -> None:
     assert messages["kept_bytes"] * N_REPLICAS == pytest.approx(messages["whole_bytes"], rel=0.01)
     # Each replica sends the others its part of what is whole afterwards.
     assert messages["sent_bytes"] == pytest.approx((N_REPLICAS - 1) * messages["whole_bytes"], rel=0.01)
-    assert "rank nothing for TPUs" in output
-    assert "Variables in parts while a loop runs" in (tmp_path / "out" / "report.html").read_text()
+    assert "do not choose a strategy for TPUs" in output
+    assert "Resharding per replica and host loop" in (tmp_path / "out" / "report.html").read_text()
