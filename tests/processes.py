@@ -1,4 +1,4 @@
-"""Facts from the kernel about processes, any of which may end meanwhile."""
+"""Facts from the kernel about processes, which may end at any time."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -21,10 +21,10 @@ from reports.tables.curves import fault_table, front_line
 _COLUMNS = 100
 _LONGEST_NAME = 30
 _MOST_TABLES = 12
-"""Of more comparisons a terminal shows headlines alone."""
+"""Most comparisons with a table; if there are more, the terminal shows headlines only."""
 _MOST_WARNINGS = 2
 _MOST_SIZES, _MOST_LINES = 5, 12
-"""Of more numbers of workers and strategies a scaling table shows the first, and the largest number."""
+"""Most columns and rows of a scaling table: the first ones, and always the largest number of workers."""
 _HELD = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
 _USUAL = ("1 replica", "1 replica each", "local provider")
 """Parts of a shape that a reader takes for granted."""
@@ -80,7 +80,7 @@ def _title(workload: str, shape: str, *more: str) -> str:
 
 
 def _item(text: str, *, is_whole: bool = False) -> list[str]:
-    """A line, or several of which the later ones are set in; of what is very long the beginning."""
+    """Wrap a text, with later lines indented, and cut a very long one."""
     # "n = 3" stays on one line.
     lines = textwrap.wrap(
         spelt_out(text).replace(" = ", _HELD),
@@ -96,7 +96,7 @@ def _item(text: str, *, is_whole: bool = False) -> list[str]:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, name: int) -> Iterator[str]:
-    """Lines of a table, flush right but for its names; a name that is too long has a line of its own.
+    """Lines of a table: names flush left, figures flush right; a name that is too long has its own line.
 
     Args:
         name: column of the names.

@@ -44,7 +44,7 @@ def part_of(value: tf.Tensor, place: tf.Tensor, *, n_parts: int) -> tf.Tensor:
     size, length = math.prod(value.shape), part_length(value.shape, n_parts)
     if size % n_parts:
         return tf.gather(flat, tf.minimum(place * length + tf.range(length), size - 1))
-    # A slice shares the memory of its source, all of which would stay allocated.
+    # A slice keeps the whole memory of its source allocated.
     return tf.raw_ops.DeepCopy(x=tf.slice(flat, [place * length], [length]))
 
 

@@ -1,4 +1,4 @@
-"""Several servers with the same variables, some of which may be faulty: workers take the median of all."""
+"""Replicated servers: each has all variables, some may be faulty, and workers take their median."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -30,7 +30,7 @@ class FakeEngine:
 
     def __init__(self, status: int = 0, message: bytes = b"") -> None:
         self.status = status
-        self.told = message
+        self.message = message
         self.asked: list[tuple[str, list[str]]] = []
         self.refuses = False
         self.n_left = 0
@@ -50,7 +50,7 @@ class FakeEngine:
         return {"StatusCode": self.status}
 
     def logs(self, tail: int) -> bytes:
-        return self.told
+        return self.message
 
     def remove(self, *, force: bool, v: bool) -> None:
         self.n_left -= 1
