@@ -60,7 +60,7 @@ def _share_notes(known: Sequence[Stability]) -> Iterator[Note]:
             share=low if low == high else f"{low}\N{EN DASH}{high}",
             n=len(shares),
             of=len(known),
-            most=f", {100 * most:.0f} % in one window" if most else "",
+            most=f", {100 * most:.0f} % at peak" if most else "",
             reasons=reasons,
         )
 

@@ -27,7 +27,7 @@ def test_other_programs_are_named_with_what_they_took() -> None:
     assert [note.text for note in notes] == [
         (
             "machine busy: other programs used 12–40 % of the workers' cores in 2 of 3 repeats, "
-            "51 % in one window; rerun on an idle machine"
+            "51 % at peak; rerun on an idle machine"
         ),
         "load affects examples/s; ratios, measured in turns, hardly",
     ]
