@@ -17,6 +17,7 @@ from harness.errors import UsageError, first_line
 from harness.experiment.cluster import connection_around, without_connection
 from harness.experiment.model import Experiment, FaultItem, settled
 from harness.sections import Section, section_in
+from harness.written_values import kebab
 from strategies.errors import suggestion
 
 _SHIPPED = Path(__file__).parent / "shipped"
@@ -231,6 +232,8 @@ def laid_over(
     """
     values = _settings(settings)
     values.update(overrides or {})
+    if "workloads" in values:
+        values["workloads"] = _with_parameters(values["workloads"], document.get("workloads"))
     notes = _left_out(document, overrides or {})
     document = _overlaid(without_connection(document, values), values)
     document = _overlaid(document, connection_around(document, surroundings or {}))
@@ -239,6 +242,24 @@ def laid_over(
         document["strategies"] = [*(listed if isinstance(listed, list) else [listed]), plan]
     replaced = any(path.split(".")[0] == "strategies" for path in values)
     return resolve(document, strategies_replaced=replaced).with_notes(*notes)
+
+
+def _with_parameters(chosen: YamlValue, listed: YamlValue) -> YamlValue:
+    """Replace each name alone by the file's workloads of that name, which may have parameters.
+
+    Args:
+        chosen: workloads of an option. listed: those of the file.
+    """
+    if not isinstance(chosen, list | tuple) or not isinstance(listed, list):
+        return chosen
+    with_parameters: dict[str, list[YamlValue]] = {}
+    for item in listed:
+        if isinstance(item, dict) and isinstance(item.get("name"), str):
+            with_parameters.setdefault(kebab(item["name"]), []).append(item)
+    entries = [
+        with_parameters.get(kebab(name), [name]) if isinstance(name, str) else [name] for name in chosen
+    ]
+    return list(itertools.chain.from_iterable(entries))
 
 
 def _settings(texts: Sequence[str]) -> dict[str, YamlValue]:

@@ -343,7 +343,11 @@ class Experiment(Section):
     name: Text
     workloads: Annotated[
         OneOrMore[Workload],
-        Option(name="workloads", metavar="A,B", help="Workloads in place of the experiment's."),
+        Option(
+            name="workloads",
+            metavar="A,B",
+            help="Workloads in place of the experiment's; a name listed there keeps its parameters.",
+        ),
     ]
     strategies: Annotated[
         OneOrMore[Strategy],

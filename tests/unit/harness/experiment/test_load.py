@@ -308,6 +308,17 @@ def test_links_are_set_by_options_too() -> None:
     assert experiment == written
 
 
+@pytest.mark.parametrize(
+    ("chosen", "batch_size"), [("digits-cnn", 512), ("digits_cnn", 512), ("digits-cnn:batch_size=8", 8)]
+)
+def test_a_workload_chosen_by_name_keeps_its_parameters(chosen: str, batch_size: int) -> None:
+    experiment = load_experiment("quickstart", overrides={"workloads": [chosen, "word-lm"]})
+    assert experiment.workloads == (
+        WorkloadRef(reference="digits-cnn", params={"batch_size": batch_size}),
+        WorkloadRef(reference="word-lm", params={}),
+    )
+
+
 def test_names_are_written_with_either_dash() -> None:
     spec = resolve(
         {
