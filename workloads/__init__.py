@@ -1,6 +1,6 @@
 """Models and data to benchmark: what a workload is, the shipped ones, and a user's own by path.
 
-Importing this package never imports TensorFlow; a workload does when its step or dataset is asked for.
+Importing this package never imports TensorFlow; a workload imports it when its step or dataset is requested.
 """
 
 from importlib import import_module

@@ -23,7 +23,7 @@ def dense_flops(n_in: int, n_out: int, *, positions: int = 1) -> float:
     Args:
         n_in: input features.
         n_out: output features.
-        positions: how many times the matrix is used for one example (pixels, time steps).
+        positions: number of uses of the matrix per example (pixels, time steps).
     """
     return _PER_WEIGHT * n_in * n_out * positions
 
@@ -34,9 +34,9 @@ def lstm_flops(n_in: int, units: int, *, steps: int) -> float:
 
 
 def attention_flops(width: int, *, sequence: int) -> float:
-    """Return forward and backward operations of one layer's scores and of their weighted sums.
+    """Return forward and backward operations of one layer's attention scores and weighted sums.
 
-    The products of every token with every other, without the projections; masked ones are computed too.
+    Counts the products of every token with every other, also masked ones, but not the projections.
     """
     return 2 * dense_flops(sequence, width, positions=sequence)
 

@@ -17,8 +17,8 @@ class StepToCapture:
     """A workload's step.
 
     Attributes:
-        notes: what of its author's settings it leaves out, in sentences.
-        model: the compiled model whose own `train_step` the step stands for, None where it is the author's.
+        notes: sentences about settings of the author's that the step ignores.
+        model: compiled model whose own `train_step` is used; None if the author wrote the step.
     """
 
     step: "TrainStep | Callable[..., tf.Tensor]"
@@ -27,10 +27,10 @@ class StepToCapture:
 
 
 def step_of(workload: Workload, example: object) -> StepToCapture:
-    """A workload's step, that of a compiled Keras model made of the model.
+    """Step of a workload; if the workload returns a compiled Keras model, the step of that model.
 
     Args:
-        example: structure of `tf.TensorSpec` of one example, without the batch axis.
+        example: structure of `tf.TensorSpec` for one example, without the batch axis.
     Raises:
         WorkloadError: the model is not compiled.
     """
@@ -51,7 +51,7 @@ def step_of_model(model: "keras.Model", example: object) -> "TrainStep | Callabl
     """Step of `model.fit` on one batch: a TrainStep, or the model's own `train_step` as a whole.
 
     Args:
-        example: as for `step_of`.
+        example: structure of `tf.TensorSpec` for one example, without the batch axis.
     Raises:
         WorkloadError: the model is not compiled.
     """
@@ -79,7 +79,7 @@ def step_of_model(model: "keras.Model", example: object) -> "TrainStep | Callabl
 
 
 def _build(model: "keras.Model", example: object) -> None:
-    """Have a model that learns its input when called make its variables, in a trace that runs nothing."""
+    """Create the variables of a model that is built when first called, in a trace that runs nothing."""
     import keras
     import tensorflow as tf
 
@@ -110,7 +110,7 @@ def _loss(model: "keras.Model") -> "Callable[[Any], tf.Tensor]":
 
 
 def _reduction(model: "keras.Model") -> Literal["mean", "sum"]:
-    """Over examples; what is compiled by name or as a function has their mean."""
+    """Reduction of the loss over examples; losses compiled by name or as a function use the mean."""
     import keras
 
     # An output without a loss has None.
@@ -120,7 +120,7 @@ def _reduction(model: "keras.Model") -> Literal["mean", "sum"]:
 
 
 def _left_out(model: "keras.Model") -> tuple[str, ...]:
-    """Settings of `compile` that say how `fit` runs a step, not what the step computes."""
+    """Notes on settings of `compile` that change how `fit` runs a step, not what the step computes."""
     settings = {
         "jit_compile=True": model.jit_compile,
         "run_eagerly=True": model.run_eagerly,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OptimizerChoice:
-    """One row of the table: a class of `keras.optimizers` and how it is called."""
+    """One row of the table: a class of `keras.optimizers` and its arguments."""
 
     keras_class: str
     learning_rate: float
@@ -34,12 +34,12 @@ OPTIMIZERS: "Mapping[str, OptimizerChoice]" = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Training:
-    """Training of a shipped model.
+    """Optimizer settings of a shipped model.
 
     Args:
-        optimizer: a name of `OPTIMIZERS`.
-        learning_rate: None takes the default of the optimizer.
-        clip_global_norm: None clips nothing.
+        optimizer: name of a row of `OPTIMIZERS`.
+        learning_rate: learning rate; None for the optimizer's default.
+        clip_global_norm: upper limit for the norm of all gradients together; None for no clipping.
     """
 
     optimizer: str
@@ -47,7 +47,7 @@ class Training:
     clip_global_norm: float | None = None
 
     def step(self, loss: "Callable[[Any], tf.Tensor]", variables: "Sequence[keras.Variable]") -> TrainStep:
-        """Return the step of a mean loss over a batch, with an optimizer of its own for the trainables."""
+        """Return the training step of a mean loss, with a new optimizer for the given variables."""
         return TrainStep(
             loss=loss,
             variables=variables,
@@ -62,12 +62,12 @@ def build_optimizer(
     """Make an optimizer and create its slots, so that none is created while a step is traced.
 
     Args:
-        name: a row of `OPTIMIZERS`.
-        learning_rate: None takes the row's default.
+        name: name of a row of `OPTIMIZERS`.
+        learning_rate: learning rate; None for the row's default.
         variables: the trainable variables.
 
     Raises:
-        WorkloadError: when the name is not in the table.
+        WorkloadError: the table has no such name.
     """
     if name not in OPTIMIZERS:
         message = f"optimizer {name!r} is not known{did_you_mean(name, OPTIMIZERS)}"

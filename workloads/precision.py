@@ -18,10 +18,10 @@ POLICIES: Mapping[str, str] = {"bfloat16": "mixed_bfloat16", "float16": "mixed_f
 
 
 def forget_models() -> None:
-    """Let the next model have the names that the last one has had.
+    """Let the next model reuse the layer names of the last one.
 
-    The policy stays, which `keras.backend.clear_session` would forget: a user's file may set it once, for all
-    that its functions make.
+    Keeps the dtype policy, which `keras.backend.clear_session` would reset: a user's file may set it once for
+    all models that its functions make.
     """
     import keras
 
@@ -32,7 +32,7 @@ def forget_models() -> None:
 
 @contextmanager
 def policy_of(precision: str) -> Iterator[None]:
-    """Keras's policy for a precision while a step is made and traced; that of before holds again after it.
+    """Set Keras's dtype policy for a precision while a step is made and traced, then restore the old one.
 
     Args:
         precision: one of `POLICIES`; anything else leaves the policy to the workload.
@@ -45,7 +45,7 @@ def policy_of(precision: str) -> Iterator[None]:
 
 @contextmanager
 def under_policy(policy: "keras.DTypePolicy | str") -> Iterator[None]:
-    """A policy of Keras's while a step is made or traced; that of before holds again after it."""
+    """Set a Keras dtype policy while a step is made or traced, then restore the old one."""
     import keras
 
     before = keras.config.dtype_policy()
@@ -59,13 +59,13 @@ def under_policy(policy: "keras.DTypePolicy | str") -> Iterator[None]:
 def in_precision(
     step: "TrainStep | Callable[..., tf.Tensor]", precision: str
 ) -> "TrainStep | Callable[..., tf.Tensor]":
-    """A step as it was made under `policy_of`, with a loss that a smaller type does not cut short.
+    """Adapt a step made under `policy_of`: a float32 loss, and a scaled one for float16.
 
-    The loss of a TrainStep becomes float32, and for float16 its optimizer scales it, unless it does so
-    already. A whole step is left as it is.
+    The loss of a TrainStep becomes float32; for float16 its optimizer scales the loss, unless it already
+    does. A whole `tf.function` is returned unchanged.
 
     Args:
-        precision: as for `policy_of`, whose context is entered.
+        precision: one of `POLICIES`, the policy in force; for anything else the step is returned unchanged.
     Raises:
         WorkloadError: the workload has set another policy.
     """

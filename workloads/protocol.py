@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
 
 class WorkloadError(Exception):
-    """A workload that cannot be found, built or read; one line: the thing, the rule, the way out.
+    """Workload that cannot be found, built or read; a one-line message: what is wrong, the rule, what to do.
 
     Args:
-        message: the whole line.
-        field: what is wrong, so that a caller can put its own path before it: `name` for the reference to
-            the workload, a parameter, or an attribute of the workload; None when no single field is.
+        message: complete one-line message.
+        field: name of the offending field, so that a caller can put its own path before it: `name` for the
+            reference to the workload, a parameter, or an attribute of the workload; None if no single field
+            is wrong.
     """
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
@@ -31,15 +32,15 @@ class TrainStep:
     """One training step, before anything is distributed.
 
     Args:
-        loss: batch (the dataset's structure, batched) -> scalar loss, float: the mean over the batch's
-            examples, or their sum where `reduction` says so.
+        loss: batch (the dataset's structure, batched) → scalar float loss: the mean over the batch's
+            examples, or their sum if `reduction` is `sum`.
         variables: trainable variables, tf.Variable or keras.Variable; one may be unused by the loss.
-        optimizer: a keras optimizer that is already built on `variables`.
+        optimizer: Keras optimizer, already built on `variables`.
         clip_global_norm: upper limit for the norm of all gradients together, None for no clipping.
-        reduction: `mean`, or `sum` for a loss that adds up over examples, also one that is divided by a fixed
-            number, such as the global batch size; strategies then add up what shards contribute.
+        reduction: `mean`, or `sum` for a loss that adds up over examples, also one divided by a fixed number
+            such as the global batch size; strategies then sum the shards' results instead of averaging them.
     Raises:
-        WorkloadError: one of them cannot be that at all.
+        WorkloadError: an argument has the wrong type or value.
     """
 
     loss: "Callable[[Any], tf.Tensor]"
@@ -69,7 +70,7 @@ class TrainStep:
 
 @runtime_checkable
 class Workload(Protocol):
-    """A model with its data, in the form in which its author wrote it: for one device."""
+    """A model with its data, written for a single device."""
 
     name: str
     batch_size: int
@@ -83,10 +84,10 @@ class Workload(Protocol):
         Called once, eagerly, after the random seeds were set.
 
         Returns:
-            A `TrainStep`; a compiled `keras.Model`, which is trained as `model.fit` does; or a `tf.function`
-            that takes a batch, applies the gradients of its own tape and returns the scalar mean loss. Where
-            it returns none, the loss is what its gradients are of. Losses and steps may take the parts of a
-            batch as arguments.
+            A `TrainStep`; a compiled `keras.Model`, which is trained like `model.fit` does; or a
+            `tf.function` that takes a batch, applies the gradients of its own tape and returns the scalar
+            mean loss. If it returns no loss, the tensor that its gradients were taken of is used. Losses and
+            steps may take the parts of a batch as separate arguments.
         """
         ...
 
@@ -97,18 +98,18 @@ class Workload(Protocol):
 
 @runtime_checkable
 class EvaluatedWorkload(Workload, Protocol):
-    """A workload that can tell how good a trained model is."""
+    """A workload with metrics for a trained model."""
 
     def evaluate(self) -> Mapping[str, float]:
-        """Return metrics, such as accuracy on examples that no step learns from, by name.
+        """Return metrics by name, such as accuracy on examples that no step trains on.
 
-        Called after `train_step`, once its variables have the values that training came to.
+        Called after `train_step`, once the variables have their trained values.
         """
         ...
 
 
 def did_you_mean(received: str, known: Iterable[str]) -> str:
-    """Return the end of an error line: the likely name, and all names there are."""
+    """Return the end of an error message: the most similar name, and all known names."""
     names = sorted(known)
     if not names:
         return "; there are none"
@@ -121,7 +122,7 @@ _LONGEST_QUOTE = 300
 
 
 def quote(value: object) -> str:
-    """A value and its type, in one line that is not too long."""
+    """Value and its type, on one line of limited length."""
     return f"{type(value).__name__} {_one_line(repr(value))}"
 
 

@@ -1,4 +1,4 @@
-"""Workloads by reference: shipped ones by name with checked parameters, a user's by the path of a file."""
+"""Workloads by reference: shipped ones by name, with checked parameters; a user's by the path of a file."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -26,17 +26,18 @@ def describe() -> list[dict[str, object]]:
 
 
 def check(reference: str, params: Mapping[str, object]) -> str:
-    """Find what is wrong with a reference without running a user's file or importing TensorFlow.
+    """Check a reference without running a user's file or importing TensorFlow.
 
     Args:
         reference: a registered name, `keras:NAME`, or `path/to/file.py:factory`.
-        params: as for `resolve`.
+        params: keyword arguments of the factory.
 
     Returns:
-        The name as records write it: kebab-case, or the path reference as it was given.
+        Name used in records: kebab-case, or the path reference unchanged.
 
     Raises:
-        WorkloadError: for an unknown name, a missing file, or a wrong parameter of a shipped workload.
+        WorkloadError: the name is unknown, the file is missing, or a parameter of a shipped workload is
+            wrong.
     """
     if _is_file(reference):
         user_file.find(reference)
@@ -53,10 +54,10 @@ def resolve(reference: str, params: Mapping[str, object]) -> Workload:
     Args:
         reference: a registered name with `-` or `_`, `keras:NAME` of a model of `keras.applications`, or
             `path/to/file.py:factory`, where the factory is a class or a function.
-        params: given to the factory as keyword arguments.
+        params: keyword arguments of the factory.
 
     Raises:
-        WorkloadError: when there is no such workload, or its factory does not make one from `params`.
+        WorkloadError: there is no such workload, or its factory does not accept `params`.
     """
     if _is_file(reference):
         return user_file.make(reference, params)

@@ -20,16 +20,16 @@ def read_params(
     *,
     sizes: Mapping[str, Mapping[str, ParamValue]],
 ) -> dict[str, ParamValue]:
-    """Fill in the defaults and check what was given, whose names may have `-` for `_`.
+    """Check parameters and fill in defaults; names may be written with `-` for `_`.
 
     Args:
-        workload: its name, for errors.
-        table: its parameters.
-        given: values by name.
-        sizes: defaults of each value of the parameter `size`, which go before those of the table.
+        workload: name of the workload, for error messages.
+        table: parameters of the workload.
+        values: parameter → value.
+        sizes: defaults for each value of the parameter `size`; they override those of the table.
 
     Raises:
-        WorkloadError: for an unknown name or a wrong value.
+        WorkloadError: a name is unknown or a value is wrong.
     """
     by_name = {param.name: param for param in table}
     read: dict[str, ParamValue] = {}
@@ -62,14 +62,14 @@ _GPT_TOKENS = 50_257
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """One row of the table: what `list workloads` shows, and where the class is.
+    """One row of the table: the text for `list workloads`, and the class.
 
     Args:
-        summary: one line.
+        summary: one-line description.
         factory: `module:class`, called with name, training and the parameters.
-        params: with the defaults of the size small.
-        sizes: the defaults of every size; none for a workload that has one.
-        fixed: arguments that are not for users to choose.
+        params: parameters with the defaults of size `small`.
+        sizes: defaults for every size; empty for a workload with a single size.
+        fixed: arguments that users cannot choose.
     """
 
     summary: str

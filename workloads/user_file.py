@@ -1,6 +1,6 @@
 """A user's Python file, and the class or function in it that makes something: `path/to/file.py:name`.
 
-Its result, a workload or a strategy's builder, is called its kind here; errors begin with it.
+Its result, a workload or a strategy's builder, is called its kind here; error messages begin with the kind.
 """
 
 import hashlib
@@ -27,11 +27,11 @@ _MODULE_PREFIX = "stratbench_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """Kind of object that a file makes, for messages.
+    """Kind of object that a user's file makes, for error messages.
 
     Attributes:
-        name: what the reference as a whole stands for.
-        maker: what its last part is called.
+        name: noun for the object, such as `workload`.
+        maker: noun for the class or function that makes it, such as `factory`.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maker:
-    """A class or function of a user's file; the file exists, nothing of it has run yet."""
+    """A class or function in a user's file; the file exists but has not been run."""
 
     path: Path
     name: str
@@ -50,18 +50,18 @@ class Maker:
         """Run the file and call the maker.
 
         Args:
-            params: keyword arguments; None for a kind that takes none.
+            params: keyword arguments; None for a kind without parameters.
         Raises:
-            WorkloadError: when the file or the call raises, there is no such maker, or it takes other
+            WorkloadError: the file or the call raises, the file has no such maker, or the maker takes other
                 arguments.
         """
         return self.loaded(params)()
 
     def loaded(self, params: Mapping[str, object] | None) -> Callable[[], object]:
-        """Run the file; the call of the maker, which may be made several times.
+        """Run the file and return the call of the maker, which may be made several times.
 
         Raises:
-            WorkloadError: as `make` does.
+            WorkloadError: see `make`; the call raises the rest.
         """
         maker = self._maker_in(_load(self.path, self.kind))
         values = self._arguments(maker, params)
@@ -126,7 +126,7 @@ def split(reference: str, kind: Kind) -> Maker:
     """Find the file that a reference names.
 
     Raises:
-        WorkloadError: when it is missing, or no maker is named.
+        WorkloadError: the file is missing, or the reference names no maker.
     """
     location, _, name = reference.rpartition(":")
     if not location or not name.isidentifier():
@@ -176,10 +176,10 @@ def _load(path: Path, kind: Kind) -> ModuleType:
 
 
 def _require_own_modules(path: Path, kind: Kind) -> None:
-    """Refuse a file beside which is a module whose name stands for one beside another user's file by now.
+    """Refuse a file next to a module that has the name of an already imported module of another user's file.
 
     Raises:
-        WorkloadError: there is one, in place of which the file would be given the other's.
+        WorkloadError: there is such a module; an import would return the other one.
     """
     folder = path.resolve().parent
     users = [module for name, module in list(sys.modules.items()) if name.startswith(_MODULE_PREFIX)]
@@ -205,15 +205,15 @@ _KIND = Kind(name="workload", maker="factory")
 
 
 def is_path(reference: str) -> bool:
-    """Tell a reference to a file from a registered name."""
+    """True if a reference names a file rather than a registered workload."""
     return ":" in reference or "/" in reference or reference.endswith(".py")
 
 
 def find(reference: str) -> Maker:
-    """The file, which exists, and the factory's name.
+    """Find a reference's file and factory; the file exists.
 
     Raises:
-        WorkloadError: when either is missing.
+        WorkloadError: the file is missing, or the reference names no factory.
     """
     return split(reference, _KIND)
 
@@ -222,7 +222,7 @@ def make(reference: str, params: Mapping[str, object]) -> Workload:
     """Import the file, call the factory with `params` and check what it returns.
 
     Raises:
-        WorkloadError: when any of it fails.
+        WorkloadError: any of these fails.
     """
     factory = find(reference)
     check_batch_size(params)
@@ -285,7 +285,7 @@ def check_batch_size(params: Mapping[str, object]) -> None:
     """Check the one parameter that every workload has.
 
     Raises:
-        WorkloadError: when it is given and not a positive whole number.
+        WorkloadError: `batch_size` is given and not a positive whole number.
     """
     for key in ("batch_size", "batch-size"):
         if key in params and not _is_count(params[key]):
@@ -313,9 +313,9 @@ class ModelAndData:
     """A model and its data, made by a function of a user's file.
 
     Attributes:
-        name: the function's. path: its file.
-        batch_size: of the dataset's batches; a run may take another, for examples are batched anew.
-        call: the function, which is called for each model and each seed of the data.
+        name: function's name. path: function's file.
+        batch_size: batch size of the dataset; a run may use another one, because examples are batched anew.
+        call: the function; called once for each model and each seed of the data.
     """
 
     name: str
@@ -326,10 +326,10 @@ class ModelAndData:
 
     @classmethod
     def of(cls, returned: object, *, call: Callable[[], object], factory: Maker) -> "ModelAndData":
-        """The workload of a function that made a model, and of what it made beside it.
+        """Make a workload from a function that returns a model and its data.
 
         Raises:
-            WorkloadError: that is not a dataset of batches.
+            WorkloadError: the data is not a batched dataset.
         """
         _, data = _pair(returned, factory)
         batch_size = _batch_size(data, factory)
@@ -340,7 +340,7 @@ class ModelAndData:
         return cast("tuple[keras.Model, tf.data.Dataset]", self.call())[0]
 
     def dataset(self, seed: int) -> "tf.data.Dataset":
-        """The examples of the function's batches, its random numbers drawn from the seed."""
+        """Examples from the function's batches, with its random numbers drawn from the seed."""
         import keras
 
         keras.utils.set_random_seed(seed)
@@ -350,7 +350,7 @@ class ModelAndData:
 
 
 def holds_model(returned: object) -> bool:
-    """True if a function made a Keras model, alone or first of several; does not import Keras."""
+    """True if a function returned a Keras model, alone or as the first of several; does not import Keras."""
     keras = sys.modules.get("keras")
     first = returned[0] if isinstance(returned, tuple) and returned else returned
     return keras is not None and isinstance(first, keras.Model)

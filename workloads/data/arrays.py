@@ -36,7 +36,7 @@ def digits(*, held_out: bool = False) -> tuple[Array, Array]:
     """Load scikit-learn's 1,797 handwritten digits: images [n, 8, 8] float32 in 0..1, labels [n] int32.
 
     Args:
-        held_out: every fifth, which no step learns from, or the others.
+        held_out: True returns every fifth image, which no step trains on; False returns all others.
     """
     from sklearn.datasets import load_digits
 
@@ -46,7 +46,7 @@ def digits(*, held_out: bool = False) -> tuple[Array, Array]:
 
 
 def accuracy(model: "keras.Model", examples: Array, labels: Array) -> float:
-    """Share of examples whose label has a model's largest logit; none of those with logits of no number."""
+    """Share of examples whose label has the largest logit; an example with a NaN logit never counts."""
     logits = np.asarray(model(examples, training=False))
     right = (logits.argmax(axis=-1) == labels) & np.isfinite(logits).all(axis=-1)
     return float(right.mean())
@@ -62,8 +62,8 @@ def zipf_ids(rng: np.random.Generator, n_ids: int, *, size: tuple[int, ...]) -> 
     no table of n_ids probabilities is made.
 
     Args:
-        rng: draws.
-        n_ids: how many there are.
+        rng: source of the random numbers.
+        n_ids: number of ids.
         size: shape of the result.
     Source:
         Zipf's law; inverse transform of the bounded Pareto distribution.

@@ -1,4 +1,4 @@
-"""A workload's examples: the same global batches in every process, or one worker's own pipeline."""
+"""Examples of a workload: the same global batches in every process, or one worker's own input pipeline."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -29,9 +29,9 @@ class Component:
     """One tensor of an example.
 
     Args:
-        name: its place in the structure, as `0/1` in tuples or by key in dicts.
-        dtype: TensorFlow's name of its type, such as `float32`.
-        shape: without the batch axis.
+        name: place in the structure: `0/1` in tuples, the key in dicts.
+        dtype: TensorFlow's type name, such as `float32`.
+        shape: shape without the batch axis.
     """
 
     name: str
@@ -50,9 +50,9 @@ class Examples:
     """A workload's examples.
 
     Args:
-        workload_name: of the workload, for errors.
-        components: tensors of an example, in the order of `tf.nest.flatten`.
-        dataset: of single examples.
+        workload_name: name of the workload, for error messages.
+        components: tensors of one example, in the order of `tf.nest.flatten`.
+        dataset: dataset of single, unbatched examples.
     """
 
     workload_name: str
@@ -60,15 +60,15 @@ class Examples:
     dataset: "tf.data.Dataset"
 
     def batches(self, batch_size: int) -> Iterator[list[Array]]:
-        """Return the endless sequence of global batches of so many examples, read as they are taken.
+        """Return an endless sequence of global batches of `batch_size` examples, read on demand.
 
-        A dataset that ends begins again, so that every batch is full.
+        A finite dataset is repeated, so that every batch is full.
 
         Returns:
             Per batch one array [batch_size, ...] for each component.
 
         Raises:
-            WorkloadError: when the size is no positive whole number, or the dataset is empty or raises later.
+            WorkloadError: the size is not a positive whole number, or the dataset is empty or raises later.
         """
         import tensorflow as tf
 
@@ -82,16 +82,16 @@ class Examples:
 
 
 def examples_of(workload: Workload, *, seed: int = 0) -> Examples:
-    """Make a workload's dataset, equal for equal arguments in every process.
+    """Make a workload's dataset; equal arguments give equal datasets in every process.
 
-    TensorFlow's global seed is set to `seed`, because operations of a dataset that shuffle or augment mix it
-    into their own.
+    Sets TensorFlow's global seed to `seed`, because dataset operations that shuffle or augment mix the global
+    seed into their own.
 
     Args:
-        seed: given to the workload, which decides whether it shuffles.
+        seed: seed passed to the workload, which decides whether it shuffles.
 
     Raises:
-        WorkloadError: when the dataset is not one of tensors of fixed shapes.
+        WorkloadError: the dataset does not consist of tensors of fixed shapes.
     """
     import tensorflow as tf
 
@@ -102,10 +102,10 @@ def examples_of(workload: Workload, *, seed: int = 0) -> Examples:
 
 
 def batches_of(name: str, dataset: "tf.data.Dataset") -> Iterator[list[Array]]:
-    """Read a dataset of batches that has no end; its seed is fixed already, however late reading begins.
+    """Read an endless dataset of batches; its seed is already fixed, however late reading begins.
 
     Args:
-        name: of the workload, for errors.
+        name: name of the workload, for error messages.
     Raises:
         WorkloadError: the dataset is empty or raises.
     """
@@ -123,10 +123,10 @@ def batches_of(name: str, dataset: "tf.data.Dataset") -> Iterator[list[Array]]:
 
 @contextmanager
 def reading(name: str) -> Iterator[None]:
-    """Turn what a dataset raises while it is read into one line.
+    """Turn an exception of a dataset that is being read into a one-line error.
 
     Args:
-        name: of the workload.
+        name: name of the workload.
     """
     import tensorflow as tf
 
@@ -222,11 +222,11 @@ PREFETCH_BATCHES = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerShare:
-    """Share of a dataset for one worker; all workers have as many replicas.
+    """One worker's share of a dataset; all workers have equally many replicas.
 
     Args:
-        worker: from 0. n_workers: the dataset has a shard for each.
-        n_examples: this worker's in a step. global_batch: those of all workers together.
+        worker: worker's number, from 0. n_workers: number of workers; the dataset has a shard for each.
+        n_examples: this worker's examples per step. global_batch: examples per step over all workers.
     """
 
     worker: int
@@ -238,15 +238,15 @@ class WorkerShare:
 def worker_batches(
     examples: Examples, share: WorkerShare, *, seed: int, n_threads: int
 ) -> Iterator[list[Array]]:
-    """Return the endless sequence of a worker's batches, made by threads of its own while others are in use.
+    """Return an endless sequence of a worker's batches, prepared in background threads of their own.
 
-    Example i of the dataset is of worker i modulo their number, in every pass over the dataset, so that no
-    two workers share one. Passes follow each other without a gap and mix where they meet. Equal arguments
+    Worker w gets the examples i with i mod n_workers = w, in every pass over the dataset, so that no two
+    workers share an example. Passes follow each other without a gap and mix where they meet. Equal arguments
     give equal batches.
 
     Args:
-        seed: of the order in which examples come.
-        n_threads: that make examples.
+        seed: seed of the examples' order.
+        n_threads: number of threads that prepare examples.
     Returns:
         Per batch one array [n_examples, ...] for each component.
     Raises:
@@ -273,7 +273,7 @@ def worker_batches(
 
 
 def _shuffle_buffer(examples: Examples, own: "tf.data.Dataset") -> int:
-    """Examples of which each next one is drawn: fewer where they are large, and no more than a worker has."""
+    """Size of the shuffle buffer: smaller for large examples, and at most the worker's number of examples."""
     example_bytes = max(1, sum(part.n_bytes for part in examples.components))
     n_there = int(own.cardinality())
     n_most = SHUFFLE_EXAMPLES if n_there <= 0 else min(SHUFFLE_EXAMPLES, n_there)
@@ -281,10 +281,10 @@ def _shuffle_buffer(examples: Examples, own: "tf.data.Dataset") -> int:
 
 
 def _require_batch(examples: Examples, global_batch: int) -> None:
-    """Refuse a dataset that would have to begin again within the first batch, and so give examples twice.
+    """Refuse a dataset with fewer examples than a global batch, which would contain some of them twice.
 
     Raises:
-        WorkloadError: it does.
+        WorkloadError: the dataset has fewer.
     """
     n_there = _n_examples(examples.workload_name, examples.dataset, at_most=global_batch)
     if n_there < global_batch:
@@ -296,7 +296,7 @@ def _require_batch(examples: Examples, global_batch: int) -> None:
 
 
 def _n_examples(name: str, dataset: "tf.data.Dataset", *, at_most: int) -> int:
-    """Number of examples; counting ends at `at_most` if they must be read for that."""
+    """Number of examples; if they must be read to be counted, counting stops at `at_most`."""
     import tensorflow as tf
 
     known = int(dataset.cardinality())

@@ -1,4 +1,4 @@
-"""Files of real data, as a person gives them: found, checked, and read as text, ratings or images."""
+"""Files of real data that a person names: find, check and read them as text, ratings or images."""
 
 import hashlib
 import io
@@ -20,16 +20,16 @@ DATA, CHECKSUM = "data", "data_sha256"
 
 
 def data_files(data: str, sha256: str | None = None, *, field: str = DATA) -> tuple[Path, ...]:
-    """Find the files of a data set: the one given, or all of a folder but hidden ones, by name.
+    """Find the files of a data set: the given file, or all files of a folder except hidden ones, by name.
 
     Args:
         data: path of a file or folder.
-        sha256: what the file's bytes must hash to, or of a folder what `LC_ALL=C sha256sum *` prints there;
-            None takes any.
-        field: the parameter that the path is of, for errors.
+        sha256: SHA-256 of the file, or for a folder of the output of `LC_ALL=C sha256sum *` in it; None skips
+            the check.
+        field: parameter that holds the path, for error messages.
 
     Raises:
-        WorkloadError: when there is none, or what is there is not what was asked for.
+        WorkloadError: there are no files, or their checksum differs.
     """
     path = Path(data)
     if not path.exists():
@@ -52,7 +52,7 @@ def one_file(data: str, sha256: str | None = None, *, field: str = DATA) -> Path
     """Find a data set that is one file.
 
     Raises:
-        WorkloadError: as `data_files`, or when there are several.
+        WorkloadError: see `data_files`; also if there are several files.
     """
     files = data_files(data, sha256, field=field)
     if len(files) > 1:
@@ -65,7 +65,7 @@ def read_text(path: Path, *, field: str = DATA) -> str:
     """Read a text file.
 
     Raises:
-        WorkloadError: when it is not in UTF-8.
+        WorkloadError: the file is not UTF-8.
     """
     try:
         return path.read_text(encoding="utf-8")
@@ -107,9 +107,9 @@ class Ratings:
     """Ratings of items by users; both are numbered from 0, in the order of their ids.
 
     Args:
-        users: [n].
-        items: [n].
-        n_users: different ones. n_items: different ones.
+        users: user number of each rating, [n].
+        items: item number of each rating, [n].
+        n_users: number of distinct users. n_items: number of distinct items.
     """
 
     users: Ids
@@ -122,7 +122,7 @@ def read_ratings(path: Path) -> Ratings:
     """Read lines `user::item::rating::time`, as in `ratings.dat` of MovieLens-1M and -10M.
 
     Raises:
-        WorkloadError: when a line is another one.
+        WorkloadError: a line does not have this format.
     Source:
         README of MovieLens-1M, https://files.grouplens.org/datasets/movielens/ml-1m-README.txt.
     """
@@ -140,14 +140,14 @@ def read_ratings(path: Path) -> Ratings:
 
 
 def not_rated(ratings: Ratings, users: Ids, rng: np.random.Generator) -> Ids:
-    """Draw for each of these users an item that they did not rate, all with the same probability.
+    """Draw, for each of these users, an item that the user did not rate, all with equal probability.
 
     Args:
-        users: [n], each with an item that is left.
+        users: user numbers [n]; every user has at least one unrated item.
     Returns:
-        items [n].
+        Item numbers [n].
     Raises:
-        WorkloadError: when a user rated everything.
+        WorkloadError: a user rated every item.
     """
     counts = np.bincount(ratings.users, minlength=ratings.n_users)
     if (counts[users] >= ratings.n_items).any():
@@ -174,16 +174,16 @@ _MARGIN = 256 / 224
 
 
 def image_records(files: Sequence[Path], *, side: int, classes: int, seed: int) -> "tf.data.Dataset":
-    """Read examples (image [side, side, 3] float32, label [] int32) without end, in an order of the seed's.
+    """Read examples (image [side, side, 3] float32, label [] int32) endlessly, in an order set by the seed.
 
-    A record has `image/encoded` (JPEG or PNG) and `image/class/label` (from 1). An image is scaled, cut out
-    of the middle and normalised by ImageNet's colours. A record that is none, or a label beyond the classes,
-    ends the reading with an error that says so.
+    A record has `image/encoded` (JPEG or PNG) and `image/class/label` (from 1). An image is scaled, cropped
+    to its centre and normalised by ImageNet's colours. A record without an image, or with a label above
+    `classes`, ends the reading with an error that says so.
 
     Args:
-        classes: labels are 1 to this.
+        classes: number of classes; labels are 1 to `classes`.
     Raises:
-        WorkloadError: no file has a record, and reading would look for one for ever.
+        WorkloadError: no file has a record, so that reading would never end.
     Source:
         Format: TensorFlow's build_imagenet_data.py. Crop and colours: He et al. 2015, arXiv:1512.03385,
         section 3.4 (testing).

@@ -23,16 +23,16 @@ _MOST_LETTERS = 100
 
 
 def words_of(text: str) -> list[str]:
-    """The English words of a text in lower case, without marks."""
+    """English words of a text, in lower case and without punctuation."""
     return _WORD.findall(text.lower())
 
 
 def word_ids(words: Sequence[str], *, vocabulary: int) -> Ids:
-    """Number words by frequency, from 1; words beyond the vocabulary are all 0.
+    """Number words by frequency, from 1; a word outside the vocabulary gets 0.
 
     Args:
-        words: the text.
-        vocabulary: numbers in use, 0 included.
+        words: words of the text, in order.
+        vocabulary: number of ids in use, including 0.
     """
     by_frequency = sorted(Counter(words).items(), key=lambda item: (-item[1], item[0]))
     numbers = {word: number for number, (word, _) in enumerate(by_frequency[: vocabulary - 1], start=1)}
@@ -40,10 +40,10 @@ def word_ids(words: Sequence[str], *, vocabulary: int) -> Ids:
 
 
 def byte_ids(files: Iterable[Path], *, vocabulary: int) -> Ids:
-    """The bytes of files, one after the other.
+    """Bytes of the files, concatenated.
 
     Raises:
-        WorkloadError: when the vocabulary has no number for each byte.
+        WorkloadError: the vocabulary has fewer than 256 ids.
     """
     if vocabulary < N_BYTES:
         message = f"vocabulary must be at least {N_BYTES}, one number for each byte of data, got {vocabulary}"
@@ -52,15 +52,15 @@ def byte_ids(files: Iterable[Path], *, vocabulary: int) -> Ids:
 
 
 def rows_of(ids: Ids, length: int, *, most: int, field: str) -> Ids:
-    """Cut a text into rows of one length; what is left over at its end is dropped.
+    """Cut a text into rows of equal length and drop the remainder.
 
     Args:
-        most: rows.
-        field: the parameter that says the length, for errors.
+        most: maximum number of rows.
+        field: parameter that sets the length, for error messages.
     Returns:
         [rows, length].
     Raises:
-        WorkloadError: when the text has not one row.
+        WorkloadError: the text is shorter than one row.
     """
     n_rows = min(len(ids) // length, most)
     if n_rows < 1:
@@ -70,10 +70,10 @@ def rows_of(ids: Ids, length: int, *, most: int, field: str) -> Ids:
 
 
 class WordPieces:
-    """Pieces of words, each the longest that is known, from left to right; later ones begin with `##`.
+    """Word-piece tokeniser: greedy longest match from left to right; inner pieces begin with `##`.
 
     Args:
-        pieces: by number, special ones first or among them.
+        pieces: vocabulary; a piece's index is its number. It contains the special pieces, in any place.
     Source:
         Devlin et al. 2018, arXiv:1810.04805, section 3 (WordPiece, after Wu et al. 2016, arXiv:1609.08144).
     """
@@ -88,10 +88,10 @@ class WordPieces:
 
     @classmethod
     def of_text(cls, words: Iterable[str], vocabulary: int) -> "WordPieces":
-        """Make pieces of a text: all its letters, alone and inside of a word, and its most frequent words.
+        """Make a vocabulary from a text: all letters, alone and inside words, and its most frequent words.
 
         Raises:
-            WorkloadError: when the vocabulary has no room for the letters.
+            WorkloadError: the vocabulary is too small for the letters.
         """
         counts = Counter(words)
         letters = sorted(set(chain.from_iterable(counts)))
@@ -104,10 +104,10 @@ class WordPieces:
 
     @classmethod
     def of_file(cls, path: Path, vocabulary: int) -> "WordPieces":
-        """Read a vocabulary of one piece a line, as BERT's `vocab.txt`.
+        """Read a vocabulary with one piece per line, such as BERT's `vocab.txt`.
 
         Raises:
-            WorkloadError: when it has more pieces than the vocabulary, or lacks a special one.
+            WorkloadError: the file has more pieces than `vocabulary`, or lacks a special piece.
         """
         pieces = read_text(path, field="pieces").splitlines()
         lacking = [name for name in SPECIAL if name not in pieces]
@@ -142,10 +142,10 @@ class WordPieces:
 
 
 def sentences_of(files: Iterable[Path]) -> list[list[str]]:
-    """The sentences of files, one a line, as words and marks in lower case; empty lines end nothing.
+    """Sentences of the files, one per line, as lower-case words and punctuation; empty lines are ignored.
 
     Raises:
-        WorkloadError: when there are fewer than two.
+        WorkloadError: there are fewer than two sentences.
     """
     lines = chain.from_iterable(read_text(path).lower().splitlines() for path in files)
     sentences = [words for line in lines if (words := _WORD_OR_MARK.findall(line))]
@@ -171,16 +171,16 @@ def masked_pairs(
     predictions: int,
     examples: int,
 ) -> Mapping[str, Array]:
-    """Make examples of a sentence and the next one, or in half of them any other.
+    """Make examples of two sentences: half of them consecutive, half with a random second sentence.
 
-    If a pair has fewer pieces than predictions, some are predicted twice.
+    If a pair has fewer pieces than `predictions`, some pieces are predicted twice.
 
     Args:
-        sentences: two or more, as numbers of pieces. vocabulary: numbers there are.
-        sequence: pieces of an example, three of them marks; longer pairs lose their ends in turn.
+        sentences: two or more sentences, each a list of piece numbers. vocabulary: number of pieces.
+        sequence: pieces per example, including three marks; longer pairs are truncated alternately.
     Returns:
-        `tokens` and `sentences` [examples, sequence]; `length` and `follows` [examples]; `masked` (places)
-        and `words` (the pieces that stood there) [examples, predictions].
+        `tokens` and `sentences` [examples, sequence]; `length` and `follows` [examples]; `masked` (positions)
+        and `words` (the original pieces there) [examples, predictions].
     Source:
         Devlin et al. 2018, arXiv:1810.04805, section 3.1 and A.1.
     """
@@ -220,7 +220,7 @@ def masked_pairs(
 
 
 def _fitted(left: Sequence[int], right: Sequence[int], room: int) -> tuple[Sequence[int], Sequence[int]]:
-    """Both without so much of the longer one's end as there is no room for."""
+    """Both sentences, the longer one truncated until together they fit into `room` pieces."""
     n_left = max(min(len(left), room // 2), room - len(right))
     n_left = min(n_left, len(left))
     return left[:n_left], right[: room - n_left]

@@ -27,25 +27,25 @@ _MASK = 0
 
 @dataclass(kw_only=True, slots=True)
 class Bert:
-    """An encoder with the two heads of its pre-training; the masked one ends in the words' table.
+    """Encoder with its two pre-training heads; the masked-word head reuses the word table.
 
     Args:
-        name: as references name it.
+        name: registered name of the workload.
         training: optimizer and clipping.
         batch_size: global examples per step.
         vocabulary: word pieces.
-        positions: longest sequence that it has vectors for.
+        positions: length of the longest supported sequence.
         sequence: tokens of an example, both sentences together.
         predictions: masked tokens of an example.
-        layers: of the encoder.
+        layers: number of encoder layers.
         width: length of a token's vector.
-        heads: of each attention.
-        hidden: units between a layer's two dense ones.
-        dropout: share dropped, everywhere.
+        heads: attention heads per layer.
+        hidden: units of the inner dense layer of each encoder layer.
+        dropout: dropout rate, the same everywhere.
         examples: size of the data set.
-        data: path of text with a sentence a line; None makes examples up.
-        pieces: path of a vocabulary, one piece a line; None makes one of the text.
-        data_sha256: what it must hash to.
+        data: path of a text with one sentence per line; None generates synthetic examples.
+        pieces: path of a vocabulary with one piece per line; None derives it from the text.
+        data_sha256: checksum that the data must have, see `data_files`; None skips the check.
     Source:
         Devlin et al. 2018, arXiv:1810.04805, sections 3.1 and A.2.
     """
@@ -131,15 +131,15 @@ class Bert:
         return self.training.step(loss, [*own, *encoder.trainable_variables, *masked.trainable_variables])
 
     def dataset(self, seed: int) -> "tf.data.Dataset":
-        """Return pairs of sentences, endless, in a new order each epoch.
+        """Return an endless dataset of sentence pairs, in a new order each epoch.
 
-        A dict: `tokens` and `sentences` (0 or 1) [sequence] int32, of which the first `length` are given;
-        places `masked` [predictions] int32 and the `words` [predictions] int32 that stood there; whether
-        sentence 1 `follows` [] int32. Of those made up, words have Zipf's frequencies, and lengths vary
-        between a half and the whole.
+        Each example is a dict: `tokens` and `sentences` (0 or 1) [sequence] int32, of which the first
+        `length` are valid; positions `masked` [predictions] int32 and the original `words` [predictions]
+        int32 there; `follows` [] int32, 1 if the second sentence follows the first. In synthetic examples,
+        words have Zipf's frequencies and lengths vary between half and all of `sequence`.
 
         Raises:
-            WorkloadError: the data or the vocabulary is not there, or not what the parameters ask for.
+            WorkloadError: the data or the vocabulary is missing or does not match the parameters.
         """
         rng = np.random.default_rng(_DATA_SEED)
         columns = self._made_up(rng) if self.data is None else self._read(self.data, rng)

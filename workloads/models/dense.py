@@ -26,7 +26,7 @@ class LinearRegression:
     """Least squares with one weight per feature and an offset.
 
     Args:
-        name: as references name it.
+        name: registered name of the workload.
         training: optimizer and clipping.
         batch_size: global examples per step.
         features: length of an example.
@@ -81,7 +81,7 @@ class WideMlp:
     than a millisecond's worth of gradients per example.
 
     Args:
-        name: as references name it.
+        name: registered name of the workload.
         training: optimizer and clipping.
         batch_size: global examples per step.
         units: width of each hidden layer.

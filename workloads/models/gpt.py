@@ -1,4 +1,4 @@
-"""GPT: a decoder that guesses the next token of each place."""
+"""GPT: a decoder that predicts the next token at each position."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -27,22 +27,22 @@ _DATA_SEED = 20_240_303
 
 @dataclass(kw_only=True, slots=True)
 class Gpt:
-    """A causal transformer whose table of tokens is its last layer too, as GPT-2.
+    """Causal transformer whose token table is also its last layer, as in GPT-2.
 
     Args:
-        name: as references name it.
+        name: registered name of the workload.
         training: optimizer and clipping.
         batch_size: global examples per step.
-        vocabulary: tokens there are.
-        positions: longest sequence that it has vectors for.
-        sequence: tokens of an example.
-        layers: of the decoder.
+        vocabulary: number of tokens.
+        positions: length of the longest supported sequence.
+        sequence: tokens per example.
+        layers: number of decoder layers.
         width: length of a token's vector.
-        heads: of each attention.
-        dropout: share dropped, everywhere.
+        heads: attention heads per layer.
+        dropout: dropout rate, the same everywhere.
         examples: size of the data set.
-        data: path of text, of whose bytes at most so many examples are made; None makes examples up.
-        data_sha256: what it must hash to.
+        data: path of a text; its bytes give at most `examples` examples. None generates synthetic examples.
+        data_sha256: checksum that the data must have, see `data_files`; None skips the check.
     Source:
         Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3.
     """
@@ -94,7 +94,7 @@ class Gpt:
         """Return (tokens [sequence] int32, their successors), endless, in a new order each epoch.
 
         Raises:
-            WorkloadError: the data is not there, or not what the parameters ask for.
+            WorkloadError: the data is missing or does not match the parameters.
         """
         length = self.sequence + 1
         if self.data is None:

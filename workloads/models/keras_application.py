@@ -29,18 +29,19 @@ class KerasApplication:
     """An image classifier that Keras ships, trained from random weights.
 
     Args:
-        name: as references name it.
+        name: registered name of the workload.
         model: its name in `keras.applications`.
         training: optimizer and clipping.
         batch_size: global examples per step.
-        input: height and width of an image; each model has a smallest of its own.
+        input: height and width of an image; each model has its own minimum.
         classes: number of labels.
-        width_multiplier: what the channels and units of each layer but the classifier are multiplied by, at
-            most 1.
+        width_multiplier: factor on the channels and units of every layer except the classifier, at most 1.
         examples: size of the data set.
-        data: path of TFRecord files of images; `examples` is only for those made up; None makes examples up.
-        data_sha256: what it must hash to.
-        flops_per_example: of its convolutions and dense layers; None until `train_step` made them.
+        data: path of TFRecord files of images, all of which are used; None generates `examples` synthetic
+            images.
+        data_sha256: checksum that the data must have, see `data_files`; None skips the check.
+        flops_per_example: operations of the convolutions and dense layers per example; None until
+            `train_step` has built the model.
     """
 
     name: str
@@ -59,7 +60,8 @@ class KerasApplication:
         """Create the model and its optimizer.
 
         Raises:
-            WorkloadError: Keras has no model of this name, or none for images of this size or so narrow.
+            WorkloadError: Keras has no such model, or the model does not support the image size or width
+                multiplier.
         """
         builder = _builder(self.model)
         try:
@@ -84,7 +86,7 @@ class KerasApplication:
         """Return (image [input, input, 3] float32, label [] int32), endless, in a new order each epoch.
 
         Raises:
-            WorkloadError: the data is not there.
+            WorkloadError: the data is missing.
         """
         if self.data is not None:
             files = data_files(self.data, self.data_sha256)
@@ -110,10 +112,10 @@ class KerasApplication:
 
 
 def _narrowed(model: "keras.Model", multiplier: float) -> "keras.Model":
-    """The same layers with fewer channels and units; the classifier keeps its own.
+    """Copy of a model with fewer channels and units; the classifier keeps its width.
 
     Raises:
-        ValueError: layers that state a width in another way do not fit those beside them any more.
+        ValueError: a layer's width is set in another way and no longer fits its neighbours.
     Source:
         Howard et al. 2017, arXiv:1704.04861, section 3.3 (width multiplier).
     """

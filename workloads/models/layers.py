@@ -1,6 +1,6 @@
 """Parts that shipped models share: tables of vectors, transformer layers, LSTM cells, and mean losses.
 
-Losses are taken in float32 whatever type a model computes in.
+Losses are computed in float32, whatever type the model computes in.
 """
 
 from collections.abc import Callable
@@ -36,12 +36,12 @@ def look_up(table: "keras.Variable", ids: "tf.Tensor") -> "tf.Tensor":
 
 
 def projected_lstm(units: int, width: int, *, name: str) -> "keras.layers.RNN":
-    """Return a layer over [batch, steps, features] that gives [batch, steps, width].
+    """Return an LSTM layer with a projected output: [batch, steps, features] → [batch, steps, width].
 
     Args:
-        units: of the cell's state.
-        width: of its output.
-        name: of the layer.
+        units: size of the cell state.
+        width: size of the output.
+        name: name of the layer.
     Source:
         Sak et al. 2014, arXiv:1402.1128, section 2.2, without peepholes and without a second projection.
     """
@@ -83,7 +83,7 @@ def cross_entropy(logits: Model) -> Loss:
     """Return the cross entropy between logits and labels, averaged over all labels of the batch.
 
     Args:
-        logits: inputs [batch, ...] -> unnormalised log probabilities [batch, ..., classes]. Examples have
+        logits: inputs [batch, ...] → unnormalised log probabilities [batch, ..., classes]. Every example has
             equally many labels, so that the mean over labels is the mean over examples.
     """
     import tensorflow as tf
@@ -113,15 +113,15 @@ _DEVIATION = 0.02
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TransformerLayer:
-    """Self-attention and two dense layers, each with dropout, a shortcut and a normalisation.
+    """Self-attention and two dense layers, each with dropout, a residual connection and a normalisation.
 
     Args:
         width: length of a token's vector.
-        heads: of the attention; divides `width`.
-        hidden: units between the two dense layers.
-        dropout: share of what attention weights and either half give that is dropped.
-        norm: `after` adding the shortcut, or `before` either half.
-        causal: whether a token sees itself and those before it only.
+        heads: number of attention heads; divides `width`.
+        hidden: units of the inner dense layer.
+        dropout: dropout rate of the attention weights and of the output of both halves.
+        norm: position of the normalisation: `after` the residual connection, or `before` both halves.
+        causal: True if a token attends only to itself and earlier tokens.
     Source:
         Vaswani et al. 2017, arXiv:1706.03762, section 3; normalised before: Radford et al. 2019, section 2.3.
     """
@@ -139,7 +139,7 @@ class TransformerLayer:
             raise WorkloadError(message, field="heads")
 
     def flops(self, sequence: int) -> float:
-        """Return forward and backward operations for a sequence of so many tokens."""
+        """Return forward and backward operations for a sequence of `sequence` tokens."""
         return (
             4 * dense_flops(self.width, self.width, positions=sequence)
             + 2 * dense_flops(self.width, self.hidden, positions=sequence)
@@ -153,8 +153,8 @@ class TransformerLayer:
 
         Args:
             tokens: [batch, sequence, width].
-            name: prefix of the names of its layers.
-            mask: [batch, 1, sequence] bool, true where a token may be looked at; None for everywhere.
+            name: prefix of the Keras layers' names.
+            mask: [batch, 1, sequence] bool, True for tokens that may be attended to; None for all tokens.
         """
         import keras
 
@@ -188,10 +188,10 @@ class TransformerLayer:
 
 
 def require_sequence(sequence: int, *, positions: int) -> None:
-    """Refuse examples that are longer than a model has vectors of places for.
+    """Refuse examples longer than the model's position table.
 
     Raises:
-        WorkloadError: they are.
+        WorkloadError: `sequence` exceeds `positions`.
     """
     if sequence > positions:
         message = f"sequence must be at most positions={positions}, got {sequence}; lower it, or raise those"
@@ -199,7 +199,7 @@ def require_sequence(sequence: int, *, positions: int) -> None:
 
 
 def initializer() -> "keras.initializers.Initializer":
-    """Return what BERT and GPT draw their weights from."""
+    """Return the weight initialiser of BERT and GPT."""
     import keras
 
     return keras.initializers.TruncatedNormal(stddev=_DEVIATION)

@@ -38,11 +38,11 @@ class WordLm:
     """Embedding, LSTM and a dense softmax that predict the next word of Python's own help texts.
 
     Args:
-        name: as references name it.
+        name: registered name of the workload.
         training: optimizer and clipping.
         batch_size: global examples per step.
-        vocabulary: most frequent words kept, the place of all others included.
-        sequence_length: words in an example.
+        vocabulary: number of word ids: the most frequent words, and one id for all others.
+        sequence_length: words per example.
         embedding: length of a word's vector.
         units: width of the LSTM.
     """
@@ -102,7 +102,7 @@ def prose() -> list[str]:
     """Return the words of Python's help texts in lower case, topic after topic.
 
     Raises:
-        WorkloadError: when this Python was installed without them.
+        WorkloadError: this Python was installed without the help texts.
     """
     try:
         topics: dict[str, str] = import_module("pydoc_data.topics").topics
@@ -120,21 +120,21 @@ _DRAW_SEED = 20_240_307
 
 @dataclass(kw_only=True, slots=True)
 class Lm1b:
-    """Embedding, an LSTM with projection, and a softmax over words that are drawn anew in each step.
+    """Embedding, an LSTM with projection, and a softmax over words sampled anew in each step.
 
     Args:
-        name: as references name it.
+        name: registered name of the workload.
         training: optimizer and clipping.
         batch_size: global examples per step.
-        vocabulary: words, by falling frequency.
+        vocabulary: number of words; lower ids are more frequent.
         width: length of a word's vector, before and after the LSTM.
-        units: of the LSTM's state.
-        steps: words of an example.
-        sampled: words that each step draws for its softmax beside the right ones, fewer than the vocabulary.
-        dropout: share dropped before and after the LSTM.
+        units: size of the LSTM's state.
+        steps: words per example.
+        sampled: words that the softmax samples per step in addition to the labels; fewer than `vocabulary`.
+        dropout: dropout rate before and after the LSTM.
         examples: size of the data set.
-        data: path of text, of whose words at most so many examples are made; None makes examples up.
-        data_sha256: what it must hash to.
+        data: path of a text; its words give at most `examples` examples. None generates synthetic examples.
+        data_sha256: checksum that the data must have, see `data_files`; None skips the check.
     Source:
         Jozefowicz et al. 2016, arXiv:1602.02410, sections 3.1 and 4.2 (LSTM-2048-512).
     """
@@ -205,7 +205,7 @@ class Lm1b:
         """Return (words [steps] int32, their successors int64), endless, in a new order each epoch.
 
         Raises:
-            WorkloadError: the data is not there, or not what the parameters ask for.
+            WorkloadError: the data is missing or does not match the parameters.
         """
         length = self.steps + 1
         if self.data is None:
@@ -222,19 +222,21 @@ class Lm1b:
 def log_uniform_words(
     words: "tf.Tensor", n: int, vocabulary: int, draws: "keras.random.SeedGenerator"
 ) -> "tuple[tf.Tensor, tf.Tensor, tf.Tensor]":
-    """Different words, drawn one after the other, word k in proportion to log((k + 2) / (k + 1)).
+    """Draw distinct words without replacement, word k in proportion to log((k + 2) / (k + 1)).
 
-    The first n of all words to arrive, each after an exponential time with such a rate, are in law what
-    TensorFlow's sampler draws. The state of that one is inside of its operation, and each replica of one of
-    TensorFlow's strategies would begin with it alike; a generator's state is a variable.
+    The n words that arrive first, if word k arrives after an exponential time with that rate, have the
+    distribution of TensorFlow's own sampler. TensorFlow's sampler keeps its state inside the operation, so
+    that all replicas of a TensorFlow strategy would draw alike; the state of a Keras seed generator is a
+    variable.
 
     Args:
-        words: the right ones, integers of any shape.
-        n: how many to draw, fewer than the vocabulary has.
-        draws: whose next numbers are used.
+        words: label words, integers of any shape.
+        n: number of words to draw, less than `vocabulary`.
+        draws: source of the random numbers.
     Returns:
-        what `tf.nn.sampled_softmax_loss` takes: words [n] int64, and how probable each right word
-        [size of words, 1] and each drawn one [n] was to arrive before the word after the last one drawn.
+        Argument `sampled_values` of `tf.nn.sampled_softmax_loss`: words [n] int64, and the probability of
+        each label word [size of words, 1] and each drawn word [n] to arrive before the first word that was
+        not drawn.
     Source:
         Efraimidis and Spirakis 2006, Weighted random sampling with a reservoir, for the race; Duffield, Lund
         and Thorup 2007, Priority sampling, for probabilities given the first that was not drawn.

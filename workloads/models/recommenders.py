@@ -28,18 +28,19 @@ _NEGATIVES = 4
 
 @dataclass(kw_only=True, slots=True)
 class Ncf:
-    """A product of factors beside a perceptron of 64, 32, 16 and 8, over vectors of users and items.
+    """Matrix factorisation and a perceptron of 64, 32, 16 and 8 units over user and item vectors.
 
     Args:
-        name: as references name it.
+        name: registered name of the workload.
         training: optimizer and clipping.
         batch_size: global examples per step.
-        users: rows of the users' tables.
-        items: rows of the items' tables.
-        factors: length of the vectors that are multiplied.
+        users: number of users.
+        items: number of items.
+        factors: length of the factorisation's vectors.
         examples: size of the data set.
-        data: path of a `ratings.dat`, of which at most so many examples are taken; None makes examples up.
-        data_sha256: what it must hash to.
+        data: path of a `ratings.dat`, which gives at most `examples` examples; None generates synthetic
+            examples.
+        data_sha256: checksum that the data must have, see `data_files`; None skips the check.
     Source:
         He et al. 2017, arXiv:1708.05031, sections 3.4 and 4.1; layers as in MLPerf's recommendation.
     """
@@ -99,11 +100,11 @@ class Ncf:
     def dataset(self, seed: int) -> "tf.data.Dataset":
         """Return (user and item [2] int32, rated [] float32), endless, in a new order each epoch.
 
-        One in five is rated; of those made up, items have Zipf's frequencies. The others are any that the
-        user did not rate, or made up, any at all.
+        One example in five is a rated item. In synthetic examples, items have Zipf's frequencies and unrated
+        items are drawn from all items; with data, from those that the user did not rate.
 
         Raises:
-            WorkloadError: the data is not there, or has more users or items than there are tables for.
+            WorkloadError: the data is missing, or has more users or items than the tables.
         """
         rng = np.random.default_rng(_DATA_SEED)
         pairs, rated = self._made_up(rng) if self.data is None else self._read(self.data, rng)
@@ -148,15 +149,16 @@ _KAGGLE_ROWS = (
 
 @dataclass(kw_only=True, slots=True)
 class Dlrm:
-    """Two perceptrons around the products of 26 looked-up vectors and one made of 13 numbers.
+    """Two perceptrons around the products of 26 embedding vectors and one vector of 13 dense features.
 
     Args:
-        name: as references name it.
+        name: registered name of the workload.
         training: optimizer and clipping.
         batch_size: global examples per step.
-        most_rows: a table has so many at most.
+        most_rows: maximum number of rows per table.
         width: length of each vector.
-        hidden: units of either perceptron's first layer; the second has half as many, a third an eighth.
+        hidden: units of the first layer of both perceptrons; the second has half as many, the third an
+            eighth.
         examples: size of the data set.
     Source:
         Naumov et al. 2019, arXiv:1906.00091, sections 2 and 5; sizes of its Criteo Kaggle configuration.
