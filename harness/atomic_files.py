@@ -36,7 +36,7 @@ def write_bytes(path: Path, data: bytes) -> Path:
     """Write a file, atomically; its folder is made when absent.
 
     Raises:
-        OSError: it cannot be written, or something else than a file has its name.
+        OSError: the file cannot be written, or the path is not that of a file.
     """
     if not path.name:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))

@@ -22,13 +22,13 @@ def writable(text: str) -> str:
 
 
 def json_value(value: object, *, without: Collection[str] = ()) -> JsonValue:
-    """Turn nested values into what JSON can say; numbers that are not finite become null.
+    """Convert nested values to JSON values; numbers that are not finite become null.
 
     Args:
         value: nested dataclasses, mappings with text keys, sequences, and scalars.
-        without: fields of dataclasses that are left out wherever they are.
+        without: names of dataclass fields to leave out at any depth.
     Raises:
-        TypeError: for a value JSON has no word for.
+        TypeError: a value has no form in JSON.
     """
     # Scalars first: a report has millions of them.
     if value is None or isinstance(value, int):

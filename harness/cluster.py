@@ -29,7 +29,7 @@ class ProviderTraits:
 
     Attributes:
         devices: kinds of device that its workers can have.
-        shapes_links: whether it can limit the rate between workers.
+        shapes_links: True if it can limit the rate between workers.
     """
 
     summary: str
@@ -74,7 +74,7 @@ class LinkLimit:
     """Limit of one worker's link, the same in both directions.
 
     Attributes:
-        burst_bytes: what may pass at once after a silence.
+        burst_bytes: bytes that may pass at once after a pause.
     """
 
     rate_mbit: float
@@ -90,10 +90,10 @@ Burst: TypeAlias = Annotated[int, Field(ge=2, le=10**6)]
 
 
 class WorkerLink(Section):
-    """Limit of one worker's link in place of that of all; a rate of None is no limit.
+    """Limit of one worker's link, in place of the common one; a rate of None means no limit.
 
     Attributes:
-        burst_kb: thousands of bytes; None takes that of all.
+        burst_kb: thousands of bytes; None takes the common one.
     """
 
     rate_mbit: Rate | None
@@ -106,11 +106,11 @@ WorkerLinks: TypeAlias = tuple[tuple[int, WorkerLink], ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShapeLink:
-    """Limits of the links of a shape's workers, as asked for.
+    """Requested limits of the links of a shape's workers.
 
     Attributes:
-        rate_mbit: of each worker's link; None for no limit.
-        burst_kb: thousands of bytes; None takes one that suits the rate.
+        rate_mbit: rate of each worker's link in Mbit/s; None for no limit.
+        burst_kb: thousands of bytes; None derives it from the rate.
         workers: links with a limit of their own.
     """
 
@@ -130,7 +130,7 @@ class ShapeLink:
         return tuple(_limit(rate, burst) for rate, burst in settings)
 
     def other_keys(self) -> dict[str, JsonValue]:
-        """Keys of `cluster.link` beside the rate; none where there was no choice."""
+        """Keys of `cluster.link` other than the rate; none by default."""
         workers: dict[str, JsonValue] = {str(worker): link.model_dump() for worker, link in self.workers}
         return {
             # Runs from before there were such keys keep their hash.
@@ -201,14 +201,14 @@ class Slice(Section):
 
 
 class Connection(Section):
-    """A Ray cluster and what a run may ask of it.
+    """A Ray cluster, and the placement of a run's workers on it.
 
     Attributes:
         address: `host:port` of its server for clients; None for no cluster.
-        token_file: holds the cluster's token; None for a cluster that asks for none.
-        data_network: where workers reach each other, as CIDR; None leaves it to their routes.
-        placement: whether each worker has a node of its own.
-        slice: on whose hosts workers are; None takes any node that has what they need.
+        token_file: file with the cluster's token; None for a cluster without one.
+        data_network: network between workers, as CIDR; None leaves the choice to their routes.
+        placement: `spread` gives each worker its own node, `pack` lets them share nodes.
+        slice: TPU slice with the workers' hosts; None takes any node with the resources that they need.
     """
 
     address: Annotated[str, BeforeValidator(_address)] | None = None
@@ -226,11 +226,11 @@ class ClusterShape:
     """Workers of a case, or of several cases that share them.
 
     Attributes:
-        workers: worker processes.
-        cores_per_worker, memory_bytes: of each worker; memory None leaves the choice to the provider.
-        image: of containers, None for the provider's own.
-        connection: to a Ray cluster that is there already.
-        share_gpus: whether replicas may share GPUs where there are too few for all.
+        workers: number of worker processes.
+        memory_bytes: memory of each worker; None leaves the choice to the provider.
+        image: container image; None for the provider's own.
+        connection: existing Ray cluster for the workers.
+        share_gpus: True if replicas may share GPUs when there are too few.
     """
 
     provider: str = "local"

@@ -73,7 +73,7 @@ class CaseError(HarnessError):
     Args:
         kind: kebab-case type of the failure (`worker-died`, `nan-loss`, …).
         message: one line.
-        stage: where it happened (`provision`, `capture`, `plan`, `transform`, `run`, `collect`).
+        stage: stage that failed (`provision`, `capture`, `plan`, `transform`, `run`, `collect`).
     """
 
     exit_status: ClassVar[int] = EXIT_CASE
@@ -124,10 +124,10 @@ def unexpected(error: Exception) -> CaseError:
 
 @contextlib.contextmanager
 def own_errors() -> Iterator[None]:
-    """Make our own mistake the failure of one case: a night's run must not end by it.
+    """Turn an unexpected exception into the failure of one case, so that the run goes on.
 
     Raises:
-        CaseError: for whatever is no error of the harness.
+        CaseError: any exception that is not a `HarnessError`.
     """
     try:
         yield

@@ -76,7 +76,7 @@ def machine() -> Machine:
 
 
 def provenance(*, source: Path | None = None) -> Provenance:
-    """Read what code is running: versions, and the git state of a source checkout.
+    """Read versions of the running code, and the git state of a source checkout.
 
     Args:
         source: root of the checkout; None for that of this package, if any.
@@ -94,7 +94,7 @@ def environment(
 
     Args:
         environ: the process environment; only allow-listed variables are kept.
-        command: line that makes the run again, without secrets; None where no command line did.
+        command: command line that repeats the run, without secrets; None if it was started otherwise.
         source: root of the checkout; None for the one that contains this package, if any.
     """
     facts, code = machine(), provenance(source=source)
@@ -216,10 +216,10 @@ def own_checkout() -> Path:
 
 
 def commits_between(root: Path, earlier: str, later: str) -> tuple[str, ...]:
-    """Commits of a checkout after one up to another, the newest first, a line each.
+    """One line for each commit after `earlier` up to `later`, newest first.
 
     Returns:
-        none where the folder is no checkout that has both.
+        Lines; none if the folder is not a checkout with both commits.
     """
     # Whatever a history calls a commit is no option: `--output=FILE` would have git write there.
     log = _git_output(root, "log", "--oneline", "--end-of-options", f"{earlier}..{later}", "--")

@@ -71,7 +71,7 @@ class Written:
     """A report, and its results for a terminal.
 
     Attributes:
-        path: None where it could not be written, for the reason in `problem`.
+        path: None if it could not be written; `problem` has the reason.
     """
 
     path: Path | None
@@ -81,16 +81,16 @@ class Written:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunOutcome:
-    """Place of a run's results, and how its cases ended.
+    """Folder of a run's results, and numbers of its cases by outcome.
 
     Args:
         run_dir: None for a dry run, which makes no folder.
-        report: None where nothing has been recorded.
-        cases: those that a dry run would have run, in matrix order; else empty.
-        skipped: names of those among them that will not run.
-        n_repeats: of each of these cases. until_ci: see `harness.records.record.Method`.
-        notes: one line each, for the person.
-        checkpoints: folders of those that repeats have saved.
+        report: None if nothing was recorded.
+        cases: cases that a dry run would have run, in matrix order; else empty.
+        skipped: ids of those cases that will not run.
+        n_repeats: repeats of each of these cases. until_ci: see `harness.records.record.Method`.
+        notes: lines to print.
+        checkpoints: folders of saved checkpoints.
     """
 
     run_dir: Path | None
@@ -130,7 +130,7 @@ def outcome_of(folder: RunFolder, written: Written | None) -> RunOutcome:
     """Outcome of the run in a folder.
 
     Args:
-        written: its report; None where nothing has been recorded.
+        written: the run's report; None if nothing was recorded.
     """
     records = folder.records
     problem = None if written is None else written.problem
@@ -352,7 +352,7 @@ def _carry_out(
     """Run the remaining repeats and any further ones; write the report, however the run ends.
 
     Raises:
-        Interrupted: with what to do next.
+        Interrupted: a signal arrived; the message says how to continue.
     """
     outdated = outdated_records(folder.records, cases)
     with storing(folder.path):

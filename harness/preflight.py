@@ -21,8 +21,8 @@ def check_experiment(spec: Experiment) -> None:
     """Check every workload and strategy of an experiment, and its workers against the slice they are on.
 
     Raises:
-        UsageError: for the first that is not known or has a wrong parameter, with its place in the list; or
-            the slice is none that there is, or has no host for each worker.
+        UsageError: a workload or strategy is unknown or has a wrong parameter (the field names its place in
+                the list), the slice does not exist, or it has fewer hosts than there are workers.
     """
     for index, workload in enumerate(spec.workloads):
         _check_workload(workload, field=f"workloads[{index}]")
@@ -37,7 +37,7 @@ def check_target(target: Target) -> None:
     """Check the workload and strategy of one command.
 
     Raises:
-        UsageError: when one is not known or has a wrong parameter, or workers are too few for its rule.
+        UsageError: one is unknown or has a wrong parameter, or workers are too few for its aggregation rule.
     """
     _check_workload(target.workload, field="workload")
     chosen = choose(target.strategy, field="strategy")

@@ -31,17 +31,17 @@ def run_stratbench(
     log: BinaryIO | None = None,
     timeout_s: float | None = None,
 ) -> int:
-    """Run a command and wait for it; whatever ends the wait has it clean up and end.
+    """Run a command and wait for it; if the wait is cut short, let it clean up and end.
 
     Args:
-        arguments: without the program's name.
-        environ: its environment; None for that of this process.
-        folder: its working directory; None for that of this process.
-        log: takes its output; None for where that of this process goes.
+        arguments: command line without the program's name.
+        environ: environment of the command; None for this process's own.
+        folder: working directory; None for this process's own.
+        log: file for the command's output; None for this process's own output.
     Returns:
-        its exit status, negative where a signal killed it.
+        Exit status; negative if a signal killed the command.
     Raises:
-        subprocess.TimeoutExpired: it took longer, and has been ended.
+        subprocess.TimeoutExpired: it took longer than `timeout_s`, and has been ended.
     """
     with ExitStack() as stack:
         process = subprocess.Popen(

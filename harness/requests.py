@@ -22,20 +22,20 @@ Dtype = Literal["model", "float64"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunOptions:
-    """Options of carrying out a run; none changes what is measured.
+    """Options of a run that do not change what is measured.
 
     Args:
-        out: the run folder itself; None for `runs/<experiment>-<utc>-<id>`.
-        timeouts: how long to wait for workers.
-        time_budget_s: no new case starts after so many seconds; the rest is recorded as skipped.
-        records_mistakes: a mistake of the user's that is in the way of all cases is recorded as the failure
-            of each, in place of refusing the run.
-        quiet: no progress and no table on stdout (`--json`).
-        live: redraw progress in place; False prints plain lines.
-        metrics: listening socket to serve `/metrics` on while the run goes on; None serves nothing.
-        exposure: why strangers on the network can reach what this process starts; None where they cannot.
-        environ: the allow-listed part of the process environment, for `environment.json`.
-        command: line that makes the run again, without secrets, for `environment.json`, too.
+        out: run folder; None for `runs/<experiment>-<utc>-<id>`.
+        timeouts: limits of requests to workers.
+        time_budget_s: seconds after which no case starts; the remaining ones are recorded as skipped.
+        records_mistakes: True records a user's mistake that affects all cases as a failure of each; False
+            refuses the run.
+        quiet: True prints no progress and no table on stdout (`--json`).
+        live: True redraws progress in place; False prints plain lines.
+        metrics: listening socket for `/metrics` during the run; None serves nothing.
+        exposure: reason why the network can reach this process's ports; None if it cannot.
+        environ: allow-listed environment variables, for `environment.json`.
+        command: command line that repeats the run, without secrets, for `environment.json`.
     """
 
     out: Path | None = None
@@ -70,10 +70,10 @@ class VerifyRequest:
     """Compare a strategy with the single-device reference over `steps` steps.
 
     Args:
-        last_batch: examples in the last of the batches; None for as many as in the others.
-        dtype: numbers to compute in; None takes float64 where a graph is rewritten, else the model's.
-        restore: checkpoint that both begin with.
-        live: show on a terminal what is going on.
+        last_batch: examples in the last batch; None for as many as in the others.
+        dtype: dtype of the computation; None takes float64 if a graph is rewritten, else the model's.
+        restore: checkpoint with the initial values of both.
+        live: True shows progress on a terminal.
     """
 
     target: Target
@@ -91,9 +91,9 @@ class TuneRequest:
     """Find the values of a strategy's knobs that are fastest for a workload.
 
     Args:
-        spec: an experiment of one case.
-        seconds: for all of it.
-        out: the plan's file; None for one in the run folder.
+        spec: experiment with one case.
+        seconds: time limit of the whole search.
+        out: file for the plan; None for one in the run folder.
     """
 
     spec: Experiment
@@ -107,8 +107,8 @@ class PlanRequest:
     """Show where a strategy puts each variable and what it will send.
 
     Args:
-        slice: TPU slice with a device for each replica, for what the plan's collectives cost there; or None.
-        live: show on a terminal what is going on.
+        slice: TPU slice with a device for each replica, to predict the cost of collectives; or None.
+        live: True shows progress on a terminal.
     """
 
     target: Target
@@ -122,11 +122,11 @@ class TransformRequest:
     """Apply a strategy's passes for one worker.
 
     Args:
-        rank: the worker whose graph is made, from 0.
-        graphdef: write the rewritten GraphDef here.
-        text: put the rewritten graph's text form under `text` in the answer.
+        rank: worker whose graph is made, from 0.
+        graphdef: file for the rewritten GraphDef.
+        text: True adds the rewritten graph's text form to the answer, as `text`.
         stages: new folder for the graph as captured and after every pass, as text and for TensorBoard.
-        live: show on a terminal what is going on.
+        live: True shows progress on a terminal.
     """
 
     target: Target

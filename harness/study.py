@@ -44,9 +44,9 @@ class TargetStudy:
     """A captured and planned target.
 
     Attributes:
-        batches: folder of its first global batches.
-        folder: private one of this command.
-        timeouts: for this model.
+        batches: folder with its first global batches.
+        folder: temporary folder of this command.
+        timeouts: limits for this model.
     """
 
     case: Case
@@ -96,12 +96,12 @@ def study(
     checks_capture: bool = False,
     status: StatusLine = UNWATCHED,
 ) -> Iterator[TargetStudy]:
-    """Capture and plan a target; nothing of it is left when the context ends.
+    """Capture and plan a target; its files are deleted when the context ends.
 
     Args:
-        restore: checkpoint to begin with.
-        checks_capture: compare the capture with the workload's own step.
-        status: where to say what is going on.
+        restore: checkpoint with the initial values.
+        checks_capture: True compares the capture with the workload's own step.
+        status: line that shows progress.
     Raises:
         UsageError: the target cannot be used. CaseError: anything else went wrong.
     """
@@ -152,7 +152,7 @@ def refuse_what_workers_lack(request: VerifyRequest) -> None:
     """Refuse options that need all workers of a rewritten graph in one process.
 
     Raises:
-        UsageError: float64, a smaller last batch, the first pass that diverges, or bounds are asked for.
+        UsageError: the request has float64, a smaller last batch, the first pass that diverges, or bounds.
     """
     chosen = choose(request.target.strategy).strategy
     who = f"{request.target.strategy.name} runs on workers of its own"
@@ -171,7 +171,7 @@ def refuse_what_workers_lack(request: VerifyRequest) -> None:
 
 
 def gpus_of_workers(shape: ClusterShape) -> tuple[tuple[str, ...], ...]:
-    """UUIDs of each worker's GPUs on this host; none on CPUs.
+    """UUIDs of each worker's GPUs on this host; empty on CPUs.
 
     Raises:
         ProvisionError: the host or its TensorFlow lacks what GPUs need.
@@ -221,9 +221,9 @@ def require_last_batch(n_examples: int, plan: Plan, facts: CapturedWorkload) -> 
     """Refuse a last batch that the step or the plan cannot take.
 
     Args:
-        facts: of the captured step.
+        facts: facts about the captured step.
     Raises:
-        UsageError: with the way out.
+        UsageError: they cannot; the message says what to change.
     """
     topology = topology_of(plan)
     least = topology.n_shards
@@ -257,11 +257,11 @@ def require_last_batch(n_examples: int, plan: Plan, facts: CapturedWorkload) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """A plan beside the reference.
+    """Result of comparing a plan with the reference.
 
     Attributes:
-        restored: the checkpoint that both began with, None for the workload's own values.
-        last_batch: examples in the last step's batch, None for as many as in the others.
+        restored: checkpoint with the initial values of both; None for the workload's own.
+        last_batch: examples in the last step's batch; None for as many as in the others.
     """
 
     plan: Plan
@@ -274,10 +274,10 @@ class Verified:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A plan.
+    """A plan, and its predicted cost on a TPU slice.
 
     Attributes:
-        slice_cost: of its collectives, None where no TPU slice was asked about.
+        slice_cost: cost of its collectives; None without a TPU slice in the request.
     """
 
     plan: Plan

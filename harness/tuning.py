@@ -50,9 +50,9 @@ class Rung:
     """Repeats in which candidates are measured beside the default.
 
     Attributes:
-        number: in its bracket, from 0.
-        confirms: whether they decide about the one candidate that is left; then as many as time allows, at
-            most these.
+        number: index in its bracket, from 0.
+        confirms: True if these repeats decide about the one remaining candidate; `n_repeats` is then an upper
+            limit, as time allows.
     """
 
     names: tuple[str, ...]
@@ -69,14 +69,14 @@ def next_rung(
     logs: Mapping[str, Sequence[float]],
     n_affordable: int,
 ) -> Rung | None:
-    """The next repeats; None where all is decided, nothing is left, or time is too short.
+    """Next rung; None if the result is decided, no candidate is left, or time is too short.
 
     Args:
-        names: of all candidates.
-        seed: of the draw, where time does not allow all.
-        made: rungs so far.
-        logs: candidate → logarithm of its rate ÷ the default's, one for each repeat; none of what failed.
-        n_affordable: repeats that there is time for, the default's counted too.
+        names: names of all candidates.
+        seed: seed of the random selection, if time does not allow all.
+        rungs: rungs so far.
+        logs: candidate → logarithm of its rate ÷ the default's, one per repeat; failed candidates have none.
+        n_affordable: repeats that time allows, the default's included.
     """
     if rungs and rungs[-1].confirms:
         if all(logs.get(name) for name in rungs[-1].names):
@@ -101,7 +101,7 @@ def is_faster(logs: Sequence[float]) -> bool:
     """True if the 95 % interval of the confirming repeats is above the default.
 
     Args:
-        logs: logarithms of ratios, one for each repeat.
+        logs: logarithms of rate ÷ the default's, one per repeat.
     """
     mean = repeated_mean(logs) if logs else None
     half = None if mean is None else mean.half_width()
@@ -163,12 +163,12 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """A candidate beside the default.
+    """A candidate, compared with the default.
 
     Attributes:
-        ratio: its rate ÷ the default's, over the repeats that decide about it; None where it has none.
-        interval: of 95 % of such runs, its lower and upper limit; None of fewer than three repeats.
-        why: it failed.
+        ratio: its rate ÷ the default's, over the repeats that decide about it; None if it has none.
+        interval: lower and upper limit of the 95 % confidence interval; None with fewer than three repeats.
+        why: reason of its failure.
     """
 
     strategy: StrategyRef
@@ -181,12 +181,12 @@ class Tried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
-    """The plan to take, and how it was found.
+    """Chosen plan, and all candidates of a tuning.
 
     Attributes:
-        case: of the plan; the default's unless a candidate was faster.
-        seconds: that there were for it. seed: of draws and orders.
-        path: of the plan's file.
+        case: case of the plan; the default's unless a candidate was faster.
+        seconds: time limit of the search. seed: seed of selections and orders.
+        path: file of the plan.
     """
 
     plan: Plan
@@ -267,7 +267,7 @@ class Tuner:
 
     Attributes:
         cases: the default's and all candidates', in this order.
-        at_most_s: seconds for all of it.
+        at_most_s: time limit of the whole search, in seconds.
     """
 
     spec: Experiment
@@ -339,10 +339,10 @@ class Tuner:
         return not candidates or any(record.case in candidates for record in records)
 
     def tuned(self, folder: RunFolder, out: Path | None, *, is_interrupted: bool = False) -> Tuned:
-        """The plan to take by what is recorded: the default's unless a candidate is faster.
+        """Choose the plan from the records: the default's unless a candidate is faster.
 
         Args:
-            out: of the plan's file; None for one in the run folder.
+            out: file for the plan; None for one in the run folder.
         """
         tried = self.tried(folder.records)
         chosen = [candidate.strategy for candidate in tried if candidate.outcome is Outcome.CHOSEN]
@@ -452,7 +452,7 @@ def tuner_of(spec: Experiment, *, seconds: float) -> Tuner:
     """Tuner of the one strategy of an experiment.
 
     Args:
-        seconds: for all of it.
+        seconds: time limit of the whole search.
     Raises:
         UsageError: it has no knob to tune, the experiment has several cases, or time is too short for any
             candidate.
@@ -476,7 +476,7 @@ def tuner_of(spec: Experiment, *, seconds: float) -> Tuner:
 
 
 def require_measured(tuner: Tuner, records: Sequence[Record]) -> None:
-    """Look whether the default was measured, and there was time for a candidate.
+    """Refuse to go on without a measured default and time for a candidate.
 
     Raises:
         UsageError: time was too short, or the default cannot be used. CaseError: it failed, or computes

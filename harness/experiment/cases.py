@@ -46,11 +46,11 @@ class Case:
 
     Args:
         id: `<slug>-<8 hex>`, equal for equal cases in any experiment.
-        batch_rule: whether the batch asked for is the global one or that of each replica.
-        batch_size: examples asked for under that rule; None for the workload's own default.
-        is_twin: the baseline once more, under a name of its own.
-        computation: how its steps compute.
-        scenario: what goes wrong with its workers.
+        batch_rule: `global` for one batch shared by all replicas, `per-replica` for a batch of each.
+        batch_size: requested examples under that rule; None for the workload's own default.
+        is_twin: True for the second copy of the baseline in an A/A test.
+        computation: precision and compiler of the steps.
+        scenario: injected faults.
     """
 
     id: str
@@ -84,8 +84,8 @@ def expand(spec: Experiment) -> tuple[Case, ...]:
     Returns:
         Cases by workload, then shape, computation and scenario, then strategy as listed.
     Raises:
-        UsageError: when the filters leave nothing, one of them matches nothing, or there is more than a
-            night can run.
+        UsageError: the filters leave no case, one of them matches nothing, or there are too many
+            combinations.
     """
     _require_few_combinations(spec)
     cases: dict[str, Case] = {}
@@ -147,8 +147,8 @@ def global_batch(case: Case, default: int) -> int:
     """Examples in one step of all replicas.
 
     Args:
-        case: its rule says whether a batch is shared by the replicas or each has its own.
-        default: the workload's own batch size, used where the case has none.
+        case: case with the batch rule.
+        default: the workload's own batch size, used if the case has none.
     Raises:
         UsageError: fewer examples than replicas.
     """

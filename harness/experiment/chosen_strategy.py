@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chosen:
-    """A strategy, settled, with all of its parameters.
+    """A strategy with all of its parameters, defaults included.
 
     Args:
-        edited: the plan that is used as it is, in place of one that the strategy makes.
+        edited: plan from a file, used in place of one that the strategy makes.
     """
 
     strategy: Strategy
@@ -43,7 +43,7 @@ class Chosen:
 
 
 def choose(ref: StrategyRef, *, field: str | None = None) -> Chosen:
-    """The strategy of a reference, whose file, if it names one, is run once however often it is asked for.
+    """Resolve a reference to a strategy; a file of strategies is executed once per process.
 
     Args:
         field: dotted path of the reference, for the error.

@@ -92,7 +92,7 @@ class Cluster(Connection):
     The keys of a connection are in the same section.
 
     Attributes:
-        price_per_hour: of one worker, by device, in any currency.
+        price_per_hour: price of one worker, by device, in any currency.
     """
 
     always_written: ClassVar[frozenset[str]] = frozenset(
@@ -147,10 +147,10 @@ class Cluster(Connection):
         )
 
     def require_possible(self) -> None:
-        """Refuse what no workers can have, or what contradicts itself.
+        """Refuse impossible and contradictory settings.
 
         Raises:
-            UsageError: there is such a thing.
+            UsageError: for the first of them.
         """
         self._require_devices()
         if self.share_gpus:
@@ -245,10 +245,10 @@ class Cluster(Connection):
 
 
 def without_connection(document: Mapping[str, object], values: Mapping[str, object]) -> dict[str, object]:
-    """An experiment without its connection to a cluster, if its workers are to be of another provider.
+    """Drop the connection to a cluster if `values` choose another provider.
 
     Args:
-        values: dotted path → value that is laid over the document.
+        values: dotted path → value to set in the document.
     """
     section = document.get("cluster")
     is_elsewhere = values.get("cluster.provider", "cluster") not in _CLUSTER
@@ -258,10 +258,10 @@ def without_connection(document: Mapping[str, object], values: Mapping[str, obje
 
 
 def connection_around(document: Mapping[str, object], surroundings: Mapping[str, str]) -> dict[str, object]:
-    """Connection from environment variables, for an experiment on a cluster that names no address.
+    """Connection from environment variables, for an experiment on a cluster without an address.
 
     Returns:
-        dotted path → value, to lay over the document.
+        Dotted path → value to set in the document.
     """
     section = document.get("cluster")
     if not isinstance(section, Mapping) or section.get("provider") not in _CLUSTER:

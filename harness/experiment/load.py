@@ -40,7 +40,7 @@ def summary_of(path: Path) -> str:
 
 
 def find(experiment: str) -> Path:
-    """Name the file of an experiment.
+    """Path of an experiment's file.
 
     Args:
         experiment: a path, or the name of a shipped file.
@@ -110,7 +110,7 @@ def parse(text: str) -> YamlValue:
     """Read one YAML document.
 
     Raises:
-        yaml.YAMLError: it is none, or one that is no plain data of a size that a person writes.
+        yaml.YAMLError: the text is not valid YAML, has more than plain data, or is too large.
     """
     loader = _Loader(text)
     try:
@@ -160,10 +160,10 @@ _Loader.add_implicit_resolver(
 
 
 def _count(node: yaml.Node, known: dict[yaml.Node, int], above: set[yaml.Node]) -> int:
-    """Number of values of a node, counting what anchors repeat each time.
+    """Number of values of a node, with repetitions by anchors.
 
     Args:
-        known: counts of nodes. above: nodes that this one is a part of.
+        known: counts of nodes so far. above: ancestors of this node.
     """
     if node in above:
         raise _error("an anchor must not be inside of itself", node)
@@ -199,12 +199,12 @@ def load_experiment(
 
     Args:
         experiment: a path, or the name of a shipped file.
-        settings: `dotted.path=value` each, as given with --set; laid over the file.
-        overrides: dotted path → value from other options; laid over the settings.
+        settings: `dotted.path=value` each, as given with --set; they replace values of the file.
+        overrides: dotted path → value from other options; they replace settings.
         plan: path of an edited plan to run beside the strategies.
-        surroundings: environment variables, which name the cluster that this process is a part of.
+        surroundings: environment variables that name the cluster of this process.
     Raises:
-        UsageError: for anything wrong in the file or the options, with the path of the field.
+        UsageError: the file or the options are wrong; names the field.
     """
     return laid_over(
         read(find(experiment)),
@@ -226,9 +226,9 @@ def laid_over(
     """Override and resolve an experiment document.
 
     Args:
-        document: what a file would hold; the others as for `load_experiment`.
+        document: content of an experiment file. For the other arguments, see `load_experiment`.
     Raises:
-        UsageError: for anything wrong in it or the options, with the path of the field.
+        UsageError: the document or the options are wrong; names the field.
     """
     values = _settings(settings)
     values.update(overrides or {})
@@ -245,10 +245,10 @@ def laid_over(
 
 
 def _with_parameters(chosen: YamlValue, listed: YamlValue) -> YamlValue:
-    """Replace each name alone by the file's workloads of that name, which may have parameters.
+    """Replace each name without parameters by the file's workloads of that name.
 
     Args:
-        chosen: workloads of an option. listed: those of the file.
+        chosen: workloads given as an option. listed: workloads of the file.
     """
     if not isinstance(chosen, list | tuple) or not isinstance(listed, list):
         return chosen
@@ -285,10 +285,10 @@ def resolve(document: Mapping[str, object], *, strategies_replaced: bool = False
     """Read an experiment from its document.
 
     Args:
-        document: the file's content.
-        strategies_replaced: whether the file's own list was replaced, so that its baseline may be gone.
+        document: content of the file.
+        strategies_replaced: True if options replaced the file's list, so that its baseline may be missing.
     Raises:
-        UsageError: for the first thing wrong, with its dotted path.
+        UsageError: for the first error, with its dotted path.
     """
     try:
         experiment = Experiment.model_validate(document)

@@ -97,10 +97,10 @@ Workload: TypeAlias = Annotated[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Computation:
-    """One way in which a case's steps compute: a point of the sweeps of `measure`.
+    """Precision and compilation of a case's steps: one point of the sweeps of `measure`.
 
     Attributes:
-        tf32: None beside GPUs, which alone have it.
+        tf32: None unless the device is a GPU.
     """
 
     precision: Precision = AS_WRITTEN
@@ -127,11 +127,11 @@ NO_FAULTS = Scenario()
 
 
 class Until(Section):
-    """`measure.until`: when there are repeats enough.
+    """`measure.until`: condition that ends further repeats.
 
     Attributes:
-        ratio_ci: how far each limit of a ratio's interval may be from the ratio, as a share of it.
-        at_most_s: nothing is begun that would end later than so many seconds after the run's start.
+        ratio_ci: largest distance of a ratio's confidence limits from the ratio, as a fraction of it.
+        at_most_s: seconds from the run's start; no repeat begins that would end later.
     """
 
     always_written: ClassVar[frozenset[str]] = frozenset({"at_most_s"})
@@ -147,16 +147,16 @@ class Measure(Section):
     """`measure`: how each case is timed; a list is a sweep.
 
     Attributes:
-        steps: counted ones that a repeat has at least, in all rounds together.
-        rounds: of a repeat, in each of which every case takes a window.
-        window_s: how long a window shall be; 0 for no longer than its share of `steps`.
-        interleave: whether cases take their windows in turn; else each is timed by itself.
-        trace: whether a traced step is made after the last window.
-        evaluate: whether the workload is asked how good the model is after the last step.
-        precision: types that steps compute in.
-        xla: whether XLA compiles them.
-        tf32: whether those on GPUs may round products to TensorFloat-32, as TensorFlow does by default.
-        merge_rows: `merge_rows=true` for every strategy that takes it; false once strategies have it.
+        steps: least number of counted steps per repeat, in all rounds together.
+        rounds: rounds per repeat; every case takes one window in each.
+        window_s: length of a window in seconds; 0 for no longer than its share of `steps`.
+        interleave: True if cases take their windows in turn; False times each by itself.
+        trace: True to trace a step after the last window.
+        evaluate: True to call the workload's `evaluate` after the last step.
+        precision: dtypes of the computation.
+        xla: True if XLA compiles the steps.
+        tf32: True if GPUs may round products to TensorFloat-32, as TensorFlow does by default.
+        merge_rows: True sets `merge_rows=true` for every strategy that has it, and is then reset to False.
     """
 
     always_written: ClassVar[frozenset[str]] = frozenset(
@@ -335,7 +335,7 @@ class Experiment(Section):
     """The whole file.
 
     Attributes:
-        faults: name of a scenario → its faults; each case is run in every one.
+        faults: name of a scenario → its faults; each case runs in every scenario.
     """
 
     always_written: ClassVar[frozenset[str]] = frozenset(("cluster", "measure", "matrix", "compare"))
@@ -422,9 +422,9 @@ def settled(experiment: Experiment, *, strategies_replaced: bool) -> Experiment:
     """Check a model's parts against each other, and settle its strategies and baseline.
 
     Args:
-        strategies_replaced: whether the file's own list was replaced, so that its baseline may be gone.
+        strategies_replaced: True if options replaced the file's list, so that its baseline may be missing.
     Raises:
-        UsageError: for the first rule that is broken, with the path of the field.
+        UsageError: for the first broken rule, with the path of the field.
     """
     if experiment.measure.merge_rows:
         experiment = _merging_rows(experiment)

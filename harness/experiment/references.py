@@ -69,10 +69,9 @@ def parse_strategy(text: str, *, field: str) -> StrategyRef:
     """Read `name`, `path/to/file.py:Builder`, either with `:key=value,key=value`, or `path/to/plan.json`.
 
     Args:
-        text: what the person wrote.
         field: dotted path, for the error.
     Raises:
-        UsageError: when the text is none of these.
+        UsageError: the text is none of these.
     """
     text = text.strip()
     name, colon, rest = text.partition(":")
@@ -90,10 +89,9 @@ def parse_workload(text: str, *, field: str) -> WorkloadRef:
     """Read `name`, `keras:NAME` or `path/to/file.py:factory`, each with `:key=value,key=value` or without.
 
     Args:
-        text: what the person wrote.
         field: dotted path, for the error.
     Raises:
-        UsageError: when the text is none of these.
+        UsageError: the text is none of these.
     """
     text = text.strip()
     if _is_path(text):
@@ -139,7 +137,7 @@ def split_list(text: str, *, field: str) -> tuple[str, ...]:
     `ps:staleness=2,sync=true,all-reduce` is `ps:staleness=2,sync=true` and `all-reduce`.
 
     Raises:
-        UsageError: when a piece is empty, or a parameter comes before any name.
+        UsageError: a piece is empty, or a parameter precedes the first name.
     """
     references: list[str] = []
     for piece in (part.strip() for part in text.split(",")):

@@ -15,7 +15,7 @@ class Slot:
     """One repeat of one case and its position in the whole run, from 0.
 
     Attributes:
-        block: number of the block, whose repeats are measured together; counted from 0.
+        block: number of the block, from 0; repeats of a block are measured together.
     """
 
     order: int
@@ -38,17 +38,17 @@ def schedule(
 ) -> tuple[Slot, ...]:
     """Order the repeats of all cases.
 
-    Workers of one site are up at a time, so that sites come one after the other.
+    Sites follow one another, because only one site's workers run at a time.
 
     Args:
-        cases: in matrix order.
+        cases: cases in matrix order.
         repeats: per case.
-        seed: of the shuffles; equal seeds give equal orders.
-        interleave: one repeat of every case of a workload on one shape is a block, as `blocks_of` has it, and
-            all of these come before any is repeated; else every repeat is a block of its own, and all repeats
-            of a case come in a row.
-        is_control: cases that others' communication is measured against; first in their block, so that
-            exposed communication is known as soon as a case ends.
+        seed: seed of the shuffles; equal seeds give equal orders.
+        interleave: True: one repeat of every case of a workload on one shape forms a block (see
+            `blocks_of`), and all cases run once before any is repeated. False: every repeat is its own
+            block, and the repeats of a case follow one another.
+        is_control: True for cases without communication; they come first in their block, because exposed
+            communication is measured against them.
     """
     blocks: list[tuple[int, list[Case]]] = []
     if interleave:

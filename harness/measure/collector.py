@@ -40,15 +40,15 @@ class Measurement:
     """The measured fields of a record, and every step for `steps.parquet`.
 
     Attributes:
-        warmup_steps: before the first window. n_steps: in all windows, those that are not counted included.
-        settled: False when the warm-up did not end within the longest one allowed.
-        tcp: None where the kernel's counters cannot be read.
-        interface_bytes_per_step: sent by the interfaces between workers; None where others send through them.
-        hosts: number of the machine that each worker runs on; None where one does not know its own.
-        input_s: what counted steps waited for a pipeline; None where batches are staged.
-        loss: of the global batch, the example-weighted mean or the sum over all workers, of at most
+        warmup_steps: steps before the first window. n_steps: steps in all windows, uncounted ones included.
+        settled: False if the warm-up did not end within its limit.
+        tcp: None if the kernel's counters cannot be read.
+        interface_bytes_per_step: bytes sent by the interfaces between workers; None if others use them.
+        hosts: number of the machine that each worker runs on; None if one is unknown.
+        input_s: waiting time of counted steps for the input pipeline; None if batches are staged.
+        loss: loss of the global batch, the example-weighted mean or the sum over all workers, of at most
             `MAX_LOSSES` steps after the warm-up, the first and the last included.
-        gpus: kinds of the workers' GPUs; None without any.
+        gpus: kinds of the workers' GPUs; None without GPUs.
         lock: name of the lock file that the first worker's environment was installed from.
     """
 
@@ -71,17 +71,17 @@ class Measurement:
 
 
 class Meter:
-    """Makes the steps of a case, in processes whose sessions are loaded and batches staged, and counts them.
+    """Runs and counts the steps of a case, in processes with loaded sessions and staged batches.
 
     Args:
-        batch_size: examples of the global batch.
-        period: steps after which what a step does begins anew; windows are whole periods.
-        averaging_period: steps from one averaging of variables to the next, which takes long.
-        isolated: no other program is on the workers' network; interfaces that others use are not read.
-        settles: whether updates go on beside the steps, which must end before others have the cores.
+        batch_size: examples in the global batch.
+        period: steps after which the kinds of steps repeat; windows are whole periods.
+        averaging_period: steps from one averaging of variables, which is slow, to the next.
+        isolated: True if no other program uses the workers' network; else interfaces are not read.
+        settles: True if updates go on after a step; they must end before other cases get the cores.
 
     Attributes:
-        resident_bytes: memory of the worker that has most, after the latest steps; None if not known.
+        resident_bytes: memory of the largest worker after the latest steps; None if unknown.
     """
 
     def __init__(
@@ -112,12 +112,12 @@ class Meter:
         self._interface_bytes: float | None = 0.0 if isolated else None
 
     def warm_up(self, warmup: WarmUp) -> None:
-        """Let all workers make their first steps.
+        """Run the first steps of all workers.
 
         Args:
             warmup: number of steps, or `auto`: as many as it takes, see `windows.transient_steps`.
         Raises:
-            CaseError: as `ProcessSet.call`.
+            CaseError: see `ProcessSet.call`.
         """
         if warmup == "auto":
             self._settled = self._settle_times()
@@ -128,15 +128,15 @@ class Meter:
         self._before = self._counters()
 
     def window(self, n_steps: int, *, n_lead: int) -> float:
-        """Let all workers make counted steps.
+        """Run counted steps on all workers.
 
         Args:
-            n_lead: steps before them that are not counted, in which workers meet and caches are filled again.
+            n_lead: uncounted steps before them, in which workers meet and caches fill.
         Returns:
-            median of the counted steps on their slowest worker, in seconds; of whole periods' means where
-            steps differ.
+            Median of the counted steps on their slowest worker, in seconds; median of the periods' means if
+                steps differ.
         Raises:
-            CaseError: as `ProcessSet.call`.
+            CaseError: see `ProcessSet.call`.
         """
         # Others send through the interface between two windows.
         before = self._counters() if self._isolated else None
@@ -272,14 +272,14 @@ def observer_effect(
     settles: bool = False,
     timeouts: Timeouts = USUAL,
 ) -> ObserverEffect:
-    """Have the processes of a case make windows of both kinds, each first in every other pair.
+    """Run windows with and without instruments, each kind first in every other pair.
 
-    Their failure does not invalidate the measurement.
+    A failure does not invalidate the measurement.
 
     Args:
-        steps: that have been made.
-        window_shape: counted steps of a window, and those that lead into it.
-        settles: whether updates go on beside the steps.
+        steps: steps of the measurement.
+        window_shape: counted steps of a window, and uncounted steps before them.
+        settles: True if updates go on after a step.
     """
     n_steps, n_lead = window_shape
     n_workers = len(processes.pids)

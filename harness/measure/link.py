@@ -23,12 +23,12 @@ def measured_links(
     """Measure TCP between each worker and the next, one direction at a time.
 
     Args:
-        limits: of the links of these workers.
+        limits: limits of the workers' links.
     Returns:
         Rates that each worker sent to the next and received from the previous one; None if no
         link is limited or a worker is alone.
     Raises:
-        CaseError: `link-off-rate`, when a rate is more than 10 % off.
+        CaseError: `link-off-rate`, if a rate is more than 10 % off.
     """
     n_workers = len(processes.pids)
     if n_workers < 2 or all(limit is None for limit in limits):

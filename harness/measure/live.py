@@ -9,12 +9,12 @@ class Moment:
     """A window that has just ended.
 
     Attributes:
-        case: its id. workload, strategy: with their parameters.
+        case: id of the case. workload, strategy: name with parameters.
         precision, xla, input: see `harness.records.circumstances.Method`.
-        n_rounds: done of the repeat, this window's included; of `n_all_rounds`.
-        examples_per_s: of its median step.
-        n_steps: all that were made in it. payload_bytes: that the plan says were sent in them.
-        resident_bytes: memory of the worker that has most; None where it is not known.
+        n_rounds: finished rounds of the repeat, this window's included, of `n_all_rounds`.
+        examples_per_s: rate of the median step.
+        n_steps: all steps of the window. payload_bytes: predicted bytes sent in them.
+        resident_bytes: memory of the largest worker; None if unknown.
         at_s: seconds since 1970.
     """
 

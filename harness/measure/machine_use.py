@@ -53,11 +53,11 @@ def largest_of_shared(pairs: Sequence[GpuPair]) -> GpuPair:
 
 
 def gpu_use(pairs: Sequence[GpuPair], n_steps: int) -> GpuUse:
-    """Figures of all windows of a repeat.
+    """Use of GPUs over all windows of a repeat.
 
     Args:
-        pairs: of each GPU and window, at least one.
-        n_steps: made in all windows.
+        pairs: readings of each GPU before and after each window, at least one pair.
+        n_steps: steps in all windows.
     """
 
     def per_step(counter: str) -> float | None:
@@ -77,10 +77,10 @@ def gpu_use(pairs: Sequence[GpuPair], n_steps: int) -> GpuUse:
 
 
 def disturbance(pairs: Sequence[GpuPair], stability: Stability) -> Stability:
-    """Add to what disturbed a repeat's cores what disturbed its GPUs.
+    """Add the disturbance of a repeat's GPUs to that of its cores.
 
     Args:
-        pairs: of each GPU and window, at least one.
+        pairs: readings of each GPU before and after each window, at least one pair.
     """
     by_gpu = [list(group) for _, group in itertools.groupby(sorted(pairs, key=_uuid), key=_uuid)]
     stability = replace(
@@ -216,9 +216,9 @@ class CoreUse:
 
     Attributes:
         core_s: seconds of all cores together.
-        foreign_s: of other programs; below 0 if the kernel counted a tick of the window before or after it.
-        stolen_s: given to other virtual machines.
-        throttled_s: withheld by control groups; None if unknown.
+        foreign_s: seconds of other programs; below 0 if a tick of the window was counted outside of it.
+        stolen_s: seconds given to other virtual machines.
+        throttled_s: seconds withheld by control groups; None if unknown.
         n_hot: slowdowns for heat; None if unknown.
         own_s: processor time of each worker.
         package_j: energy of all sockets of the workers' hosts; None if unknown, for the reason in
@@ -240,10 +240,11 @@ class CoreUse:
 
 
 def core_use(readings: Sequence[Readings | None]) -> CoreUse | None:
-    """Put the readings of all workers together; None where one lacks.
+    """Combine the readings of all workers; None if one is missing.
 
     Args:
-        readings: of each worker; those that share cores see the same use of them, and each its own share.
+        readings: two readings of each worker; workers on the same cores read the same use of them, and each
+            its own processor time.
     """
     known = [reading for reading in readings if reading is not None]
     if not known or len(known) < len(readings):
@@ -275,11 +276,11 @@ def core_use(readings: Sequence[Readings | None]) -> CoreUse | None:
 
 
 def stability(uses: Sequence[CoreUse | None], step_s: Sequence[float]) -> Stability:
-    """Disturbance of the windows of a repeat.
+    """Disturbance over the windows of a repeat.
 
     Args:
-        uses: of each counted window.
-        step_s: median step of each, in their order.
+        uses: use of each counted window.
+        step_s: median step of each of these windows, in seconds.
     """
     result = replace(_shares(uses), drift=drift(step_s))
     pairs = [pair for use in uses if use is not None for pair in use.gpus]
@@ -356,11 +357,11 @@ class Consumption:
 
 
 def consumption(uses: Sequence[CoreUse | None], n_steps: int) -> Consumption:
-    """Spread what all windows took over their steps.
+    """Processor time and energy of a step, averaged over all windows.
 
     Args:
-        uses: of each window.
-        n_steps: made in all of them.
+        uses: use of each window.
+        n_steps: steps in all windows.
     """
     known = [use for use in uses if use is not None]
     if not known or len(known) < len(uses) or not n_steps:

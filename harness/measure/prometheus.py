@@ -145,11 +145,11 @@ _SILENT_S = 10.0
 class Exporter:
     """Metrics of a run in a registry of their own.
 
-    The page that scrapers are given is written between windows, at most once a second and at the end of each
-    repeat: a scrape in a window costs the time to send it. Its errors end no run.
+    The page for scrapers is written between windows, at most once a second and at the end of each repeat, so
+    that a scrape in a window costs only the time to send it. Errors do not end the run.
 
     Args:
-        experiment: its name.
+        experiment: name of the experiment.
         note: receives a line for each error.
 
     Attributes:
@@ -344,8 +344,8 @@ def push_newest(records: Iterable[Record], url: str, repeat_gauges: Sequence[Rep
     Each case has its own group, so that the last good values of a failed case stay.
 
     Args:
-        records: of a run, in the order they ended.
-        url: of the Pushgateway, such as http://127.0.0.1:9091.
+        records: records of a run, in the order in which they ended.
+        url: URL of the Pushgateway, such as http://127.0.0.1:9091.
     Returns:
         Number of pushed cases.
     Raises:
@@ -429,9 +429,9 @@ class SeriesFigure:
     """One series of a night.
 
     Args:
-        labels: all of `SERIES_LABELS` but the experiment.
-        value: None where the night has no figure of it.
-        regression: by what it was multiplied when it got worse; None where it has not.
+        labels: values of all `SERIES_LABELS` except the experiment.
+        value: None if the night has none.
+        regression: factor by which the series changed when it got worse; None if it did not.
     """
 
     labels: Mapping[str, str]
@@ -441,11 +441,11 @@ class SeriesFigure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NightFigures:
-    """All that a night gives Prometheus.
+    """Metrics of a night.
 
     Args:
-        began_s: since 1970.
-        n_by_state: series in each state, also in those that none is in.
+        began_s: start, in seconds since 1970.
+        n_by_state: number of series in each state, 0 included.
         n_lost: cases without a figure.
     """
 

@@ -37,9 +37,9 @@ class Timeouts:
     """Limits of a command's requests to workers.
 
     Attributes:
-        factor: what every limit is multiplied by, as the user asked.
-        model_s: what a model adds by its size to all that handles it as a whole; 0 before it is captured.
-        delay_s: most that faults may make a step of one worker wait.
+        factor: the user's factor on every limit.
+        model_s: seconds for the size of the model, for requests that handle all of it; 0 before capture.
+        delay_s: longest delay of a step by faults of one worker.
     """
 
     factor: float = 1.0
@@ -50,7 +50,7 @@ class Timeouts:
         """The limits for a captured step.
 
         Args:
-            n_copies: of the step in the graph of one process, a replica each.
+            n_copies: copies of the step in one process's graph, one per replica.
         """
         n_bytes = sum(variable.bytes for variable in summary.variables)
         return replace(self, model_s=n_copies * (_NODE_S * summary.n_nodes + _BYTE_S * n_bytes))
@@ -103,11 +103,11 @@ class Timeouts:
         return self.factor * (SAVE_S + self.model_s)
 
     def steps_s(self, n_steps: int, known_s: Sequence[float], *, period: int = 1) -> float:
-        """For some steps.
+        """Limit for a number of steps.
 
         Args:
-            known_s: times of the steps before, the slowest worker's; may be empty.
-            period: steps after which what a step does begins anew.
+            known_s: seconds of earlier steps on the slowest worker; may be empty.
+            period: steps after which the kinds of steps repeat.
         """
         n_whole = -(-n_steps // period) * period
         late_s = n_steps * self.delay_s
@@ -126,10 +126,10 @@ USUAL = Timeouts()
 
 
 def timeouts(factor: float) -> Timeouts:
-    """The limits times a factor.
+    """Usual limits times a factor.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the factor is out of range.
     """
     least, most = _FACTORS
     if not least <= factor <= most:

@@ -29,12 +29,12 @@ _PER_S = 1e6  # the format counts microseconds
 
 
 def trace_document(title: str, traces: Sequence[WorkerTrace]) -> dict[str, JsonValue]:
-    """All workers' steps in the trace-event format: a process for each worker, its rows as threads.
+    """All workers' steps in the trace-event format: a process for each worker, a thread for each row.
 
     Beyond `MAX_EVENTS` events only the longest are kept, with a note in the file.
 
     Args:
-        traces: by task, as `together` leaves them.
+        traces: traces by task, as `together` returns them.
     Source:
         Trace Event Format (the Catapult project), "complete" and "metadata" events.
     """
@@ -79,10 +79,10 @@ def _process(task: int, events: Sequence[TraceEvent], origin_s: float) -> list[J
 
 
 def _in_lanes(events: Sequence[TraceEvent]) -> list[tuple[str, TraceEvent]]:
-    """Events with the names of their lanes: what runs at the same time in a row goes side by side.
+    """Events with the names of their lanes; overlapping events of a row get different lanes.
 
     Args:
-        events: those of a row in the order of their starts.
+        events: events of one row, by start.
     """
     ends_s: dict[str, list[float]] = {}
     placed = []
@@ -125,9 +125,9 @@ class Traced:
     """A traced step.
 
     Attributes:
-        step: where its time went; None where that is not known.
-        document: for `trace.json`; None where there is no trace.
-        note: what a record should say about the trace.
+        step: traced times; None if unknown.
+        document: content of `trace.json`; None without a trace.
+        note: note about the trace for the record.
     """
 
     step: TracedTimes | None = None
@@ -145,17 +145,17 @@ def traced(
     compiles: bool = False,
     timeouts: Timeouts = USUAL,
 ) -> Traced:
-    """Make a few steps more, the last of them traced; the processes may be of no more use after it.
+    """Run a few more steps and trace the last; the processes may be unusable afterwards.
 
-    Their failure does not invalidate the measurement, unless it did not run on its GPUs.
+    A failure does not invalidate the measurement, unless a step did not run on its GPUs.
 
     Args:
-        title: of the trace.
-        gpus_per_worker: GPUs, or logical devices of shared ones; the step must run on each.
-        period: steps after which what a step does begins anew; the first step of one is traced.
-        compiles: whether steps that build graphs compile them too, each kind of a period at its first.
+        title: title of the trace.
+        gpus_per_worker: number of GPUs, or of logical devices of shared ones; the step must run on each.
+        period: steps after which the kinds of steps repeat; the first step of a period is traced.
+        compiles: True if a traced step is compiled anew, each kind of a period at its first run.
     Raises:
-        CaseError: `no-device`, when the step did not run on each GPU.
+        CaseError: `no-device`, if the step did not run on each GPU.
     """
     n_done = int(measured.steps.step.max()) + 1
     n_before = 1 + -(n_done + 1) % period

@@ -20,10 +20,10 @@ LEAD_STEPS = 2
 
 
 def lead_steps(period: int) -> int:
-    """Steps that lead into a window, whole periods.
+    """Uncounted steps before a window's counted ones, whole periods.
 
     Args:
-        period: steps after which what a step does begins anew.
+        period: steps after which the kinds of steps repeat.
     """
     return math.ceil(LEAD_STEPS / period) * period
 
@@ -32,9 +32,9 @@ def window_steps(step_s: float, *, window_s: float, least: int, period: int = 1)
     """Counted steps of a window, whole periods.
 
     Args:
-        step_s: of one step, in seconds.
-        window_s: how long the window shall be.
-        least: steps that it has at any rate.
+        step_s: seconds of one step.
+        window_s: intended length of the window, in seconds.
+        least: least number of steps.
     """
     wanted = max(least, math.ceil(window_s / step_s) if step_s > 0 else least)
     return math.ceil(wanted / period) * period
@@ -114,7 +114,7 @@ def step_seconds(step_s: Seconds) -> StepSeconds:
     """Distribution of steps' times.
 
     Args:
-        step_s: [n_steps], seconds of each on its slowest worker.
+        step_s: [n_steps], seconds of each step on its slowest worker.
     """
     p50, p90, p99 = (float(value) for value in np.percentile(step_s, (50, 90, 99)))
     return StepSeconds(n=len(step_s), mean=float(np.mean(step_s)), p50=p50, p90=p90, p99=p99)
@@ -161,7 +161,7 @@ def spread_indices(n: int, most: int) -> npt.NDArray[np.int64]:
 
 
 def everything(windows: Sequence[Window]) -> tuple[Floats, Floats, Floats, Floats]:
-    """Put all steps together.
+    """Concatenate the steps of all windows.
 
     Returns:
         Starts and ends, [n_workers, n_steps]; losses, [n_workers, n_steps, most replicas]; weights of the
@@ -216,7 +216,7 @@ def input_wait(windows: Sequence[Window]) -> InputWait | None:
     A step that workers make together waits as long as the worker that gets its batch last.
 
     Args:
-        windows: that are counted, at least one.
+        windows: counted windows, at least one.
     """
     waits = [window.input_s for window in windows]
     known = [
