@@ -20,8 +20,7 @@ class Compiled:
 
     Attributes:
         step: the rewritten step.
-        timings: of all passes, in order; several tasks share the timing of the passes that they have in
-            common.
+        timings: times of all passes, in order; tasks share the timing of passes that they have in common.
     """
 
     program: Program
@@ -37,8 +36,8 @@ def compile_step(step: TrainGraph, plan: Plan, task: int, *, check: bool = True)
     """Apply a plan's passes for one task and build its program.
 
     Args:
-        step: as captured.
-        check: verify the graph after each pass; off where time counts.
+        step: the captured step.
+        check: True verifies the graph after each pass; False saves the time.
     """
     (compiled,) = compile_tasks(step, plan, (task,), check=check)
     return compiled
@@ -47,7 +46,7 @@ def compile_step(step: TrainGraph, plan: Plan, task: int, *, check: bool = True)
 def compile_tasks(
     step: TrainGraph, plan: Plan, tasks: Sequence[int], *, check: bool = True
 ) -> tuple[Compiled, ...]:
-    """Compile a step for several tasks; leading passes that are the same on all run once."""
+    """Compile a step for several tasks; leading passes that are equal for all tasks run once."""
     topology = topology_of(plan)
     passes = [passes_of(plan, task) for task in tasks]
     shared = n_shared(passes[0])
@@ -72,10 +71,10 @@ def compile_replica(step: TrainGraph, plan: Plan, *, check: bool = True) -> Repl
     """Apply a plan's passes for one task of TPU devices, and cut the step into segments.
 
     Args:
-        step: as captured.
-        check: as `compile_step`.
+        step: the captured step.
+        check: True verifies the graph after each pass; False saves the time.
     Raises:
-        UnsupportedError: replicas would draw the same random numbers, or have loops of TensorFlow 1.
+        UnsupportedError: replicas would draw the same random numbers, or use TensorFlow 1 loops.
     """
     require_seeds_of_variables(step.graph)
     return replica_program(run_passes(passes_of(plan, 0), step, topology_of(plan), check=check).step)

@@ -7,22 +7,22 @@ _MOST_NAMED = 3
 
 
 class StrategyError(Exception):
-    """Base of the errors that this package raises on purpose: the strategy is not for that step."""
+    """Base of the errors that this package raises on purpose: the strategy does not support the step."""
 
 
 class UnsupportedError(StrategyError):
-    """One of TensorFlow's own strategies, or an edited plan, that is not for this workload or shape."""
+    """A TensorFlow strategy or an edited plan that does not support this workload or cluster shape."""
 
 
 class GraphError(StrategyError):
-    """A graph breaks a rule of graphs, a mistake in a pass; the message names the first such node."""
+    """A graph breaks a rule of graphs: a bug in a pass; the message names the first such node."""
 
 
 class CaptureError(StrategyError):
-    """A train step that cannot be captured; the message names the variable or node and what it would need.
+    """A train step that cannot be captured; the message names the variable or node and its requirement.
 
     Attributes:
-        node: of the trace, to name its line in the user's file.
+        node: name of a node in the trace, used to find its line in the user's file; None if unknown.
     """
 
     def __init__(self, message: str, *, node: str | None = None) -> None:
@@ -34,7 +34,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     """Close match among known names, or a list of them.
 
     Args:
-        word: received name.
+        word: unknown name.
     """
     names = list(known)
     close = difflib.get_close_matches(word, names, n=1)
@@ -44,6 +44,6 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def first_few(items: Sequence[str]) -> str:
-    """The first three items, and the number of others, as text."""
+    """First three items and the number of the others, as text."""
     more = f" and {len(items) - _MOST_NAMED} more" if len(items) > _MOST_NAMED else ""
     return f"{', '.join(items[:_MOST_NAMED])}{more}"

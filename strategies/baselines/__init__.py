@@ -1,1 +1,1 @@
-"""TensorFlow's own distribution strategies: as rivals with our steps and batches, and to give out devices."""
+"""TensorFlow's own distribution strategies as baselines with our steps and batches, and its devices."""

@@ -1,4 +1,4 @@
-"""Training under TensorFlow's ParameterServerStrategy, as its guide to custom training loops has it."""
+"""Training under TensorFlow's ParameterServerStrategy, following its guide to custom training loops."""
 
 import os
 from collections.abc import Sequence
@@ -17,25 +17,25 @@ WORKER, SERVER, COORDINATOR = "worker", "ps", "chief"
 
 
 def serve(cluster: tf.train.ClusterSpec, job: str, task: int) -> tf.distribute.Server:
-    """TensorFlow's server of a worker or a parameter server; it ends with its process."""
+    """Start TensorFlow's server of a worker or parameter server; it ends with its process."""
     config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=n_threads(cluster.num_tasks(WORKER)))
     return tf.distribute.Server(cluster, job_name=job, task_index=task, protocol="grpc", config=config)
 
 
 def n_threads(n_workers: int) -> int:
-    """Threads between operations that a process needs, however few cores it has.
+    """Number of inter-op threads that a process needs, however few cores it has.
 
-    With fewer than one for each worker and one more, closures that wait for a parameter server keep it from
-    answering, and all hang; TensorFlow's guide sets so many for each server. The servers of a process
-    share its threads, which the first of them makes.
+    It needs one thread per worker and one more: with fewer, closures that wait for a parameter server keep
+    the server from answering, and all hang. TensorFlow's guide sets this number for each server. The servers
+    of a process share the thread pool, which the first one creates.
     """
     return max(2 * (n_workers + 1), len(os.sched_getaffinity(0)))
 
 
 def connected(cluster: tf.train.ClusterSpec) -> tf.distribute.ParameterServerStrategy:
-    """TensorFlow's strategy in its coordinator; every server of the cluster must be up.
+    """Make the coordinator's strategy; every server of the cluster must be up.
 
-    No partitioner: Keras 3 trains no variable in parts.
+    It has no partitioner, because Keras 3 does not train partitioned variables.
     """
     return tf.distribute.ParameterServerStrategy(
         tf.distribute.cluster_resolver.SimpleClusterResolver(
@@ -45,13 +45,13 @@ def connected(cluster: tf.train.ClusterSpec) -> tf.distribute.ParameterServerStr
 
 
 class CoordinatedStep:
-    """Steps that a coordinator hands to whichever worker is free, in closures of one worker's share each.
+    """Training step that a coordinator schedules on free workers, one closure per worker's share.
 
     Args:
-        body: the step, of a workload made in the distribution's scope.
-        boundary: where a step's gradients are weighed.
-        structure: of one example, `tf.TensorSpec` without the batch axis.
-        share: examples of a closure; every worker's are the same in number.
+        body: training step of a workload created in the distribution's scope.
+        boundary: boundary at which a step's gradients are weighted.
+        structure: structure of `tf.TensorSpec` for one example, without the batch axis.
+        share: examples per closure, the same for every worker.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class CoordinatedStep:
         """Trace the closure before anything is timed.
 
         Raises:
-            UnsupportedError: TensorFlow's strategy refuses the step; the message says why.
+            UnsupportedError: TensorFlow's strategy refuses the step; the message gives the reason.
         """
         with refused_by_tensorflow():
             self._closure.get_concrete_function(tf.data.IteratorSpec(self._spec))
 
     def feed(self, batches: Sequence[Sequence[Array]]) -> None:
-        """Lay each worker's shares of global batches ready there; steps take them in turn from the first."""
+        """Store each worker's shares of the global batches on the worker; steps use them in turn."""
         shape = (len(batches), self._n_workers, self._share)
         parts = [
             tf.constant(np.stack(p).reshape(*shape, *p[0].shape[1:])) for p in zip(*batches, strict=True)
@@ -97,11 +97,11 @@ class CoordinatedStep:
         self._iterator = iter(self._coordinator.create_per_worker_dataset(shares))
 
     def run(self, n_closures: int) -> tuple[Array, Array, Array]:
-        """Train until workers have ended so many closures between them.
+        """Train until the workers have finished `n_closures` closures in total.
 
         Returns:
-            of each closure, in the order in which they ended: its loss, when it ended in seconds on the clock
-            of `time.time`, and the worker that made it.
+            For every closure, in order of completion: loss, completion time in seconds on the clock of
+            `time.time`, and number of its worker.
         """
         values = [
             self._coordinator.schedule(self._closure, args=(self._iterator,)) for _ in range(n_closures)
@@ -130,5 +130,5 @@ class CoordinatedStep:
 
 
 def by_itself(gradients: Sequence[Gradient]) -> Sequence[Gradient]:
-    """Return the gradients that a closure applies alone: its own."""
+    """Return the gradients unchanged: a closure applies only its own."""
     return gradients

@@ -13,14 +13,14 @@ from strategies.tf_bridge import tpu
 class OneReplicaSeen:
     """A TensorFlow strategy that reports one replica, in its scope and in each replica.
 
-    For a step is written for one device, and the baseline weighs it. Keras's loss objects,
-    `tf.nn.compute_average_loss` and the like divide by the replica count, which would weigh it twice. The
-    strategy itself counts its replicas by another way.
+    A step is written for one device and weighted by our baseline code. Keras's loss objects,
+    `tf.nn.compute_average_loss` and similar functions divide by the replica count, which would weight it
+    twice. The strategy itself counts its replicas in another way.
     """
 
     @property
     def num_replicas_in_sync(self) -> int:
-        """One."""
+        """Reported number of replicas: always one."""
         return 1
 
 
@@ -37,7 +37,7 @@ class _MultiWorkerMirrored(OneReplicaSeen, tf.distribute.MultiWorkerMirroredStra
 
 
 def _nothing() -> None:
-    """Nothing to give back."""
+    """Release nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +45,9 @@ class Distribution:
     """TensorFlow's strategy of one task.
 
     Attributes:
-        weight_dtype: of shares of a batch; TPUs have no float64.
-        notes: on the devices, a sentence each.
-        close: releases devices.
+        weight_dtype: type of the replicas' weights; TPUs have no float64.
+        notes: notes on the devices, one sentence each.
+        close: function that releases the devices.
     """
 
     strategy: tf.distribute.Strategy
@@ -61,14 +61,14 @@ _COMMUNICATION = tf.distribute.experimental.CommunicationImplementation
 
 
 def distribution_of(plan: Plan, task: int, addresses: Sequence[str], n_devices: int) -> Distribution:
-    """TensorFlow's strategy of one task; nothing of TensorFlow may have run in this process before.
+    """Make one task's TensorFlow strategy, before TensorFlow has run anything in this process.
 
     Args:
-        addresses: `host:port` of every task. With more than one, TensorFlow serves this task's here and waits
-            for the others.
-        n_devices: logical CPU devices of this task.
+        addresses: `host:port` of every task. If there are several, TensorFlow starts this task's server here
+            and waits for the others.
+        n_devices: number of logical CPU devices of this task.
     Raises:
-        StrategyError: of a plan for TPUs, this host has not what it takes.
+        StrategyError: the plan is for TPUs, and this host lacks a requirement.
     """
     if n_devices > 1:
         cpu = tf.config.list_physical_devices("CPU")[0]
@@ -79,10 +79,10 @@ def distribution_of(plan: Plan, task: int, addresses: Sequence[str], n_devices: 
 
 
 def on_tpus(plan: Plan, runtime: tpu.TpuRuntime) -> Distribution:
-    """TensorFlow's strategy of the one task on the TPU devices of its host.
+    """Make the single task's TensorFlow strategy on the TPU devices of its host.
 
     Raises:
-        StrategyError: as `tpu_system.brought_up`.
+        StrategyError: see `tpu_system.brought_up`.
     """
     (n_replicas,) = plan.replicas_per_task
     system = tpu.bring_up(

@@ -37,10 +37,10 @@ class _Replica:
     """A replica whose step is being traced.
 
     Attributes:
-        weight: its share in the loss that is trained on.
-        sums: sums a replica's boundary gradients over all replicas.
-        n_taken: name of a variable's mark in a capture → gradients taken so far.
-        target: target of the first gradients at the boundary, None before they are taken.
+        weight: weight of the replica in the training loss.
+        sums: function that sums the replica's boundary gradients over all replicas.
+        n_taken: mark of a variable in the capture → gradients taken of it so far.
+        target: target of the first gradients at the boundary; None until they are taken.
     """
 
     weight: tf.Tensor
@@ -64,19 +64,19 @@ def in_replica(weight: tf.Tensor, sums: Sums) -> Iterator[None]:
 
 
 class ReplicaBoundary:
-    """Weights and sums gradients at the captured step's boundary; the step itself stays as it is.
+    """Weights and sums gradients at the captured step's boundary; the rest of the step stays unchanged.
 
-    So neither the form of the loss nor later use of gradients matters.
+    The step may therefore have a loss of any form and use gradients in any way.
 
     Args:
-        values: `Boundary.values` of every captured gradient. The same code, traced again, takes the same
-            gradients in the same order: their names identify those that cross.
-        loss: the captured one: returned by the step, or target of its gradients. Shares of a sum keep their
-            weight.
-        n_examples: in the captured batch, -1 for a free axis.
+        values: `Boundary.values` of every captured gradient. Tracing the same code again takes the same
+            gradients in the same order, so that these names identify the gradients at the boundary.
+        loss: captured loss: the step's return value, or the target of its gradients. The parts of a summed
+            loss are not weighted.
+        n_examples: examples in the captured batch, -1 for a free axis.
 
     Attributes:
-        recorder: knows the optimizers and the Keras variables of the traced step.
+        recorder: recorder of the traced step's optimizers and Keras variables.
     """
 
     def __init__(self, values: Collection[str], loss: Loss, n_examples: int) -> None:
@@ -89,9 +89,9 @@ class ReplicaBoundary:
 
     @contextmanager
     def hooked(self) -> Iterator[None]:
-        """Hook gradient functions while replicas are traced, and keep Keras from summing again.
+        """Hook the gradient functions while replicas are traced, and keep Keras from summing again.
 
-        Keras 3 sums after it has clipped, and has no argument that says that gradients are sums already.
+        Keras 3 sums after clipping, and has no argument to declare that gradients are already summed.
         """
         with ExitStack() as hooks:
             hooks.enter_context(hooked_gradients(self._tape_hook, self._graph_hook))
@@ -135,9 +135,10 @@ class ReplicaBoundary:
     def _crossed(
         self, targets: object, sources: object, upstream: object, take: Callable[[object], object]
     ) -> object:
-        """A replica's gradients, with sums over all replicas in place of those that cross the boundary.
+        """Return a replica's gradients, with sums over all replicas for those that cross the boundary.
 
-        The weight enters where backward begins, usually at a scalar, rather than at each gradient.
+        The weight is applied where the backward pass begins, usually at a scalar, rather than at each
+        gradient.
         """
         replica = _REPLICA.get()
         slugs = [boundary_slug(s) if is_trainable(s) else None for s in tf.nest.flatten(sources)]
@@ -168,7 +169,7 @@ class ReplicaBoundary:
 
 
 def _with_free_axis(batch: object) -> object:
-    """The batch with an unknown length in the trace: code may depend on that, as Keras's metrics do."""
+    """Batch with an unknown length in the trace, on which code may depend, such as Keras's metrics."""
     return tf.nest.map_structure(
         lambda part: tf.compat.v1.placeholder_with_default(part, (None, *part.shape[1:])), batch
     )
@@ -200,21 +201,21 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 
 class DistributedStep:
-    """A step that every worker takes on its own replicas' shares of a batch.
+    """Training step that every worker runs on its own replicas' shares of a batch.
 
-    A replica's gradients are scaled by its share of the global batch, so that the sum of all is that of the
-    global mean; those of a loss that is a sum are left as they are.
+    A replica's gradients are scaled by its share of the global batch, so that they add up to the gradient of
+    the global mean loss; gradients of a summed loss are not scaled.
 
     Attributes:
         parts_on_gpus: True if parts of a placed batch are on GPUs; known once the step is traced.
     Args:
-        body: the step, of a workload made in the distribution's scope.
-        boundary: where a step's gradients are weighed and summed.
-        structure: of one example, `tf.TensorSpec` without the batch axis.
-        replicas: this worker's.
-        batch_size: of all replicas together.
-        weight_dtype: of their shares of it.
-        on_host: batches for GPUs stay on the host until a step uses them.
+        body: training step of a workload created in the distribution's scope.
+        boundary: boundary at which a step's gradients are weighted and summed.
+        structure: structure of `tf.TensorSpec` for one example, without the batch axis.
+        replicas: replicas of this worker.
+        batch_size: global batch size.
+        weight_dtype: type of the replicas' weights.
+        on_host: True if batches for GPUs stay in host memory until a step uses them.
     """
 
     def __init__(
@@ -245,7 +246,7 @@ class DistributedStep:
         """Trace the step before anything is timed.
 
         Raises:
-            UnsupportedError: TensorFlow's strategy refuses the step; the message says why.
+            UnsupportedError: TensorFlow's strategy refuses the step; the message gives the reason.
         """
         n = sum(r.examples for r in self._replicas.values())
         specs = tf.nest.flatten(self._structure)
@@ -258,7 +259,7 @@ class DistributedStep:
             self._train.get_concrete_function(batch, self.weight)
 
     def placed(self, batch: Sequence[Array]) -> tf.distribute.DistributedValues:
-        """This worker's examples of a batch, laid out for its replicas."""
+        """Place this worker's examples of a batch on its replicas."""
 
         def share(context: tf.distribute.experimental.ValueContext) -> object:
             replica = self._replica(context)
@@ -270,7 +271,7 @@ class DistributedStep:
         return self._distribution.experimental_distribute_values_from_function(share)
 
     def __call__(self, batch: tf.distribute.DistributedValues) -> Sequence[Array]:
-        """Train on a placed batch; the loss of each local replica."""
+        """Train on a placed batch and return the loss of each local replica."""
         return [loss.numpy() for loss in self._train(batch, self.weight)]
 
     def _on_all(self, batch: tf.distribute.DistributedValues, weight: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -283,7 +284,7 @@ class DistributedStep:
             return self._boundary.loss_of(self._body, batch)
 
     def _memory_for(self, replica: Replica) -> contextlib.AbstractContextManager[object]:
-        """Memory that a replica on a GPU takes values from; for others TensorFlow chooses it."""
+        """Memory from which a replica on a GPU reads values; on other devices TensorFlow chooses it."""
         device = tf.DeviceSpec.from_string(replica.device)
         if device.device_type != "GPU":
             return contextlib.nullcontext()
@@ -294,6 +295,6 @@ class DistributedStep:
 
 
 def sum_over_replicas(gradients: Sequence[Gradient]) -> Sequence[Gradient]:
-    """The sums of all replicas' gradients, by whatever way the strategy in scope has; called in a replica."""
+    """Sum the gradients of all replicas with the strategy in scope; called in a replica."""
     context = tf.distribute.get_replica_context()
     return context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)  # type: ignore[no-any-return]

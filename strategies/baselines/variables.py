@@ -1,4 +1,4 @@
-"""Variables of a model under TensorFlow's strategies, matched with the capture's, and a worker's copies."""
+"""Variables of a model under TensorFlow's strategies: matching them with the capture's, and copies."""
 
 import gc
 from collections import defaultdict
@@ -25,9 +25,9 @@ CONSTANTS = "constants/"
 
 @contextmanager
 def recorded() -> Iterator[list[tf.Variable]]:
-    """List of variables made in this context, filled at its end with those still in use, in creation order.
+    """Collect the variables created in this context; at its end the list holds those still in use, in order.
 
-    A model that another was made from, and that is no longer used, has variables of the same names.
+    A model that served to make another one, and is no longer used, has variables of the same names.
     """
     variables: list[tf.Variable] = []
     references: list[ref[tf.Variable]] = []
@@ -48,7 +48,7 @@ def refused_by_tensorflow() -> Iterator[None]:
     """Raise errors of a step under TensorFlow's strategy as refusals.
 
     Raises:
-        UnsupportedError: the step fails; the message says why.
+        UnsupportedError: the step fails; the message gives the reason.
     """
     try:
         yield
@@ -62,14 +62,14 @@ def refused_by_tensorflow() -> Iterator[None]:
 def created_while_tracing(
     body: Callable[[object], object], structure: object, n_examples: int, distribution: tf.distribute.Strategy
 ) -> list[tf.Variable]:
-    """Create variables that a step creates in its first call, as metrics do, before replicas are traced.
+    """Create the variables that a step creates in its first call, such as metrics, before tracing replicas.
 
-    TensorFlow could not create them there: a copy begins with the first one's value. The step is traced here,
-    never run, with its variables created outside of the trace.
+    TensorFlow cannot create them in replicas: a copy starts with the first copy's value. The step is traced
+    here but never run; its variables are created outside the trace.
 
     Args:
-        structure: of one example, without the batch axis.
-        n_examples: in a batch, -1 for any number.
+        structure: structure of `tf.TensorSpec` for one example, without the batch axis.
+        n_examples: examples per batch, -1 for any number.
     Raises:
         UnsupportedError: the step fails.
     """
@@ -122,13 +122,13 @@ def _slots_in_scope(
 def matched(
     captured: Sequence[Variable], created: Sequence[tf.Variable], declared: Sequence[AnyVariable]
 ) -> dict[str, tf.Variable]:
-    """Distributed variable of each captured variable's name; constants of the capture have none.
+    """Captured variable's name → distributed variable; constants of the capture have none.
 
     Args:
-        created: all variables of the model, in order.
-        declared: those whose author's own name is known.
+        created: all variables of the model, in order of creation.
+        declared: variables whose own names, set by the workload's author, are known.
     Raises:
-        UnsupportedError: the model created other variables than when it was captured.
+        UnsupportedError: the model created other variables than in the capture.
     """
     by_name = _by_name(created, declared)
     matches: dict[str, tf.Variable] = {}
@@ -159,7 +159,7 @@ def lacking(
 
 
 def copies(distribution: tf.distribute.Strategy, variable: tf.Variable) -> tuple[tf.Variable, ...]:
-    """This worker's copies of a variable: one for each of its replicas, or one for all."""
+    """This worker's copies of a variable: one per replica, or one for all."""
     return tuple(distribution.experimental_local_results(variable))
 
 
@@ -170,14 +170,14 @@ def merged(
     initial: Mapping[str, Array],
     weight: tf.Tensor,
 ) -> dict[str, Array]:
-    """Forward state merged over replicas by rule; all workers must call it together.
+    """Merge forward state over replicas by rule; all workers must call it together.
 
-    TensorFlow keeps these copies per replica while it trains, and merges nothing.
+    TensorFlow keeps one copy per replica and merges nothing while it trains.
 
     Args:
-        rules: state → `mean` or `sum`.
-        initial: state → value before the first step.
-        weight: share of each replica in the global batch.
+        rules: name of a state variable → `mean` or `sum`.
+        initial: name of a state variable → its value before the first step.
+        weight: this replica's share of the global batch.
     """
 
     def contributions(share: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -1,1 +1,1 @@
-"""Strategies: one module per family, each from a captured step and a topology to plan nodes."""
+"""Strategies, one module per family: from a captured step and a topology to plan nodes."""

@@ -1,4 +1,4 @@
-"""All-reduce: which gradients travel together, and between whom."""
+"""All-reduce: assign gradients to buckets, and buckets to groups of members."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -48,23 +48,23 @@ PARAMS = (*BUCKETS, TRANSPORT, *KNOBS)
 
 
 def bucketed(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
-    """Gradients in buckets, filled in the order in which backward makes them ready.
+    """Gradients in buckets, filled in the order in which the backward pass produces them.
 
-    New forward state is ready before any gradient and comes first.
+    New forward state is ready before any gradient and is sent first.
     """
     return in_buckets(step, topology, params, "all-reduce")
 
 
 def hierarchical(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
-    """Gradients in buckets like `bucketed`, summed between workers in place of replicas."""
+    """Gradients in buckets like `bucketed`, summed between workers instead of replicas."""
     return in_buckets(step, topology, params, "hierarchical-all-reduce")
 
 
 def transport_of(topology: Topology, params: Params) -> Transport:
-    """The transport asked for; by itself the workers' own ring between CPU hosts, and NCCL between GPUs.
+    """Return the requested transport; by default the workers' own ring between CPU hosts, NCCL between GPUs.
 
-    Each is the fastest there. TensorFlow's own choice is its ring through the hosts' memory, on GPUs too; it
-    takes the place of NCCL where replicas share a GPU.
+    Each default is the fastest on its devices. TensorFlow's own choice is its ring through host memory, also
+    on GPUs; it replaces NCCL if replicas share a GPU.
     """
     transport = _TRANSPORTS[str(params.get("transport", "auto"))]
     if transport == "auto" and topology.device == "gpu":
@@ -73,7 +73,7 @@ def transport_of(topology: Topology, params: Params) -> Transport:
 
 
 def refuse_transport(topology: Topology, params: Params) -> str | None:
-    """Reason why a transport that a knob of any strategy asks for cannot be had, None if it can."""
+    """Reason why the transport that a strategy's knob requests is unavailable, None if it is available."""
     knob = next((knob for knob in _KNOBS_OF_SUMS if params.get(knob) == "nccl"), None)
     if knob is not None and topology.nccl_mistake is not None:
         need, received = topology.nccl_mistake
@@ -89,7 +89,7 @@ def refuse_transport(topology: Topology, params: Params) -> str | None:
 
 
 def notes_on_sharing(nodes: Iterable[PlanNode], topology: Topology, params: Params) -> list[str]:
-    """The note that TensorFlow's ring sums between GPUs if no knob asks for it."""
+    """Note that TensorFlow's ring is used between GPUs, unless a knob requests it."""
     transports = {n.transport for n in nodes if n.synchronizer in ("all-reduce", "hierarchical-all-reduce")}
     knob_values = {params.get(knob, "auto") for knob in _KNOBS_OF_SUMS}
     if not topology.shares_devices or transports <= {"tcp"} or knob_values != {"auto"}:
@@ -102,10 +102,10 @@ def notes_on_sharing(nodes: Iterable[PlanNode], topology: Topology, params: Para
 def in_buckets(
     step: StepSummary, topology: Topology, params: Params, synchronizer: Synchronizer
 ) -> list[PlanNode]:
-    """Synchronised variables in buckets as large as these knobs allow.
+    """Put synchronised variables into buckets of the size that the knobs allow.
 
-    Those with sparse gradients are in none where TensorFlow's collectives gather their rows; the workers' own
-    ring takes the rows of a bucket together.
+    Sparse gradients are in no bucket if TensorFlow's collectives gather their rows; the workers' own ring
+    sends the rows of a bucket together.
     """
     transport = transport_of(topology, params)
     nodes = {v.name: node_of(v, synchronizer=synchronizer if v.synced else "none") for v in step.variables}
@@ -124,10 +124,10 @@ def in_buckets(
 def _buckets(
     ready: Iterable[VariableSummary], n_bytes: Mapping[str, float], params: Params
 ) -> dict[str, int]:
-    """Variable → its bucket, numbered in the order in which they are complete.
+    """Variable → bucket number; buckets are numbered in the order in which they are complete.
 
-    Gradients of half a bucket or more get their own bucket, and so do rows that may be many: they wait for no
-    others, nor do the small ones around them need a bucket on either side.
+    Gradients of half a bucket or more get their own bucket, and so do rows that may be many: they need not
+    wait for others, and the small ones around them can share a bucket.
     """
     limit_bytes, limit_count = params.get("bucket_bytes"), params.get("chunk_size")
     alone_bytes = math.inf if limit_bytes is None else int(limit_bytes) / 2
@@ -156,7 +156,7 @@ def _buckets(
 
 
 def readiness(variable: VariableSummary) -> int:
-    """Place in the order in which values are ready to travel; new forward state comes before gradients."""
+    """Position in the order in which values become ready; new forward state comes before gradients."""
     return -1 if variable.readiness is None else variable.readiness
 
 
@@ -171,10 +171,10 @@ PERIOD = Param(
 
 
 def averaged(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
-    """Variables in buckets, also those whose gradients are rows.
+    """Variables in buckets, including those with sparse gradients.
 
-    State that replicas add up is summed in every step: a sum of sums that have gone on apart counts what they
-    began with more than once.
+    State that replicas add up is summed in every step: after several local steps, a sum would count the value
+    that replicas started with more than once.
     """
     dense = tuple(v.model_copy(update={"sparse": False}) for v in step.variables)
     nodes = in_buckets(step.model_copy(update={"variables": dense}), topology, params, "average")

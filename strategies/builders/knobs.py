@@ -1,4 +1,4 @@
-"""Knobs that several families share: micro-batches, statistics of the whole batch, rows of equal ids."""
+"""Knobs shared by several families: micro-batches, synchronised batch norm, rows of equal ids."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,9 +32,9 @@ _ASK_FOR_NOTHING = {"sync": True, "accumulate": 1}
 
 
 def first_set(params: Params, *knobs: str) -> str | None:
-    """The first of these knobs that asks for something, as `knob=value`; None if none does.
+    """Return the first of these knobs that is set to more than nothing, as `knob=value`, or None.
 
-    Words ask for nothing: a user's builder may mean something else by a name.
+    Text values do not count: a user's builder may use the same name for something else.
     """
     for knob in knobs:
         value = params.get(knob)
@@ -45,7 +45,7 @@ def first_set(params: Params, *knobs: str) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Exclusion:
-    """Knobs that need something, and the other knobs that take it away."""
+    """Knobs with a requirement, and the other knobs that conflict with it."""
 
     knobs: tuple[str, ...]
     needs: str
@@ -69,7 +69,7 @@ def check_exclusions(params: Params) -> None:
     """Refuse knobs that contradict each other.
 
     Raises:
-        StrategyError: for the first two.
+        StrategyError: two knobs exclude each other; the message names the first pair.
     """
     for exclusion in _EXCLUSIONS:
         knob, other = first_set(params, *exclusion.knobs), first_set(params, *exclusion.others)
@@ -90,9 +90,9 @@ ALWAYS_MERGED = replace(MERGE_ROWS, default=True, choices=(True,))
 def with_sparse_duplicates(
     strategy: Strategy, nodes: Sequence[PlanNode], step: StepSummary, topology: Topology, params: Params
 ) -> list[PlanNode]:
-    """The nodes with their treatment of rows of equal ids.
+    """Return the nodes with their treatment of rows of equal ids.
 
-    Rows are kept unless merging is asked for, or changes no result and saves bytes. TensorFlow's own
+    Rows are kept unless merging is requested, or changes no result and saves bytes. TensorFlow's own
     strategies keep them.
     """
     if strategy.runner != "graph":
@@ -109,7 +109,7 @@ def with_sparse_duplicates(
 
 
 def merging_notes(nodes: Sequence[PlanNode], step: StepSummary) -> list[str]:
-    """A note on variables whose updates merging changes."""
+    """Notes on variables whose updates are changed by merging."""
     linear = {v.name for v in step.variables if v.linear_rows}
     merged = [node.variable for node in nodes if node.sparse_duplicates == "merged"]
     merged = [name for name in merged if name not in linear]

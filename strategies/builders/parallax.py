@@ -1,4 +1,4 @@
-"""Dense variables all-reduced, those with sparse gradients on parameter servers.
+"""Parallax: dense gradients by all-reduce, sparse gradients through parameter servers.
 
 Source: Kim et al. 2019, Parallax: sparsity-aware data parallel training, arXiv:1808.02621.
 """
@@ -23,8 +23,8 @@ PARAMS = (
 def by_gradient(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
     """Dense gradients in buckets of `chunk_size`; sparse ones, and their slots, on the least loaded servers.
 
-    Every replica has its own copy of shared values such as a step counter. With servers, collectives are
-    TensorFlow's: the workers' own ring waits on a thread that others may need to read here.
+    Every replica has its own copy of shared values such as a step counter. With servers, TensorFlow's
+    collectives are used: the workers' own ring waits on a thread that others may need to read here.
     """
     sparse = {v.name for v in step.variables if v.synced and v.sparse}
 

@@ -1,4 +1,4 @@
-"""Parameter servers: the task that holds each variable, and who waits for whom."""
+"""Parameter servers: the task that holds each variable, and the synchronisation of workers."""
 
 from collections.abc import Mapping, Sequence
 
@@ -48,7 +48,7 @@ def one_server(step: StepSummary, topology: Topology, params: Params) -> list[Pl
 
 
 def load_balancing(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
-    """Each synchronised variable in turn to the task that holds the fewest bytes so far."""
+    """Place each synchronised variable in turn on the task that holds the fewest bytes so far."""
     task_bytes = [0] * topology.n_tasks
     destinations: dict[str, int] = {}
     for variable in step.variables:
@@ -62,10 +62,10 @@ def load_balancing(step: StepSummary, topology: Topology, params: Params) -> lis
 def placed(
     step: StepSummary, destinations: Mapping[str, int], topology: Topology, params: Params
 ) -> list[PlanNode]:
-    """Synchronised variables on their servers.
+    """Place the synchronised variables on their servers.
 
-    Slots go with their variable, what updates share to task 0; random state stays with its replica, and each
-    replica has a copy of what no step changes.
+    Slots are placed with their variable, and values shared by updates on task 0. Random state stays with its
+    replica, and every replica has a copy of variables that no step changes.
     """
     check_backup(params, topology)
 
@@ -82,10 +82,10 @@ def placed(
 
 
 def check_backup(params: Params, topology: Topology) -> None:
-    """Refuse more backup workers than leave one to wait for.
+    """Refuse backup workers if no worker is left to wait for.
 
     Raises:
-        StrategyError: for as many as there are workers, or more.
+        StrategyError: there are as many backup workers as workers, or more.
     """
     backup = Execution.of(params).backup
     if backup >= topology.n_tasks:
@@ -96,10 +96,11 @@ def check_backup(params: Params, topology: Topology) -> None:
 
 
 def check_knobs(params: Params, nodes: Sequence[PlanNode], topology: Topology) -> None:
-    """Refuse knobs of servers that other nodes, or too few workers, do not allow.
+    """Refuse server knobs that contradict other nodes or need more workers.
 
     Raises:
-        StrategyError: too many backup workers, or workers that go ahead of each other beside collectives.
+        StrategyError: too many backup workers, or a plan with collectives that lets workers run ahead of each
+            other.
     """
     check_backup(params, topology)
     reduced = next((n for n in nodes if n.synchronizer not in ("none", "ps")), None)

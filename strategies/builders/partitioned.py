@@ -16,10 +16,10 @@ Cuts: TypeAlias = Mapping[str, tuple[int, tuple[int, ...]]]
 
 
 def on_servers(choices: Choices, *, apart: bool = False) -> Layout:
-    """Servers hold the parts that are chosen.
+    """Layout in which servers hold the chosen parts.
 
     Args:
-        apart: no two parts of a variable on one server, where there are as many.
+        apart: True puts the parts of a variable on different servers, if there are enough servers.
     """
 
     def layout(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
@@ -29,7 +29,7 @@ def on_servers(choices: Choices, *, apart: bool = False) -> Layout:
 
 
 def by_collectives(choices: Choices) -> Layout:
-    """Each part that is chosen is reduced by itself."""
+    """Layout in which every chosen part is reduced on its own."""
 
     def layout(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
         return _collectives(step, topology, params, _cuts(choices(step, topology, params)))
@@ -38,12 +38,12 @@ def by_collectives(choices: Choices) -> Layout:
 
 
 def _cuts(choices: Mapping[str, Choice]) -> Cuts:
-    """The variables that are cut."""
+    """Cuts of the partitioned variables."""
     return {name: choice for name, choice in choices.items() if not isinstance(choice, str)}
 
 
 def family(step: StepSummary, cuts: Container[str]) -> dict[str, str]:
-    """Variable or slot → the variable with which it is cut."""
+    """Variable or slot → the variable that determines its cut."""
     shapes = {v.name: v.shape for v in step.variables}
     return {
         v.name: owner
@@ -58,7 +58,7 @@ def _servers(
     """Place parts and whole variables together: the largest first, on the least loaded server.
 
     Args:
-        apart: no two parts of a variable on one server, where there are as many.
+        apart: True puts the parts of a variable on different servers, if there are enough servers.
     """
     n_bytes: dict[str, int] = {}
     for v in step.variables:
@@ -94,7 +94,7 @@ def _servers(
 def in_parts(
     nodes: Iterable[PlanNode], step: StepSummary, partitions: Mapping[str, Partition]
 ) -> list[PlanNode]:
-    """Nodes on servers with these variables in parts, and their slots of the same shape likewise."""
+    """Return the nodes with these variables in parts on servers, and with their slots of the same shape."""
     owners = family(step, partitions)
     return [
         node.model_copy(update={"partition": partitions[owners[node.variable]], "destination": None})
@@ -105,7 +105,7 @@ def in_parts(
 
 
 def _collectives(step: StepSummary, topology: Topology, params: Params, cuts: Cuts) -> list[PlanNode]:
-    """Whole variables in the buckets of `all-reduce`; each part of the others in one of its own."""
+    """Whole variables in the buckets of `all-reduce`; every part of the others in its own bucket."""
     nodes = all_reduce.bucketed(
         step.model_copy(update={"variables": tuple(v for v in step.variables if v.name not in cuts)}),
         topology,
@@ -170,7 +170,7 @@ def smallest_divisor(length: int) -> int | None:
 
 
 def smallest_non_divisor(length: int) -> int | None:
-    """The smallest number ≥ 2 that does not divide a length, at most the length; None where there is none."""
+    """Smallest number ≥ 2 and ≤ length that does not divide the length; None if there is none."""
     return next((n for n in range(2, length + 1) if length % n), None)
 
 
@@ -181,7 +181,7 @@ def near_equal(length: int, n: int) -> tuple[int, ...]:
 
 
 def by_smallest_divisor(step: StepSummary, topology: Topology, params: Params) -> dict[str, Choice]:  # noqa: ARG001 - a Choices
-    """Axis 0 in as many equal parts as its smallest divisor."""
+    """Cut axis 0 into n equal parts, n the smallest divisor of its length."""
     return _choices(step, smallest_divisor, params, _axis_0)
 
 
@@ -190,12 +190,12 @@ def by_smallest_non_divisor(
     topology: Topology,  # noqa: ARG001 - a Choices
     params: Params,
 ) -> dict[str, Choice]:
-    """Axis 0 in as many parts as the smallest number that does not divide its length."""
+    """Cut axis 0 into n parts, n the smallest number that does not divide its length."""
     return _choices(step, smallest_non_divisor, params, _axis_0)
 
 
 def by_servers(step: StepSummary, topology: Topology, params: Params) -> dict[str, Choice]:
-    """Axis 0 of every large variable in a part for each server; one with fewer rows stays whole."""
+    """Cut axis 0 of every large variable into one part per server; with fewer rows it stays whole."""
     n_servers, least = topology.n_tasks, int(params[MIN_BYTES.name] or 0)
 
     def axis(v: VariableSummary) -> int | str:
@@ -205,7 +205,7 @@ def by_servers(step: StepSummary, topology: Topology, params: Params) -> dict[st
 
 
 def along_random_axis(step: StepSummary, topology: Topology, params: Params) -> dict[str, Choice]:  # noqa: ARG001 - a Choices
-    """A seeded random axis with length > 1, axis 0 for a sparse gradient, by its smallest divisor."""
+    """Cut a seeded random axis of length > 1, axis 0 for a sparse gradient, by its smallest divisor."""
     draw = random.Random(int(params[SEED.name] or 0))  # noqa: S311 - any sequence that a seed repeats
 
     def drawn(v: VariableSummary) -> int | str:
@@ -216,11 +216,11 @@ def along_random_axis(step: StepSummary, topology: Topology, params: Params) -> 
 
 
 def nothing_cut(choices: Mapping[str, Choice], whole: str) -> str:
-    """Sentence that says why every variable stays whole and what to choose instead.
+    """Sentence that explains why every variable stays whole and what to choose instead.
 
     Args:
-        choices: for a plan without parts; one that would cut a variable was edited away.
-        whole: the strategy that keeps variables whole.
+        choices: choices for a plan without parts; a choice that would cut a variable was edited away.
+        whole: name of the strategy that keeps variables whole.
     """
     by_reason: dict[str, list[str]] = {}
     for name, choice in choices.items():
@@ -231,7 +231,7 @@ def nothing_cut(choices: Mapping[str, Choice], whole: str) -> str:
 
 
 def kept_whole(step: StepSummary, nodes: Sequence[PlanNode]) -> list[str]:
-    """Note on variables that stay whole because of their updates; none if there are none."""
+    """Notes on variables that stay whole because of their updates."""
     cut = {node.variable for node in nodes if node.partition is not None}
     whole = [
         f"{v.name!r} ({next(iter(v.cut_refusals.values()))})"
@@ -246,7 +246,7 @@ def _axis_0(v: VariableSummary) -> int | str:
 
 
 def _too_short(v: VariableSummary) -> str:
-    """Reason why a variable has nothing to cut, whatever its update is like."""
+    """Reason why a variable cannot be cut, whatever its update is."""
     return f"shape {list(v.shape)} has no such axis longer than 1" if v.shape else "a scalar has no axis"
 
 
@@ -256,7 +256,7 @@ def _choices(
     params: Params,
     axis_of: Callable[[VariableSummary], int | str],
 ) -> dict[str, Choice]:
-    """Cut of each trainable, or why it stays whole, as it does with more parts than `max_shards`."""
+    """Cut of each trainable variable, or the reason why it stays whole; `max_shards` limits the parts."""
     most = params.get(MAX_SHARDS.name)
     choices: dict[str, Choice] = {}
     for v in step.variables:

@@ -1,4 +1,4 @@
-"""Robust aggregation: gradients of all workers combined by a rule, on a server or by every worker."""
+"""Robust aggregation: a rule combines the gradients of all workers, on a server or on every worker."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -85,11 +85,11 @@ SERVER = 0
 
 
 def on_server(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
-    """All variables on one server that combines all gradients, or on several copies of it.
+    """Place all variables on one server that combines all gradients, or on several copies of it.
 
     Raises:
-        StrategyError: too few workers for the rule, or a knob of another rule.
-        UnsupportedError: several servers together with several replicas per worker.
+        StrategyError: there are too few workers for the rule, or a knob belongs to another rule.
+        UnsupportedError: several servers are combined with several replicas per worker.
     """
     _check(step, topology, params)
     if int(params.get("servers") or 1) > 1:
@@ -108,10 +108,10 @@ def on_server(step: StepSummary, topology: Topology, params: Params) -> list[Pla
 
 
 def by_all_workers(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
-    """Gradients gathered by every worker; new forward state is averaged between workers.
+    """Let every worker gather all gradients; new forward state is averaged between workers.
 
     Raises:
-        StrategyError: as `on_server`.
+        StrategyError: see `on_server`.
     """
     _check(step, topology, params)
     return _gathered(step, topology, params, "robust-gather")
@@ -127,10 +127,10 @@ def _gathered(
 
 
 def check_nodes(nodes: Sequence[PlanNode], step: StepSummary, rule: Aggregation | None) -> None:
-    """Check that a rule sees all gradients, and that no node needs a rule if there is none.
+    """Check that a rule receives all gradients, and that no node needs a rule if there is none.
 
     Raises:
-        StrategyError: for the first node that contradicts the rule.
+        StrategyError: a node contradicts the rule; the message names the first one.
     """
     trained = {v.name for v in trained_variables(step)}
     chosen = [node for node in nodes if node.variable in trained]
@@ -169,7 +169,7 @@ def check_nodes(nodes: Sequence[PlanNode], step: StepSummary, rule: Aggregation 
 
 
 def _way(node: PlanNode) -> tuple[Synchronizer, frozenset[int | None]]:
-    """The synchronizer and servers to which a gradient goes."""
+    """Synchronizer and servers of a gradient."""
     parts = None if node.partition is None else node.partition.destinations
     return node.synchronizer, frozenset(parts or (node.destination,))
 
@@ -180,7 +180,7 @@ def trained_variables(step: StepSummary) -> Sequence[VariableSummary]:
 
 
 def notes(step: StepSummary, nodes: Sequence[PlanNode], topology: Topology, params: Params) -> Sequence[str]:
-    """Sentences for a plan about its rule."""
+    """Notes on a plan's rule, one sentence each."""
     del step, nodes
     aggregation = Aggregation.of(params, topology.n_tasks)
     assert aggregation is not None

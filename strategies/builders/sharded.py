@@ -1,4 +1,4 @@
-"""Sharded updates and variables: which replica owns what, so that all own nearly as many bytes."""
+"""Sharded updates and variables: assign owners so that all replicas own nearly as many bytes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -30,10 +30,10 @@ LONG_PART_SLICES = 32
 
 
 def sharded_update(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
-    """One part of each large variable for every replica, and the others whole for one replica each.
+    """Give every replica one part of each large variable; smaller variables have one owner each.
 
-    Within a bucket the largest parts are given away first, each to the replica that owns the fewest bytes
-    there. What another update reads is updated by all.
+    Within a bucket the largest parts are assigned first, each to the replica that owns the fewest bytes
+    there. Variables that another update reads are updated by all replicas.
     """
     cuts = _cuts(step, topology.n_replicas, int(params[MIN_BYTES.name] or 0))
     # New values travel dense, whatever gradients are like.
@@ -65,7 +65,7 @@ def sharded_update(step: StepSummary, topology: Topology, params: Params) -> lis
 
 
 def fully_sharded(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
-    """The same owners, who alone keep what they own; what is read after its update too all keep."""
+    """Owners as in `sharded_update`; all replicas keep only values that are read after their update."""
     early = {v.name for v in step.variables if v.kind == "trainable" and v.read_before_update}
     return [
         node.model_copy(update={"gathered": node.variable in early and is_owned(node)})
@@ -93,7 +93,7 @@ def notes(step: StepSummary, nodes: Sequence[PlanNode], *_: object) -> list[str]
 
 
 def _cuts(step: StepSummary, n: int, min_bytes: int) -> Cuts:
-    """An axis and near-equal parts for each variable that has a part for every replica."""
+    """Axis and near-equal parts of each variable that has a part for every replica."""
     shapes = {v.name: v.shape for v in step.variables}
     # A slot of another shape would be read by all parts.
     odd = {v.slot_of for v in step.variables if v.slot_of is not None and v.shape != shapes[v.slot_of]}
@@ -107,7 +107,7 @@ def _cuts(step: StepSummary, n: int, min_bytes: int) -> Cuts:
 
 
 def _axis(shape: Sequence[int], axes: Sequence[int], n: int) -> int:
-    """The first axis with nearly equal parts in few contiguous stretches of memory; else the longest."""
+    """First axis with nearly equal parts in few contiguous stretches of memory, else the longest axis."""
     good = [axis for axis in axes if shape[axis] % n == 0 or shape[axis] >= LONG_PART_SLICES * n]
     return min(good) if good else max(axes, key=lambda axis: (shape[axis], -axis))
 
@@ -115,7 +115,7 @@ def _axis(shape: Sequence[int], axes: Sequence[int], n: int) -> int:
 def _owners(
     step: StepSummary, nodes: Mapping[str, PlanNode], cuts: Cuts, n: int
 ) -> dict[str, tuple[int, ...]]:
-    """Variable → the rank that owns each of its parts, one for a whole variable."""
+    """Variable → ranks of the owners of its parts, a single rank for a whole variable."""
     # An empty variable would send nothing, and its receiver would wait for ever.
     owned = [v for v in step.variables if v.kind == "trainable" and v.synced and v.apart and v.bytes]
     order = {v.name: i for i, v in enumerate(owned)}

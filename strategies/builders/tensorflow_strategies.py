@@ -1,4 +1,4 @@
-"""TensorFlow's own strategies: their plan nodes, and where they cannot run."""
+"""TensorFlow's own strategies: their plan nodes, and the shapes on which they cannot run."""
 
 from strategies.builders import tpu
 from strategies.params import Param, Params
@@ -19,8 +19,8 @@ SERVERS = Param(
 def mirrored(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:  # noqa: ARG001 - a Layout
     """Every replica owns all variables; gradients are summed in packs, the last variable's first.
 
-    TensorFlow closes a pack once it holds more than `bytes_per_pack`; 0 makes one of all. Forward state stays
-    with its replica.
+    TensorFlow closes a pack once it holds more than `bytes_per_pack`; 0 puts everything into one pack.
+    Forward state stays with its replica.
     """
     limit = int(params.get("bytes_per_pack") or 0)
     pack_of: dict[str, int] = {}
@@ -42,7 +42,7 @@ def mirrored(step: StepSummary, topology: Topology, params: Params) -> list[Plan
 
 
 def central(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:  # noqa: ARG001 - a Layout
-    """One place holds all variables and slots; forward state as well, which every replica updates there."""
+    """One device holds all variables and slots, and forward state, which every replica updates there."""
     return [
         node_of(v, destination=0, synchronizer="ps" if v.synced or v.rule is not None else "none")
         for v in step.variables
@@ -50,7 +50,7 @@ def central(step: StepSummary, topology: Topology, params: Params) -> list[PlanN
 
 
 def refuse_more_workers(topology: Topology, params: Params) -> str | None:  # noqa: ARG001 - a Refusal
-    """`MirroredStrategy` and `CentralStorageStrategy` keep their replicas in one process."""
+    """Refuse several workers: `MirroredStrategy` and `CentralStorageStrategy` run in one process."""
     if topology.n_tasks > 1:
         return (
             f"keeps replicas within one process, got {topology.n_tasks} workers; use workers=1 with more "
@@ -60,7 +60,7 @@ def refuse_more_workers(topology: Topology, params: Params) -> str | None:  # no
 
 
 def refuse_more_replicas(topology: Topology, params: Params) -> str | None:  # noqa: ARG001 - a Refusal
-    """`MultiWorkerMirroredStrategy` finds its devices itself, and takes all CPUs of a worker for one."""
+    """Refuse several CPU replicas: `MultiWorkerMirroredStrategy` uses all CPUs of a worker as one device."""
     most = max(topology.replicas_per_task)
     if topology.device == "cpu" and most > 1:
         return (
@@ -76,7 +76,7 @@ def summed_on_tpus(step: StepSummary, topology: Topology, params: Params) -> lis
     """Every replica owns all variables; gradients are summed between TPUs, forward state stays apart.
 
     Raises:
-        UnsupportedError: for gradients of rows.
+        UnsupportedError: a gradient is sparse.
     """
     tpu.require_dense_gradients(
         step, "tf-tpu", "take tpu-replicate, which makes them dense, or processors or GPUs"
@@ -88,7 +88,7 @@ def summed_on_tpus(step: StepSummary, topology: Topology, params: Params) -> lis
 
 
 def refuse_more_hosts(topology: Topology, params: Params) -> str | None:  # noqa: ARG001 - a Refusal
-    """`TPUStrategy` is given the TPU devices of its own host, on which all run one program."""
+    """Refuse several hosts: `TPUStrategy` gets the TPU devices of one host, which all run one program."""
     if topology.n_tasks > 1:
         return (
             f"drives the TPU devices of one host, got {topology.n_tasks} workers; use workers=1 with a "
@@ -98,10 +98,10 @@ def refuse_more_hosts(topology: Topology, params: Params) -> str | None:  # noqa
 
 
 def round_robin(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
-    """Variables go to servers in turn, in the order in which the model makes them; slots with their variable.
+    """Place variables on servers in turn, in the model's order of creation; slots with their variable.
 
-    Forward state is on servers as well, and every worker updates it there. The payload is that of as many
-    closures on each worker.
+    Forward state is on servers as well, and every worker updates it there. The payload is computed for
+    equally many closures on each worker.
     """
     n_servers = servers_of(topology, params)
     in_turn = [v.name for v in step.variables if v.kind != "slot"]
@@ -117,12 +117,12 @@ def round_robin(step: StepSummary, topology: Topology, params: Params) -> list[P
 
 
 def servers_of(topology: Topology, params: Params) -> int:
-    """Number of workers that are parameter servers, the first ones; all by default."""
+    """Number of parameter servers: the first workers, by default all."""
     return int(params.get(SERVERS.name) or topology.n_tasks)
 
 
 def refuse_uneven_work(topology: Topology, params: Params) -> str | None:
-    """`ParameterServerStrategy` hands the same piece of work to whichever worker is free."""
+    """Refuse uneven shares: `ParameterServerStrategy` schedules equal closures on any free worker."""
     most = max(topology.replicas_per_task)
     if topology.device != "cpu":
         return f"is compared on CPU workers, got device {topology.device}; use tf-multi-worker-mirrored there"

@@ -1,4 +1,4 @@
-"""One computation on all cores: sums of replicas, and variables that are partitioned during a host loop."""
+"""One computation on all cores: sums over replicas, and variables partitioned during a host loop."""
 
 from collections.abc import Sequence
 
@@ -51,9 +51,9 @@ PARAMS = (
 
 
 def replicated(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
-    """Every replica has all variables, or with `reshard` its part of those that can be cut.
+    """Give every replica all variables, or with `reshard` its part of those that can be partitioned.
 
-    Gradients of rows cross as dense ones, since cores run programs of known shapes.
+    Sparse gradients are sent as dense ones, since cores run programs of known shapes.
     """
     in_parts = {
         v.name for v in step.variables if params["reshard"] and v.can_lie_in_parts(topology.n_replicas)
@@ -65,7 +65,7 @@ def replicated(step: StepSummary, topology: Topology, params: Params) -> list[Pl
 
 
 def notes(step: StepSummary, nodes: Sequence[PlanNode], *_: object) -> list[str]:
-    """Notes on gradients that are dense on cores, and on updates that need whole gradients."""
+    """Notes on gradients that become dense on cores, and on updates that need whole gradients."""
     sparse = [v.name for v in step.variables if v.sparse]
     parted = {node.variable for node in nodes if node.in_parts}
     dense = [v for v in step.variables if v.name in parted and not v.sparse]
@@ -80,7 +80,7 @@ def notes(step: StepSummary, nodes: Sequence[PlanNode], *_: object) -> list[str]
 
 
 def refuse(topology: Topology, params: Params) -> str | None:
-    """Reason why replicas cannot run one program, None if they can."""
+    """Reason why replicas cannot run one common program, None if they can."""
     if topology.device != "tpu" and params[MATMUL.name] != MATMUL.default:
         return f"matmul={params[MATMUL.name]} is for TPU devices, got device {topology.device}; leave it out"
     if topology.device == "tpu" and params["reshard"]:
@@ -95,12 +95,12 @@ def refuse(topology: Topology, params: Params) -> str | None:
 
 
 def on_cores(plan: Plan) -> bool:
-    """True if replicas run one program together."""
+    """True if replicas run one common program."""
     return any(node.synchronizer == "cross-replica-sum" for node in plan.nodes)
 
 
 def uneven_shares(topology: Topology) -> str | None:
-    """Reason why replicas would need programs of their own, None if they run one."""
+    """Reason why replicas would need different programs, None if they run one."""
     if topology.batch_size % topology.n_replicas:
         return (
             "every replica runs the same program, so that each needs as many examples, got "
@@ -110,10 +110,10 @@ def uneven_shares(topology: Topology) -> str | None:
 
 
 def require_dense_gradients(step: StepSummary, strategy: str, way_out: str) -> None:
-    """Refuse what has no program of known shapes.
+    """Refuse a step that has no program of known shapes.
 
     Raises:
-        UnsupportedError: a gradient is of rows.
+        UnsupportedError: a gradient is sparse.
     """
     sparse = next((v.name for v in step.variables if v.sparse), None)
     if sparse is not None:

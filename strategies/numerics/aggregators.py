@@ -1,7 +1,7 @@
-"""Rules that combine workers' gradients, some of them faulty: n vectors [d] come in, and one goes out.
+"""Rules that combine workers' gradients, some of them faulty: n vectors [d] → one vector [d].
 
 Distances are summed in float64; ties go to the row that comes first in lexicographic order. `RULES` at the
-end has the functions of all rules by name; `strategies.plan.aggregation` says what each needs of workers.
+end maps names to functions; `strategies.plan.aggregation` states the number of workers that each rule needs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,13 +20,13 @@ INFINITE = float("inf")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Combined:
-    """Result of a step.
+    """Result of one aggregation.
 
     Attributes:
-        vector: [d].
-        chosen: workers whose contributions have a part in it, bool [n].
+        vector: combined gradient [d].
+        chosen: workers whose contributions have a part in the result, bool [n].
         finite: workers whose contributions are finite, bool [n].
-        state: for the next step, as `states` lists it.
+        state: state for the next step, in the order of `states`.
     """
 
     vector: tf.Tensor
@@ -36,10 +36,10 @@ class Combined:
 
 
 def states(aggregation: Aggregation, size: int, dtype: str) -> tuple[StateSpec, ...]:
-    """State that a rule keeps from step to step.
+    """List the state that a rule keeps between steps.
 
     Args:
-        size: of a vector. dtype: float or double.
+        size: length of a vector. dtype: `float` or `double`.
     """
     centre = StateSpec(name="centre", dims=(size,), dtype=dtype, common=True)
     turn = StateSpec(name="turn", dims=(), dtype="int64", common=True)
@@ -59,15 +59,15 @@ def aggregate(
 ) -> Combined:
     """Combine the contributions of n workers; the result does not depend on their order.
 
-    Contributions that are not finite are left out, and count among the faulty ones.
+    Contributions that are not finite are left out and counted as faulty.
 
     Args:
-        vectors: [d] of each worker, float or double.
-        state: of the step before, zeros at first.
-        shares: of the examples, by which alone the plain mean weighs.
-        seed: of random draws.
+        vectors: one vector [d] per worker, float or double.
+        state: state after the previous step, initially zeros.
+        shares: each worker's share of the examples; only the plain mean weights by it.
+        seed: seed of the random draws.
     Raises:
-        tf.errors.InvalidArgumentError: too few contributions are finite, when the graph runs.
+        tf.errors.InvalidArgumentError: when the graph runs and too few contributions are finite.
     """
     finite = finite_vectors(vectors)
     n_finite, least = tf.math.count_nonzero(finite, dtype=tf.int32), aggregation.least_finite
@@ -95,8 +95,8 @@ class Contributions:
     """Input of a rule.
 
     Attributes:
-        f: rows that may be faulty, int32; fewer than asked for where some were not finite.
-        shares, state: as for `aggregate`.
+        f: number of rows that may be faulty, int32; less than requested if some workers were not finite.
+        shares: each worker's share of the examples. state: state after the previous step.
     """
 
     rows: Rows
@@ -119,7 +119,7 @@ def weighted_mean(rows: Rows, weights: tf.Tensor) -> tf.Tensor:
     """Weighted mean of all rows: [d].
 
     Args:
-        weights: float64 [n], positive; they need not add up to one.
+        weights: float64 [n], positive; their sum is arbitrary.
     """
     weights = tf.cast(weights / tf.reduce_sum(weights), rows.dtype)[:, None]
     # No product of matrices: GPUs take these in fewer digits.
@@ -139,7 +139,7 @@ def trimmed_mean(rows: Rows, *, f: tf.Tensor) -> tf.Tensor:
     """Mean per coordinate without the f largest and the f smallest values: [d].
 
     Args:
-        f: 2f < n.
+        f: number of values dropped at each end; 2f < n.
     Source:
         Yin et al. 2018, arXiv:1803.01498, definition 2, with f/n for its β.
     """
@@ -147,7 +147,7 @@ def trimmed_mean(rows: Rows, *, f: tf.Tensor) -> tf.Tensor:
 
 
 def mean_around_median(rows: Rows, *, count: tf.Tensor) -> tf.Tensor:
-    """Mean per coordinate of so many values, those closest to the coordinate's median: [d].
+    """Mean per coordinate of the `count` values closest to the coordinate's median: [d].
 
     Source:
         Xie et al. 2018, arXiv:1802.10116, "mean around median", with n − f for count.
@@ -163,15 +163,15 @@ def mean_around_median(rows: Rows, *, count: tf.Tensor) -> tf.Tensor:
 
 
 def krum(rows: Rows, *, f: tf.Tensor, m: int) -> tf.Tensor:
-    """Places of the m rows with the least sums of squared distances to their n − f − 2 nearest others.
+    """Positions of the m rows with the least sums of squared distances to their n − f − 2 nearest others.
 
     Krum is m = 1, Multi-Krum the mean of these rows. Some packages count n − f − 1 neighbours, or the row
-    itself among them.
+    itself as one of them.
 
     Args:
-        f: n ≥ 2f + 3. m: at most n − f − 2.
+        f: number of faulty rows; n ≥ 2f + 3. m: number of rows, at most n − f − 2.
     Returns:
-        int32 [m], ascending.
+        Row indices, int32 [m], ascending.
     Source:
         Blanchard et al. 2017, Machine learning with adversaries: Byzantine tolerant gradient descent, §4.
     """
@@ -180,16 +180,16 @@ def krum(rows: Rows, *, f: tf.Tensor, m: int) -> tf.Tensor:
 
 
 def bulyan(rows: Rows, *, f: tf.Tensor, rounds: tf.Tensor) -> tf.Tensor:
-    """Places of the rows of the first phase: in each round Krum's best of those left, which it takes out.
+    """Positions of the rows of the first phase: each round removes Krum's best of the remaining rows.
 
-    With p rows left the nearest p − f − 2 count, at least one. The second phase is the mean around the
-    median of the chosen ones, of rounds − 2f values for each coordinate.
+    With p rows left, the nearest p − f − 2 count, at least one. The second phase takes, per coordinate, the
+    mean of the rounds − 2f values closest to the median of the chosen rows.
 
     Args:
-        f: n ≥ 4f + 3.
-        rounds: n − 2f as in the paper; AggregaThor's code makes n − 2f − 2.
+        f: number of faulty rows; n ≥ 4f + 3.
+        rounds: number of rounds: n − 2f in the paper, n − 2f − 2 in AggregaThor's code.
     Returns:
-        int32 [rounds], ascending.
+        Row indices, int32 [rounds], ascending.
     Source:
         El Mhamdi et al. 2018, arXiv:1802.07927, §4; Damaskinos et al. 2019, AggregaThor.
     """
@@ -213,12 +213,12 @@ def bulyan(rows: Rows, *, f: tf.Tensor, rounds: tf.Tensor) -> tf.Tensor:
 
 
 def minimum_diameter(rows: Rows, *, n: int, size: int) -> tf.Tensor:
-    """Places of the rows of which the two farthest apart are closest, of equal subsets the first.
+    """Positions of the subset of rows with the smallest diameter; of equal subsets the first.
 
     Args:
-        n: most rows that there may be. size: of a subset; all rows are taken if there are fewer.
+        n: maximum number of rows. size: size of the subset; all rows are taken if there are fewer.
     Returns:
-        int32, ascending.
+        Row indices, int32, ascending.
     Source:
         Rousseeuw 1985, Multivariate estimation with high breakdown point; El Mhamdi et al. 2020,
         arXiv:1905.03853, minimum-diameter averaging.
@@ -237,11 +237,11 @@ def minimum_diameter(rows: Rows, *, n: int, size: int) -> tf.Tensor:
 def geometric_median(rows: Rows, first: tf.Tensor, *, iterations: int, nu: float) -> tf.Tensor:
     """Vector with the least sum of distances to all rows, by smoothed Weiszfeld iterations: [d].
 
-    It should begin close to most rows, as with the coordinate-wise median; the paper begins with a mean.
+    The start should be close to most rows, such as the coordinate-wise median; the paper starts with a mean.
 
     Args:
-        first: [d], where it begins.
-        nu: distance below which a row is not given more weight, in units of the gradient.
+        first: start of the iteration, [d].
+        nu: smallest distance used in a weight, which limits weights; in units of the gradient.
     Source:
         Pillutla et al. 2022, arXiv:1912.13445, algorithm 2.
     """
@@ -253,11 +253,11 @@ def geometric_median(rows: Rows, first: tf.Tensor, *, iterations: int, nu: float
 
 
 def centered_clipping(rows: Rows, centre: tf.Tensor, *, tau: float, iterations: int) -> tf.Tensor:
-    """Vector of the step before, moved by the mean of clipped differences from it: [d].
+    """Previous result, moved by the mean of the clipped differences from it: [d].
 
     Args:
-        centre: [d], the result of the step before, zeros at first.
-        tau: norm above which a difference is clipped, in units of the gradient.
+        centre: result of the previous step, [d]; initially zeros.
+        tau: norm to which a difference is clipped, in units of the gradient.
     Source:
         Karimireddy et al. 2021, arXiv:2012.10333, algorithm 2.
     """
@@ -273,7 +273,7 @@ def centered_clipping(rows: Rows, centre: tf.Tensor, *, tau: float, iterations: 
 
 
 def nearest_neighbour_mixing(rows: Rows, *, f: tf.Tensor) -> Rows:
-    """Replace each row by the mean of its n − f nearest, itself among them.
+    """Replace each row by the mean of its n − f nearest rows, including itself.
 
     Source:
         Allouah et al. 2023, arXiv:2302.01772, algorithm 2.
@@ -288,11 +288,11 @@ def nearest_neighbour_mixing(rows: Rows, *, f: tf.Tensor) -> Rows:
 
 
 def bucketing(rows: Rows, *, size: int, draw: tf.Tensor) -> Rows:
-    """Replace rows, in random order, by the means of buckets of so many.
+    """Shuffle the rows and replace them by the means of buckets of `size` rows.
 
     Args:
-        size: of a bucket; the last may have fewer.
-        draw: [2], seed of the order, which is another in each step.
+        size: rows per bucket; the last bucket may have fewer.
+        draw: seed of the order, [2], different in each step.
     Source:
         Karimireddy et al. 2022, arXiv:2006.09365, algorithm 1.
     """
@@ -304,11 +304,12 @@ def bucketing(rows: Rows, *, size: int, draw: tf.Tensor) -> Rows:
 
 
 def median_of_servers(*values: tf.Tensor, n_lying: int) -> tf.Tensor:
-    """Median of each element; of an even number of whole numbers the lower one of the middle two.
+    """Median of each element; for an even number of integers the lower of the middle two.
 
     Args:
-        values: of the servers, of one shape and type; the last ones are faulty, and send the opposite.
-        n_lying: how many do.
+        values: tensors of the servers, of equal shape and type; the faulty servers are the last ones and send
+            the negated value.
+        n_lying: number of faulty servers.
     """
     n_honest = len(values) - n_lying
     sent = [value if place < n_honest else -value for place, value in enumerate(values)]
@@ -331,7 +332,7 @@ def _middle(values: tf.Tensor, n: tf.Tensor | int) -> tf.Tensor:
 
 
 def _nearest_sums(squares: tf.Tensor, n_nearest: tf.Tensor) -> tf.Tensor:
-    """Sums of each row's distances to its nearest others; the first of all is its own, zero."""
+    """Sums of each row's distances to its nearest others; its distance to itself, zero, is the first."""
     return tf.reduce_sum(tf.sort(squares, axis=1)[:, 1 : n_nearest + 1], axis=1)
 
 
@@ -345,7 +346,7 @@ def _repeated(
 
 
 def _workers_of(rows: Rows) -> tf.Tensor:
-    """Workers that rows are made of, bool [number of workers]."""
+    """Workers that contribute to rows, bool [number of workers]."""
     used = (
         rows.order
         if rows.mixing is None

@@ -1,4 +1,4 @@
-"""Collectives and the workers' own transport: what they carry, in which types, as TensorFlow functions."""
+"""TensorFlow functions around collectives and the workers' own transport, and the types they carry."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,13 +10,13 @@ from strategies.numerics.combine import concat_rows, merge_rows
 
 
 def joined(*values: tf.Tensor) -> tf.Tensor:
-    """All values one after the other, of at least one tensor; tensors are of one type."""
+    """Concatenate the flattened values, at least one, of the same type."""
     flat = [tf.reshape(value, [-1]) for value in values]
     return flat[0] if len(flat) == 1 else tf.concat(flat, axis=0)
 
 
 def apart(vector: tf.Tensor, *, shapes: Sequence[tuple[int, ...]]) -> list[tf.Tensor]:
-    """The tensors of these shapes that a vector is made of."""
+    """Split a vector into tensors of these shapes."""
     sizes = [math.prod(shape) for shape in shapes]
     parts = [vector] if len(sizes) == 1 else tf.split(vector, sizes)
     return [tf.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)]
@@ -44,12 +44,12 @@ _MOVED_AS = {tf.bfloat16: tf.float16, tf.int16: tf.float16, tf.uint16: tf.float1
 
 
 def carried(value: tf.Tensor, across: Callable[[tf.Tensor], tf.Tensor], *, adds: bool) -> tf.Tensor:
-    """Result of a collective, in the tensor's own type.
+    """Apply a collective and return the result in the tensor's own type.
 
     Args:
-        value: [n, …].
-        across: the collective, along the first axis.
-        adds: whether it adds members' tensors up; otherwise it moves them as they are.
+        value: tensor [n, …].
+        across: collective along the first axis.
+        adds: True if the collective sums members' tensors, False if it moves them unchanged.
     """
     kind = value.dtype
     same = _SAME_BITS.get(kind) or (None if adds else _MOVED_AS.get(kind))
@@ -63,10 +63,10 @@ def carried(value: tf.Tensor, across: Callable[[tf.Tensor], tf.Tensor], *, adds:
 def summed(
     value: tf.Tensor, *, group: tuple[int, int], key: int | tf.Tensor, hint: str = "auto"
 ) -> tf.Tensor:
-    """The sum of a tensor over all members.
+    """Sum a tensor over all members.
 
     Args:
-        group: (members, group key). key: instance key. hint: as for `bucket_all_reduce`.
+        group: (number of members, group key). key: instance key. hint: `auto`, `ring` or `nccl`.
     """
 
     def added(part: tf.Tensor) -> tf.Tensor:
@@ -87,10 +87,10 @@ def summed(
 def gathered(
     value: tf.Tensor, *, group: tuple[int, int], key: int | tf.Tensor, hint: str = "auto"
 ) -> tf.Tensor:
-    """All members' tensors one after the other along the first axis, in the members' order.
+    """Concatenate all members' tensors along the first axis, in the members' order.
 
     Args:
-        group: (members, group key). key: instance key. hint: as for `bucket_all_reduce`.
+        group: (number of members, group key). key: instance key. hint: `auto`, `ring` or `nccl`.
     """
 
     def together(part: tf.Tensor) -> tf.Tensor:
@@ -116,12 +116,12 @@ def bucket_all_reduce(
     """Sum each tensor over all members, flattened into one buffer that travels in pieces.
 
     Args:
-        values: tensors of one type, of these static shapes.
-        group: (members, group key).
-        keys: an instance key for each piece; pieces travel at the same time. One for `IN_ORDER`.
+        values: tensors of one type, of the static shapes `shapes`.
+        group: (number of members, group key).
+        keys: one instance key per piece; pieces are sent concurrently. A single key for `IN_ORDER`.
         hint: TensorFlow's implementation, `auto`, `ring` or `nccl`.
     Returns:
-        the sums, in the shapes of the values.
+        Sums in the shapes of the values.
     """
     assert len(keys) == 1 or hint != IN_ORDER
     buffer = joined(*values)
@@ -134,21 +134,21 @@ def bucket_all_reduce(
 def keyed_all_reduce(
     *tensors: tf.Tensor, shapes: tuple[tuple[int, ...], ...], group: tuple[int, int], hint: str
 ) -> list[tf.Tensor]:
-    """`bucket_all_reduce` for buckets that differ in nothing but their keys.
+    """`bucket_all_reduce` for buckets that differ only in their keys.
 
     Args:
-        tensors: the values, then an instance key for each piece.
+        tensors: values, then one instance key per piece.
     """
     values, keys = tensors[: len(shapes)], tensors[len(shapes) :]
     return bucket_all_reduce(*values, shapes=shapes, group=group, keys=keys, hint=hint)
 
 
 def gather_vectors(vector: tf.Tensor, *, group: tuple[int, int], key: int, size: int) -> tf.Tensor:
-    """All members' vectors one after the other, in the members' order: [n · size].
+    """Concatenate all members' vectors, in the members' order: [n · size].
 
     Args:
-        vector: [size]; of none there is nothing to gather.
-        group: (members, group key). key: instance key.
+        vector: tensor [size]; nothing is gathered if the size is 0.
+        group: (number of members, group key). key: instance key.
     """
     if not size:
         return tf.zeros([0], vector.dtype)
@@ -158,14 +158,14 @@ def gather_vectors(vector: tf.Tensor, *, group: tuple[int, int], key: int, size:
 def gather_rows(
     rows: tf.Tensor, ids: tf.Tensor, *, group: tuple[int, int], length_key: int, row_keys: int, id_keys: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """All members' rows and ids, one after the other, however many each one has.
+    """Concatenate all members' rows and ids; members may have different numbers of rows.
 
-    Members first exchange their numbers of rows; then all send as many as the longest has, and what
-    was padded is dropped.
+    Members first exchange their numbers of rows; then all pad to the largest number, and the padding is
+    dropped.
 
     Args:
-        rows: [n, …]. ids: [n].
-        row_keys, id_keys: first of the instance keys reserved for gathers of 1, 2, … rows.
+        rows: tensor [n, …]. ids: tensor [n].
+        row_keys, id_keys: first instance key of the range reserved for gathers of 1, 2, … rows.
     """
     length = tf.size(ids)
     lengths = gathered(tf.reshape(length, [1]), group=group, key=length_key)
@@ -194,21 +194,21 @@ def reduce_scatter(
     keys: tuple[int, ...],
     hint: str,
 ) -> tuple[list[tf.Tensor], tf.Operation]:
-    """Sum over all members those tensors that this one owns, which sends the others what they own.
+    """Reduce-scatter: sum over all members the tensors that this member owns, and send the others theirs.
 
-    Every two members exchange their shares for each other. TensorFlow's all-to-all would do it in one
-    operation, but mixes up messages in a group of twelve members or more.
+    Every pair of members exchanges its shares. TensorFlow's all-to-all would do it in one operation, but
+    mixes up messages in groups of twelve members or more.
 
     Args:
-        values: tensors of one type and of static shape.
-        owners: member that gets the sum of each.
-        rank: this member.
-        order: of members in a group.
-        pairs: (other member, key of the group of the two).
-        keys: an instance key for each piece of what two members exchange; pieces travel at the same time.
+        values: tensors of one type with static shapes.
+        owners: member that receives the sum of each tensor.
+        rank: rank of this member.
+        order: ranks of the members in the group's order.
+        pairs: (other member, key of the group of these two members).
+        keys: one instance key per piece of a pair's exchange; pieces are sent concurrently.
         hint: TensorFlow's implementation.
     Returns:
-        the sums of what this member owns, and an operation that runs after all exchanges.
+        Sums of the tensors that this member owns, and an operation that runs after all exchanges.
     """
     shares = {owner: joined(*_owned(values, owners, owner)) for owner in sorted(set(owners))}
     lengths = {owner: share.shape[0] for owner, share in shares.items()}
@@ -242,17 +242,17 @@ def all_gather(
     dtype: int,
     hint: str,
 ) -> tuple[list[tf.Tensor], tf.Operation]:
-    """Every member's tensors for all.
+    """Gather every member's tensors on all members.
 
     Args:
         own: this member's tensors.
-        shapes: of all members' tensors. owners: whose each is.
-        order: of members in the group.
-        keys: an instance key for each piece; pieces travel at the same time.
-        dtype: number of the type of all tensors.
+        shapes: shapes of all members' tensors. owners: owner of each tensor.
+        order: ranks of the members in the group's order.
+        keys: one instance key per piece; pieces are sent concurrently.
+        dtype: TensorFlow's number of the tensors' type.
         hint: TensorFlow's implementation.
     Returns:
-        the other members' tensors, in the order of `shapes`, and an operation that runs after the exchange.
+        Tensors of the other members, in the order of `shapes`, and an operation that runs after the exchange.
     """
     sizes = {r: [math.prod(s) for s, o in zip(shapes, owners, strict=True) if o == r] for r in order}
     longest = max(map(sum, sizes.values()))
@@ -287,7 +287,7 @@ def _padded(flat: tf.Tensor | None, length: int, dtype: tf.DType) -> tf.Tensor:
 
 
 def _gathered(share: tf.Tensor, group: tuple[int, int], keys: Sequence[int], hint: str) -> tf.Tensor:
-    """All members' shares one after the other, flat; they travel in as many pieces as there are keys."""
+    """Gather all members' shares, flat, in one piece per key."""
     n_rows, longer = divmod(share.shape[0], len(keys))
     sizes = [n_rows + (k < longer) for k in range(len(keys))]
     pieces = [
@@ -304,12 +304,13 @@ def _gathered(share: tf.Tensor, group: tuple[int, int], keys: Sequence[int], hin
 def hand_over(
     *values: tf.Tensor, counts: tuple[int, ...], n_replicas: int, dtype: int
 ) -> tuple[tf.Operation]:
-    """Give the sums of this worker's replicas to the transport, a vector for each share, and go on.
+    """Pass the sums over this worker's replicas to the transport, one vector per share, without waiting.
 
     Args:
-        values: all tensors of the first replica, share after share, then those of the second, …; of one type.
-        counts: tensors in each share.
-        dtype: TensorFlow's number of the type.
+        values: all tensors of the first replica, share after share, then those of the second, and so on; of
+            one type.
+        counts: number of tensors in each share.
+        dtype: TensorFlow's number of the tensors' type.
     """
     rest = iter(values)
     by_replica = [[_joined(list(islice(rest, n)), dtype) for n in counts] for _ in range(n_replicas)]
@@ -320,12 +321,12 @@ def hand_over(
 
 
 def take_back(*, shares: tuple[tuple[tuple[int, ...], ...], ...], dtype: int) -> list[tf.Tensor]:
-    """Wait for what comes, a vector for each share.
+    """Wait for the transport's results, one vector per share.
 
     Args:
-        shares: shapes of the tensors in each. dtype: TensorFlow's number of the type.
+        shares: shapes of the tensors of each share. dtype: TensorFlow's number of the tensors' type.
     Returns:
-        the tensors, share after share.
+        Tensors, share after share.
     """
     vectors = tf.raw_ops.PyFunc(input=[], token="", Tout=[tf.as_dtype(dtype)] * len(shares))
     return [
@@ -336,11 +337,11 @@ def take_back(*, shares: tuple[tuple[tuple[int, ...], ...], ...], dtype: int) ->
 
 
 def hand_over_rows(*tensors: tf.Tensor, n_replicas: int, merged: tuple[bool, ...]) -> tuple[tf.Operation]:
-    """Give rows and ids of this worker's replicas to the transport, and go on.
+    """Pass the rows and ids of this worker's replicas to the transport, without waiting.
 
     Args:
-        tensors: of each sparse gradient the rows [n, …] of each replica, then the ids [n] of each.
-        merged: of each sparse gradient, whether rows of equal ids are summed.
+        tensors: for each sparse gradient: rows [n, …] of every replica, then ids [n] of every replica.
+        merged: for each sparse gradient, True if rows of equal ids are summed.
     """
     vectors: list[tf.Tensor] = []
     rest = iter(tensors)
@@ -358,10 +359,10 @@ def take_back_rows(
     """Wait for the rows of all workers and their ids.
 
     Args:
-        dims: shape of a row of each sparse gradient.
-        dtypes: TensorFlow's numbers of the types of its rows and ids.
+        dims: shape of one row of each sparse gradient.
+        dtypes: TensorFlow's numbers of the types of the rows and ids of each sparse gradient.
     Returns:
-        of each gradient the rows [n, …] and the ids [n].
+        For each gradient: rows [n, …] and ids [n].
     """
     types = [tf.as_dtype(dtype) for pair in dtypes for dtype in pair]
     vectors = tf.raw_ops.PyFunc(input=[], token="", Tout=types)
@@ -372,7 +373,7 @@ def take_back_rows(
 
 
 def waypoint() -> tuple[tf.Operation]:
-    """Nothing, to wait at."""
+    """Do nothing: a node that others can wait for."""
     return (tf.no_op(),)
 
 

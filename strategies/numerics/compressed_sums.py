@@ -25,12 +25,13 @@ from strategies.numerics.compressors import (
 
 
 def projected(*tensors: tf.Tensor) -> list[tf.Tensor]:
-    """Each gradient plus its residual, as a matrix, and the products of these with their factors.
+    """Each gradient plus its residual, as a matrix, and the product of each matrix with its factor.
 
     Args:
-        tensors: n gradients; then the residual and the factor of the first, of the second, …
+        tensors: n gradients, then residual and factor of each of them in turn.
     Returns:
-        n matrices [rows, columns] and n products [rows, directions]; the products are to be summed.
+        n matrices [rows, columns] and n products [rows, directions]; the caller sums the products over
+        members.
     """
     n = len(tensors) // 3
     gradients, residuals, factors = tensors[:n], tensors[n::2], tensors[n + 1 :: 2]
@@ -39,27 +40,27 @@ def projected(*tensors: tf.Tensor) -> list[tf.Tensor]:
 
 
 def directions(*products: tf.Tensor) -> list[tf.Tensor]:
-    """Orthonormal left factors of summed products."""
+    """Orthonormal left factors of the summed products."""
     return [orthonormal(product) for product in products]
 
 
 def own_right_factors(*tensors: tf.Tensor) -> list[tf.Tensor]:
-    """This member's right factors [columns, directions], to be summed.
+    """This member's right factors [columns, directions], which the caller sums over members.
 
     Args:
-        tensors: n matrices, n left factors.
+        tensors: n matrices, then n left factors.
     """
     matrices, lefts = _in(2, tensors)
     return [right_factor(m, left) for m, left in zip(matrices, lefts, strict=True)]
 
 
 def projection_states(*tensors: tf.Tensor, shapes: tuple[Dims, ...]) -> list[tf.Tensor]:
-    """Residual and next factor of the first gradient, of the second, …
+    """Residual and next factor of each gradient in turn.
 
     Args:
-        tensors: n each of matrices, left factors, right factors of this member's own, right factors of all,
-            factors of before.
-        shapes: of the gradients.
+        tensors: n matrices, n left factors, this member's n right factors, n right factors of all members,
+            and n previous factors.
+        shapes: shapes of the gradients.
     """
     states = []
     for matrix, left, own, right, factor, dims in zip(*_in(5, tensors), shapes, strict=True):
@@ -74,10 +75,10 @@ def projection_states(*tensors: tf.Tensor, shapes: tuple[Dims, ...]) -> list[tf.
 
 
 def sums_of_factors(*tensors: tf.Tensor, shapes: tuple[Dims, ...], dtype: int) -> list[tf.Tensor]:
-    """The sums of gradients over all members, as far as the directions span them, in the type of this number.
+    """Sums of gradients over all members, as far as the directions span them, in type `dtype`.
 
     Args:
-        tensors: n left factors, n right factors of all.
+        tensors: n left factors, then n right factors of all members.
     """
     products = (
         tf.matmul(left, right, transpose_b=True) for left, right in zip(*_in(2, tensors), strict=True)
@@ -98,19 +99,19 @@ Group = tuple[int, int]
 
 
 def bare(codec: Codec) -> Codec:
-    """A codec without its error feedback."""
+    """Codec without its error feedback."""
     return codec.codec if isinstance(codec, Feedback) else codec
 
 
 def n_keys(codec: Codec, n_pieces: int) -> int:
-    """Instance keys that `compressed_sum` takes: a collective for each piece, or one for each stage."""
+    """Number of instance keys that `compressed_sum` needs: one per piece, or one per stage."""
     if isinstance(bare(codec), Cast):
         return n_pieces
     return 2 if isinstance(bare(codec), Power) else 1
 
 
 def payload_dtype(codec: Codec) -> DType:
-    """The type in which `encode_one` returns a payload."""
+    """Type of the payload that `encode_one` returns."""
     inner = bare(codec)
     return DType(inner.wire) if isinstance(inner, Cast) else DType("int32")
 
@@ -118,13 +119,13 @@ def payload_dtype(codec: Codec) -> DType:
 def compressed_sum(
     *tensors: tf.Tensor, shapes: tuple[Dims, ...], codec: Codec, group: Group, keys: tuple[int, ...]
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """Sum gradients over all members, encoded on their way.
+    """Sum gradients over all members, with encoded gradients on the network.
 
     Args:
-        tensors: gradients of one type, of these static shapes; then the state of the first, of the second, …
-        keys: as many as `n_keys` says.
+        tensors: gradients of one type, of the static shapes `shapes`; then the state of each of them in turn.
+        keys: instance keys, `n_keys` of them.
     Returns:
-        the sums in the gradients' type, and the next states in the order of the states.
+        Sums in the gradients' type, and the next states in the order of the states.
     """
     gradients = [working(g) for g in tensors[: len(shapes)]]
     states = _grouped(tensors[len(shapes) :], len(shapes))
@@ -140,29 +141,29 @@ def compressed_sum(
 
 
 def rounded_one(gradient: tf.Tensor, *state: tf.Tensor, codec: Codec) -> list[tf.Tensor]:
-    """A gradient as its encoding leaves it, in its own type, and the next states."""
+    """Encode and decode a gradient: the result in its own type, and the next states."""
     payload, after = codec.encode(working(gradient), *state)
     sent = codec.decode(payload, _dims(gradient), working_type(gradient.dtype))
     return [tf.cast(sent, gradient.dtype), *after]
 
 
 def encode_one(gradient: tf.Tensor, *state: tf.Tensor, codec: Codec) -> tuple[tf.Tensor, States]:
-    """The payload of one gradient, and the next state."""
+    """Payload of one gradient, and the next state."""
     return codec.encode(working(gradient), *state)
 
 
 def decode_one(payload: tf.Tensor, *, dims: Dims, dtype: int, codec: Codec) -> tf.Tensor:
-    """The gradient of a payload, in the type of this number."""
+    """Gradient decoded from a payload, in type `dtype`."""
     wanted = tf.as_dtype(dtype)
     return tf.cast(codec.decode(payload, dims, working_type(wanted)), wanted)
 
 
 def decoded_sums(*payloads: tf.Tensor, shapes: tuple[Dims, ...], dtype: int, codec: Codec) -> list[tf.Tensor]:
-    """The sums of gradients over all members, in the type of this number.
+    """Sums of gradients over all members, in type `dtype`.
 
     Args:
-        payloads: of all gradients from the first member, then from the second, …
-        codec: of words.
+        payloads: payloads of all gradients from the first member, then from the second, and so on.
+        codec: codec with word payloads.
     """
     n, wanted = len(shapes), tf.as_dtype(dtype)
     return [
@@ -172,7 +173,7 @@ def decoded_sums(*payloads: tf.Tensor, shapes: tuple[Dims, ...], dtype: int, cod
 
 
 def decode_sum_of(codec: Codec, payloads: Sequence[tf.Tensor], dims: Dims, dtype: tf.DType) -> tf.Tensor:
-    """The sum of members' gradients; a single payload may be of any codec, several must be of words."""
+    """Sum of members' gradients; a single payload may be of any codec, several must be words."""
     if len(payloads) == 1:
         return codec.decode(payloads[0], dims, dtype)
     return cast("WordsCodec", bare(codec)).decode_sum(tf.stack(payloads), dims, dtype)
@@ -197,7 +198,7 @@ def _cast_sums(
 def _gathered_sums(
     gradients: list[tf.Tensor], states: list[States], codec: Codec, group: Group, key: int
 ) -> tuple[list[tf.Tensor], list[States]]:
-    """All payloads in one gather; every member decodes all and adds them up in the same order."""
+    """Gather all payloads at once; every member decodes all and adds them up in the same order."""
     encoded = [codec.encode(g, *state) for g, state in zip(gradients, states, strict=True)]
     sizes = [payload.shape[0] for payload, _ in encoded]
     of_all = gathered(tf.concat([payload for payload, _ in encoded], axis=0), group=group, key=key)
@@ -210,7 +211,7 @@ def _gathered_sums(
 def _power_sums(
     gradients: list[tf.Tensor], states: list[States], group: Group, keys: tuple[int, ...]
 ) -> tuple[list[tf.Tensor], list[States]]:
-    """Both factors summed over members; see `power_sums`."""
+    """Sum both factors over members; see `power_sums`."""
     n = len(gradients)
     flat = [tensor for state in states for tensor in state]
     matrices_and_products = projected(*gradients, *flat)

@@ -18,12 +18,14 @@ States: TypeAlias = tuple[tf.Tensor, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateSpec:
-    """One tensor that lives from step to step.
+    """One state tensor that a codec or rule keeps between steps.
 
     Attributes:
-        initial: zeros; `normal`, the same draws on every replica; `seed`, a random state of its own.
-        is_residual: a part of the gradient that is still to be sent; sums over replicas must not get lost.
-        common: all who have it must have the same, also after a checkpoint.
+        initial: initial value: `zeros`; `normal`, the same draws on every replica; or `seed`, a random state
+            of the replica's own.
+        is_residual: True for a part of the gradient that is still to be sent; its sum over replicas must be
+            preserved.
+        common: True if all replicas must hold the same value, also after a checkpoint is restored.
     """
 
     name: str
@@ -37,8 +39,8 @@ class StateSpec:
 class Codec(Protocol):
     """Encodes a gradient and decodes what it encoded.
 
-    Gradients are of type float or double, as is what is decoded. Whatever is not finite in a gradient leaves
-    something that is not finite in what is decoded, so that a finite check on aggregated gradients sees it.
+    Gradients and decoded gradients are float or double. If a gradient has values that are not finite, so has
+    its decoded form, so that a finite check on aggregated gradients detects them.
     """
 
     def __hash__(self) -> int:
@@ -46,54 +48,54 @@ class Codec(Protocol):
         ...
 
     def states(self, dims: Dims, dtype: str) -> tuple[StateSpec, ...]:
-        """The state for a gradient of this shape and type."""
+        """List the state for a gradient of this shape and type."""
         ...
 
     def encode(self, gradient: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, States]:
-        """The payload, and the next state."""
+        """Return the payload and the next state."""
         ...
 
     def decode(self, payload: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
-        """The gradient as its receiver has it."""
+        """Return the gradient as its receiver decodes it."""
         ...
 
     def lost(self, gradient: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
-        """Part of the gradient that its payload leaves out: `difference`, or the same at less cost."""
+        """Return the part of the gradient that its payload omits: `difference`, or the same at less cost."""
         ...
 
     def loss_bound(self, gradient: Array) -> float:
-        """The largest ‖decoded − g‖₂ of this gradient, in exact arithmetic."""
+        """Upper bound of ‖decoded − g‖₂ for this gradient, in exact arithmetic."""
         ...
 
 
 class WordsCodec(Codec, Protocol):
-    """A codec whose payload is a vector of int32, as long for every step; members' payloads are gathered."""
+    """Codec whose payload is a vector of int32 of fixed length; members' payloads are gathered."""
 
     def decode_sum(self, payloads: tf.Tensor, dims: Dims, dtype: tf.DType) -> tf.Tensor:
-        """The sum of what members sent, [member, word], always in the same order of additions."""
+        """Sum the members' payloads [member, word], always in the same order of additions."""
         ...
 
 
 def difference(codec: Codec, gradient: tf.Tensor, payload: tf.Tensor) -> tf.Tensor:
-    """A gradient minus its decoded payload."""
+    """Gradient minus its decoded payload."""
     return gradient - codec.decode(payload, tuple(gradient.shape.as_list()), gradient.dtype)
 
 
 def working(gradient: tf.Tensor) -> tf.Tensor:
-    """A gradient in the type in which codecs compute."""
+    """Gradient in the type in which codecs compute."""
     return tf.cast(gradient, working_type(gradient.dtype))
 
 
 def working_type(dtype: tf.DType) -> tf.DType:
-    """Codecs compute in float, or in double where the gradient is."""
+    """Type in which codecs compute: double for double gradients, else float."""
     return dtype if dtype == tf.float64 else tf.float32
 
 
 def to_words(values: tf.Tensor) -> tf.Tensor:
-    """The bits of a vector as int32; collectives gather no other small type on every device.
+    """Bits of a vector as int32; collectives gather no other small type on every device.
 
     Args:
-        values: of type float or double, or int8 in a multiple of four.
+        values: vector of type float or double, or of int8 with a length divisible by four.
     """
     if values.dtype == tf.int8:
         values = tf.reshape(values, [-1, 4])
@@ -101,10 +103,10 @@ def to_words(values: tf.Tensor) -> tf.Tensor:
 
 
 def from_words(words: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Vectors of type float, double or int8 whose bits these are, along the last axis.
+    """Reinterpret words as vectors of type float, double or int8, along the last axis.
 
     Args:
-        words: [member, word].
+        words: int32 tensor [member, word].
     """
     if dtype == tf.float64:
         words = tf.reshape(words, [tf.shape(words)[0], -1, 2])
@@ -112,7 +114,7 @@ def from_words(words: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
 
 def words_per_value(dtype: tf.DType) -> int:
-    """int32 words of one value of type float or double."""
+    """Number of int32 words per float or double value."""
     return 2 if dtype == tf.float64 else 1
 
 
@@ -121,9 +123,9 @@ RESIDUAL = "residual"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feedback:
-    """A codec with a memory of what it has not sent yet.
+    """Codec with error feedback: it remembers the part of the gradient that it has not sent yet.
 
-    Sent values plus the residual equal the sum of gradients, up to the rounding of one addition per step.
+    The sum of sent values plus the residual equals the sum of gradients, up to one rounding per step.
 
     Source:
         Karimireddy et al. 2019, arXiv:1901.09847, algorithm 2.
@@ -138,7 +140,7 @@ class Feedback:
         )
 
     def encode(self, gradient: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, States]:
-        """Encode the gradient plus the residual; the loss becomes the next residual."""
+        """Encode the gradient plus the residual; the part that is lost becomes the next residual."""
         residual, *inner = state
         corrected = gradient + residual
         payload, inner_state = self.codec.encode(corrected, *inner)
@@ -157,8 +159,8 @@ class Feedback:
 def next_residual(lost: tf.Tensor) -> tf.Tensor:
     """Residual: the part of a gradient that was not sent.
 
-    Where that is not finite the residual is zero: the receiver has seen it, and keeping it would spoil every
-    later step, which an optimizer that skips steps of gradients that are not finite could not repair.
+    A residual that is not finite becomes zero: the receiver has seen the value, and a kept residual would
+    spoil every later step, even if an optimizer skips steps whose gradients are not finite.
     """
     return tf.where(tf.math.is_finite(lost), lost, tf.zeros_like(lost))
 
@@ -172,14 +174,14 @@ _SMALLEST = {"half": 2.0**-24, "bfloat16": 2.0**-126}
 class Cast:
     """Values rounded to a 16-bit type.
 
-    Values beyond `limit` are sent as the limit, with their sign: their error is unbounded here, and error
-    feedback sends the rest in later steps. Infinities and NaN stay what they are.
+    Values beyond `limit` are sent as ±`limit`. Their error is unbounded here; error feedback sends the rest
+    in later steps. Infinities and NaN are sent unchanged.
 
     Attributes:
-        wire: `half` or `bfloat16`.
-        n_terms: how many encodings are added up in the wire type, each of which saturates early enough for
-            their sum to be finite. A collective adds as values arrive: gathering all and adding in float
-            would take N/2 times the bytes, which for N > 3 is no less than without a compressor.
+        wire: type on the network, `half` or `bfloat16`.
+        n_terms: number of encodings that are added up in the wire type. Each one saturates early enough that
+            their sum is finite. A collective adds values as they arrive: gathering all of them and adding in
+            float would take N/2 times the bytes, for N > 3 no less than without a compressor.
     """
 
     wire: str
@@ -209,7 +211,7 @@ class Cast:
         return self.n_terms * _SMALLEST[self.wire]
 
     def encode(self, gradient: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, States]:
-        """The gradient in the wire type and its own shape."""
+        """Return the gradient in the wire type, in its own shape."""
         cut = tf.clip_by_value(gradient, -self.limit, self.limit)
         seen = tf.where(tf.math.is_finite(gradient), cut, gradient)
         return tf.cast(seen, _TYPES[self.wire]), state
@@ -227,7 +229,7 @@ class Cast:
         return float(np.linalg.norm(cut + rounded))
 
     def sum_bound(self, gradients: Sequence[Array]) -> float:
-        """The largest ‖Σ decoded − Σ encoded‖₂, of additions in the wire type; see `relative_error`."""
+        """Upper bound of ‖Σ decoded − Σ encoded‖₂ for additions in the wire type; see `relative_error`."""
         if self.n_terms == 1:
             return 0.0
         seen = sum(np.minimum(np.abs(g), self.limit) for g in gradients)
@@ -240,7 +242,7 @@ _LEAST_BLOCK = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopK:
-    """The ⌈ratio·n⌉ values of largest magnitude, unchanged, as words of values and then of their positions.
+    """Top-k: the ⌈ratio·n⌉ values of largest magnitude, unchanged, as words: all values, then all positions.
 
     ‖decoded − g‖² ≤ (1 − k/n)·‖g‖². Meant to be used with error feedback, which makes it the gradient
     sparsification of the source with local accumulation; the source's momentum correction and warm-up belong
@@ -256,7 +258,7 @@ class TopK:
         return ()
 
     def encode(self, gradient: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, States]:
-        """Words of the values, then of their positions in the flat gradient."""
+        """Return the words of the values, then of their positions in the flat gradient."""
         flat = tf.reshape(gradient, [-1])
         ids = _largest(flat, n_kept(math.prod(gradient.shape.as_list()), self.ratio))
         return tf.concat([to_words(tf.gather(flat, ids)), ids], axis=0), state
@@ -280,16 +282,16 @@ class TopK:
         return tf.reshape(rest, gradient.shape)
 
     def loss_bound(self, gradient: Array) -> float:
-        """Bound of the source: the largest elements hold at least their share of the norm."""
+        """Bound from the source: the largest elements hold at least their share of the norm."""
         kept_share = n_kept(gradient.size, self.ratio) / gradient.size
         return math.sqrt(1.0 - kept_share) * float(np.linalg.norm(gradient))
 
 
 def _largest(flat: tf.Tensor, k: int) -> tf.Tensor:
-    """Positions of the k values of largest magnitude, in no order; what is not a number counts as infinite.
+    """Positions of the k values of largest magnitude, unordered; NaN counts as infinite.
 
-    The k-th largest of the blocks' largest magnitudes is a threshold that k values reach at least: only those
-    that do are ranked.
+    The k-th largest of the blocks' maxima is a threshold that at least k values reach; only those values are
+    ranked.
     """
     magnitude = tf.abs(flat)
     # NaN has no rank among numbers, and must be sent.
@@ -312,7 +314,7 @@ FACTOR = "factor"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Power:
-    """The projection of a gradient, as a matrix of rows × last axis, on `rank` directions of its columns.
+    """PowerSGD: a gradient, as a matrix of rows × last axis, projected on `rank` directions of its columns.
 
     Each step improves the directions of the previous one by one power iteration. decoded = P·Pᵀ·G with
     orthonormal P, so that ‖decoded − G‖ ≤ ‖G‖, and decoded = G where the rank of G is at most `rank` and the
@@ -325,7 +327,7 @@ class Power:
     rank: int
 
     def states(self, dims: Dims, dtype: str) -> tuple[StateSpec, ...]:
-        """The factor that the next iteration begins from, the same on every replica at first."""
+        """List the factor with which the next iteration begins, initially the same on every replica."""
         return (
             StateSpec(
                 name=FACTOR, dims=(dims[-1], n_directions(dims, self.rank)), dtype=dtype, initial="normal"
@@ -333,7 +335,7 @@ class Power:
         )
 
     def encode(self, gradient: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, States]:
-        """Words of P and of Q = Gᵀ·P; P and Q are this member's own."""
+        """Return the words of P and of Q = Gᵀ·P; P and Q are this member's own."""
         (factor,) = state
         matrix = as_matrix(gradient)
         directions = orthonormal(tf.matmul(matrix, factor))
@@ -352,22 +354,22 @@ class Power:
         return difference(self, gradient, payload)
 
     def loss_bound(self, gradient: Array) -> float:
-        """All of it: directions that were right for the last gradient may miss this one."""
+        """Norm of the whole gradient: directions that suited the last gradient may miss this one."""
         return float(np.linalg.norm(gradient))
 
 
 def as_matrix(gradient: tf.Tensor) -> tf.Tensor:
-    """Rows × last axis; a convolution's kernel has its filters in columns."""
+    """Matrix of rows × last axis; a convolution's kernel has its filters in columns."""
     return tf.reshape(gradient, [-1, gradient.shape[-1]])
 
 
 def right_factor(matrix: tf.Tensor, directions: tf.Tensor) -> tf.Tensor:
-    """Matrixᵀ·directions; as (directionsᵀ·matrix)ᵀ, for which Eigen need not transpose the large one."""
+    """Matrixᵀ·directions, computed as (directionsᵀ·matrix)ᵀ, which spares Eigen a large transpose."""
     return tf.transpose(tf.matmul(directions, matrix, transpose_a=True))
 
 
 def orthonormal(columns: tf.Tensor) -> tf.Tensor:
-    """Orthonormal columns that span the given ones; NaN everywhere where something is not finite."""
+    """Orthonormal columns that span the given ones; all NaN if a value is not finite."""
     finite = tf.reduce_all(tf.math.is_finite(columns))
     # With infinite values a factorisation could return anything.
     safe = tf.where(finite, columns, tf.zeros_like(columns))
@@ -378,9 +380,9 @@ def orthonormal(columns: tf.Tensor) -> tf.Tensor:
 
 
 def next_factor(factor: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
-    """Factor of the next iteration: columns of length one; a column of zeros or worse stays as it was.
+    """Factor of the next iteration: columns of length one; a column that is zero or not finite is kept.
 
-    A factor of zeros would never see a gradient again.
+    A factor of zeros would stay zero for ever.
     """
     largest = tf.reduce_max(tf.abs(factor), axis=0, keepdims=True)
     usable = tf.reduce_all(tf.math.is_finite(factor), axis=0, keepdims=True) & (largest > 0)
@@ -394,7 +396,7 @@ _BITS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signs:
-    """The sign of each value, and the mean magnitude of all, which every value gets; zero counts as positive.
+    """Sign of each value, and the mean magnitude, which every value gets; zero counts as positive.
 
     ‖decoded − g‖² = (1 − ‖g‖₁²/(n·‖g‖₂²))·‖g‖₂². Converges with error feedback only.
 
@@ -406,7 +408,7 @@ class Signs:
         return ()
 
     def encode(self, gradient: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, States]:
-        """Words of the mean magnitude, then 32 signs a word."""
+        """Return the words of the mean magnitude, then the signs, 32 per word."""
         flat = tf.reshape(gradient, [-1])
         n = math.prod(gradient.shape.as_list())
         positive = tf.pad(tf.cast(flat >= 0, tf.int32), [[0, -n % _BITS]])
@@ -437,7 +439,7 @@ class Signs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantized:
-    """Each value as one of s levels of its block's largest magnitude m, up or down so that its mean is right.
+    """Each value rounded at random, without bias, to one of s levels of its block's largest magnitude m.
 
     E[decoded] = g, and for every value |decoded − g| ≤ m/s; E|decoded − g|² ≤ m²/(4s²). A byte per value and
     a magnitude per block of values travel; the source's entropy code for levels is not used.
@@ -453,7 +455,7 @@ class Quantized:
         return (StateSpec(name="draws", dims=(2,), dtype="int64", initial="seed"),)
 
     def encode(self, gradient: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, States]:
-        """Words of the blocks' magnitudes, then of levels with their signs."""
+        """Return the words of the blocks' magnitudes, then of the signed levels."""
         (draws,) = state
         n = math.prod(gradient.shape.as_list())
         blocks = tf.reshape(tf.pad(tf.reshape(gradient, [-1]), [[0, -n % QSGD_BLOCK]]), [-1, QSGD_BLOCK])
@@ -490,10 +492,10 @@ class Quantized:
 
 
 def codec_of(compression: Compression, *, n_terms: int) -> Codec:
-    """The codec of a compressor.
+    """Return the codec of a compressor.
 
     Args:
-        n_terms: how many encodings are added up before any is decoded.
+        n_terms: number of encodings that are added up before decoding.
     """
     compressor = BY_NAME[compression.name]
     codec = _bare(compressor.codec, compression, n_terms)

@@ -1,4 +1,4 @@
-"""Faults in what workers send: gradients become others in the steps in which a fault acts."""
+"""Injected faults: gradients that faulty workers send in the steps in which a fault is active."""
 
 from collections.abc import Sequence
 from zlib import crc32
@@ -11,10 +11,10 @@ _DRAW, _NOISE = 0, 1
 
 
 def acts(step: tf.Tensor, fault: Fault) -> tf.Tensor:
-    """True if a fault acts in a step: bool scalar.
+    """True if a fault is active in a step: bool scalar.
 
     Args:
-        step: int64 scalar, from 0.
+        step: step number, int64 scalar, from 0.
     """
     within = step >= fault.from_step
     if fault.to_step is not None:
@@ -27,12 +27,12 @@ def acts(step: tf.Tensor, fault: Fault) -> tf.Tensor:
 def faulty(
     value: tf.Tensor, step: tf.Tensor, *before: tf.Tensor, fault: Fault, unit: float, salt: int
 ) -> tf.Tensor:
-    """Values that a faulty worker sends in place of a gradient, or of rows of one.
+    """Values that a faulty worker sends instead of a gradient, or of a sparse gradient's rows.
 
     Args:
-        before: of what is stale, the gradient some steps before.
-        unit: what a gradient of one is in this value, which is weighed already.
-        salt: other draws for other gradients.
+        before: gradient of an earlier step, for the fault `stale` only.
+        unit: value in `value`, which is already weighted, of a gradient of 1.
+        salt: number that makes the random draws of gradients different.
     """
     match fault.kind:
         case "sign-flip" | "reverse":
@@ -54,19 +54,19 @@ def faulty(
 
 
 def delayed(value: tf.Tensor, *history: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """A gradient of some steps before, and what is kept for the next ones.
+    """Return the oldest gradient of the history, and the history for the next step.
 
     Args:
-        kept: gradients of the steps before, the latest first; zeros before the first step.
+        history: gradients of the previous steps, latest first; zeros before the first step.
     """
     return history[-1], value, *history[:-1]
 
 
 def flipped_labels(labels: tf.Tensor, step: tf.Tensor, *, fault: Fault) -> tf.Tensor:
-    """Labels counted from the other end, or vectors of classes in reverse.
+    """Reverse labels: class c becomes the c-th from the end; vectors of class scores are reversed.
 
     Args:
-        labels: numbers of classes, or vectors of floats with a value for each class.
+        labels: class numbers, or float vectors with one value per class.
     """
     assert fault.classes is not None
     one_hot = (
@@ -80,11 +80,11 @@ def flipped_labels(labels: tf.Tensor, step: tf.Tensor, *, fault: Fault) -> tf.Te
 
 
 def colluding(vectors: Sequence[tf.Tensor], step: tf.Tensor, *, faults: Sequence[Fault]) -> list[tf.Tensor]:
-    """Vectors that workers send of which the faulty ones see the honest ones': [d] each.
+    """Vectors sent by workers when faulty ones know the honest ones' vectors: [d] each.
 
     Args:
-        vectors: of all workers. step: int64 scalar.
-        faults: of all workers and kinds.
+        vectors: vectors of all workers. step: step number, int64 scalar.
+        faults: faults of all workers and kinds.
     """
     bad = sending_wrong(faults)
     honest = [vector for worker, vector in enumerate(vectors) if worker not in bad]
@@ -97,7 +97,7 @@ def colluding(vectors: Sequence[tf.Tensor], step: tf.Tensor, *, faults: Sequence
 
 
 def next_step(step: tf.Tensor) -> tf.Tensor:
-    """The number of the step after."""
+    """Number of the next step."""
     return step + 1
 
 

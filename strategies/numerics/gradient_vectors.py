@@ -1,6 +1,6 @@
-"""Gradients of a worker as one vector, and vectors of all workers combined by a rule and taken apart again.
+"""Gradients of a worker as one vector; combining all workers' vectors by a rule and splitting the result.
 
-Rows of sparse gradients follow the dense ones: those that any worker has, zeros where a worker has none.
+Rows of sparse gradients follow the dense ones: the rows that any worker has, zeros for workers without them.
 """
 
 import math
@@ -19,13 +19,13 @@ from strategies.plan.faults import Fault
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Composition of a worker's vector.
+    """Layout of a worker's vector.
 
     Attributes:
-        dtype: of vectors, TensorFlow's number of it.
-        dense: shape and type of each dense gradient, in the order of the vector.
-        sparse: shape of each variable with rows, their type and that of their ids.
-        gathered: contributions of workers are one tensor: vectors a matrix, rows one after the other.
+        dtype: TensorFlow's number of the vectors' type.
+        dense: shape and type of each dense gradient, in the vector's order.
+        sparse: shape of each variable with a sparse gradient, type of its rows and type of its ids.
+        gathered: True if all workers' contributions are one tensor: vectors as a matrix, rows concatenated.
     """
 
     dtype: int
@@ -39,7 +39,7 @@ class Layout:
 
 
 def as_vector(*gradients: tf.Tensor, dtype: int) -> tf.Tensor:
-    """Dense gradients of any types and shapes one after the other, in one type: [d]."""
+    """Concatenate dense gradients of any types and shapes in one type: [d]."""
     if not gradients:
         return tf.zeros([0], tf.as_dtype(dtype))
     return joined(*(tf.cast(gradient, tf.as_dtype(dtype)) for gradient in gradients))
@@ -48,10 +48,10 @@ def as_vector(*gradients: tf.Tensor, dtype: int) -> tf.Tensor:
 def marked_rows(
     rows: tf.Tensor, ids: tf.Tensor, *, owner: int, n_rows: int, dtype: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """A worker's rows, equal ids merged, with ids from which the worker can be told: int64 [n].
+    """Worker's rows, equal ids merged, with ids that encode the worker: int64 [n].
 
     Args:
-        rows: [n, …]. ids: [n], from 0 to n_rows.
+        rows: tensor [n, …]. ids: tensor [n], from 0 to n_rows - 1.
     """
     merged, unique = merge_rows(rows, ids)
     return tf.cast(merged, tf.as_dtype(dtype)), tf.cast(unique, tf.int64) + owner * n_rows
@@ -68,12 +68,12 @@ def combined_gradients(
     """Combine the gradients of all workers by a rule.
 
     Args:
-        tensors: a vector of each worker; of each sparse gradient the rows of each worker, then the marked ids
-            of each; what the rule has kept, and counts [3, n].
-        faults: of all workers and kinds.
+        tensors: every worker's vector; for each sparse gradient every worker's rows, then every worker's
+            marked ids; the rule's state, and counts [3, n].
+        faults: faults of all workers and kinds.
     Returns:
-        each dense gradient; rows and ids of each sparse one; what the rule keeps; and counts: of each worker
-        the steps whose result it had a part in, those in which it was not finite, and all steps.
+        Each dense gradient; rows and ids of each sparse one; the rule's next state; and counts per worker:
+        steps in whose result it had a part, steps in which it was not finite, and all steps.
     """
     n = aggregation.n
     inputs = iter(tensors)
@@ -114,7 +114,7 @@ def _together(inputs: Iterator[tf.Tensor], n: int, layout: Layout) -> tf.Tensor:
 
 
 def _union(rows: tf.Tensor, ids: tf.Tensor, n: int, dims: Sequence[int]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Ids that any worker has, ascending: int64 [u], and each worker's rows of these: [n, u, …]."""
+    """Union of all workers' ids, ascending, int64 [u], and every worker's rows for them, [n, u, …]."""
     owner, own = ids // dims[0], ids % dims[0]
     present, _ = tf.unique(tf.sort(own))
     count = tf.size(present)

@@ -1,13 +1,13 @@
-"""Arithmetic of a host loop beside its steps: their number, the batch of each, and the losses of all."""
+"""Arithmetic of a host loop around its steps: number of steps, each step's batch, and all losses."""
 
 import tensorflow as tf
 
 
 def n_steps(batches: tf.Tensor) -> tf.Tensor:
-    """Number of steps that there are batches for.
+    """Number of steps for which there are batches.
 
     Args:
-        batches: [n_steps, …].
+        batches: tensor [n_steps, …].
     """
     return tf.shape(batches)[0]
 
@@ -16,7 +16,7 @@ def step_batch(batches: tf.Tensor, step: tf.Tensor, *, sizes: tuple[int, ...]) -
     """Batch of each replica in a step.
 
     Args:
-        batches: [n_steps, n_examples, …]. sizes: examples of each replica, which add up to all.
+        batches: tensor [n_steps, n_examples, …]. sizes: examples per replica, which add up to n_examples.
     """
     batch = tf.gather(batches, step)
     return [batch] if len(sizes) == 1 else tf.split(batch, sizes)
@@ -26,7 +26,7 @@ def one_batch(batches: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
     """Batch of one replica in a step.
 
     Args:
-        batches: [n_steps, n_examples, …].
+        batches: tensor [n_steps, n_examples, …].
     """
     return tf.gather(batches, step)
 
@@ -35,31 +35,31 @@ def replica_batches(batches: tf.Tensor, *, sizes: tuple[int, ...]) -> list[tf.Te
     """Batches of each replica in all steps.
 
     Args:
-        batches: [n_steps, n_examples, …]. sizes: examples of each replica, which add up to all.
+        batches: tensor [n_steps, n_examples, …]. sizes: examples per replica, which add up to n_examples.
     """
     return [batches] if len(sizes) == 1 else tf.split(batches, sizes, axis=1)
 
 
 def next_step(step: tf.Tensor) -> tf.Tensor:
-    """The number of the step after one."""
+    """Number of the next step."""
     return step + 1
 
 
 def goes_on(step: tf.Tensor, limit: tf.Tensor) -> tf.Tensor:
-    """True if there is such a step."""
+    """True if the step number is below the limit."""
     return step < limit
 
 
 def no_losses(*, dtype: int) -> tf.Tensor:
-    """Losses before the first step, to which others can be appended."""
+    """Empty list of losses, to which losses can be appended."""
     return tf.compat.v1.placeholder_with_default(tf.zeros([0], tf.as_dtype(dtype)), [None])
 
 
 def no_result(*, dtype: int) -> tf.Tensor:
-    """A result before the first step, whatever shape it will have."""
+    """Placeholder for a result before the first step, of unknown shape."""
     return tf.compat.v1.placeholder_with_default(tf.zeros([], tf.as_dtype(dtype)), None)
 
 
 def with_loss(losses: tf.Tensor, loss: tf.Tensor) -> tf.Tensor:
-    """Losses of one step more."""
+    """Losses with one more step appended."""
     return tf.concat([losses, tf.reshape(loss, [1])], axis=0)

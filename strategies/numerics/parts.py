@@ -1,30 +1,30 @@
-"""Taking a variable's values apart along an axis and joining them, lookups by id and sparse rows included."""
+"""Split a variable's values along an axis and join them, including lookups by id and sparse rows."""
 
 import tensorflow as tf
 
 
 def join_parts(*parts: tf.Tensor, axis: int) -> tf.Tensor:
-    """The whole of which these are consecutive ranges along an axis."""
+    """Join consecutive ranges along an axis."""
     return tf.concat(list(parts), axis=axis)
 
 
 def split_parts(whole: tf.Tensor, *, axis: int, sizes: tuple[int, ...]) -> list[tf.Tensor]:
-    """Consecutive ranges of these lengths along an axis."""
+    """Split a tensor into consecutive ranges of these lengths along an axis."""
     # Equal parts need no list of sizes in the graph.
     number = len(sizes) if len(set(sizes)) == 1 else list(sizes)
     return tf.split(whole, number, axis=axis)  # type: ignore[no-any-return]
 
 
 def split_ids(ids: tf.Tensor, *, starts: tuple[int, ...]) -> tuple[tf.Tensor, ...]:
-    """Ids by the part that holds them.
+    """Split ids by the part that holds them.
 
-    An id below 0 goes to the first part and one beyond the end to the last, whose own lookup refuses it.
+    An id below 0 goes to the first part and an id beyond the end to the last; their lookup refuses it.
 
     Args:
-        ids: of any shape, in any order. starts: first id of each part, ascending.
+        ids: tensor of any shape, in any order. starts: first id of each part, ascending.
     Returns:
-        for each part its ids counted from its start, [n_p]; then for each part where they stood in the flat
-        ids, [n_p] int32.
+        For each part, its ids relative to its start, [n_p]; then for each part, the positions of these ids in
+        the flattened `ids`, int32 [n_p].
     """
     flat = tf.reshape(ids, [-1])
     part = part_of(flat, starts)
@@ -34,12 +34,12 @@ def split_ids(ids: tf.Tensor, *, starts: tuple[int, ...]) -> tuple[tf.Tensor, ..
 
 
 def stitch_rows(ids: tf.Tensor, *tensors: tf.Tensor) -> tf.Tensor:
-    """Rows that parts looked up, in the order of the ids.
+    """Join the rows that parts looked up, in the order of the ids.
 
     Args:
-        ids: as `split_ids` took them. tensors: places of each part, then rows [n_p, …] of each part.
+        ids: argument of `split_ids`. tensors: positions of each part, then rows [n_p, …] of each part.
     Returns:
-        the rows in the shape of the ids, [*ids.shape, …].
+        Rows in the shape of the ids, [*ids.shape, …].
     """
     n = len(tensors) // 2
     rows = tf.dynamic_stitch(list(tensors[:n]), list(tensors[n:]))
@@ -47,12 +47,12 @@ def stitch_rows(ids: tf.Tensor, *tensors: tf.Tensor) -> tf.Tensor:
 
 
 def split_rows(rows: tf.Tensor, ids: tf.Tensor, *, starts: tuple[int, ...]) -> tuple[tf.Tensor, ...]:
-    """A sparse gradient by the part that its ids are in.
+    """Split a sparse gradient by the part that holds each id.
 
     Args:
         rows: [n, …]. ids: [n]. starts: first id of each part, ascending.
     Returns:
-        for each part its rows [n_p, …], then for each part its ids counted from its start [n_p].
+        For each part, its rows [n_p, …]; then for each part, its ids relative to its start [n_p].
     """
     part = part_of(ids, starts)
     local = ids - tf.gather(tf.constant(starts, ids.dtype), part)
@@ -63,7 +63,7 @@ def split_rows(rows: tf.Tensor, ids: tf.Tensor, *, starts: tuple[int, ...]) -> t
 
 
 def part_of(ids: tf.Tensor, starts: tuple[int, ...]) -> tf.Tensor:
-    """Part that each id is in, int32.
+    """Number of the part that holds each id, int32.
 
     Args:
         ids: [n]. starts: first id of each part, ascending.
@@ -72,10 +72,10 @@ def part_of(ids: tf.Tensor, starts: tuple[int, ...]) -> tf.Tensor:
 
 
 def total(*parts: tf.Tensor, how: str) -> tf.Tensor:
-    """Reduction of the whole from those of its parts.
+    """Combine the reductions of the parts into the reduction of the whole.
 
     Args:
-        how: `add`, `multiply`, `maximum`, `minimum`, `and`, `or`.
+        how: reduction: `add`, `multiply`, `maximum`, `minimum`, `and` or `or`.
     """
     if how == "add":
         return tf.add_n(list(parts))

@@ -1,8 +1,8 @@
-"""Variables in equal parts on all replicas: taken apart, put together, and sums of which each gets its part.
+"""Variables in equal parts on all replicas: splitting, joining, and sums of which each gets its part.
 
-A part is a vector: a variable's values in row-major order, first those of the first replica. What a part
-lacks in length is filled with the last value, so that an operation on it does what it does to that one: zeros
-would be divided by.
+A part is a vector: a variable's values in row-major order, first those of the first replica. A part that is
+too short is padded with the last value, so that an operation treats the padding like that value: with zeros,
+there would be divisions by zero.
 """
 
 import math
@@ -28,17 +28,17 @@ _NOTHING_DONE = (0,) * (len(COUNTS) + len(GAUGES))
 
 
 def part_length(shape: Sequence[int], n_parts: int) -> int:
-    """Values of a part of a variable."""
+    """Length of a part of a variable."""
     return -(-math.prod(shape) // n_parts)
 
 
 def part_of(value: tf.Tensor, place: tf.Tensor, *, n_parts: int) -> tf.Tensor:
-    """The part of a tensor of static shape that a replica keeps, in memory of its own.
+    """Copy the part of a tensor of static shape that a replica keeps.
 
     Args:
-        place: rank of the replica, int32.
+        place: rank of this replica, int32.
     Returns:
-        [part length].
+        Tensor [part length].
     """
     flat = tf.reshape(value, [-1])
     size, length = math.prod(value.shape), part_length(value.shape, n_parts)
@@ -49,7 +49,7 @@ def part_of(value: tf.Tensor, place: tf.Tensor, *, n_parts: int) -> tf.Tensor:
 
 
 def _parts_of(value: tf.Tensor, order: tuple[int, ...]) -> tf.Tensor:
-    """The parts of replicas in this order: [n_parts, part length]."""
+    """Stack the replicas' parts in this order: [n_parts, part length]."""
     flat = tf.reshape(value, [-1])
     size, length = math.prod(value.shape), part_length(value.shape, len(order))
     if size % len(order):
@@ -61,12 +61,12 @@ def _parts_of(value: tf.Tensor, order: tuple[int, ...]) -> tf.Tensor:
 def whole_of(
     part: tf.Tensor, *, shape: tuple[int, ...], group: Group, order: tuple[int, ...], key: int
 ) -> tf.Tensor:
-    """A variable put together from what all replicas have of it.
+    """Join a variable from the parts of all replicas.
 
     Args:
-        part: [part length] of this replica.
-        shape: of the variable.
-        order: the replica at each place of the group, as collectives take them.
+        part: this replica's part, [part length].
+        shape: shape of the variable.
+        order: replica at each position of the group in collectives.
     """
     joined = gathered(part, group=group, key=key)
     if order != tuple(range(group[0])):
@@ -76,7 +76,7 @@ def whole_of(
 
 
 def only_first(value: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
-    """A tensor on the first replica, and zeros on all others, whose sum is what the first has.
+    """Keep a tensor on the first replica and return zeros on all others; their sum is the first one's value.
 
     Args:
         place: rank of this replica, int32.
@@ -85,21 +85,21 @@ def only_first(value: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
 
 
 def all_here(*, group: Group, key: int) -> tf.Tensor:
-    """Something that is there once all replicas have asked for it."""
+    """Tensor that exists once all replicas have run this collective."""
     return summed(tf.ones([1]), group=group, key=key)
 
 
 def summed_part(
     value: tf.Tensor, place: tf.Tensor, *, group: Group, order: tuple[int, ...], key: int
 ) -> tf.Tensor:
-    """A replica's part of the sum of a tensor over all replicas, by a reduce-scatter.
+    """Reduce-scatter: return this replica's part of the sum of a tensor over all replicas.
 
     Args:
-        value: of static shape.
-        place: rank of the replica, int32.
-        order: the replica at each place of the group, as collectives take them.
+        value: tensor of static shape.
+        place: rank of this replica, int32.
+        order: replica at each position of the group in collectives.
     Returns:
-        [part length].
+        Tensor [part length].
     """
     n_parts = group[0]
     if n_parts > MOST_IN_ALL_TO_ALL:
@@ -122,17 +122,17 @@ def resharded(
     order: tuple[int, ...],
     keys: tuple[int, ...],
 ) -> tf.Operation:
-    """Bring variables into the format that a key asks for, unless they are in it.
+    """Convert variables into the format that a key requests, unless they are already in it.
 
-    Variables are whole in the default format, and else in parts. Values in the other form are
+    Variables are whole in the default format, and in parts in any other. Values in the unused form are
     deleted, so that they use no memory.
 
     Args:
-        tensors: handles of the whole variables, and of the parts; the key, strings [3]; the
-            handle of the variable with the present format, which has no value while that is the default; that
-            of what is counted, int64, see `COUNTS` and `GAUGES`; and the replica's rank, int32.
-        variables: shape and type of each.
-        keys: an instance key for each variable, and one more.
+        tensors: handles of the whole variables, then of the parts; the key, strings [3]; the handle of the
+            variable with the current format, which has no value while that is the default; the handle of the
+            counts, int64, see `COUNTS` and `GAUGES`; and the replica's rank, int32.
+        variables: shape and type of each variable.
+        keys: one instance key per variable, and one more.
     """
     n_variables = len(variables)
     key, state, counts, place = tensors[2 * n_variables :]
@@ -163,11 +163,12 @@ def resharded(
 
 
 def _counted(counts: tf.Tensor, done: tf.Tensor, is_due: tf.Tensor) -> tf.Tensor:
-    """Counts after a call.
+    """Update the counts after a call.
 
     Args:
-        counts: handle of what was counted before, which may have no value.
-        done: what this call did, int64. asked: whether it was asked for a program's format, bool.
+        counts: handle of the previous counts, which may have no value.
+        done: counts and gauges of this call, int64. is_due: True if the call requested a program's format,
+            bool.
     """
     before = tf.cond(
         tf.raw_ops.VarIsInitializedOp(resource=counts),
@@ -182,11 +183,11 @@ def _counted(counts: tf.Tensor, done: tf.Tensor, is_due: tf.Tensor) -> tf.Tensor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Forms:
-    """Variables of a replica in both forms, of which they have one at a time; see `resharded`.
+    """Whole and partitioned form of a replica's variables; only one of them has values; see `resharded`.
 
     Attributes:
-        whole, parts: handles.
-        place: rank of the replica, int32.
+        whole, parts: handles of the variables in this form.
+        place: rank of this replica, int32.
     """
 
     whole: Sequence[tf.Tensor]
@@ -198,7 +199,7 @@ class _Forms:
     place: tf.Tensor
 
     def take_apart(self) -> tf.Tensor:
-        """Leave parts alone; what was done, by `COUNTS` and `GAUGES`."""
+        """Keep only the parts; return the operations done, in the order of `COUNTS` and `GAUGES`."""
         with tf.device(ON_CORE):
             assigned = [
                 _assign(part, part_of(_read(one, shape, dtype), self.place, n_parts=self.group[0]))
@@ -213,7 +214,7 @@ class _Forms:
             return tf.concat([tf.constant((0, 1, 0, 0), tf.int64), self._gauges()], axis=0)
 
     def put_together(self) -> tf.Tensor:
-        """Leave whole variables alone; what was done, by `COUNTS` and `GAUGES`."""
+        """Keep only whole variables; return the operations done, in the order of `COUNTS` and `GAUGES`."""
         assigned = []
         with tf.device(ON_CORE):
             for one, part, (shape, dtype), key in zip(

@@ -1,4 +1,4 @@
-"""Vectors of several workers as rows: finite ones in lexicographic order, worked on chunk by chunk."""
+"""Vectors of several workers as rows: finite ones, in lexicographic order, processed in chunks."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -19,12 +19,13 @@ _MOST = 1e300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Rows that a rule combines: finite vectors, or means of these.
+    """Rows that a rule combines: finite vectors, or means of finite vectors.
 
     Attributes:
-        vectors: [d] of each worker, of type float or double.
-        order: workers whose vectors are finite, in lexicographic order of these, int32 [p].
-        mixing: weights of finite vectors in each row, float64 [n, p]; None if rows are these vectors.
+        vectors: one vector [d] per worker, float or double.
+        order: workers with finite vectors, in lexicographic order of the vectors, int32 [p].
+        mixing: weight of each finite vector in each row, float64 [n, p]; None if rows are the vectors
+            themselves.
     """
 
     vectors: tuple[tf.Tensor, ...]
@@ -36,7 +37,7 @@ class Rows:
         """Order the finite vectors.
 
         Args:
-            finite: bool [number of vectors].
+            finite: mask of the finite vectors, bool [number of vectors].
         """
         n_finite = tf.math.count_nonzero(finite, dtype=tf.int32)
         return cls(vectors=tuple(vectors), order=_lexicographic_order(vectors, finite)[:n_finite])
@@ -50,13 +51,13 @@ class Rows:
         return tf.size(self.order) if self.mixing is None else tf.shape(self.mixing)[0]
 
     def chosen(self, places: tf.Tensor) -> "Rows":
-        """The rows at these places, int32 [k]."""
+        """Select the rows at these positions, int32 [k]."""
         if self.mixing is None:
             return replace(self, order=tf.gather(self.order, places))
         return replace(self, mixing=tf.gather(self.mixing, places))
 
     def matrix(self, chunk: Chunk) -> tf.Tensor:
-        """The rows of a chunk that begins with the vectors: [n, c]."""
+        """Rows of one chunk of the vectors: [n, c]."""
         finite = tf.gather(tf.stack(chunk[: len(self.vectors)]), self.order)
         if self.mixing is None:
             return finite
@@ -67,10 +68,11 @@ class Rows:
         """Apply a function to each coordinate.
 
         Args:
-            fn: takes rows [n, c] of a chunk and its range of `more`, [c] each; returns [c].
-            more: further vectors [d].
+            fn: function of the rows [n, c] of a chunk and of the same chunk of each of `more`, [c]; returns
+                [c].
+            more: additional vectors [d].
         Returns:
-            [d].
+            Vector [d].
         """
         vectors = (*self.vectors, *more)
         length, size = _chunk_length(vectors), tf.size(vectors[0])
@@ -91,16 +93,16 @@ class Rows:
         return tf.ensure_shape(parts.concat(), vectors[0].shape)
 
     def sum(self, fn: Callable[..., tf.Tensor], first: tf.Tensor, *more: tf.Tensor) -> tf.Tensor:
-        """Sum a function of each chunk; arguments as for `map`.
+        """Sum a function over all chunks; arguments as for `map`.
 
         Args:
-            fn: returns a tensor of the type and shape of `first`, which is the sum before the first chunk.
+            fn: function that returns a tensor of the type and shape of `first`.
         """
         n = len(self.vectors)
         return _sum((*self.vectors, *more), lambda chunk: fn(self.matrix(chunk), *chunk[n:]), first)
 
     def squared_distances(self) -> tf.Tensor:
-        """Squared distances between all rows, float64 [n, n], of direct differences."""
+        """Squared distances between all rows from direct differences, float64 [n, n]."""
         most = len(self.vectors)
         pairs = list(combinations(range(most), 2))
 
@@ -125,7 +127,7 @@ class Rows:
 
 
 def padded(matrix: tf.Tensor, most: int, filling: float) -> list[tf.Tensor]:
-    """Rows of a matrix, filled up to a number that the graph knows: [c] each."""
+    """Rows of a matrix, padded to a number that the graph knows: [c] each."""
     missing = most - tf.shape(matrix)[0]
     return tf.unstack(tf.pad(matrix, [[0, missing], [0, 0]], constant_values=filling), num=most)  # type: ignore[no-any-return]
 
@@ -133,12 +135,12 @@ def padded(matrix: tf.Tensor, most: int, filling: float) -> list[tf.Tensor]:
 def ascending(keys: Sequence[tf.Tensor], *, carried: Sequence[tf.Tensor] = ()) -> list[tf.Tensor]:
     """Sort each coordinate over few vectors [c], stably; many times faster than `tf.sort` of short columns.
 
-    Neighbours that are out of order change places, in as many rounds as there are vectors.
+    Out-of-order neighbours are swapped, in as many rounds as there are vectors.
 
     Args:
-        carried: values that go where their keys go.
+        carried: values that are moved together with their keys.
     Returns:
-        the sorted keys, or what they carry.
+        Sorted keys, or the carried values.
     """
     keys, values = list(keys), list(carried)
     for turn in range(len(keys)):
@@ -196,8 +198,8 @@ _LAST_LENGTH = 1 << 15
 def _lexicographic_order(vectors: Sequence[tf.Tensor], finite: tf.Tensor) -> tf.Tensor:
     """Indices of vectors in lexicographic order, those that are not finite last: int32 [n].
 
-    Ranks begin equal and are refined at the first coordinate in which any two of equal rank differ, then at
-    the next, until all differ. Vectors mostly differ early on, so the first part to be compared is short.
+    Ranks start equal and are refined at the first coordinate in which two vectors of equal rank differ, then
+    at the next, until all differ. Vectors mostly differ early, so a short first part is compared first.
     """
     n, size = len(vectors), tf.size(vectors[0])
     n_finite = tf.math.count_nonzero(finite, dtype=tf.int32)
@@ -226,7 +228,7 @@ def _lexicographic_order(vectors: Sequence[tf.Tensor], finite: tf.Tensor) -> tf.
 
 
 def _refined(rank: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """Ranks by `rank`, of equal ones by value: the number of vectors that come before each, int32 [n]."""
+    """Refine ranks by value: number of vectors that come before each vector, int32 [n]."""
     comes_before = rank[:, None] > rank[None, :]
     comes_before |= tf.equal(rank[:, None], rank[None, :]) & (values[:, None] > values[None, :])
     return tf.math.count_nonzero(comes_before, axis=1, dtype=tf.int32)
