@@ -40,10 +40,10 @@ class HostDevices:
     """Accelerators of a host.
 
     Attributes:
-        gpus: those that this process may use. n_hidden: others, which CUDA_VISIBLE_DEVICES keeps from it.
-        no_gpus: why there are none, and the way out.
-        driver: version of NVIDIA's driver; None if it is not known.
-        tpus: device nodes, one for each chip, in the order in which libtpu counts chips.
+        gpus: GPUs that this process may use. n_hidden: number of others, hidden by CUDA_VISIBLE_DEVICES.
+        no_gpus: reason why there are none, and what to do.
+        driver: version of NVIDIA's driver; None if unknown.
+        tpus: device nodes, one for each chip, in libtpu's order of chips.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -60,12 +60,12 @@ def host_devices(
     mask: str | None = None,
     order: str | None = None,
 ) -> HostDevices:
-    """Look for the accelerators of this host.
+    """Find the accelerators of this host.
 
     Args:
-        root: of its file system.
-        nvidia_smi: the driver's own program that lists GPUs.
-        mask, order: what CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER say; None for what the environment has.
+        root: root of its file system.
+        nvidia_smi: NVIDIA's program that lists GPUs.
+        mask, order: values of CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER; None for those of the environment.
     """
     tpus = tuple(_tpu_nodes(root))
     if not any((root / trace).exists() for trace in _NVIDIA_TRACES):
@@ -154,7 +154,7 @@ def shared_out(devices: HostDevices, shape: ClusterShape) -> tuple[tuple[str, ..
     """Give each worker as many devices as it has replicas; GPUs are shared if the shape allows it.
 
     Returns:
-        UUIDs of GPUs, or indices of TPU chips as libtpu counts them, by worker.
+        UUIDs of GPUs, or libtpu's indices of TPU chips, by worker.
     Raises:
         ProvisionError: the host lacks them, or has too few.
     """
@@ -195,10 +195,10 @@ def replicas_on_gpus(shape: ClusterShape) -> tuple[int, ...]:
 
 
 def shared_memory_mib(shape: ClusterShape, first: int = 0) -> tuple[tuple[tuple[int, ...], ...], ...]:
-    """Memory of each replica that shares GPUs with others, by worker and GPU; empty if none does.
+    """Memory in MiB of each replica that shares GPUs, by worker and GPU; empty if none does.
 
     Args:
-        first: number of the first of the workers that the case runs on.
+        first: number of the case's first worker on this host.
     """
     if not replicas_on_gpus(shape):
         return ()

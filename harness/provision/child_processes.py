@@ -79,10 +79,10 @@ class ChildProcess:
         return cast("Result", answer)
 
     def _wait_for_answer(self, deadline_s: float) -> None:
-        """Wait for its first answer; watch for its death separately, since a grandchild may hold the channel.
+        """Wait for the first answer; watch for death separately, because a grandchild may hold the channel.
 
         Raises:
-            ChannelClosedError: it has ended. TimeoutError: it does neither.
+            ChannelClosedError: the process has ended. TimeoutError: it neither answers nor ends.
         """
         if self._process.poll() is not None:
             raise messages.ChannelClosedError
@@ -111,12 +111,12 @@ def _readable(descriptors: Sequence[int], within_s: float) -> bool:
 def child_process(
     folder: Path, log: Path | None = None, *, gpus: Sequence[str] = ()
 ) -> Iterator[ChildProcess]:
-    """A fresh process; it is dead when the context ends.
+    """Start a process that is dead when the context ends.
 
     Args:
-        folder: private one of this command, for its log and its temporary files; see `reaper.run_folder`.
-        log: for its output, `child.log` in the folder by default.
-        gpus: UUIDs of those that it sees.
+        folder: folder of this command for its log and temporary files; see `reaper.run_folder`.
+        log: file for its output; `child.log` in the folder by default.
+        gpus: UUIDs of the GPUs that it sees.
     """
     log = log or folder / "child.log"
     own = process_variables(folder, "gpu" if gpus else "cpu", temporary_folder(folder), gpus)
@@ -141,11 +141,11 @@ def child_process(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoloWorkers:
-    """Offers processes of their own.
+    """Starts processes on this host without Ray.
 
     Attributes:
-        folder: private one of this command.
-        gpus: UUIDs of those of each worker; none on CPUs.
+        folder: temporary folder of this command.
+        gpus: UUIDs of each worker's GPUs; empty on CPUs.
     """
 
     folder: Path

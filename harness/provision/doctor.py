@@ -34,9 +34,9 @@ class Check:
     """One fact about this machine.
 
     Args:
-        detail: what was found.
-        way_out: what to do when not ok; empty when ok.
-        required: whether runs are impossible without it.
+        detail: result, in one line.
+        way_out: instruction for the user; empty if ok.
+        required: True if runs are impossible without it.
     """
 
     name: str
@@ -47,10 +47,10 @@ class Check:
 
 
 def checks(folder: Path = Path()) -> Sequence[Check]:
-    """Look at everything that a run here needs.
+    """Check everything that a run on this machine needs.
 
     Args:
-        folder: where run folders would be made.
+        folder: parent of new run folders.
     """
     return (
         _python(),

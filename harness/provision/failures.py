@@ -24,11 +24,11 @@ _LOG_TAIL_BYTES = 16384
 
 
 class ProvisionError(HarnessError):
-    """Workers cannot be had here.
+    """Workers cannot be started here.
 
     Args:
-        problem: what must be there and what was found, in one line.
-        way_out: what to do about it, where the problem does not say so itself.
+        problem: one line with the requirement and the actual state.
+        way_out: instruction for the user, if the problem does not contain one.
     """
 
     exit_status = EXIT_MISSING
@@ -43,8 +43,8 @@ class WorkerFailure(CaseError):  # noqa: N818  named as the record names it
     """A failure of a worker: of its process, host, link or job.
 
     Attributes:
-        worker: its number in the session.
-        cause: what came in place of its answer.
+        worker: number of the worker in the session.
+        cause: event that took the place of its answer.
     """
 
     def __init__(
@@ -84,13 +84,13 @@ class RayEndedError(ConnectionError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Awaited:
-    """Request to a worker that failed during it.
+    """Request to a worker that failed before it was answered.
 
     Attributes:
-        what: as a message says it.
-        waited_s: until the failure.
-        log: of the process concerned, None when it had none yet.
-        is_log_kept: whether the log is still there after the command.
+        what: noun phrase for the request in messages, such as "its start".
+        waited_s: seconds until the failure.
+        log: log of the process; None if it had none yet.
+        is_log_kept: True if the log remains after the command.
     """
 
     worker: int

@@ -35,19 +35,19 @@ class Hosts(Protocol):
         return None
 
     def failure(self, worker: int, *, stopped_s: float = STOPPED_S) -> Died | Silent | CutOff | None:
-        """Failure of a worker's host; None while it is well.
+        """Failure of a worker's host, or None.
 
         Args:
-            stopped_s: time for which a host may be halted and still count as well.
+            stopped_s: seconds that a host may be paused without counting as failed.
         """
         del worker, stopped_s
         return None
 
     def renew(self, n_workers: int) -> Sequence[int]:
-        """Replace those among the first hosts that have failed, and return which: their actors are gone.
+        """Replace failed hosts among the first `n_workers` and return their numbers; their actors are gone.
 
         Raises:
-            ProvisionError: new ones cannot be had, or Ray itself has ended for good.
+            ProvisionError: new ones cannot be started, or Ray itself has ended.
         """
 
     def condemn(self, worker: int) -> None:
@@ -59,10 +59,10 @@ class Hosts(Protocol):
         del folder
 
     def limit_links(self, limits: Limits) -> None:
-        """Limit the links of the first workers, where they are not limited so already.
+        """Set the links' limits of the first workers, unless they are set already.
 
         Raises:
-            ProvisionError: this host cannot.
+            ProvisionError: this host cannot limit links.
         """
         del limits
 
@@ -74,12 +74,12 @@ class Files(Protocol):
         """Path at which workers see a file or folder of the driver's."""
 
     def bring(self, n_workers: int, folders: Sequence[Path]) -> None:
-        """Let the first workers see what others have made, and folders to write to.
+        """Copy files of the driver and of other workers to the first workers, and make folders to write to.
 
         Args:
-            folders: of the driver.
+            folders: folders of the driver.
         Raises:
-            WorkerFailure: one of them cannot be given its files.
+            WorkerFailure: files could not be copied to a worker.
         """
 
     def take(self, n_workers: int) -> None:
@@ -101,16 +101,15 @@ class SharedFiles:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seat:
-    """Place of one worker's actor and settings of its processes.
+    """Host resources of one worker's actor, and settings of its processes.
 
     Attributes:
-        resources: arguments of Ray's `options` for what it takes of its host.
+        resources: arguments of Ray's `options`, for the resources that it takes.
         environment: variables of its processes.
-        folder: current one of its processes, None for the actor's own.
-        log: where the driver finds what its zygote says. remote_log: where the zygote writes that, if it is
-            another place.
-        host_log: where the provider keeps what the worker's host says, if it does, once that is removed.
-        has_probe: whether other workers look whether they reach it.
+        folder: working directory of its processes; None for the actor's own.
+        log: log of its zygote, on the driver. remote_log: path that the zygote writes to, if another.
+        host_log: log of the worker's host, if the provider keeps it after the host is removed.
+        has_probe: True if other workers can test their connection to it.
     """
 
     resources: Mapping[str, object]

@@ -49,11 +49,11 @@ _ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnRay:
-    """A Ray instance of this process.
+    """A Ray instance started by this process.
 
     Attributes:
         servers: process id → start time.
-        notes: notes for the record on its start.
+        notes: notes on its start, for the record.
     """
 
     servers: Mapping[int, int | None]
@@ -65,13 +65,13 @@ class OwnRay:
 
 @contextmanager
 def own_ray(folder: Path, *, n_actors: int, log_path: Path) -> Iterator[OwnRay]:
-    """Start Ray for this process alone and connect to it; nothing of it is left when the context ends.
+    """Start Ray for this process alone and connect to it; it is removed when the context ends.
 
     Args:
-        folder: private folder of the run, for its token and its files.
-        log_path: where what it would print goes.
+        folder: temporary folder of the run, for Ray's token and files.
+        log_path: file for Ray's output.
     Raises:
-        ProvisionError: it does not start, twice where it ran out of time.
+        ProvisionError: Ray did not start; a timeout is retried once.
     """
     with ExitStack() as stack:
         stack.enter_context(ray_environment(folder, write_token(folder), _ON_LOOPBACK))
@@ -125,7 +125,7 @@ def _alone(base: Path) -> Iterator[None]:
     """Wait until no other run starts Ray: several at once are too slow for its time-out.
 
     Args:
-        base: folder that they share, which is locked and stays as it is.
+        base: folder shared by the runs, which is locked and not changed.
     """
     with ExitStack() as stack:
         with suppress(OSError):  # a folder that may not be listed, or that takes no locks

@@ -32,13 +32,13 @@ _IFREQ = struct.Struct("16sH22x")
 
 
 def isolate() -> str | None:
-    """Move this process, and all that it will start, into a network namespace of its own.
+    """Move this process, and all that it starts later, into a network namespace of its own.
 
-    Files and processes stay as they were: users and their ids are the same inside. Sockets that are open stay
-    where they are, so that one that listens goes on to be reached from outside.
+    Files, processes, users and ids are the same inside. Open sockets stay in the old namespace, so that a
+    listening one can still be reached from outside.
 
     Returns:
-        why the process stays where it is; None where it has moved.
+        Reason why the process could not be moved; None if it was.
     """
     reason = refusal()
     if reason is None and n_threads() > 1:
@@ -50,10 +50,10 @@ def isolate() -> str | None:
 
 
 def exposed_line(exposure: str) -> str:
-    """Warning of a command whose servers others can reach.
+    """Warning that the network can reach this command's servers.
 
     Args:
-        exposure: why they can.
+        exposure: reason why it can.
     """
     return (
         "exposed: others on the network can reach this command's servers, which have no network namespace of "

@@ -43,12 +43,12 @@ class ProcessSet(Protocol):
 
         Args:
             per_worker_args: one tuple for each process.
-            stage: where a failure is said to have happened.
+            stage: stage to report for a failure.
         Returns:
             One result for each process.
         Raises:
-            WorkerFailure, CaseError: the most telling failure; every process of
-                the set has been killed by then, since the peers of a dead worker may wait for it for ever.
+            WorkerFailure, CaseError: the most informative failure; by then, every process of
+                the set has been killed, because peers of a dead worker could wait forever.
         """
 
     def call_one(
@@ -69,13 +69,13 @@ class Forks(Protocol):
     def open_session(
         self, workers: Sequence[int], log_paths: Sequence[Path]
     ) -> AbstractContextManager[ProcessSet]:
-        """Fork a fresh process on each of some workers; all of them are dead when the context ends.
+        """Fork a new process on each of some workers; all of them are dead when the context ends.
 
         Args:
-            workers: numbers in the cluster, rising; the processes count theirs from 0.
-            log_paths: one for each process, for its output.
+            workers: numbers in the cluster, in rising order; within the set, workers are counted from 0.
+            log_paths: files for the output, one for each process.
         Raises:
-            WorkerFailure: a worker that cannot be started.
+            WorkerFailure: a worker cannot be started.
         """
 
 
@@ -84,13 +84,12 @@ class Site:
     """Facts about the workers that repeats run on; None where no workers were started.
 
     Attributes:
-        notes: on these workers, for records and reports.
+        notes: notes on these workers, for records and reports.
         pinned: True if each worker has cores of its own.
         exposed: False if no other program can reach the workers' servers or use their interfaces.
-        provision_s: seconds from the start to the last worker's first readiness; None before that.
+        provision_s: seconds from the start until the last worker was ready for the first time; None before.
         image_digest: id of the image of the workers' containers.
-        machine: host of the first worker, and `clock_hz` the highest clock of a core there; None where it is
-            the driver's.
+        machine: host of the first worker; None if it is the driver's. clock_hz: highest clock of its cores.
     """
 
     notes: tuple[str, ...] = ()
@@ -125,18 +124,18 @@ class Cluster(Forks, Protocol):
         """Wait until the first `n_workers` can fork; dead workers are replaced.
 
         Raises:
-            WorkerFailure: a worker that cannot be started.
+            WorkerFailure: a worker cannot be started.
         """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StartOptions:
-    """Settings of each start of workers.
+    """Settings for each start of workers.
 
     Attributes:
         imports: modules that each worker's zygote imports before it forks.
-        preload_s: limit of those imports, from when the worker's host is there. fork_s: limit of a fork.
-        exposure: why strangers on the network can reach what this process starts; None if they cannot.
+        preload_s: time limit of those imports, once the worker's host runs. fork_s: time limit of a fork.
+        exposure: reason why the network can reach this process's ports; None if it cannot.
     """
 
     imports: tuple[str, ...] = WORKER_IMPORTS
@@ -152,7 +151,7 @@ class Provider(Protocol):
     """A place where workers can be had; each is a module, see `registry`."""
 
     def require(self, shape: ClusterShape) -> None:
-        """Check that such workers can be had here, as far as that shows before any is started.
+        """Check, before any start, that such workers can run here.
 
         Raises:
             ProvisionError: they cannot.
@@ -168,12 +167,12 @@ class Provider(Protocol):
         reads: Sequence[Path] = (),
         writes: Sequence[Path] = (),
     ) -> AbstractContextManager[Cluster]:
-        """Bring up workers; nothing of them is left when the context ends.
+        """Start workers; they and their files are removed when the context ends.
 
-        The thread that calls this must live as long as the context: the kernel ends the workers with it.
+        The calling thread must live as long as the context: when it ends, the kernel ends the workers.
 
         Args:
-            reads: folders of the user that workers read. writes: folders, there already, that they write to.
+            reads: folders of the user that workers read. writes: existing folders that they write to.
         Raises:
-            ProvisionError: they cannot be had here.
+            ProvisionError: they cannot be started here.
         """

@@ -29,10 +29,10 @@ def provider_of(name: str) -> Provider:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cleaned:
-    """Names of what was removed, or would be.
+    """Names of removed items, or with `dry_run` of those to remove.
 
     Attributes:
-        containers: and networks; None where no engine answers.
+        containers: containers and networks; None if no engine answers.
     """
 
     folders: Sequence[str]
@@ -40,10 +40,10 @@ class Cleaned:
 
 
 def clean(*, dry_run: bool = False) -> Cleaned:
-    """Remove folders, processes, containers and networks of dead runs; never those of a living one.
+    """Remove folders, processes, containers and networks of dead runs.
 
     Args:
-        dry_run: only list them.
+        dry_run: True only lists them.
     """
     folders = tuple(str(folder) for folder in (dead_folders() if dry_run else reap()))
     try:

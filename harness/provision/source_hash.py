@@ -18,10 +18,10 @@ def version() -> str:
 
 @cache
 def source_hash(root: Path | None = None) -> str:
-    """Hash all Python files of the project's packages, and their names; 64 hex digits.
+    """Hash the names and contents of all Python files of the project's packages; 64 hex digits.
 
     Args:
-        root: folder of the packages; None for the one that this runs from.
+        root: folder of the packages; None for that of the running code.
     """
     folder = root or Path(__file__).resolve().parents[2]
     digest = hashlib.sha256()

@@ -31,14 +31,13 @@ from harness.worker.process.os_process import RUN_FOLDER_VARIABLE, boot_id, desc
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Owner:
-    """A process.
+    """Process that owns a folder.
 
     Attributes:
-        started: clock ticks from the machine's start to the process's; with its id it is unique until
-            the next boot.
-        pid_namespace: in which the id counts.
-        session: which it and what it starts belong to, None where an earlier version has not said; no number
-            is given to another session while one process of it is left.
+        started: clock ticks from boot to the process's start; with the id, unique until the next boot.
+        pid_namespace: PID namespace of the id.
+        session: session of the process and its children; None if an earlier version wrote it. Its number is
+            not reused while any of its processes is alive.
     """
 
     pid: int
@@ -113,12 +112,12 @@ _SESSION = 3  # of the fields of `_stat`
 
 @contextmanager
 def run_folder(base: Path | None = None) -> Iterator[Path]:
-    """Make a private folder that this process owns; then end what still runs in its name and remove it.
+    """Make a temporary folder owned by this process; at the end, end its remaining processes and remove it.
 
     Args:
-        base: parent, default the temporary directory where its name is short enough for sockets, else `/tmp`.
+        base: parent folder; by default the temporary directory, or `/tmp` if that is too long for sockets.
     Raises:
-        MissingError: it has no room to begin, or something failed and it is gone or full by then.
+        MissingError: there is no room to begin, or something failed and the folder is gone or full by then.
     """
     parent = base or _short_temporary_directory()
     with ExitStack() as stack:
@@ -134,10 +133,10 @@ def run_folder(base: Path | None = None) -> Iterator[Path]:
 
 @contextmanager
 def owned(folder: Path) -> Iterator[Path]:
-    """Make and own a private folder; then end what still runs in its name and remove it.
+    """Make and own a given folder; at the end, end its remaining processes and remove it.
 
     Args:
-        folder: without an owner yet; its name begins with `PREFIX`, by which `reap` finds it.
+        folder: folder that does not exist yet; its name begins with `PREFIX`, so that `reap` finds it.
     """
     if folder.exists():
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
@@ -160,12 +159,12 @@ def _make_owned(folder: Path) -> None:
 
 
 def require_room(folder: Path, n_bytes: int = _GO_ON_BYTES) -> None:
-    """Refuse a run folder that is gone, or that has no room.
+    """Require a run folder that still exists and has free space.
 
     Args:
-        n_bytes: that must be free.
+        n_bytes: free bytes needed.
     Raises:
-        MissingError: it is one of both.
+        MissingError: it does not exist, or has too little free space.
     """
     try:
         free_bytes = shutil.disk_usage(folder).free

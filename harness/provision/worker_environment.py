@@ -33,13 +33,13 @@ def temporary_folder(folder: Path) -> Path:
 def process_variables(
     folder: Path, device: Hardware, temporary: Path, own: Sequence[str] = ()
 ) -> Mapping[str, str]:
-    """Variables to set besides the inherited ones.
+    """Environment variables for a worker's processes, besides the inherited ones.
 
     Args:
-        folder: of the run, by which its processes are found.
-        temporary: where the processes run, a folder that goes when they have gone.
-        own: devices that the processes see and no others, see `accelerators.shared_out`; none for what Ray
-            shows to the actor that starts them.
+        folder: folder of the run, which marks its processes.
+        temporary: working folder of the processes, removed with them.
+        own: devices that only these processes see, see `accelerators.shared_out`; empty if Ray assigns them
+            to the actor.
     """
     variables = {
         RUN_FOLDER_VARIABLE: str(folder),

@@ -29,11 +29,11 @@ def forget_worktrees(folder: Path) -> None:
 
 
 def dead_entries(git_folder: Path, *, prefix: str) -> Iterator[Path]:
-    """Entries of a repository whose worktrees went with their temporary folders.
+    """Entries of a repository whose worktrees were removed with their temporary folders.
 
     Args:
-        git_folder: of the repository, which its worktrees share.
-        prefix: of names of temporary folders.
+        git_folder: git folder of the repository, which its worktrees share.
+        prefix: prefix of temporary folders' names.
     """
     for entry in sorted((git_folder / "worktrees").glob("worktree-*")):
         worktree = _worktree_of(entry)

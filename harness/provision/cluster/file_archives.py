@@ -54,7 +54,7 @@ def unpack(archive: bytes, folder: Path, wanted: Collection[str], *, below: str 
     """Write some files of an archive below a folder, each atomically and with its old time stamp.
 
     Args:
-        wanted: names.
+        wanted: names to unpack.
         below: prefix to remove from names.
     Raises:
         ValueError: a name leads out of the folder.

@@ -36,14 +36,14 @@ class _Archive:
 
 
 class TravellingFiles:
-    """Carries files of one run; see `harness.provision.ray.actors.Files`.
+    """Transfers files of one run; see `harness.provision.ray.actors.Files`.
 
     Args:
-        folder: of the run, on every node.
-        agents: of the nodes of the first workers, each node's once, by the number of one of its workers.
+        folder: the run's folder on every node.
+        agents: returns the agents of the first workers' nodes, by the number of one worker on each node.
         writes: folders of the driver that workers write to.
         secrets: files that stay with the driver, whatever their folder.
-        call: makes calls of Ray's; it raises ConnectionError where Ray has ended.
+        call: makes a call to Ray; it raises ConnectionError if Ray has ended.
     """
 
     def __init__(
@@ -67,10 +67,10 @@ class TravellingFiles:
         return path if path.is_relative_to(self._folder) else self._folder / tree_name(path)
 
     def ship(self, folders: Sequence[Path]) -> None:
-        """Let workers see folders of a user, as they are now.
+        """Copy a user's folders to the workers, as they are now.
 
         Raises:
-            ProvisionError: they are too large to travel.
+            ProvisionError: they are too large to send.
         """
         files = {tree_name(path): path for folder in folders for path in self._of_user(folder)}
         stamps = {

@@ -32,13 +32,13 @@ _ANY_PORT = 9  # nothing is sent there
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeFacts:
-    """A node as the code on it sees it.
+    """Facts that a node reports about itself.
 
     Attributes:
-        address: by which Ray knows it. addresses: all of IPv4.
-        source: hash of the project's code there. version: of it.
-        cores: those that its processes may use. boot: boot id of its machine; nodes on one machine share it.
-        clock_hz: the most that a core runs at.
+        address: its address in Ray. addresses: all of its IPv4 addresses.
+        source: hash of the project's code on it. version: the project's version on it.
+        cores: cores that its processes may use. boot: boot id of its machine; nodes on one machine share it.
+        clock_hz: highest clock of a core.
     """
 
     node_id: str
@@ -53,10 +53,10 @@ class NodeFacts:
 
 
 class NodeAgent:
-    """Owns a run's folder on one node: it is gone, and all that ran in its name, when this actor has ended.
+    """Owner of a run's folder on one node; when the actor ends, the folder and its processes are removed.
 
     Args:
-        folder: of the run, at the same place on every node.
+        folder: the run's folder, the same path on every node.
     """
 
     def __init__(self, folder: str) -> None:
@@ -138,11 +138,11 @@ def _addresses() -> list[str]:
 def cores_of_workers(
     facts: Sequence[NodeFacts], cores_per_worker: int, fixed_cores: Mapping[int, tuple[int, ...] | None]
 ) -> list[tuple[int, ...] | None]:
-    """Cores of each worker, which no other of the run has; None for all on a machine that has too few.
+    """Cores of each worker, disjoint within the run; None for all workers of a machine with too few.
 
     Args:
-        facts: of each worker's node. Nodes on one machine all see its cores.
-        held: cores of workers that run already, and keep them.
+        facts: facts about each worker's node. Nodes on one machine all see its cores.
+        fixed_cores: cores of workers that run already, which stay as they are.
     """
     used: dict[str, set[int]] = {}
     for worker, cores in fixed_cores.items():
@@ -169,9 +169,9 @@ class ClusterHosts(Hosts):
     """Nodes of the workers as `hosts.Hosts`.
 
     Args:
-        group: a bundle for each worker.
-        require_room: raises ProvisionError where the cluster has too few nodes.
-        folder: of the run, to be made on every node. below: folders to be made in it.
+        group: placement group with a bundle for each worker.
+        require_room: raises ProvisionError if the cluster has too few nodes.
+        folder: the run's folder, to be made on every node. below: folders to make in it.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class ClusterHosts(Hosts):
         self._n_workers = shape.workers
 
     def start(self) -> None:
-        """Settle on the nodes of all workers.
+        """Choose the nodes of all workers.
 
         Raises:
             ProvisionError: a node lacks the project, has other code, or does not answer.

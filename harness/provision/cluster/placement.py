@@ -27,12 +27,12 @@ Node = Mapping[str, Any]
 
 
 def whole_slices(nodes: Sequence[Node], shape: ClusterShape) -> list[list[dict[str, str]]]:
-    """Find slices of the kind that a run's workers are to be on, and all of whose hosts are there.
+    """Find complete slices of the kind that a run's workers need.
 
     Args:
-        nodes: as `ray.nodes` describes them.
+        nodes: nodes as `ray.nodes` describes them.
     Returns:
-        For each slice the labels of its hosts, in the order of the slice's own numbers for them.
+        Labels of each slice's hosts, in the slice's own order of hosts.
     Raises:
         ProvisionError: there is none.
     """
@@ -66,12 +66,12 @@ def whole_slices(nodes: Sequence[Node], shape: ClusterShape) -> list[list[dict[s
 
 @contextmanager
 def placed_on_slice(shape: ClusterShape, head: Head, *, within_s: float) -> Iterator[PlacementGroup]:
-    """Reserve a slice, worker k on its host k; it is free again when the context ends.
+    """Reserve a slice, with worker k on its host k; it is released when the context ends.
 
-    Ray itself would take any slice whose first host is free, also one whose others are gone.
+    Ray itself would take any slice whose first host is free, even if its other hosts are gone.
 
     Raises:
-        ProvisionError: others use what the workers need.
+        ProvisionError: others use the needed resources.
     """
     wanted = shape.connection.slice
     assert wanted is not None
@@ -131,10 +131,10 @@ _STRATEGIES = {"spread": "STRICT_SPREAD", "pack": "PACK"}
 
 
 def await_room(shape: ClusterShape) -> None:
-    """Wait until the cluster that this process is connected to has what a run's workers take.
+    """Wait until the connected cluster has the resources of a run's workers.
 
     Raises:
-        ProvisionError: it has too little, and no node has joined it within a while that changes this.
+        ProvisionError: it has too little, and no node that would help has joined in time.
     """
     limit_s = time.monotonic() + _JOINED_S
     while True:
@@ -148,7 +148,7 @@ def await_room(shape: ClusterShape) -> None:
 
 
 def require_nodes(shape: ClusterShape) -> None:
-    """Look whether the cluster that this process is connected to has what a run's workers take.
+    """Require the resources of a run's workers in the connected cluster.
 
     Raises:
         ProvisionError: it has too little.
@@ -161,10 +161,10 @@ def require_nodes(shape: ClusterShape) -> None:
 
 @contextmanager
 def placed(shape: ClusterShape, head: Head) -> Iterator[PlacementGroup]:
-    """Reserve a place for every worker; they are free again when the context ends.
+    """Reserve resources for every worker; they are released when the context ends.
 
     Raises:
-        ProvisionError: others use what the workers need.
+        ProvisionError: others use the needed resources.
     """
     if shape.connection.slice is not None:
         with placed_on_slice(shape, head, within_s=_PLACED_S) as group:

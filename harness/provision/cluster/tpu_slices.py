@@ -47,8 +47,8 @@ class SliceFacts:
     """Size of a slice.
 
     Attributes:
-        kind: as Ray labels its nodes, such as v4-16.
-        n_hosts: each with chips_per_host.
+        kind: kind of slice as in Ray's node labels, such as v4-16.
+        n_hosts: hosts, each with `chips_per_host` chips.
     """
 
     kind: str
@@ -57,10 +57,10 @@ class SliceFacts:
 
 
 def facts_of(wanted: Slice) -> SliceFacts:
-    """Size of a slice, as Ray counts it.
+    """Size of a slice, in hosts and chips as Ray counts them.
 
     Raises:
-        UsageError: Ray reserves no such slice.
+        UsageError: Ray does not support such a slice.
     """
     accelerator, topology = wanted.accelerator, wanted.topology
     _require_topology(accelerator, topology)
@@ -90,14 +90,14 @@ def _dims(topology: str) -> list[int]:
 
 
 def require_hosts(wanted: Slice, workers: Sequence[int], replicas: Sequence[int]) -> None:
-    """Look whether an experiment's workers are as many as the hosts of the slice that they are to be on.
+    """Require as many workers as the slice has hosts.
 
     Args:
-        workers: counts of the sweep; the largest is the run's, and cases of fewer take its first ones.
-        replicas: per worker, of the sweep.
+        workers: numbers of workers in the sweep. The run starts the largest; smaller cases use its first.
+        replicas: numbers of replicas per worker in the sweep.
     Raises:
-        UsageError: they are not, a worker has more replicas than its host has chips, or there is no such
-            slice.
+        UsageError: the numbers differ, a worker has more replicas than its host has chips, or there is no
+            such slice.
     """
     facts = facts_of(wanted)
     description = f"a {wanted.accelerator} slice {wanted.topology}"
@@ -134,10 +134,10 @@ def actor_options(shape: ClusterShape) -> dict[str, object]:
 
 
 def require_room(nodes: Sequence[Mapping[str, Any]], shape: ClusterShape) -> None:
-    """Check that a cluster has the resources of a run's workers, other users aside.
+    """Require a cluster with the resources of a run's workers; use by others is ignored.
 
     Args:
-        nodes: as `ray.nodes` describes them.
+        nodes: nodes as `ray.nodes` describes them.
     Raises:
         ProvisionError: it has too little.
     """

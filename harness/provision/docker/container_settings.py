@@ -67,11 +67,11 @@ class RunPlace:
     """Settings that the containers of a run share.
 
     Attributes:
-        image: its id, so that all are of one even if its name moves on.
-        folder: the run's private one on this host. token: file of Ray's token in it.
+        image: id of the image, so that all containers have the same even if its name is moved.
+        folder: temporary folder of the run on this host. token: file of Ray's token in it.
         reads, writes: folders of this host that workers see at the same path.
-        current: folder to which a user's paths are relative, None where there are none; workers see it,
-            if need be empty.
+        current: the user's working directory, to which their paths are relative; empty in workers unless it
+            is shared; None without user paths.
         environment: variables of every container.
     """
 
@@ -97,10 +97,10 @@ class RunPlace:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ContainerLimits:
-    """Limits of a container; None is everything on the host.
+    """Limits of a container; None is everything that the host has.
 
     Attributes:
-        devices: UUIDs of its GPUs. arguments: of the engine's `create`, by which it gets them.
+        devices: UUIDs of its GPUs. arguments: arguments of the engine's `create` that assign these GPUs.
     """
 
     cores: tuple[int, ...] | None = None
@@ -120,7 +120,7 @@ def create_arguments(
     """Arguments of the engine's `create`: what a container may use, see and write.
 
     Args:
-        folders: of this host → `ro` or `rw`.
+        folders: folder of this host → `ro` or `rw`.
     """
     return {
         "name": place.name(role),

@@ -39,7 +39,7 @@ class ContainerNode:
     """A running container with a Ray node in it.
 
     Attributes:
-        data_address: where other workers reach it; None for the head, which has no business there.
+        data_address: address for other workers; None for the head, which they do not need.
     """
 
     role: str
@@ -50,10 +50,10 @@ class ContainerNode:
 
 @contextmanager
 def networks(client: docker.DockerClient, place: RunPlace) -> Iterator[Networks]:
-    """Make a run's networks; they are gone when the context ends, when they must be empty.
+    """Create a run's networks; they are removed when the context ends, and must then be empty.
 
     Raises:
-        ProvisionError: the engine cannot.
+        ProvisionError: the engine cannot create them.
     """
     created: list[Network] = []
     try:
@@ -78,10 +78,10 @@ def networks(client: docker.DockerClient, place: RunPlace) -> Iterator[Networks]
 
 
 def start_head(client: docker.DockerClient, place: RunPlace, between: Networks) -> ContainerNode:
-    """Start Ray's head, which runs no work and is reached on the control network only.
+    """Start Ray's head, which runs no jobs and can be reached on the control network only.
 
     Raises:
-        ProvisionError: the engine cannot.
+        ProvisionError: the engine cannot start it.
     """
     command = ["--head", f"--port={GCS_PORT}", f"--ray-client-server-port={CLIENT_PORT}", "--num-cpus=0"]
     command += ["--include-dashboard=false"]
@@ -100,10 +100,10 @@ def start_worker(
     """Start the container of one worker, a node of the head's cluster.
 
     Args:
-        resource: which it has alone, by which Ray places an actor there.
+        resource: name of a custom Ray resource that only this worker's node has.
 
     Raises:
-        ProvisionError: the engine cannot.
+        ProvisionError: the engine cannot start it.
     """
     command = [f"--address={head.control_address}:{GCS_PORT}", "--num-cpus=1"]
     command += [f'--resources={{"{resource}": 1}}']
@@ -215,14 +215,14 @@ def limit_links(
     limits: Limits,
     limited: Limited,
 ) -> Limited:
-    """Limit the links of the first workers, all at the same time, and free those that have no limit any more.
+    """Set the links' limits of the first workers, all at the same time, and remove limits no longer wanted.
 
     Args:
-        limited: what is known to be so already.
+        limited: known current limits.
     Returns:
-        The same afterwards, of the containers that are still there.
+        Limits afterwards, of containers that still exist.
     Raises:
-        ProvisionError: this host cannot; a link that could not be limited is free in both directions.
+        ProvisionError: this host cannot limit links; a link that failed is free in both directions.
     """
     wanted = {str(node.container.id): limited.get(str(node.container.id)) for node in workers.values()}
     changes = {

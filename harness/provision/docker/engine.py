@@ -38,7 +38,7 @@ def engine() -> Iterator[docker.DockerClient]:
     """Connect to the engine that the environment names, by default the one of this host.
 
     Raises:
-        ProvisionError: none answers, it may not be used, or it is another host's.
+        ProvisionError: no engine answers, it may not be used, or it is another host's.
     """
     settings = _settings()
     address = settings.setdefault("base_url", _DEFAULT_ADDRESS)
@@ -59,13 +59,13 @@ def engine() -> Iterator[docker.DockerClient]:
 
 
 def worker_image(client: docker.DockerClient, name: str | None, device: Hardware = "cpu") -> Image:
-    """Find an image of workers, made of the code that this driver runs.
+    """Find a worker image with the same code as this driver.
 
     Args:
-        name: None for the one that `make image` makes for the device.
-        device: whose libraries must be in it.
+        name: name of the image; None for the one that `make image` builds for the device.
+        device: device whose libraries the image must have.
     Raises:
-        ProvisionError: there is none, it is of other code, or lacks the device's libraries.
+        ProvisionError: there is none, it has other code, or it lacks the device's libraries.
     """
     target = "" if device == "cpu" else f" TARGET={device}"
     name = name or (f"{IMAGE}-{device}" if target else IMAGE)
@@ -97,12 +97,12 @@ def worker_image(client: docker.DockerClient, name: str | None, device: Hardware
 
 
 def require_room(facts: Mapping[str, Any], shape: ClusterShape) -> None:
-    """Look whether this host has the cores and the memory that workers are to have to themselves.
+    """Require the workers' cores and memory on this host.
 
     Args:
-        facts: from the engine's `info`.
+        facts: result of the engine's `info`.
     Raises:
-        ProvisionError: it has too little of one.
+        ProvisionError: it has too few cores or too little memory.
     """
     n_cores = min(int(facts["NCPU"]), n_usable_cores())
     wanted = shape.workers * shape.cores_per_worker
@@ -175,8 +175,8 @@ class Toolkit:
     """Ways in which an engine can hand out GPUs.
 
     Attributes:
-        has_runtime: through NVIDIA's runtime, or the hook that the engine itself starts.
-        cdi: through the Container Device Interface, these names.
+        has_runtime: True if NVIDIA's runtime, or the hook that the engine itself starts, can be used.
+        cdi: names of devices of the Container Device Interface.
     """
 
     has_runtime: bool
@@ -187,7 +187,7 @@ def toolkit_of(facts: Mapping[str, Any]) -> Toolkit:
     """Find NVIDIA's container toolkit in an engine.
 
     Args:
-        facts: from its `info`.
+        facts: result of the engine's `info`.
     """
     devices = facts.get("DiscoveredDevices") or ()
     return Toolkit(
@@ -197,10 +197,10 @@ def toolkit_of(facts: Mapping[str, Any]) -> Toolkit:
 
 
 def lack_of_toolkit(toolkit: Toolkit, gpus: Sequence[str]) -> ProvisionError | None:
-    """Return the error of an engine that cannot give GPUs to containers, else None.
+    """Error of an engine that cannot give GPUs to containers, else None.
 
     Args:
-        gpus: UUIDs of those that are to be given.
+        gpus: UUIDs of the needed GPUs.
     """
     if toolkit.has_runtime or toolkit.cdi.issuperset(map(_name, gpus)):
         return None
@@ -222,10 +222,10 @@ def lack_of_toolkit(toolkit: Toolkit, gpus: Sequence[str]) -> ProvisionError | N
 
 
 def device_arguments(own: Sequence[str], toolkit: Toolkit) -> dict[str, object]:
-    """Arguments of the engine's `create` by which a container sees its own GPUs and no others.
+    """Arguments of the engine's `create` that show a container its own GPUs and no others.
 
     Args:
-        own: their UUIDs, of which `lack_of_toolkit` finds nothing to lack.
+        own: UUIDs of its GPUs, for which `lack_of_toolkit` returned None.
     """
     if not own:
         return {}

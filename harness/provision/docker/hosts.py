@@ -182,7 +182,7 @@ class ContainerHosts(Hosts):
             containers.remove(node.container)
 
     def _await_engine(self) -> None:
-        """Wait until the engine answers again, if it is on its way.
+        """Wait until a restarting engine answers again.
 
         Raises:
             ProvisionError: it does not come back.

@@ -58,13 +58,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def shape(netlink: Any, interface: int, *, rate_mbit: float, burst_bytes: int) -> None:  # noqa: ANN401  pyroute2 has no types
-    """Limit a free interface in both directions; after an error it is limited in neither.
+    """Limit a free interface in both directions; an error leaves both free.
 
     Args:
-        interface: its index.
+        interface: index of the interface.
     Raises:
-        NoDeviceError: no `ifb` can be made.
-        NetlinkError: the kernel refuses something else.
+        NoDeviceError: no `ifb` device can be made.
+        NetlinkError: the kernel refused another request.
     """
     try:
         netlink.link("add", ifname=_DEVICE, kind="ifb", state="up")

@@ -18,11 +18,11 @@ _END_S = 5.0
 
 
 class ContainerEvents:
-    """Follows the engine's event stream in a thread of its own, from now on.
+    """Follows the engine's event stream in a thread, from its creation on.
 
     Args:
-        client: of the engine; not closed with this.
-        run_id: of the run whose containers are followed.
+        client: client of the engine, which stays open.
+        run_id: id of the run whose containers are followed.
     """
 
     def __init__(self, client: docker.DockerClient, run_id: str) -> None:

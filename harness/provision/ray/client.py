@@ -29,12 +29,12 @@ def connect(
     wait_s: float = _CONNECT_S,
     way_out: str = "see the logs of its nodes in the run folder",
 ) -> None:
-    """Connect this process to a cluster; `ray.shutdown` ends that.
+    """Connect this process to a cluster; `ray.shutdown` disconnects it.
 
     Args:
         address: `host:port` of the head's server, which may still be starting.
-        is_up: whether it makes sense to go on waiting. wait_s: how long at most.
-        way_out: what to do where it does not let this process in.
+        is_up: returns False once Ray has ended, and waiting is pointless. wait_s: longest wait.
+        way_out: instruction for the user if the server rejects this process.
     Raises:
         ProvisionError: it does not answer.
     """
@@ -57,12 +57,12 @@ def connect(
 
 
 def while_up(call: Callable[[], Value], is_up: Callable[[], bool]) -> Value:
-    """Make a call of Ray's and give it up when Ray has ended: its client would try again for ever.
+    """Make a call to Ray, and give it up once Ray has ended, because its client would retry forever.
 
-    The thread that makes it ends with the connection.
+    The thread of the call ends with the connection.
 
     Raises:
-        RayEndedError: it never would.
+        RayEndedError: Ray has ended.
     """
     replies: queue.SimpleQueue[tuple[Value | None, BaseException | None]] = queue.SimpleQueue()
 
@@ -86,10 +86,10 @@ def while_up(call: Callable[[], Value], is_up: Callable[[], bool]) -> Value:
 
 
 class Head:
-    """The head of a cluster that this process is connected to, and that others may end.
+    """Head of the connected cluster; others may end it.
 
     Args:
-        address: `host:port` of its server for clients.
+        address: `host:port` of its Ray Client server.
     """
 
     def __init__(self, address: str) -> None:
@@ -105,10 +105,10 @@ class Head:
         return not self._has_ended
 
     def call(self, request: Callable[[], Value]) -> Value:
-        """Make a call of Ray's that ends when the head does.
+        """Make a call to Ray that ends when the head does.
 
         Raises:
-            RayEndedError: it has ended.
+            RayEndedError: the head has ended.
         """
         if self._has_ended:
             raise RayEndedError("Ray has ended")

@@ -31,15 +31,15 @@ from harness.worker.process.reachability import ProbeAddress
 
 
 class RayCluster:
-    """Workers as actors of the Ray instance that this process is connected to.
+    """Workers as actors of the connected Ray instance.
 
     Args:
         seats: one for each worker.
-        hosts: where they run.
+        hosts: hosts of the workers.
         scratch: folder that all workers see.
-        site: facts about them as they are now; notes on forks and `provision_s` are added.
-        started_s: when they were asked for, on the monotonic clock.
-        files: transfer of files, None where workers see the driver's own.
+        site: returns current facts about the workers; notes on forks and `provision_s` are added to them.
+        started_s: time of the request for them, on the monotonic clock.
+        files: transfer of files; None if workers share the driver's file system.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class RayCluster:
         return self._files.seen(path)
 
     def wait_ready(self, n_workers: int) -> Sequence[WorkerFacts]:
-        """Wait until the first `n_workers` can fork; dead workers are replaced, and hosts that have failed.
+        """Wait until the first `n_workers` can fork; dead workers and failed hosts are replaced.
 
         Raises:
             ProvisionError: Ray itself has ended, or a host cannot be replaced.

@@ -28,11 +28,11 @@ _PROBE_WAIT_S = 4.0  # so long that a busy machine answers
 
 
 class RayProcessSet:
-    """Fresh processes, one on each of some workers; made by `RayCluster.open_session`.
+    """New processes, one on each of some workers; created by `RayCluster.open_session`.
 
     Args:
-        actors: by the worker's number in the cluster, rising; from outside, workers are counted from 0.
-        pids: by the same. probes: where their listeners are, by the same, of those that have one.
+        actors: worker's number in the cluster → actor, in rising order; callers count workers from 0.
+        pids: worker → process id. probes: worker → address of its listener, if it has one.
     """
 
     def __init__(

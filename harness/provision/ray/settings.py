@@ -52,11 +52,11 @@ def _token() -> str:
 def ray_environment(
     folder: Path, token: Path | None, settings: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[None]:
-    """Set what Ray's native half reads from the environment of this process, and passes on to what it starts.
+    """Set environment variables for Ray's C++ core, in this process and its children.
 
     Args:
-        folder: of the run. token: file of the cluster's token, None for a cluster that asks for none.
-        settings: besides those that all have.
+        folder: folder of the run. token: file with the cluster's token; None for a cluster without one.
+        settings: variables besides the common ones.
     """
     variables: dict[str, str | None] = {
         **NODE_VARIABLES,
